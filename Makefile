@@ -1,0 +1,46 @@
+# Every target does its own set-up: a fresh machine needs python3 (3.11 or newer), make, git and the package registries.
+SHELL := bash
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check format bench docs lock clean
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+# Extra words for the underlying tool, for example: make test ARGS="tests/unit -k clock"
+ARGS ?=
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(INSTALLED)  ## The full development environment, in .venv
+$(INSTALLED): pyproject.toml requirements/uv.txt requirements/dev.txt scripts/install
+	@scripts/install
+
+demo: $(INSTALLED)  ## See it work
+	@$(BIN)/python examples/first_start.py
+
+test: $(INSTALLED)  ## All tests, against real services on loopback
+	@scripts/chromium
+	@scripts/test $(ARGS)
+
+check: $(INSTALLED)  ## Formatting, lint, types and layers
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED)  ## Format and mend what can be mended
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(INSTALLED)  ## All benchmarks (ARGS=--quick: each under a minute)
+	@status=0; for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file $(ARGS) || status=1; done; exit $$status
+
+docs: $(INSTALLED)  ## The documentation as a site, in site/
+	@$(BIN)/zensical build --clean --strict
+
+lock: $(INSTALLED)  ## Resolve the locked versions anew, after a change of dependencies
+	@scripts/lock $(ARGS)
+
+clean:  ## Remove everything that the other targets made
+	rm -rf .venv .cache .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,121 @@
+"""Every error that Holdfast raises.
+
+    HoldfastError
+    ├── InvalidValue            a value that cannot be right, named together with what would be   (also ValueError)
+    ├── SettingsError           the settings file or an environment variable is wrong
+    ├── MissingExtra            an optional dependency is not installed                           (also ImportError)
+    ├── NotFound                what was asked for does not exist
+    ├── Conflict                somebody else changed it first
+    ├── CredentialRefused       no credential, or one that is unknown, revoked or malformed
+    ├── NotAllowed              a good credential that may not do this
+    └── EngineError             a database or a cloud service did not do its part
+        ├── EngineUnavailable   it cannot be reached; nothing was written; try again later
+        │   └── DatabaseLocked  another process holds the write lock
+        ├── DatabaseFull        no room left; nothing was written
+        ├── DatabaseCorrupt     the file is damaged, or is no database at all
+        ├── EngineMismatch      wrong version of the engine, or of the tables in it
+        └── OutcomeUnknown      the reply to a commit was lost: it may or may not have been written
+
+A caller that retries catches EngineUnavailable; one that cannot write the same thing twice must look before it
+repeats what ended in OutcomeUnknown. `slug` names the error in problem details and in `--json`, and never changes
+for a class.
+"""
+
+from typing import ClassVar
+
+
+class HoldfastError(Exception):
+    """The root of all errors that Holdfast raises on purpose."""
+
+    slug: ClassVar[str] = "error"
+
+
+class InvalidValue(HoldfastError, ValueError):
+    """A value that cannot be right; the message names it and says what would be."""
+
+    slug = "invalid-value"
+
+
+class SettingsError(HoldfastError):
+    """The settings are wrong; the message names the file, the place in it, what was found and what is expected."""
+
+    slug = "settings"
+
+
+class MissingExtra(HoldfastError, ImportError):
+    """A dependency that is installed only on request; the message says what to install."""
+
+    slug = "missing-extra"
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(what, extra)  # both, so that it survives the way to another process
+
+    def __str__(self) -> str:
+        what, extra = self.args
+        return f"{what} needs an optional dependency: pip install 'holdfast[{extra}]'"
+
+
+class NotFound(HoldfastError):
+    """What was asked for does not exist."""
+
+    slug = "not-found"
+
+
+class Conflict(HoldfastError):
+    """Somebody else changed it first: read it again, then decide again."""
+
+    slug = "conflict"
+
+
+class CredentialRefused(HoldfastError):
+    """No credential was sent, or one that is unknown, revoked or malformed."""
+
+    slug = "credential-refused"
+
+
+class NotAllowed(HoldfastError):
+    """The credential is good, but its role may not do this."""
+
+    slug = "not-allowed"
+
+
+class EngineError(HoldfastError):
+    """A database or a cloud service did not do its part."""
+
+    slug = "engine"
+
+
+class EngineUnavailable(EngineError):
+    """The engine cannot be reached; nothing was written, so trying again later is safe."""
+
+    slug = "engine-unavailable"
+
+
+class DatabaseLocked(EngineUnavailable):
+    """Another process holds the write lock of the SQLite file; nothing was written."""
+
+    slug = "database-locked"
+
+
+class DatabaseFull(EngineError):
+    """The disk, or the file's own limit, is full; nothing was written."""
+
+    slug = "database-full"
+
+
+class DatabaseCorrupt(EngineError):
+    """The file is damaged, or is not a database: restore a backup."""
+
+    slug = "database-corrupt"
+
+
+class EngineMismatch(EngineError):
+    """The engine is too old, or its tables were made by another version of Holdfast."""
+
+    slug = "engine-mismatch"
+
+
+class OutcomeUnknown(EngineError):
+    """The reply to a commit was lost: it may or may not have been written."""
+
+    slug = "outcome-unknown"

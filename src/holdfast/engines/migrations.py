@@ -1,0 +1,74 @@
+"""Numbered changes to tables, the rule that says which of them are still to be applied, and applying them."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast._errors import EngineMismatch, InvalidValue
+
+if TYPE_CHECKING:
+    from holdfast.engines.database import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered step. Once released it is never edited: a later step corrects it."""
+
+    number: int
+    name: str
+    statements: tuple[str, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the step is edited; indentation does not count."""
+        lines = [line.strip() for statement in self.statements for line in statement.splitlines()]
+        text = "\n".join(line for line in lines if line)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def pending(subsystem: str, known: Sequence[Migration], applied: Mapping[int, str]) -> list[Migration]:
+    """What is left to apply, given the fingerprints of what was (by number).
+
+    Raises EngineMismatch when the tables were made by a newer Holdfast, or by a step that was edited since.
+    """
+    if [step.number for step in known] != list(range(1, len(known) + 1)):
+        raise InvalidValue(f"migrations of {subsystem} must be numbered 1, 2, 3, ... without gaps")
+    newer = sorted(number for number in applied if number > len(known))
+    if newer:
+        raise EngineMismatch(
+            f"the tables of {subsystem} are at version {newer[-1]}, this Holdfast knows up to {len(known)}: "
+            "they were made by a newer release; upgrade holdfast, or restore a backup made before the upgrade"
+        )
+    if sorted(applied) != list(range(1, len(applied) + 1)):
+        raise EngineMismatch(
+            f"the tables of {subsystem} say that steps {sorted(applied)} were applied, but not those between: "
+            "somebody changed the list of migrations by hand; restore a backup"
+        )
+    for step in known:
+        if step.number in applied and applied[step.number] != step.fingerprint:
+            raise EngineMismatch(
+                f"migration {step.number} ({step.name}) of {subsystem} is not the one that made these tables: "
+                "a released step must never be edited; use the release that made them"
+            )
+    return [step for step in known if step.number not in applied]
+
+
+def apply(transaction: "Transaction", subsystem: str, known: Sequence[Migration], now: float) -> list[Migration]:
+    """Apply what is pending inside one transaction, which the caller has made safe from others doing the same."""
+    transaction.execute(
+        "create table if not exists holdfast_migrations (subsystem text not null, number bigint not null, "
+        "name text not null, fingerprint text not null, applied_at double precision not null, "
+        "primary key (subsystem, number))"
+    )
+    rows = transaction.execute("select number, fingerprint from holdfast_migrations where subsystem = $1", (subsystem,))
+    steps = pending(subsystem, known, dict(rows))
+    for step in steps:
+        for statement in step.statements:
+            transaction.execute(statement)
+        transaction.execute(
+            "insert into holdfast_migrations (subsystem, number, name, fingerprint, applied_at) "
+            "values ($1, $2, $3, $4, $5)",
+            (subsystem, step.number, step.name, step.fingerprint, now),
+        )
+    return steps

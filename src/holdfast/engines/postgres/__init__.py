@@ -1,0 +1,17 @@
+"""PostgreSQL 14 and newer as a Database: a pool, transactions that survive a lost connection, migrations.
+
+May import the base and the seam in `holdfast.engines`; psycopg is imported nowhere else. Start reading at
+`database.py`; what PostgreSQL's errors mean to a caller is in `faults.py`.
+"""
+
+from holdfast._errors import MissingExtra
+
+try:
+    import psycopg as _psycopg  # noqa: F401 - only asked whether it is there
+except ImportError as error:
+    raise MissingExtra("the PostgreSQL engine", "postgres") from error
+
+from holdfast.engines.postgres.database import PostgresDatabase
+from holdfast.engines.postgres.options import PostgresOptions
+
+__all__ = ["PostgresDatabase", "PostgresOptions"]

@@ -1,0 +1,108 @@
+"""One connection to PostgreSQL, set up the way Holdfast needs it."""
+
+import math
+import select
+from typing import TypeAlias
+
+import psycopg
+from psycopg.abc import Buffer, ConnDict
+from psycopg.adapt import Loader
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.numeric import Int8Dumper
+
+from holdfast._errors import EngineMismatch
+from holdfast.engines.database import Row
+from holdfast.engines.postgres.options import PostgresOptions
+
+PostgresConnection: TypeAlias = psycopg.Connection[Row]
+
+MINIMUM_VERSION = 14
+"""The oldest that still got security fixes in the year in which Holdfast was begun:
+https://www.postgresql.org/support/versioning/"""
+
+CONNECT_TIMEOUT = 5
+"""Longest wait for one address to answer, in seconds. A new connection takes milliseconds; a host that fell silent is
+worth a few retransmissions of the first packet (after 1 and 3 s), not the whole patience."""
+
+# A server whose zone lost power closes no connection: without these, a reply would be waited for until the kernel's
+# defaults run out, after two hours. 10 + 3 x 5 = 25 seconds of silence are the end.
+_KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
+
+
+class _NumericLoader(Loader):
+    """`sum` and `avg` of bigint are numeric here: as int or float they are what SQLite returns."""
+
+    def load(self, data: Buffer) -> int | float:
+        text = bytes(data)
+        try:
+            return int(text)
+        except ValueError:
+            return float(text)
+
+
+def connect(options: PostgresOptions, timeout: float) -> PostgresConnection:
+    """Open a connection. Raises psycopg.Error when it cannot be had, EngineMismatch when it would not do."""
+    parameters: ConnDict = {
+        "application_name": options.application_name,
+        "connect_timeout": max(1, min(CONNECT_TIMEOUT, math.ceil(timeout))),
+        **_KEEPALIVE,
+        **conninfo_to_dict(options.url),
+        "client_encoding": "UTF8",
+    }
+    connection: PostgresConnection = psycopg.connect(
+        make_conninfo("", **parameters), autocommit=True, cursor_factory=psycopg.RawCursor
+    )
+    try:
+        _require_usable(connection, options.place)
+        _set_up(connection, options)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _require_usable(connection: PostgresConnection, place: str) -> None:
+    if connection.info.server_version < MINIMUM_VERSION * 10_000:
+        found = connection.info.parameter_status("server_version")
+        raise EngineMismatch(
+            f"PostgreSQL at {place} is version {found}: Holdfast needs {MINIMUM_VERSION} or newer; upgrade the server"
+        )
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise EngineMismatch(
+            f"the database {place} stores text as {encoding}, which cannot hold every tenant's name: "
+            "create one with encoding UTF8"
+        )
+
+
+def _set_up(connection: PostgresConnection, options: PostgresOptions) -> None:
+    # One type for every integer, 64 bits as in SQLite: by default the type, and with it the prepared statement and
+    # the result of arithmetic, would depend on how large the number happens to be.
+    connection.adapters.register_dumper(int, Int8Dumper)
+    connection.adapters.register_loader("numeric", _NumericLoader)
+    milliseconds = str(math.ceil(options.statement_timeout * 1000))
+    # A client that dies inside a transaction leaves its locks until the second of these. The third keeps the promise
+    # that a commit is durable where the server's default is that it is not.
+    connection.execute(
+        "select set_config('statement_timeout', $1, false), "
+        "set_config('idle_in_transaction_session_timeout', $1, false), "
+        "set_config('synchronous_commit', "
+        "replace(current_setting('synchronous_commit'), 'off', 'local'), false)",
+        (milliseconds,),
+    )
+    connection.autocommit = False
+
+
+def has_ended(connection: PostgresConnection) -> bool:
+    """Whether the server has already hung up, as far as can be told without asking it."""
+    if connection.closed:
+        return True
+    # Between a reply and the next statement a server has nothing to say but notices, or that it is leaving.
+    watch = select.poll()
+    watch.register(connection.fileno(), select.POLLIN)
+    try:
+        while watch.poll(0):
+            connection.pgconn.consume_input()
+    except psycopg.Error:
+        return True
+    return False

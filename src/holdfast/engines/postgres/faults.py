@@ -1,0 +1,123 @@
+"""What PostgreSQL's errors mean to a caller, and what the engine can do about them. Pure.
+
+The codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+import psycopg
+
+from holdfast._errors import (
+    Conflict,
+    DatabaseCorrupt,
+    DatabaseFull,
+    EngineError,
+    EngineUnavailable,
+    HoldfastError,
+)
+
+
+class Remedy(Enum):
+    """What to do about a fault before the caller hears of it."""
+
+    NONE = "none"
+    RERUN = "rerun"
+    """Run the work again on the same connection: somebody else was in the way."""
+    RECONNECT = "reconnect"
+    """Run the work again on another connection: this one is gone, or is no longer connected to a usable server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One error, understood."""
+
+    error: HoldfastError
+    remedy: Remedy
+    reason: str
+    """What the server or libpq said, in one line."""
+
+
+_AWAY = frozenset(
+    {
+        "25P03",  # idle_in_transaction_session_timeout: the work, or this whole machine, stood still
+        "53300",  # too_many_connections
+        "57P01",  # admin_shutdown, also pg_terminate_backend
+        "57P02",  # crash_shutdown
+        "57P03",  # cannot_connect_now: starting up, shutting down, or in recovery
+        "57P04",  # database_dropped: connecting anew says what is wrong
+        "57P05",  # idle_session_timeout
+    }
+)
+_READ_ONLY = "25006"
+_CONTENDED = frozenset({"40001", "40P01"})  # serialization_failure, deadlock_detected
+
+
+def diagnose(error: psycopg.Error, place: str, *, writing: bool = False, broken: bool = False) -> Fault:
+    """Understand an error of a statement. `broken` says that the connection ended with it."""
+    state = error.sqlstate or ""
+    reason = one_line(error)
+    server = f"PostgreSQL at {place}"
+    # A write refused as read-only went to a server that is a standby now: its name may soon lead to the new primary.
+    demoted = writing and state == _READ_ONLY
+    if broken or demoted or state in _AWAY or state.startswith("08") or _is_stale_plan(error):
+        return Fault(EngineUnavailable(f"the connection to {server} was lost ({reason})"), Remedy.RECONNECT, reason)
+    if state in _CONTENDED:
+        return Fault(EngineUnavailable(f"{server}: {reason} (SQLSTATE {state})"), Remedy.RERUN, reason)
+    return Fault(_final(state, reason, server), Remedy.NONE, reason)
+
+
+def _final(state: str, reason: str, server: str) -> HoldfastError:
+    """The error that the caller gets, where trying again at once would not help. Nothing was written."""
+    if state.startswith("23"):  # integrity_constraint_violation: unique, foreign key, check, not null, exclusion
+        return Conflict(f"{server}: {reason}")
+    match state:
+        case "53100":
+            return DatabaseFull(f"{server} has no room left ({reason}): free some space there; nothing was written")
+        case "XX001" | "XX002":
+            return DatabaseCorrupt(f"{server} found damaged data ({reason}): restore it from a backup")
+        case "57014" | "55P03":  # query_canceled (mostly by statement_timeout), lock_not_available
+            return EngineUnavailable(
+                f"{server} ended a statement that took too long ({reason}): look in pg_stat_activity for what it "
+                "waited for; nothing was written"
+            )
+        case "53200":  # out_of_memory
+            return EngineUnavailable(f"{server} is short of memory ({reason}): try again later; nothing was written")
+        case _:
+            code = f" (SQLSTATE {state})" if state else ""
+            return EngineError(f"{server} did not accept a statement: {reason}{code}")
+
+
+def _is_stale_plan(error: psycopg.Error) -> bool:
+    """Whether a prepared statement outlived a change of its tables, as by the migration of a newer release."""
+    return error.sqlstate == "0A000" and error.diag.source_function == "RevalidateCachedQuery"
+
+
+# While connecting, libpq hands on the server's words but not the SQLSTATE. A server that speaks another language is
+# not recognized here: then its refusal costs the caller the whole patience, and is still quoted in the message.
+_REFUSALS = (
+    ("password authentication failed", "check the user and the password in the url"),
+    ("no password supplied", "the url has no password, and the server asks for one"),
+    ("authentication failed|authentication method", "check the user in the url, and how pg_hba.conf lets it in"),
+    ("no pg_hba.conf entry", "pg_hba.conf of the server does not let this user in from this machine"),
+    ('database ".*" does not exist', "check the database in the url, or create it"),
+    ('role ".*" does not exist', "check the user in the url, or create the role"),
+    ("is not permitted to log in", "check the user in the url: its role has no LOGIN"),
+    ("permission denied for database", "grant CONNECT on the database to the user in the url"),
+    ("is not currently accepting connections", "check the database in the url: it is closed to connections"),
+    ("server does not support SSL", "the url asks for SSL, which the server does not offer"),
+    ("certificate", "check sslmode and sslrootcert in the url against the server's certificate"),
+    (r"invalid \w+ value|invalid port|invalid value for|bad value for|could not match|unrecognized", "mend the url"),
+)
+
+
+def refusal(message: str) -> str | None:
+    """What to check, if the server will say no however often it is asked; None if waiting may help."""
+    return next((advice for words, advice in _REFUSALS if re.search(words, message)), None)
+
+
+def one_line(error: psycopg.Error) -> str:
+    """What went wrong, short enough for a message."""
+    text = error.diag.message_primary or str(error)
+    return text.strip().partition("\n")[0] or type(error).__name__

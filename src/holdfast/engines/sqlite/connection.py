@@ -1,0 +1,120 @@
+"""One connection to a SQLite file, set up the way Holdfast needs it, and the statements run on it."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import apsw
+
+from holdfast._errors import EngineError, EngineMismatch, HoldfastError, InvalidValue
+from holdfast.engines.database import Result, Row, Transaction, Value
+from holdfast.engines.sqlite.faults import translate
+
+MINIMUM_VERSION = (3, 51, 3)
+"""Earlier ones can damage a WAL database when two processes write and checkpoint at once:
+https://sqlite.org/wal.html#walresetbug"""
+
+_PRAGMAS = (
+    "pragma journal_mode = wal",
+    "pragma synchronous = full",  # a commit is on the disk when it returns
+    "pragma fullfsync = 1",  # the same on macOS, where fsync alone does not reach the disk
+    "pragma foreign_keys = on",
+    "pragma journal_size_limit = 67108864",  # give the disk back after a burst: 64 MiB of log at most
+    "pragma trusted_schema = off",
+)
+
+
+def require_version(found: str) -> None:
+    """Refuse a SQLite that is older than `MINIMUM_VERSION`."""
+    if tuple(int(part) for part in found.split(".")) < MINIMUM_VERSION:
+        needed = ".".join(str(part) for part in MINIMUM_VERSION)
+        raise EngineMismatch(
+            f"SQLite {found} is too old, {needed} is needed: older ones can damage the database. "
+            "Install the apsw wheel, which brings its own SQLite: pip install --force-reinstall --only-binary apsw apsw"
+        )
+
+
+def connect(path: Path, patience: float, *, reader: bool = False) -> apsw.Connection:
+    """Open the file, creating it if need be. Raises EngineError, within about `patience` seconds if it is locked."""
+    require_version(apsw.sqlite_lib_version())
+    try:
+        connection = apsw.Connection(str(path))
+    except apsw.Error as error:
+        raise translate(error, path) from error
+    try:
+        connection.set_busy_timeout(int(patience * 1000))
+        for pragma in _PRAGMAS:
+            connection.execute(pragma).fetchall()
+        if reader:
+            connection.execute("pragma query_only = on").fetchall()
+    except apsw.Error as error:
+        connection.close(True)
+        raise translate(error, path, patience) from error
+    return connection
+
+
+class SqliteTransaction:
+    """The statements of one work; see `holdfast.engines.Transaction`."""
+
+    __slots__ = ("_connection", "_path", "failure")
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self._connection: apsw.Connection | None = connection
+        self._path = path
+        self.failure: HoldfastError | None = None
+        """Why the first statement that failed did so: from then on nothing of this work will be written."""
+
+    def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        connection = self._usable(sql)
+        try:
+            return connection.execute(sql, parameters).fetchall()
+        except apsw.Error as error:
+            raise self._failed(error) from error
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Value]]) -> None:
+        connection = self._usable(sql)
+        try:
+            connection.executemany(sql, rows).fetchall()
+        except apsw.Error as error:
+            raise self._failed(error) from error
+
+    def end(self) -> None:
+        """The work has returned: a statement that comes later would run in somebody else's transaction."""
+        self._connection = None
+
+    def _usable(self, sql: str) -> apsw.Connection:
+        if self._connection is None:
+            raise EngineError(f"a transaction on {self._path} was used after its work had returned: run another")
+        if self.failure is not None:
+            raise EngineError(
+                f"an earlier statement of this transaction on {self._path} failed, so nothing of it will be written "
+                f"({self.failure}): let its error end the work"
+            ) from self.failure
+        _require_order(sql)
+        return self._connection
+
+    def _failed(self, error: apsw.Error) -> HoldfastError:
+        self.failure = translate(error, self._path)
+        return self.failure
+
+
+def run(connection: apsw.Connection, path: Path, work: Callable[[Transaction], Result]) -> Result:
+    """Run a work in the transaction that is open. Raises what it raises, or the error of a statement that it hid."""
+    transaction = SqliteTransaction(connection, path)
+    try:
+        result = work(transaction)
+    finally:
+        transaction.end()
+    if transaction.failure is not None:
+        raise transaction.failure
+    return result
+
+
+@lru_cache(maxsize=1024)
+def _require_order(sql: str) -> None:
+    """SQLite numbers `$1`, `$2` by where they first appear, PostgreSQL by the digits: insist that both agree."""
+    outside_quotes = re.sub(r"'[^']*'|\"[^\"]*\"", "", sql)
+    first_seen = list(dict.fromkeys(re.findall(r"\$(\d+)", outside_quotes)))
+    if first_seen != [str(number + 1) for number in range(len(first_seen))]:
+        raise InvalidValue(f"parameters must first appear in the order $1, $2, ...: {sql}")

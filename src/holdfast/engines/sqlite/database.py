@@ -1,0 +1,120 @@
+"""A SQLite file as a Database: all writes through one writer, reads beside it on snapshots of their own."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Literal, Self
+
+import apsw
+
+from holdfast._clock import Clock, SystemClock
+from holdfast._errors import DatabaseCorrupt, EngineError
+from holdfast.engines.database import Result, Transaction
+from holdfast.engines.migrations import Migration, apply
+from holdfast.engines.sqlite.backup import back_up
+from holdfast.engines.sqlite.connection import connect, run
+from holdfast.engines.sqlite.faults import translate
+from holdfast.engines.sqlite.writer import Writer
+
+IDLE_READERS = 8
+"""Reading connections kept for the next reader; more are opened as needed and closed after use."""
+
+
+class SqliteDatabase:
+    """One SQLite file, safe to use from any number of threads, and from several processes on one machine.
+
+    `patience` is how long, in seconds, to wait for a write lock that another process holds before DatabaseLocked.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, patience: float = 5.0, clock: Clock | None = None) -> None:
+        self.path = Path(path)
+        self._patience = patience
+        self._clock = clock or SystemClock()
+        self._process = os.getpid()
+        self._idle: deque[apsw.Connection] = deque()
+        self._open = True
+        self._writer = Writer(self.path, patience)
+
+    @property
+    def dialect(self) -> Literal["sqlite"]:
+        return "sqlite"
+
+    def read(self, work: Callable[[Transaction], Result]) -> Result:
+        self._require_usable()
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = connect(self.path, self._patience, reader=True)
+        try:
+            connection.execute("begin")
+            return run(connection, self.path, work)
+        finally:
+            self._give_back(connection)
+
+    def write(self, work: Callable[[Transaction], Result]) -> Result:
+        self._require_usable()
+        return self._writer.write(work)
+
+    def submit(self, work: Callable[[Transaction], Result]) -> "Future[Result]":
+        """Like `write`, without waiting: the future is done when the work is durable.
+
+        Works submitted while an earlier commit is being synced share the next one, so one thread that keeps many
+        in flight gets nearly the speed of one big transaction.
+        """
+        self._require_usable()
+        return self._writer.submit(work)
+
+    def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:
+        now = self._clock.wall()
+        return self.write(lambda transaction: apply(transaction, subsystem, migrations, now))
+
+    def check(self) -> None:
+        findings = [row[0] for row in self.read(lambda transaction: transaction.execute("pragma integrity_check(10)"))]
+        if findings != ["ok"]:
+            raise DatabaseCorrupt(f"{self.path} is damaged: {'; '.join(findings)}: restore it from a backup")
+
+    def backup(self, target: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> None:
+        """Copy the database as it is now to a new file `target`, while readers and writers go on.
+
+        `progress` is called with pages done and pages in all. The target appears only when it is complete.
+        """
+        self._require_usable()
+        source = connect(self.path, self._patience, reader=True)
+        try:
+            back_up(source, Path(target), progress)
+        finally:
+            source.close(True)
+
+    def close(self) -> None:
+        if self._process != os.getpid():
+            return  # a forked child has no writer thread, and must not touch the parent's connections
+        self._open = False
+        while self._idle:
+            self._idle.pop().close(True)
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _give_back(self, connection: apsw.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("rollback")
+        except apsw.Error as error:
+            connection.close(True)
+            raise translate(error, self.path) from error
+        if self._open and len(self._idle) < IDLE_READERS:
+            self._idle.append(connection)
+        else:
+            connection.close(True)
+
+    def _require_usable(self) -> None:
+        if self._process != os.getpid():
+            raise EngineError(f"{self.path} was opened before a fork: open it again in the new process")
+        if not self._open:
+            raise EngineError(f"{self.path} is closed: open it again before using it")

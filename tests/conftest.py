@@ -1,0 +1,134 @@
+"""Fixtures for all tests: real services on loopback, and no way to reach anything else.
+
+Session fixtures hand out addresses; a service starts when the first test asks for one. One that is missing or does
+not start fails the test.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import settings
+
+from tests.services.chromium import chromium
+from tests.services.ministack import ministack
+from tests.services.moto import moto
+from tests.services.postgres import RestartablePostgres, postgres
+from tests.services.run import Run
+from tests.services.valkey import valkey
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.services.page import PageWatch
+
+pytest.register_assert_rewrite("holdfast.testing.database")
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("holdfast", deadline=None)
+settings.load_profile("holdfast")
+
+RUN = pytest.StashKey[Run]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    config.stash[RUN] = Run.begin() if worker is None else Run.join(worker["holdfast_run"])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["holdfast_run"] = node.config.stash[RUN].invitation()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.stash[RUN].end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_outside_world() -> Iterator[None]:
+    """No test finds the user's cloud account or proxy, or asks the machine it runs on for credentials."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("AWS_") or name.lower().endswith("_proxy"):
+                patch.delenv(name)
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        patch.setenv("AWS_CONFIG_FILE", os.devnull)
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+        yield
+
+
+@pytest.fixture(scope="session")
+def services(pytestconfig: pytest.Config) -> Run:
+    return pytestconfig.stash[RUN]
+
+
+@pytest.fixture(scope="session")
+def postgres_url(services: Run, worker_id: str) -> str:
+    """A superuser's URL to a database of this worker alone, empty when the run starts."""
+    import psycopg
+
+    server = services.shared("postgres", postgres)
+    database = f"holdfast_{worker_id}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"create database {database}".encode())
+    return server.rpartition("/")[0] + "/" + database
+
+
+@pytest.fixture
+def restartable_postgres(services: Run) -> Iterator[RestartablePostgres]:
+    """A PostgreSQL of this test alone, which it may `stop()` and `start()`: same port, same data."""
+    server = RestartablePostgres.create(services.private("restartable"), services.controller)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def valkey_url(services: Run) -> str:
+    """All workers share it: use keys of your own."""
+    return services.shared("valkey", valkey)
+
+
+@pytest.fixture(scope="session")
+def moto_url(services: Run) -> str:
+    """All workers share it: use names of your own."""
+    return services.shared("moto", moto)
+
+
+@pytest.fixture(scope="session")
+def ministack_url(services: Run) -> str:
+    """All workers share it: use names of your own."""
+    return services.shared("ministack", ministack)
+
+
+@pytest.fixture(scope="session")
+def chromium_endpoint(services: Run) -> str:
+    """Where Playwright's `connect_over_cdp` finds the browser."""
+    return services.shared("chromium", chromium)
+
+
+@pytest.fixture
+def page_watch() -> "PageWatch":
+    """What `browser_page` complains about; `page_watch.allow("401")` expects a complaint."""
+    from tests.services.page import PageWatch
+
+    return PageWatch()
+
+
+@pytest.fixture
+def browser_page(chromium_endpoint: str, page_watch: "PageWatch") -> Iterator["Page"]:
+    """A new page in a new context; the test fails when it logs an error or speaks to anything but loopback."""
+    from playwright.sync_api import sync_playwright
+
+    # Not for the whole session: while it runs, Playwright's own event loop keeps asyncio.run from working.
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.connect_over_cdp(chromium_endpoint)
+        context = browser.new_context()
+        page_watch.watch(context)
+        yield context.new_page()
+        context.close()
+        browser.close()
+    complaints = page_watch.verdict()
+    if complaints:
+        pytest.fail("\n".join(complaints))

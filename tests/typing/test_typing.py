@@ -1,0 +1,84 @@
+"""Types that nothing could violate would pin nothing: here the type checker is seen to refuse."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from mypy import api
+
+ROOT = Path(__file__).parents[2]
+
+HEADER = """\
+from holdfast import (
+    Carrier, Clock, EngineError, HoldfastError, Operation, Outcome, Side, Sink, SystemClock, Tenant, Zone
+)
+from holdfast.testing import FakeClock, seeded
+
+operation, zone, side = Operation("service", "name"), Zone("use1-az1"), Side.SERVER
+
+class Frozen:
+    def wall(self) -> float: return 0
+    def monotonic(self) -> float: return 0
+
+class Numbers:
+    def emit(self, event: int) -> None: ...
+"""
+
+ACCEPTED = [
+    'Outcome(workload="w", operation=operation, zone=zone, instance="i", at=0, side=side)',
+    "a: Clock = FakeClock(manual=True)",
+    'b: str = Tenant("acme")',
+    "c: HoldfastError = EngineError()",
+]
+
+REFUSED = {
+    "text where an operation is wanted": (
+        'Outcome(workload="w", operation="service/name", zone=zone, instance="i", at=0, side=side)',
+        "arg-type",
+    ),
+    "text where a zone is wanted": (
+        'Outcome(workload="w", operation=operation, zone="use1-az1", instance="i", at=0, side=side)',
+        "arg-type",
+    ),
+    "text where a side is wanted": (
+        'Outcome(workload="w", operation=operation, zone=zone, instance="i", at=0, side="server")',
+        "arg-type",
+    ),
+    "an outcome without a zone": (
+        'Outcome(workload="w", operation=operation, instance="i", at=0, side=side)',
+        "call-arg",
+    ),
+    "text where a tenant is wanted": ('d: Tenant = "acme"', "assignment"),
+    "a carrier by position": ('Carrier("00-a-b-01")', "call-arg"),
+    "a change of a value": ('operation.name = "other"', "misc"),
+    "half a clock where a clock is wanted": ("e: Clock = Frozen()", "assignment"),
+    "a sink of numbers where outcomes go": ("f: Sink[Outcome] = Numbers()", "assignment"),
+    "a sleep of text": ('SystemClock().sleep("1")', "arg-type"),
+    "an advance of text": ('FakeClock().advance("1")', "arg-type"),
+    "a seed of bytes": ('seeded(b"a")', "arg-type"),
+    "the root where one of its errors is wanted": ("g: EngineError = HoldfastError()", "assignment"),
+}
+
+
+@pytest.fixture(scope="module")
+def complaints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The lines that the type checker refused, each with the code of its error: one run for all, as a run is slow."""
+    lines = [*HEADER.splitlines(), *ACCEPTED, *(line for line, _ in REFUSED.values())]
+    snippet = tmp_path_factory.mktemp("typing") / "snippet.py"
+    snippet.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    settings = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", os.devnull, "--no-pretty"]
+    printed, broken, _ = api.run([*settings, str(snippet)])
+    assert not broken, broken
+    found = re.findall(r"snippet\.py:(\d+): error: .*\[([\w-]+)\]$", printed, re.MULTILINE)
+    return {lines[int(number) - 1]: code for number, code in found}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_the_type_checker_refuses(what: str, complaints: dict[str, str]) -> None:
+    line, code = REFUSED[what]
+    assert complaints.get(line) == code
+
+
+def test_the_type_checker_accepts_everything_else(complaints: dict[str, str]) -> None:
+    assert set(complaints) == {line for line, _ in REFUSED.values()}

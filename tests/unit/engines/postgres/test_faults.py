@@ -1,0 +1,132 @@
+import psycopg
+import pytest
+from psycopg import errors
+
+from holdfast import (
+    Conflict,
+    DatabaseCorrupt,
+    DatabaseFull,
+    EngineError,
+    EngineUnavailable,
+    HoldfastError,
+)
+from holdfast.engines.postgres.faults import Remedy, diagnose, one_line, refusal
+
+PLACE = "db.example:5432/orders"
+
+
+def error(state: str, text: str = "as told\nDETAIL: more") -> psycopg.Error:
+    return errors.lookup(state)(text)
+
+
+@pytest.mark.parametrize("state", ["08006", "08P01", "25P03", "53300", "57P01", "57P02", "57P03", "57P04", "57P05"])
+def test_a_server_that_is_leaving_or_not_yet_there_counts_as_lost(state: str) -> None:
+    fault = diagnose(error(state), PLACE)
+    assert fault.remedy is Remedy.RECONNECT
+    assert type(fault.error) is EngineUnavailable
+
+
+def test_an_ended_connection_is_lost_whatever_the_error_says() -> None:
+    assert diagnose(psycopg.OperationalError("gone"), PLACE, broken=True).remedy is Remedy.RECONNECT
+    assert diagnose(error("42601"), PLACE, broken=True).remedy is Remedy.RECONNECT
+
+
+def test_a_write_refused_as_read_only_looks_for_another_server_and_a_read_does_not() -> None:
+    assert diagnose(error("25006"), PLACE, writing=True).remedy is Remedy.RECONNECT
+    misuse = diagnose(error("25006"), PLACE, writing=False)
+    assert misuse.remedy is Remedy.NONE
+    assert type(misuse.error) is EngineError
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01"])
+def test_collisions_are_run_again(state: str) -> None:
+    assert diagnose(error(state), PLACE).remedy is Remedy.RERUN
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("23000", Conflict),
+        ("23502", Conflict),
+        ("23503", Conflict),
+        ("23505", Conflict),
+        ("23514", Conflict),
+        ("23P01", Conflict),
+        ("53100", DatabaseFull),
+        ("53200", EngineUnavailable),
+        ("55P03", EngineUnavailable),
+        ("57014", EngineUnavailable),
+        ("XX001", DatabaseCorrupt),
+        ("XX002", DatabaseCorrupt),
+        ("0A000", EngineError),
+        ("22P02", EngineError),
+        ("42501", EngineError),
+        ("42601", EngineError),
+        ("42P01", EngineError),
+        ("XX000", EngineError),
+    ],
+)
+def test_every_other_state_becomes_one_error_that_names_the_place(state: str, expected: type[HoldfastError]) -> None:
+    fault = diagnose(error(state), PLACE, writing=True)
+    assert type(fault.error) is expected
+    assert fault.remedy is Remedy.NONE
+    assert PLACE in str(fault.error)
+    assert "as told" in str(fault.error)
+    assert "DETAIL" not in str(fault.error)
+
+
+def test_an_error_of_the_driver_itself_is_an_engine_error() -> None:
+    fault = diagnose(psycopg.DataError("text fields cannot contain NUL"), PLACE)
+    assert type(fault.error) is EngineError
+    assert "SQLSTATE" not in str(fault.error)
+
+
+def test_an_error_without_words_is_called_by_its_class() -> None:
+    assert one_line(psycopg.InterfaceError()) == "InterfaceError"
+
+
+@pytest.mark.parametrize(
+    ("message", "advice"),
+    [
+        ('FATAL:  password authentication failed for user "me"', "user and the password"),
+        ("fe_sendauth: no password supplied", "has no password"),
+        ('FATAL:  Peer authentication failed for user "me"', "pg_hba.conf"),
+        ('FATAL:  no pg_hba.conf entry for host "10.0.0.1", user "me", database "db", no encryption', "pg_hba.conf"),
+        ('FATAL:  database "orders" does not exist', "check the database in the url"),
+        ('FATAL:  role "me" does not exist', "check the user in the url"),
+        ('FATAL:  role "me" is not permitted to log in', "no LOGIN"),
+        ('FATAL:  permission denied for database "orders"', "grant CONNECT"),
+        ("server does not support SSL, but SSL was required", "does not offer"),
+        ("SSL error: certificate verify failed", "sslrootcert"),
+        ('authentication method requirement "scram-sha-256" failed', "pg_hba.conf"),
+        ('invalid sslmode value: "foo"', "mend the url"),
+        ('invalid integer value "x" for connection option "port"', "mend the url"),
+        ('invalid port number: "99999"', "mend the url"),
+        ("bad value for connect_timeout: 'x'", "mend the url"),
+        ("could not match 2 port numbers to 1 hosts", "mend the url"),
+        ('FATAL:  unrecognized configuration parameter "nonsense"', "mend the url"),
+        ('FATAL:  invalid value for parameter "search_path": """', "mend the url"),
+    ],
+)
+def test_a_server_that_will_never_agree_says_what_to_check(message: str, advice: str) -> None:
+    assert advice in str(refusal(f'connection to server at "10.0.0.2", port 5432 failed: {message}'))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Connection refused\n\tIs the server running on that host and accepting TCP/IP connections?",
+        "FATAL:  the database system is starting up",
+        "FATAL:  the database system is shutting down",
+        "FATAL:  sorry, too many clients already",
+        "FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute",
+        "server closed the connection unexpectedly",
+        "failed to resolve host 'db.example': [Errno -2] Name or service not known",
+        "connection timeout expired",
+        'could not connect to socket "/run/postgresql/.s.PGSQL.5432" failed: No such file or directory',
+        "session is read-only",
+        "received invalid response to SSL negotiation: E",
+    ],
+)
+def test_a_server_that_may_come_back_is_waited_for(message: str) -> None:
+    assert refusal(message) is None
