@@ -36,7 +36,7 @@ bench: $(INSTALLED)  ## All benchmarks (ARGS=--quick: each under a minute)
 	@status=0; for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file $(ARGS) || status=1; done; exit $$status
 
 docs: $(INSTALLED)  ## The documentation as a site, in site/
-	@$(BIN)/zensical build --clean --strict
+	@$(BIN)/zensical build --strict
 
 lock: $(INSTALLED)  ## Resolve the locked versions anew, after a change of dependencies
 	@scripts/lock $(ARGS)

@@ -1,4 +1,4 @@
-"""Time, injected: nothing in Holdfast reads the system's clock or sleeps except through a Clock."""
+"""Time, injected: no rule, engine or store reads the system's clock or sleeps except through a Clock."""
 
 import time
 from typing import Protocol

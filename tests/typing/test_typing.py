@@ -28,7 +28,7 @@ class Numbers:
 ACCEPTED = [
     'Outcome(workload="w", operation=operation, zone=zone, instance="i", at=0, side=side)',
     "a: Clock = FakeClock(manual=True)",
-    'b: str = Tenant("acme")',
+    'b: str = Tenant("tenant-1")',
     "c: HoldfastError = EngineError()",
 ]
 

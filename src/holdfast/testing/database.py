@@ -24,6 +24,8 @@ from holdfast._errors import Conflict, EngineError, EngineMismatch
 from holdfast.engines.database import Database, Row, Transaction, Value
 from holdfast.engines.migrations import Migration
 
+__all__ = ["DatabaseConformance", "Reopen"]
+
 Reopen: TypeAlias = Callable[[], Database]
 Item = TypeVar("Item")
 

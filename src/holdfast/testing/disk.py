@@ -5,6 +5,8 @@ from typing import Any, Self
 
 import apsw
 
+__all__ = ["FaultyDisk"]
+
 
 class FaultyDisk:
     """While entered, every SQLite file opened in this process goes through it. Not for several at once.
@@ -24,6 +26,7 @@ class FaultyDisk:
 
     def cut_power(self, database: Path, into: Path) -> Path:
         """Copy what was synced of `database` and its log into the folder `into`; returns the copy to open."""
+        database = database.resolve()
         for suffix in ("", "-wal"):
             source = database.with_name(database.name + suffix)
             if source in self._synced:

@@ -8,6 +8,8 @@ from typing import Literal, Self, TypeAlias
 
 from holdfast._errors import InvalidValue
 
+__all__ = ["Loss", "LossyProxy"]
+
 Loss: TypeAlias = Literal["request", "reply"]
 
 _CHUNK = 65_536

@@ -1,0 +1,73 @@
+"""The command line: its commands, its exit codes, and how errors are told."""
+
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+import holdfast
+from holdfast._errors import (
+    CredentialRefused,
+    EngineUnavailable,
+    HoldfastError,
+    InvalidValue,
+    NotAllowed,
+    SettingsError,
+)
+from holdfast.cli.output import print_error
+
+FAILED, MISUSED, UNAVAILABLE, REFUSED, INTERRUPTED = 1, 2, 3, 4, 130
+
+_EXIT_CODES: dict[type[Exception], int] = {
+    CycloptsError: MISUSED,
+    InvalidValue: MISUSED,
+    SettingsError: MISUSED,
+    EngineUnavailable: UNAVAILABLE,
+    CredentialRefused: REFUSED,
+    NotAllowed: REFUSED,
+}
+
+EXIT_CODES = """Exit codes: 0 done, 1 failed, 2 wrong arguments or settings, 3 something is unavailable (try again), \
+4 not allowed, 130 interrupted. With --json, results go to standard output and an error to standard error, each as one \
+JSON document.
+"""
+
+EPILOGUE = f"""Examples:
+
+  holdfast up
+  holdfast check holdfast.toml
+  holdfast credential create --role viewer
+  holdfast completion bash >> ~/.bashrc
+
+{EXIT_CODES}"""
+
+app = App(
+    name="holdfast",
+    help="Keeps a multi-zone, multi-tenant service standing when one part of it fails.",
+    help_format="plaintext",
+    help_epilogue=EPILOGUE,
+    version=holdfast.__version__,
+    version_flags=["--version"],
+    result_action="return_value",
+    suppress_keyboard_interrupt=False,
+)
+# By name, so that a command imports only what it needs itself.
+app.command("holdfast.cli.backup:backup", name="backup", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.check:check", name="check", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.completion:completion", name="completion", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.credential:app", name="credential")
+app.command("holdfast.cli.up:up", name="up", help_epilogue=EXIT_CODES)
+
+
+def run(words: Sequence[str]) -> int:
+    """Run one command; returns its exit code."""
+    try:
+        if not words or words[0] in app.help_flags:
+            for name in app:
+                app[name]  # imports the command: its help is written there
+        app(words, exit_on_error=False, print_error=False)
+    except (HoldfastError, CycloptsError) as error:
+        print_error(error, as_json="--json" in words)
+        return next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0

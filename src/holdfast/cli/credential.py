@@ -1,0 +1,86 @@
+"""`holdfast credential`: who may speak to the server. Works on the store directly, also while the server runs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from holdfast._clock import SystemClock
+from holdfast.cli.commands import EXIT_CODES
+from holdfast.cli.output import Json, SettingsFile, moment, print_json, print_table
+from holdfast.compose import open_database
+from holdfast.config import load
+from holdfast.server.credentials import SUBSYSTEM, CredentialStore, Role
+
+app = App(
+    name="credential",
+    help="Create, list and revoke credentials.\n\nExample: holdfast credential list",
+    help_epilogue=EXIT_CODES,
+)
+
+
+@app.command
+def create(
+    *,
+    role: Annotated[Role, Parameter(help="operator (all), viewer (read all but credentials), tenant (its own work).")],
+    tenant: Annotated[str | None, Parameter(help="Whose work it is; for role tenant.")] = None,
+    note: Annotated[str, Parameter(help="What it is for, to be found again in the list.")] = "",
+    settings: SettingsFile = None,
+    json: Json = False,
+) -> None:
+    """Create a credential and print its token, which is not kept and cannot be shown again.
+
+    Example: holdfast credential create --role tenant --tenant tenant-1
+    """
+    with _store(settings) as store:
+        credential, token = store.create(role, tenant=tenant, note=note)
+    if json:
+        print_json({"credential": credential, "token": token})
+    else:
+        print(token)
+
+
+@app.command(name="list")
+def show(*, settings: SettingsFile = None, json: Json = False) -> None:
+    """List all credentials, the revoked ones too; their secrets are not known to anybody.
+
+    Example: holdfast credential list --json
+    """
+    with _store(settings) as store:
+        credentials = store.list()
+    if json:
+        print_json(credentials)
+        return
+    rows = [
+        (entry.id, entry.role, entry.tenant, moment(entry.created_at), moment(entry.revoked_at), entry.note)
+        for entry in credentials
+    ]
+    print_table(("id", "role", "tenant", "created", "revoked", "note"), rows)
+
+
+@app.command
+def revoke(
+    credential_id: Annotated[str, Parameter(name="ID", help="The id that `holdfast credential list` shows.")],
+    /,
+    *,
+    settings: SettingsFile = None,
+    json: Json = False,
+) -> None:
+    """Refuse a credential from now on, also on a server that runs. Doing it again changes nothing.
+
+    Example: holdfast credential revoke 3f9c0a5b7d21
+    """
+    with _store(settings) as store:
+        credential = store.revoke(credential_id)
+    if json:
+        print_json(credential)
+    else:
+        print(f"{credential.id} is revoked")
+
+
+@contextmanager
+def _store(file: Path | None) -> Iterator[CredentialStore]:
+    with open_database(load(file).settings, SUBSYSTEM) as database:
+        yield CredentialStore(database, SystemClock())

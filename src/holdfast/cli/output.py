@@ -1,0 +1,58 @@
+"""What commands print: a table or a line for people, one JSON document for machines."""
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from cyclopts import Parameter
+
+from holdfast._errors import HoldfastError
+
+Json: TypeAlias = Annotated[
+    bool, Parameter(name="--json", negative="", help="Print JSON, for machines, instead of text for people.")
+]
+SettingsFile: TypeAlias = Annotated[
+    Path | None,
+    Parameter(
+        name="--settings",
+        help="The settings file. Without it: $HOLDFAST_SETTINGS, else ./holdfast.toml if there is one, else defaults.",
+    ),
+]
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode(), flush=True)
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Rows for people: a table as wide as the terminal, or as its contents where there is none."""
+    from rich.console import Console
+    from rich.table import Table
+
+    is_terminal = sys.stdout.isatty()
+    # What was stored is shown as it is: nothing in it is markup.
+    console = Console(width=None if is_terminal else 10_000, soft_wrap=not is_terminal, markup=False, emoji=False)
+    table = Table(*header, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    console.print(table)
+
+
+def print_error(error: Exception, *, as_json: bool) -> None:
+    """One error on standard error."""
+    if as_json:
+        slug = error.slug if isinstance(error, HoldfastError) else "usage"
+        # A file's name need not be Unicode; JSON must.
+        detail = str(error).encode(errors="backslashreplace").decode()
+        print(msgspec.json.encode({"error": slug, "detail": detail}).decode(), file=sys.stderr)
+    else:
+        print(f"holdfast: {error}", file=sys.stderr)
+
+
+def moment(at: float | None) -> str:
+    """A stored time for people: UTC, to the second."""
+    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,20 @@
+"""One settings file, `holdfast.toml`, decoded into frozen values; environment variables override it.
+
+May import the base and the parts' own option values. Start reading at `settings.py` for what can be set, and at
+`load.py` for where a value comes from.
+"""
+
+from holdfast.config.load import DEFAULT_FILE, FILE_VARIABLE, Loaded, load
+from holdfast.config.settings import DatabaseSettings, DatabaseUrl, LogSettings, ServerSettings, Settings
+
+__all__ = [
+    "DEFAULT_FILE",
+    "FILE_VARIABLE",
+    "DatabaseSettings",
+    "DatabaseUrl",
+    "Loaded",
+    "LogSettings",
+    "ServerSettings",
+    "Settings",
+    "load",
+]

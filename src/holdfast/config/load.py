@@ -1,0 +1,183 @@
+"""From a file and the environment to `Settings`, with errors that say where and what."""
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, get_args
+
+import msgspec
+
+from holdfast._errors import SettingsError
+from holdfast.config.places import Place, dotted, line_of, look_up, parse
+from holdfast.config.settings import DatabaseUrl, Settings
+
+DEFAULT_FILE = Path("holdfast.toml")
+FILE_VARIABLE = "HOLDFAST_SETTINGS"
+"""Names the settings file where no option does."""
+_PREFIX = "HOLDFAST_"
+# Two underscores between levels: Kubernetes sets HOLDFAST_SERVER_PORT by itself for a service named holdfast-server.
+_SEPARATOR = "__"
+_CREDENTIALS = re.compile("//.*@", re.DOTALL)
+_PLAIN = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "object": "a table"}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, and where each of their values came from."""
+
+    settings: Settings
+    file: Path | None
+    origins: Mapping[Place, str]
+
+    def effective(self) -> Iterator[tuple[Place, Any, str]]:
+        """Every setting with its value (secrets masked) and its origin: `default`, a file, or what overrode it."""
+        for place in kinds():
+            value: Any = self.settings
+            for name in place:
+                value = getattr(value, str(name))
+            yield place, value if isinstance(value, int | float) else str(value), self.origins.get(place, "default")
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+    options: Mapping[Place, Any] = MappingProxyType({}),
+) -> Loaded:
+    """Read the settings. Raises SettingsError, which names the place, what was found and what is expected.
+
+    Without `file`, the one that HOLDFAST_SETTINGS names, else `holdfast.toml` here if there is one, else defaults.
+    Environment variables override the file, and `options` that are not None override both.
+    """
+    if file is None and environment.get(FILE_VARIABLE):
+        file = Path(environment[FILE_VARIABLE])
+    if file is None and DEFAULT_FILE.exists():
+        file = DEFAULT_FILE
+    text = "" if file is None else _read(file)
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also a number, or a nesting, beyond what Python takes
+        raise SettingsError(f"{file} is not valid TOML: {error}") from error
+    origins = {place: str(file) for place in kinds() if look_up(data, place) is not None}
+    overrides = _from_environment(environment)
+    overrides |= {place: (value, "command line") for place, value in options.items() if value is not None}
+    for place, (value, origin) in overrides.items():
+        if _put(data, place, value):
+            origins[place] = origin
+    try:
+        settings = msgspec.convert(data, Settings, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        raise SettingsError(_explain(str(error), data, file, text, origins)) from error
+    return Loaded(settings, file, origins)
+
+
+def variable_of(place: Place) -> str:
+    """The environment variable that overrides a setting."""
+    return _PREFIX + _SEPARATOR.join(str(step) for step in place).upper()
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise SettingsError(f"{file} does not exist: name an existing settings file, or leave it out") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"cannot read {file}: {error}") from error
+
+
+def kinds(struct: type[msgspec.Struct] = Settings, above: Place = ()) -> dict[Place, Any]:
+    """Every setting there is, with its type."""
+    found: dict[Place, Any] = {}
+    for field in msgspec.structs.fields(struct):
+        place = (*above, field.name)
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            found |= kinds(field.type, place)
+        else:
+            found[place] = field.type
+    return found
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[Place, tuple[Any, str]]:
+    """What environment variables set, each with the variable's name."""
+    variables = {variable_of(place): (place, kind) for place, kind in kinds().items()}
+    found: dict[Place, tuple[Any, str]] = {}
+    for name, value in environment.items():
+        if name in variables:
+            place, kind = variables[name]
+            found[place] = _literal(value, kind), f"environment variable {name}"
+        elif name.startswith(_PREFIX) and _SEPARATOR in name:
+            raise SettingsError(f"environment variable {name} names no setting{_nearest(name, list(variables))}")
+    return found
+
+
+def _put(data: dict[str, Any], place: Place, value: Any) -> bool:
+    """Write one value; false where the file has something else than a table on the way, as decoding will say."""
+    *tables, last = place
+    for step in tables:
+        data = data.setdefault(str(step), {})
+        if not isinstance(data, dict):
+            return False
+    data[str(last)] = value
+    return True
+
+
+def _literal(value: str, kind: Any) -> Any:
+    """A variable's text as the kind of value that its setting has, or as it is for decoding to complain about."""
+    if getattr(kind, "__origin__", kind) in (bool, int, float):
+        with suppress(ValueError, RecursionError):
+            statement = tomllib.loads(f"value = {value}")
+            if len(statement) == 1:  # not a second line with a setting of its own
+                return statement["value"]
+    return value
+
+
+def _decode(kind: type, value: Any) -> Any:
+    if kind is DatabaseUrl and isinstance(value, str):
+        return DatabaseUrl(value)
+    if kind is Path and isinstance(value, str | Path):
+        return Path(value)
+    raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+
+
+def _explain(message: str, data: dict[str, Any], file: Path | None, text: str, origins: Mapping[Place, str]) -> str:
+    """The complaint of msgspec, with the file, the line and the value that was found."""
+    complaint, _, path = message.partition(" - at `")
+    place = parse(path.rstrip("`"))
+    if unknown := re.search(r"unknown field `(.+)`", complaint):
+        place = (*place, unknown[1])
+        siblings = [str(known[len(place) - 1]) for known in kinds() if known[: len(place) - 1] == place[:-1]]
+        problem = f"there is no such setting{_nearest(unknown[1], siblings)}"
+    elif complaint.startswith("Invalid enum value"):
+        problem = f"expected one of {', '.join(get_args(kinds()[place]))}, found {_shown(look_up(data, place))}"
+    elif complaint.startswith("Expected `"):
+        expected = re.sub(r"`(\w+)`", lambda kind: _PLAIN.get(kind[1], kind[0]), complaint.partition(", got")[0])
+        problem = f"{expected.replace('Expected', 'expected', 1)}, found {_shown(look_up(data, place))}"
+    else:
+        problem = complaint
+    origin = origins.get(place, str(file))
+    if origin != str(file):
+        return f"{origin}: {dotted(place)}: {problem}"
+    line = line_of(text, place)
+    return f"{file}{f', line {line}' if line else ''}: {dotted(place)}: {problem}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, str):
+        value = _CREDENTIALS.sub("//****@", value)  # an address that was put in the wrong place
+    return msgspec.json.encode(value).decode() if isinstance(value, str | bool) else str(value)
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    # Without the prefix, which would make any two variables look alike.
+    bare = {each.removeprefix(_PREFIX): each for each in known}
+    close = difflib.get_close_matches(name.removeprefix(_PREFIX), bare, n=1)
+    return f"; did you mean {bare[close[0]]}?" if close else f"; known here: {', '.join(sorted(set(known)))}"

@@ -1,0 +1,115 @@
+"""Everything that can be set, as frozen values. Defaults are written here, once, each with its reason.
+
+`docs/reference/settings.md` describes every one of them; a test sees to it that none is left out.
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import unquote
+
+from msgspec import Meta, Struct
+
+from holdfast._errors import InvalidValue
+
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+"""A duration: more than nothing, a day at the most."""
+
+
+# What may be secret must be told from what may be shown: a password is over at the first of these characters.
+_ADDRESS = re.compile(
+    r"(?P<scheme>postgres|postgresql)://(?:(?P<user>[^:@/?#]*)(?P<password>:[^@/?#]*)?@)?(?P<rest>[^@#]*)"
+)
+
+
+class DatabaseUrl:
+    """Where a database is. May contain a password: shown with it masked; `reveal` gives all of it."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        scheme = text.partition(":")[0]
+        if scheme == "sqlite" and text != "sqlite:":
+            raise InvalidValue("expected 'sqlite:' alone, found more: the files are kept in data_directory")
+        if scheme not in ("sqlite", "postgresql", "postgres"):
+            found = f"one of scheme {scheme!r}" if "://" in text else "one without a scheme"
+            raise InvalidValue(f"expected 'sqlite:' or an address such as postgresql://user@host/name, found {found}")
+        if scheme != "sqlite" and not _ADDRESS.fullmatch(text):
+            raise InvalidValue(
+                f"expected an address such as {scheme}://user:password@host/name, found another form of {scheme}: "
+                "write @ : / ? # in a name or a password as %40 %3A %2F %3F %23"
+            )
+        self._text = text
+
+    @property
+    def scheme(self) -> str:
+        return self._text.partition(":")[0]
+
+    def reveal(self) -> str:
+        """The whole address, for whoever connects to it."""
+        return self._text
+
+    def __str__(self) -> str:
+        address = _ADDRESS.fullmatch(self._text)
+        if address is None:
+            return self._text
+        place, mark, query = address["rest"].partition("?")
+        user = "" if address["user"] is None else f"{address['user']}{':****' if address['password'] else ''}@"
+        return f"{address['scheme']}://{user}{place}{mark}{'&'.join(map(_masked, query.split('&')))}"
+
+    def __repr__(self) -> str:
+        return f"DatabaseUrl({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DatabaseUrl) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+def _masked(pair: str) -> str:
+    name, equals, _ = pair.partition("=")
+    secret = any(word in unquote(name).lower() for word in ("password", "secret"))
+    return f"{name}{equals}****" if secret else pair
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the server listens, and who may speak to it."""
+
+    host: str = "127.0.0.1"
+    """Loopback: nothing is reachable from outside until somebody decides so."""
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8470
+    """No well-known service uses it; 0 takes any free port."""
+    open: bool = False
+    """Ask for no credentials. For a machine of one's own: refused beyond loopback."""
+    stop_within: Seconds = 2.0
+    """Orchestrators wait 10 to 30 s before they kill; two leave room for a slow machine."""
+
+
+class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is logged, on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "text"] = "auto"
+    """`auto` writes text to a terminal and JSON, one object a line, to anything else."""
+
+
+class DatabaseSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where state is kept."""
+
+    url: DatabaseUrl = DatabaseUrl("sqlite:")
+    """`sqlite:` keeps one file for each subsystem in the data directory: nothing to install or to run."""
+    patience: Seconds = 5.0
+    """How long to wait for a lock or an absent server: longer than a restart's hiccup, shorter than a caller's."""
+    connections: Annotated[int, Meta(ge=1, le=1000)] = 10
+    """PostgreSQL only. A server's default is 100 in all, and Holdfast should leave most of them to others."""
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings of one Holdfast."""
+
+    data_directory: Path = Path("holdfast-data")
+    """Beside where it is started, so that trying it out leaves nothing elsewhere."""
+    server: ServerSettings = ServerSettings()
+    log: LogSettings = LogSettings()
+    database: DatabaseSettings = DatabaseSettings()

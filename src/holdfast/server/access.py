@@ -1,0 +1,66 @@
+"""Every request gets a trace id and one line in the log."""
+
+import logging
+import re
+import secrets
+import time
+from typing import Any
+
+from litestar.types import ASGIApp, Message, Receive, Send
+
+logger = logging.getLogger("holdfast.access")
+
+_KEY = "holdfast_trace"
+# https://www.w3.org/TR/trace-context/#traceparent-header: version, trace id, parent id, flags
+# Version ff and ids of zeros are not valid; only a version after 00 may go on behind the flags.
+_TRACEPARENT = re.compile(rb"(?!ff|00.{54})[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+
+
+def trace_of(scope: Any) -> str:
+    """The trace id of a request: the caller's own (W3C trace context), or a new one."""
+    if _KEY not in scope:
+        header = dict(scope["headers"]).get(b"traceparent", b"")
+        match = _TRACEPARENT.fullmatch(header)
+        scope[_KEY] = match[1].decode() if match else secrets.token_hex(16)
+    trace: str = scope[_KEY]
+    return trace
+
+
+def log_access(app: ASGIApp) -> ASGIApp:
+    """ASGI middleware: logs method, path, status and seconds by OpenTelemetry's names. Health checks only at debug."""
+
+    async def logged(scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        start = time.monotonic()
+        trace = trace_of(scope)
+        status = 500
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await app(scope, receive, watched)
+        finally:
+            path = scope["path"]
+            logger.log(
+                logging.DEBUG if path in ("/health", "/ready") else logging.INFO,
+                "%s %s %d",
+                scope["method"],
+                path,
+                status,
+                extra={
+                    "trace": trace,
+                    "http.request.method": scope["method"],
+                    "url.path": path,
+                    "http.response.status_code": status,
+                    "http.server.request.duration": round(time.monotonic() - start, 6),
+                    "client.address": scope["client"][0] if scope.get("client") else None,
+                },
+            )
+
+    return logged

@@ -1,0 +1,63 @@
+"""Which request may do what: guards for routes."""
+
+import asyncio
+import ipaddress
+from typing import Any
+from urllib.parse import urlsplit
+
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+from litestar.types import Guard
+
+from holdfast._errors import CredentialRefused, NotAllowed
+from holdfast.server.credentials import Credential, CredentialStore, Role
+
+SECURITY: list[dict[str, list[str]]] = [{"credential": []}]
+"""For the description of a route that asks for a credential."""
+
+LOCAL = Credential(id="local", role=Role.OPERATOR, tenant=None, note="the server is open", created_at=0.0)
+"""Who everybody is on an open server."""
+
+
+class Authority:
+    """Decides who a request comes from. With no store the server is open, on loopback only, to whoever is there."""
+
+    def __init__(self, store: CredentialStore | None) -> None:
+        self._store = store
+
+    async def identify(self, connection: ASGIConnection[Any, Any, Any, Any]) -> Credential:
+        """The credential of the request. Raises CredentialRefused, or NotAllowed for another site's page."""
+        if self._store is None:
+            # The name of another site can be made to resolve to loopback, and its pages can send here from a browser on
+            # this machine; what they cannot do is forge these headers.
+            if not _is_local("//" + connection.headers.get("host", "")):
+                raise NotAllowed("an open server answers to localhost only: use that name, or credentials")
+            if not _is_local(connection.headers.get("origin", "//localhost")):
+                raise NotAllowed("an open server does not answer to pages of other sites: use credentials")
+            return LOCAL
+        scheme, _, token = connection.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise CredentialRefused("no credential: send it as `Authorization: Bearer <token>`")
+        return await asyncio.to_thread(self._store.verify, token.strip())
+
+
+def _is_local(url: str) -> bool:
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def requires(*roles: Role) -> Guard:
+    """A guard that lets the named roles through, and operators always; it leaves who it was in the request's state."""
+
+    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        authority: Authority = connection.app.state.authority
+        credential = await authority.identify(connection)
+        if not any(credential.role.includes(role) for role in roles):
+            wanted = " or ".join(roles)
+            raise NotAllowed(f"credential {credential.id} has role {credential.role}: this needs role {wanted}")
+        connection.state.credential = credential
+
+    return guard

@@ -1,0 +1,179 @@
+"""Who may speak to the server: roles, tokens, and the store that keeps their digests.
+
+A token is `hf_<id>_<secret>`. Its secret has 256 random bits, so a single SHA-256 keeps it safe: there is nothing to
+guess, which is what slow password hashes are for. Only the digest is stored; the token is shown once.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast._clock import Clock
+from holdfast._errors import CredentialRefused, InvalidValue, NotFound
+from holdfast._types import Tenant
+from holdfast.engines import Database, Migration, Row, Transaction
+
+SUBSYSTEM = "server"
+
+MIGRATIONS = (
+    Migration(
+        1,
+        "credentials",
+        (
+            """create table holdfast_credential (
+                id text primary key,
+                role text not null,
+                tenant text,
+                note text not null,
+                digest text not null,
+                created_at double precision not null,
+                revoked_at double precision
+            )""",
+        ),
+    ),
+)
+
+_LIST = "select id, role, tenant, note, created_at, revoked_at from holdfast_credential order by created_at, id"
+_FIND = "select id, role, tenant, note, created_at, revoked_at, digest from holdfast_credential where id = $1"
+_INSERT = "insert into holdfast_credential (id, role, tenant, note, created_at, digest) values ($1, $2, $3, $4, $5, $6)"
+_REVOKE = (
+    "update holdfast_credential set revoked_at = coalesce(revoked_at, $1) where id = $2 "
+    "returning id, role, tenant, note, created_at, revoked_at"
+)
+_COUNT_OPERATORS = "select count(*) from holdfast_credential where role = 'operator' and revoked_at is null"
+
+# Counting, and then inserting, is one step in SQLite, which has one writer; PostgreSQL has many.
+_ONE_AT_A_TIME = {"postgres": "lock table holdfast_credential in share row exclusive mode"}
+
+_PREFIX = "hf"
+_ID = re.compile("[0-9a-f]{12}")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_NOBODY = hashlib.sha256(secrets.token_bytes(32)).hexdigest()
+"""What an unknown id is compared with, so that it takes as long to refuse as a wrong secret."""
+
+
+class Role(StrEnum):
+    """Operators may do everything, viewers read everything but credentials, tenants do their own work."""
+
+    OPERATOR = "operator"
+    VIEWER = "viewer"
+    TENANT = "tenant"
+
+    def includes(self, needed: "Role") -> bool:
+        """Whether this role may do what `needed` may."""
+        return self is Role.OPERATOR or self is needed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """What is known of a credential; its secret is not."""
+
+    id: str
+    role: Role
+    tenant: str | None
+    note: str
+    created_at: float
+    revoked_at: float | None = None
+
+
+class CredentialStore:
+    """Creates, lists, revokes and verifies credentials. Thread-safe."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        database.migrate(SUBSYSTEM, MIGRATIONS)
+
+    def create(self, role: Role, *, tenant: str | None = None, note: str = "") -> tuple[Credential, str]:
+        """A new credential and its token, which cannot be had again. Role tenant needs a tenant, others have none."""
+        credential, token, digest = self._mint(role, tenant, note)
+        self._database.write(lambda transaction: _insert(transaction, credential, digest))
+        return credential, token
+
+    def create_first(self) -> str | None:
+        """The token of a new operator if there is no operator yet, else None. Safe from several processes."""
+        credential, token, digest = self._mint(Role.OPERATOR, None, "made at the first start")
+
+        def insert_if_first(transaction: Transaction) -> bool:
+            if lock := _ONE_AT_A_TIME.get(self._database.dialect):
+                transaction.execute(lock)
+            if _operators(transaction):
+                return False
+            _insert(transaction, credential, digest)
+            return True
+
+        return token if self._database.write(insert_if_first) else None
+
+    def has_operator(self) -> bool:
+        """Whether anybody may operate this server."""
+        return self._database.read(_operators) > 0
+
+    def list(self) -> list[Credential]:
+        """All credentials ever made, oldest first, the revoked ones too."""
+        rows = self._database.read(lambda transaction: transaction.execute(_LIST))
+        return [_credential(row) for row in rows]
+
+    def revoke(self, credential_id: str) -> Credential:
+        """Refuse the credential from now on. Revoking again changes nothing. Raises NotFound."""
+        now = self._clock.wall()
+        rows: list[Row] = []
+        if _ID.fullmatch(credential_id):  # anything else is no id, and maybe no text that a database takes
+            rows = self._database.write(lambda transaction: transaction.execute(_REVOKE, (now, credential_id)))
+        if not rows:
+            raise NotFound(f"there is no credential {credential_id!r}: `holdfast credential list` shows them")
+        return _credential(rows[0])
+
+    def verify(self, token: str) -> Credential:
+        """The credential that a token belongs to. Raises CredentialRefused without saying which part was wrong."""
+        prefix, _, rest = token.partition("_")
+        credential_id, _, secret = rest.partition("_")
+        rows: list[Row] = []
+        if _ID.fullmatch(credential_id):
+            rows = self._database.read(lambda transaction: transaction.execute(_FIND, (credential_id,)))
+        digest = rows[0][-1] if rows else _NOBODY
+        right = hmac.compare_digest(_digest(secret), digest)
+        if not (right and rows and prefix == _PREFIX):
+            raise CredentialRefused("unknown credential: send one that `holdfast credential create` printed")
+        credential = _credential(rows[0][:-1])
+        if credential.revoked_at is not None:
+            raise CredentialRefused(f"credential {credential.id} has been revoked: ask an operator for a new one")
+        return credential
+
+    def _mint(self, role: Role, tenant: str | None, note: str) -> tuple[Credential, str, str]:
+        if (role is Role.TENANT) != (tenant is not None):
+            raise InvalidValue(f"role {role} with tenant {tenant!r}: role tenant needs a tenant, others have none")
+        if _UNSTORABLE.search(note + (tenant or "")):
+            raise InvalidValue(f"note {note!r}, tenant {tenant!r}: expected Unicode text without NUL")
+        credential_id, secret = secrets.token_hex(6), secrets.token_hex(32)
+        credential = Credential(
+            id=credential_id,
+            role=role,
+            tenant=None if tenant is None else str(Tenant(tenant)),  # checked, and plain text again
+            note=note,
+            created_at=self._clock.wall(),
+        )
+        return credential, f"{_PREFIX}_{credential_id}_{secret}", _digest(secret)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _credential(row: Row) -> Credential:
+    credential_id, role, tenant, note, created_at, revoked_at = row
+    return Credential(
+        id=credential_id, role=Role(role), tenant=tenant, note=note, created_at=created_at, revoked_at=revoked_at
+    )
+
+
+def _insert(transaction: Transaction, credential: Credential, digest: str) -> None:
+    values = (credential.id, str(credential.role), credential.tenant, credential.note, credential.created_at, digest)
+    transaction.execute(_INSERT, values)
+
+
+def _operators(transaction: Transaction) -> int:
+    count: int = transaction.execute(_COUNT_OPERATORS)[0][0]
+    return count

@@ -1,0 +1,142 @@
+"""Errors as problem details (RFC 9457): one shape for everything that goes wrong over HTTP."""
+
+import http
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, ValidationException
+from litestar.openapi import ResponseSpec
+from msgspec import UNSET, Struct, UnsetType
+
+from holdfast._errors import (
+    Conflict,
+    CredentialRefused,
+    DatabaseFull,
+    EngineUnavailable,
+    HoldfastError,
+    InvalidValue,
+    NotAllowed,
+    NotFound,
+)
+from holdfast.server.access import trace_of
+
+logger = logging.getLogger("holdfast.server")
+
+CONTENT_TYPE = "application/problem+json"
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """What went wrong: `type` names it for programs, `detail` says it to people, `trace` finds it in the log."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    trace: str
+    errors: list[dict[str, str | None]] | UnsetType = UNSET
+    """The parts of the request that are not valid."""
+
+
+def described(*statuses: int) -> Mapping[int, ResponseSpec]:
+    """For the description of a route: the errors it may answer with."""
+    return {
+        status: ResponseSpec(Problem, generate_examples=False, description=_phrase(status), media_type=CONTENT_TYPE)
+        for status in statuses
+    }
+
+
+def _phrase(status: int) -> str:
+    return http.HTTPStatus(status).phrase
+
+
+_STATUS_OF: dict[type[HoldfastError], http.HTTPStatus] = {
+    InvalidValue: http.HTTPStatus.BAD_REQUEST,
+    CredentialRefused: http.HTTPStatus.UNAUTHORIZED,
+    NotAllowed: http.HTTPStatus.FORBIDDEN,
+    NotFound: http.HTTPStatus.NOT_FOUND,
+    Conflict: http.HTTPStatus.CONFLICT,
+    EngineUnavailable: http.HTTPStatus.SERVICE_UNAVAILABLE,
+    DatabaseFull: http.HTTPStatus.INSUFFICIENT_STORAGE,
+}
+"""Where a class is not listed, the nearest class above it is; where none is, 500."""
+
+_HEADERS_OF = {
+    http.HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'Bearer realm="holdfast"'},
+    http.HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
+}
+
+
+# Files, hosts and statements are not for everybody who can send a request.
+_UNTOLD = "the server could not do its part; its log says why, under this trace"
+
+
+def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+    """The response for any error. What is not the caller's fault is logged in full and told in general."""
+    match error:
+        case HoldfastError():
+            status = _status_of(type(error))
+            detail = str(error)
+            if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
+                logger.error("%s", error, extra={"trace": trace_of(request.scope), "error": error.slug})
+                detail = _UNTOLD
+            return _problem(request, status, detail, kind=f"urn:holdfast:problem:{error.slug}")
+        case ValidationException():
+            errors = [
+                {"in": item.get("source"), "name": _name(item), "detail": _complaint(item)}
+                for item in _dictionaries(error.extra)
+            ]
+            return _problem(request, http.HTTPStatus.BAD_REQUEST, "the request is not valid", errors=errors)
+        case HTTPException():
+            status = http.HTTPStatus(error.status_code)
+            return _problem(request, status, error.detail or status.description, headers=error.headers)
+        case _:
+            logger.error("request failed", exc_info=error, extra={"trace": trace_of(request.scope)})
+            return _problem(request, http.HTTPStatus.INTERNAL_SERVER_ERROR, _UNTOLD)
+
+
+def _problem(
+    request: Request[Any, Any, Any],
+    status: http.HTTPStatus,
+    detail: str,
+    *,
+    kind: str = "about:blank",
+    headers: Any = None,
+    errors: list[dict[str, str | None]] | UnsetType = UNSET,
+) -> Response[Problem]:
+    problem = Problem(
+        type=kind,
+        title=status.phrase,
+        status=int(status),
+        detail=detail,
+        instance=request.scope["path"],  # not of request.url, which a malformed Host header makes unreadable
+        trace=trace_of(request.scope),
+        errors=errors,
+    )
+    headers = {**_HEADERS_OF.get(status, {}), **(headers or {})}
+    return Response(content=problem, status_code=status, media_type=CONTENT_TYPE, headers=headers)
+
+
+def _status_of(kind: type[HoldfastError]) -> http.HTTPStatus:
+    listed = (_STATUS_OF[base] for base in kind.__mro__ if base in _STATUS_OF)
+    return next(listed, http.HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+# Litestar calls the whole body by the name of the handler's parameter, and a missing one by that name in quotes.
+_BODY = "data"
+
+
+def _name(item: dict[str, Any]) -> str | None:
+    name: str | None = item.get("key")
+    return None if name == _BODY and item.get("source") == "body" else name
+
+
+def _complaint(item: dict[str, Any]) -> str | None:
+    complaint: str | None = item.get("message")
+    return "expected a body, found none" if complaint == repr(_BODY) else complaint
+
+
+def _dictionaries(extra: Any) -> list[dict[str, Any]]:
+    return [item for item in extra if isinstance(item, dict)] if isinstance(extra, list) else []

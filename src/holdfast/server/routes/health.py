@@ -1,0 +1,47 @@
+"""Whether the server lives, and whether it can do its work; open to everybody, for balancers and orchestrators."""
+
+import asyncio
+from typing import Literal
+
+from litestar import get
+from litestar.datastructures import State
+from msgspec import Struct
+
+from holdfast._errors import EngineUnavailable
+from holdfast.engines import Database
+from holdfast.server.problems import described
+
+_PROBE_SECONDS = 1.0
+"""Shorter than the shortest timeout that orchestrators probe with by default (Kubernetes: 1 s)."""
+
+
+class Health(Struct, frozen=True):
+    """The server answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Ready(Struct, frozen=True):
+    """The server can do its work."""
+
+    status: Literal["ready"] = "ready"
+
+
+@get("/health", summary="Is the process alive?", tags=["health"])
+async def health() -> Health:
+    """Answer 200 as long as the process can answer at all, whatever it depends on."""
+    return Health()
+
+
+@get("/ready", responses=described(503), summary="Can it do its work?", tags=["health"])
+async def ready(state: State) -> Ready:
+    """Answer 200 while the database answers and the server is not stopping, else 503."""
+    if state.stopping:
+        raise EngineUnavailable("the server is stopping: send requests elsewhere")
+    database: Database = state.database
+    probe = asyncio.to_thread(database.read, lambda transaction: transaction.execute("select 1"))
+    try:
+        await asyncio.wait_for(probe, _PROBE_SECONDS * 0.9)
+    except TimeoutError as error:
+        raise EngineUnavailable(f"the database did not answer within {_PROBE_SECONDS * 0.9:g} s") from error
+    return Ready()

@@ -1,0 +1,230 @@
+r"""Runs the fenced blocks of a page, each by its language, all in one directory and in the order of the page.
+
+`python` runs in an interpreter of its own, warnings are errors. `toml` is decoded as settings, `json`, `yaml` and `ini`
+are parsed, `text` is left alone, and any other language is an error. A block with `title="name"` is written to that
+file first; a titled `python` block is run only by the later command that names it, and settings are a titled
+`holdfast.toml` or untitled, while other TOML files are parsed.
+
+`console` has commands, `$ command` (continued by `> `), in one bash for the whole page, so that variables stay. Output
+that follows is compared, with `...` for anything at all; a command without it must only succeed, or be followed by
+`$ echo $?`. A `holdfast up` at the end of a block is a server in a terminal of its own: the page goes on when it has
+said what the block shows, and answers. It is ended by `^C` in its output, by the next server of the page, or with the
+page. `make` is only asked what it would do, and `pip install` is only read.
+
+Two addresses stand for those of the test: port 8470 for a free one, `POSTGRES` for a real server. In `CLONE`, which is
+about a clone, Python also finds what is in one.
+"""
+
+import configparser
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from holdfast import HoldfastError
+from holdfast.config import load
+from tests.docs.pages import ROOT, Block, Page, steps
+from tests.docs.terminal import Terminal, environment
+
+PORT = "8470"
+POSTGRES = "postgresql://holdfast@127.0.0.1:5432/holdfast"
+CLONE = "CONTRIBUTING.md"
+UP_SECONDS = 30.0
+"""Longest that a server may take to say what the page shows; one second on an idle machine."""
+CURL_TIMED_OUT = 28
+
+
+class SnippetFailed(AssertionError):
+    """A block is not true; the message says where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a page is run, and what its two addresses stand for."""
+
+    directory: Path
+    """Empty, for the page's own files; its neighbours are for ours."""
+    port: int
+    postgres: str = POSTGRES
+
+    def command(self, text: str) -> str:
+        return self._any(text).replace(PORT, str(self.port))
+
+    def output(self, text: str) -> str:
+        return self._any(text).replace(f"127.0.0.1:{PORT}", f"127.0.0.1:{self.port}")
+
+    def _any(self, text: str) -> str:
+        return text.replace(POSTGRES, self.postgres)
+
+
+def run_page(page: Page, place: Place) -> None:
+    """Run all blocks of the page. Raises SnippetFailed at the first that is not true."""
+    _require_use(page)
+    home = place.directory.with_name(place.directory.name + "-home")
+    home.mkdir()
+    variables = environment(home, _tools(home))
+    if page.name == CLONE:
+        variables["PYTHONPATH"] = str(ROOT)
+    with Terminal(place.directory, variables) as terminal:
+        for block in page.blocks:
+            try:
+                _run_block(block, terminal, place, variables)
+            except (SnippetFailed, ValueError, HoldfastError, configparser.Error, msgspec.DecodeError) as error:
+                raise SnippetFailed(f"{page.name}, line {block.line}: {error}") from error
+
+
+def _require_use(page: Page) -> None:
+    for block in page.blocks:
+        if block.language == "python" and block.title and not any(block.title in command for command in page.commands):
+            raise SnippetFailed(f"{page.name}, line {block.line}: no command of the page runs {block.title}")
+
+
+def _tools(home: Path) -> Path:
+    """A folder with what a machine may lack."""
+    folder = home / "bin"
+    folder.mkdir()
+    if shutil.which("curl") is None:
+        script = folder / "curl"
+        stand_in = Path(__file__).with_name("curl.py")
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(stand_in))} "$@"\n')
+        script.chmod(0o755)
+    return folder
+
+
+def _run_block(block: Block, terminal: Terminal, place: Place, variables: dict[str, str]) -> None:
+    text = place.output(block.text)
+    if block.title:
+        file = place.directory / block.title
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    match block.language:
+        case "console":
+            _run_console(block, terminal, place)
+        case "python":
+            if not block.title:
+                _run_python(text, place.directory, variables)
+        case "toml":
+            if block.title in (None, "holdfast.toml"):
+                _load_settings(text, place.directory.with_name("settings.toml"))
+            else:
+                tomllib.loads(text)
+        case "json":
+            json.loads(text)
+        case "yaml":
+            msgspec.yaml.decode(text)
+        case "ini":
+            configparser.ConfigParser(strict=False, interpolation=None).read_string(text)
+        case "text":
+            pass
+        case _:
+            raise SnippetFailed(f"unknown language {block.language!r}: see tests/docs/snippets.py")
+
+
+def _load_settings(text: str, file: Path) -> None:
+    file.write_text(text, encoding="utf-8")
+    load(file, environment={})
+
+
+def _run_python(text: str, directory: Path, variables: dict[str, str]) -> None:
+    command = [sys.executable, "-W", "error", "-c", text]
+    run = subprocess.run(command, cwd=directory, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    if run.returncode:
+        raise SnippetFailed(f"the program ended with status {run.returncode}: {run.stderr}")
+
+
+def _run_console(block: Block, terminal: Terminal, place: Place) -> None:
+    todo = steps(block.text)
+    for number, (command, output) in enumerate(todo):
+        is_last = number == len(todo) - 1
+        if command.startswith("make "):
+            _require_target(command)
+        elif command.startswith("pip install "):
+            _require_extras(command)
+        elif command == ".ci/run":
+            _require_program(ROOT / command)
+        elif is_last and command.split()[:2] == ["holdfast", "up"]:
+            _serve(command, output, terminal, place)
+        else:
+            may_fail = not is_last and todo[number + 1][0] == "echo $?"
+            _run_command(command, output, terminal, place, may_fail=may_fail)
+
+
+def _run_command(command: str, output: str, terminal: Terminal, place: Place, *, may_fail: bool) -> None:
+    found, status = terminal.run(place.command(command))
+    if output and not matches(place.output(output), found):
+        raise SnippetFailed(f"`{command}` printed\n{found}\nand not\n{output}")
+    timed_out = "--max-time" in command and status == CURL_TIMED_OUT
+    if status and not may_fail and not timed_out:
+        raise SnippetFailed(f"`{command}` ended with status {status}: {found}")
+
+
+def _serve(command: str, output: str, terminal: Terminal, place: Place) -> None:
+    terminal.end_background()
+    expected, interrupted, farewell = place.output(output).partition("^C")
+    log = place.directory.with_name("server.log")
+    server = terminal.start(
+        place.command(command), log, HOLDFAST_LOG__FORMAT="text", HOLDFAST_SERVER__PORT=str(place.port)
+    )
+    deadline = time.monotonic() + UP_SECONDS
+    while not (matches(expected, found := server.output()) and _answers(place.port)):
+        if not server.running or time.monotonic() > deadline:
+            raise SnippetFailed(f"`{command}` printed\n{server.output()}\nand not\n{expected}")
+        time.sleep(0.02)
+    if interrupted:
+        status = server.end(signal.SIGINT)
+        if status or not matches(farewell.strip("\n") or "...", server.output()[len(found) :]):
+            raise SnippetFailed(f"`{command}` ended with status {status}: {server.output()}")
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def _require_target(command: str) -> None:
+    words = shlex.split(command)
+    run = subprocess.run(
+        [words[0], "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+    )
+    if run.returncode:
+        raise SnippetFailed(f"`{command}` is not possible: {run.stderr}")
+
+
+def _require_extras(command: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for word in shlex.split(command)[2:]:
+        wanted = re.fullmatch(r"(?P<name>[\w-]+)(\[(?P<extras>[\w,]+)\])?", word)
+        if not wanted or wanted["name"] != project["name"]:
+            raise SnippetFailed(f"`{command}` installs {word!r}, which is not this project")
+        unknown = set((wanted["extras"] or "").split(",")) - {"", *project["optional-dependencies"]}
+        if unknown:
+            raise SnippetFailed(f"`{command}` names extras that do not exist: {', '.join(sorted(unknown))}")
+
+
+def _require_program(path: Path) -> None:
+    if not os.access(path, os.X_OK):
+        raise SnippetFailed(f"{path} is no program")
+
+
+def matches(expected: str, found: str) -> bool:
+    """Whether the output is what the page shows; `...` stands for anything, and space at the ends of lines for none."""
+    pattern = ".*".join(re.escape(part) for part in _trimmed(expected).split("..."))
+    return re.fullmatch(pattern, _trimmed(found), re.DOTALL) is not None
+
+
+def _trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")

@@ -1,0 +1,168 @@
+"""The command as a process of its own: signals, pipes, imports, and a server beside it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.engines.sqlite import SqliteDatabase
+from tests.integration.server.process import COMMAND, STUCK, HoldfastServer, environment
+from tests.integration.server.process import holdfast as run
+
+HEAVY = {"apsw", "boto3", "botocore", "litestar", "psycopg", "uvicorn"}
+
+
+def python(script: str, directory: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a new interpreter; without the coverage that it would be measured with."""
+    clean = {name: value for name, value in environment(**more).items() if not name.startswith("COV")}
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=directory,
+        env=clean,
+        capture_output=True,
+        text=True,
+        timeout=STUCK,
+        check=False,
+    )
+
+
+@pytest.fixture
+def closed_pipe() -> Iterator[int]:
+    """Standard output of a command whose reader has seen enough before it began."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+def test_the_installed_command_is_the_module(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("holdfast")
+    installed = subprocess.check_output([command, "--version"], text=True, timeout=STUCK)
+    assert installed == run("--version", directory=tmp_path).stdout == f"{holdfast.__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["completion", "bash"], ["check"]], ids=" ".join)
+def test_a_command_imports_no_engine_and_no_server_that_it_does_not_need(tmp_path: Path, words: list[str]) -> None:
+    script = f"from holdfast.cli import main; main({words!r}); import sys; print('modules', *sys.modules)"
+    finished = python(script, tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    modules = set(finished.stdout.rpartition("modules")[2].split())
+    assert "holdfast.cli" in modules
+    assert modules & HEAVY == set()
+
+
+def test_managing_credentials_needs_no_server_to_be_installed(tmp_path: Path) -> None:
+    script = "import sys; sys.modules['litestar'] = sys.modules['uvicorn'] = None\nfrom holdfast.cli import main\n"
+    finished = python(script + "sys.exit(main(['credential', 'create', '--role', 'viewer']))", tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.startswith("hf_")
+
+
+@pytest.mark.parametrize("missing", ["litestar", "uvicorn"])
+def test_a_server_that_is_not_installed_is_told_with_what_to_install(tmp_path: Path, missing: str) -> None:
+    script = (
+        f"import sys; sys.modules[{missing!r}] = None\nfrom holdfast.cli import main\nsys.exit(main(['up', '--json']))"
+    )
+    finished = python(script, tmp_path)
+    assert (finished.returncode, finished.stdout) == (1, "")
+    assert json.loads(finished.stderr) == {
+        "error": "missing-extra",
+        "detail": "holdfast up needs an optional dependency: pip install 'holdfast[server]'",
+    }
+
+
+def test_a_database_driver_that_is_not_installed_is_told_with_what_to_install(tmp_path: Path) -> None:
+    script = "import sys; sys.modules['psycopg'] = None\nfrom holdfast.cli import main\n"
+    script += "sys.exit(main(['credential', 'list']))"
+    finished = python(script, tmp_path, HOLDFAST_DATABASE__URL="postgresql://127.0.0.1/name")
+    assert finished.returncode == 1
+    assert "pip install 'holdfast[postgres]'" in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["check"], ["check", "--json"], ["completion", "bash"], ["credential", "list"], ["--version"]],
+    ids=" ".join,
+)
+def test_a_reader_that_has_seen_enough_is_no_reason_for_a_traceback(
+    tmp_path: Path, words: list[str], closed_pipe: int
+) -> None:
+    finished = subprocess.run(
+        [*COMMAND, *words],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=closed_pipe,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=STUCK,
+        check=False,
+    )
+    assert finished.stderr == ""
+    assert finished.returncode == 1
+
+
+def test_an_interrupt_ends_a_command_that_waits_with_130_and_no_traceback(tmp_path: Path) -> None:
+    """It waits for a PostgreSQL that takes the connection and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/name"
+        process = subprocess.Popen(
+            [*COMMAND, "credential", "list"],
+            cwd=tmp_path,
+            env=environment(HOLDFAST_DATABASE__URL=url, HOLDFAST_DATABASE__PATIENCE="60"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        silent.settimeout(STUCK)
+        connection, _ = silent.accept()
+        with connection:
+            connection.settimeout(STUCK)
+            assert connection.recv(1)
+            process.send_signal(signal.SIGINT)
+            printed = process.communicate(timeout=STUCK)
+    assert process.returncode == 130
+    assert printed == ("", "")
+
+
+def test_a_backup_is_made_beside_a_running_server(tmp_path: Path) -> None:
+    with HoldfastServer.start(tmp_path) as server, server.operator() as operator:
+        created = operator.post("/v1/credentials", json={"role": "viewer"}).json()
+        finished = run("backup", "copies", "--json", directory=tmp_path)
+        assert finished.returncode == 0, finished.stderr
+        (copy,) = json.loads(finished.stdout)
+        assert (copy["source"], copy["copy"]) == ("data/server.sqlite", "copies/server.sqlite")
+        assert operator.get("/ready").status_code == 200
+    # The copy alone is a Holdfast that knows the same credentials.
+    other = tmp_path / "other"
+    (other / "data").mkdir(parents=True)
+    (tmp_path / "copies" / "server.sqlite").rename(other / "data" / "server.sqlite")
+    with SqliteDatabase(other / "data" / "server.sqlite") as database:
+        database.check()
+    with HoldfastServer.start(other) as restored, restored.client(created["token"]) as viewer:
+        assert restored.token is None
+        assert viewer.get("/v1/whoami").json()["role"] == "viewer"
+
+
+def test_people_are_told_the_address_and_the_credential_on_lines_of_their_own(tmp_path: Path) -> None:
+    command = [*COMMAND, "up", "--port", "0"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            lines = [process.stdout.readline(), process.stdout.readline()]
+            process.terminate()
+            rest, _ = process.communicate(timeout=STUCK)
+        finally:
+            process.kill()
+    assert lines[0].startswith(f"Holdfast {holdfast.__version__} on http://127.0.0.1:")
+    assert lines[1].startswith("Operator's credential, shown this once: hf_")
+    assert (process.returncode, rest) == (0, "")

@@ -1,0 +1,69 @@
+"""`holdfast check` says which settings are in effect, and why."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.config.load import kinds
+from holdfast.config.places import dotted
+from tests.unit.cli.conftest import Run
+
+URL = "postgresql://user:hunter2@host/name?sslpassword=hunter2"
+MASKED = "postgresql://user:****@host/name?sslpassword=****"
+
+
+def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "holdfast.toml").write_text("[server]\nport = 1\nopen = true\n")
+    monkeypatch.setenv("HOLDFAST_SERVER__PORT", "2")
+    result = run("check", "--json").result
+    assert result["file"] == "holdfast.toml"
+    shown = result["settings"]
+    assert list(shown) == [dotted(place) for place in kinds()]
+    assert shown["server.port"] == {"value": 2, "from": "environment variable HOLDFAST_SERVER__PORT"}
+    assert shown["server.open"] == {"value": True, "from": "holdfast.toml"}
+    assert shown["server.host"] == {"value": "127.0.0.1", "from": "default"}
+
+
+def test_without_a_file_there_is_none_to_name(run: Run) -> None:
+    result = run("check", "--json").result
+    assert result["file"] is None
+    assert {entry["from"] for entry in result["settings"].values()} == {"default"}
+
+
+def test_people_get_a_table_with_values_as_they_are_written_in_the_file(run: Run, here: Path) -> None:
+    (here / "other.toml").write_text('data_directory = "[bold]here"\n')
+    ran = run("check", "other.toml")
+    assert (ran.code, ran.err) == (0, "")
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert lines[0] == ["setting", "value", "from"]
+    assert ["data_directory", '"[bold]here"', "other.toml"] in lines
+    assert ["server.open", "false", "default"] in lines
+    assert ["server.port", "8470", "default"] in lines
+    assert len(lines) == len(kinds()) + 1
+
+
+def test_secrets_are_masked_wherever_they_are_set(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "holdfast.toml").write_text(f"database.url = '{URL}'\n")
+    from_file = [run("check"), run("check", "--json")]
+    (here / "holdfast.toml").unlink()
+    monkeypatch.setenv("HOLDFAST_DATABASE__URL", URL)
+    for ran in (*from_file, run("check"), run("check", "--json")):
+        assert ran.code == 0
+        assert MASKED in ran.out
+        assert "hunter2" not in ran.out + ran.err
+
+
+def test_a_wrong_file_is_told_with_file_line_and_place(run: Run, here: Path) -> None:
+    (here / "wrong.toml").write_text("\n[log]\nlevel = 'loud'\n")
+    ran = run("check", "wrong.toml")
+    assert (ran.code, ran.out) == (2, "")
+    expected = 'log.level: expected one of debug, info, warning, error, found "loud"'
+    assert ran.err == f"holdfast: wrong.toml, line 3: {expected}\n"
+    assert run("check", "wrong.toml", "--json").error == {"error": "settings", "detail": ran.err[10:-1]}
+
+
+def test_nothing_is_made_by_a_check(run: Run, here: Path) -> None:
+    run("check")
+    assert list(here.iterdir()) == []

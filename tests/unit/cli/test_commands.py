@@ -1,0 +1,146 @@
+"""Exit codes, help, and how errors are told."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.cli.commands import app
+from tests.services.start import free_port
+from tests.unit.cli.conftest import Run
+
+COMMANDS = [
+    "backup",
+    "check",
+    "completion",
+    "credential",
+    "credential create",
+    "credential list",
+    "credential revoke",
+    "up",
+]
+by_command = pytest.mark.parametrize("command", COMMANDS)
+
+
+def plain(text: str) -> str:
+    """Without the line ends that fit it to the terminal."""
+    return " ".join(text.split())
+
+
+def test_every_command_is_in_these_tests() -> None:
+    found = [name for name in app if not name.startswith("-")]
+    found += [f"credential {name}" for name in app["credential"] if not name.startswith("-")]
+    assert sorted(found) == COMMANDS
+
+
+def test_the_version_is_printed_and_nothing_else(run: Run) -> None:
+    ran = run("--version")
+    assert (ran.code, ran.out, ran.err) == (0, f"{holdfast.__version__}\n", "")
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_the_help_lists_every_command_with_what_it_does(run: Run, words: list[str]) -> None:
+    ran = run(*words)
+    assert (ran.code, ran.err) == (0, "")
+    for name in (command for command in COMMANDS if " " not in command):
+        assert re.search(rf"│ {name} +[A-Z]\w+", ran.out), name
+    assert "Exit codes: 0 done, 1 failed" in plain(ran.out)
+
+
+@by_command
+def test_the_help_of_a_command_has_its_own_example_and_not_those_of_others(run: Run, command: str) -> None:
+    ran = run(*command.split(), "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert plain(ran.out).count(f"Example: holdfast {command}") == 1
+    assert "Examples:" not in ran.out
+    assert plain(ran.out).count("Exit codes:") == 1
+
+
+@by_command
+def test_the_help_of_a_command_begins_with_what_it_does_for_the_caller(run: Run, command: str) -> None:
+    usage, _, description = run(*command.split(), "--help").out.partition("\n")
+    assert usage.startswith(f"Usage: holdfast {command}")
+    assert re.match(r"[A-Z].*\.", plain(description))
+
+
+@by_command
+def test_the_example_of_a_command_is_one_that_it_takes(run: Run, command: str) -> None:
+    (example,) = re.findall(r"Example: holdfast (.*)", run(*command.split(), "--help").out)
+    app.parse_args(shlex.split(example.partition(" >> ")[0]), exit_on_error=False, print_error=False)
+
+
+def test_the_examples_of_the_help_are_ones_that_their_commands_take(run: Run) -> None:
+    examples = re.findall(r"^  holdfast (.*)$", run("--help").out, re.MULTILINE)
+    assert len(examples) >= 4
+    for example in examples:
+        app.parse_args(shlex.split(example.partition(" >> ")[0]), exit_on_error=False, print_error=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nonsense"], 'Unknown command "nonsense"'),
+        (["chek"], "check"),
+        (["check", "--nonsense"], "Unknown option"),
+        (["up", "--prot", "1"], "Did you mean --port?"),
+        (["up", "--port", "http"], "--port"),
+        (["credential", "create"], "--role"),
+        (["credential", "create", "--role", "king"], "king"),
+        (["credential", "revoke"], "ID"),
+        (["completion", "tcsh"], "tcsh"),
+        (["backup"], "TARGET"),
+    ],
+)
+def test_wrong_arguments_exit_with_2_and_one_line_that_names_them(run: Run, words: list[str], told: str) -> None:
+    ran = run(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("holdfast: ")
+    assert told in ran.err
+    if words[0] in ("up", "check"):
+        in_json = run(*words, "--json")
+        assert in_json.code == 2
+        assert in_json.error["error"] == "usage"
+        assert told in in_json.error["detail"]
+
+
+def test_wrong_settings_exit_with_2(run: Run, here: Path) -> None:
+    (here / "holdfast.toml").write_text("[server]\nprot = 1\n")
+    for words in (["check"], ["up"], ["credential", "list"], ["backup", "copies"]):
+        ran = run(*words)
+        assert ran.code == 2
+        assert ran.err == "holdfast: holdfast.toml, line 2: server.prot: there is no such setting; did you mean port?\n"
+        assert run(*words, "--json").error["error"] == "settings"
+
+
+def test_an_option_that_no_setting_takes_exits_with_2(run: Run) -> None:
+    ran = run("up", "--port", "70000", "--json")
+    assert ran.code == 2
+    assert ran.error["detail"] == "command line: server.port: expected a whole number <= 65535, found 70000"
+
+
+def test_a_settings_file_with_a_name_that_is_not_unicode_is_told_all_the_same(run: Run) -> None:
+    assert run("check", "\udcff.toml", "--json").error["detail"].startswith(r"\udcff.toml does not exist")
+
+
+def test_what_does_not_exist_exits_with_1(run: Run) -> None:
+    ran = run("credential", "revoke", "000000000000", "--json")
+    assert (ran.code, ran.error["error"]) == (1, "not-found")
+
+
+def test_what_is_unavailable_exits_with_3(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_DATABASE__URL", f"postgresql://user:hunter2@127.0.0.1:{free_port()}/name")
+    monkeypatch.setenv("HOLDFAST_DATABASE__PATIENCE", "0.01")
+    ran = run("credential", "list", "--json")
+    assert (ran.code, ran.error["error"]) == (3, "engine-unavailable")
+    assert "hunter2" not in ran.err
+
+
+def test_an_interrupt_exits_with_130_and_says_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("holdfast.cli.check.load", interrupted)
+    ran = run("check")
+    assert (ran.code, ran.out, ran.err) == (130, "", "")

@@ -1,0 +1,109 @@
+"""`holdfast credential` manages the store directly."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Run
+
+TOKEN = r"hf_[0-9a-f]{12}_[0-9a-f]{64}"
+
+
+def test_a_token_is_printed_alone_so_that_it_can_be_piped(run: Run) -> None:
+    ran = run("credential", "create", "--role", "viewer")
+    assert (ran.code, ran.err) == (0, "")
+    assert re.fullmatch(rf"{TOKEN}\n", ran.out)
+
+
+def test_a_created_credential_is_listed_without_its_secret(run: Run) -> None:
+    created = run(
+        "credential", "create", "--role", "tenant", "--tenant", "tenant-1", "--note", "a note", "--json"
+    ).result
+    assert re.fullmatch(TOKEN, created["token"])
+    credential = created["credential"]
+    assert (credential["role"], credential["tenant"], credential["note"]) == ("tenant", "tenant-1", "a note")
+    ran = run("credential", "list", "--json")
+    assert ran.result == [credential]
+    assert created["token"].split("_")[2] not in ran.out
+
+
+def test_people_get_a_table_with_text_as_it_was_stored(run: Run) -> None:
+    created = run("credential", "create", "--role", "viewer", "--note", "[/x] [bold]b :smile: ä", "--json").result
+    ran = run("credential", "list")
+    assert (ran.code, ran.err) == (0, "")
+    header, row = ran.out.splitlines()
+    assert header.split() == ["id", "role", "tenant", "created", "revoked", "note"]
+    assert row.startswith(f"{created['credential']['id']}  viewer")
+    assert row.rstrip().endswith("[/x] [bold]b :smile: ä")
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", row)
+
+
+def test_revoking_is_told_and_may_be_repeated(run: Run) -> None:
+    credential = run("credential", "create", "--role", "operator", "--json").result["credential"]
+    ran = run("credential", "revoke", credential["id"])
+    assert (ran.code, ran.out, ran.err) == (0, f"{credential['id']} is revoked\n", "")
+    revoked = run("credential", "revoke", credential["id"], "--json").result
+    assert revoked["revoked_at"] is not None
+    assert run("credential", "list", "--json").result == [revoked]
+    assert run("credential", "list").out.count("Z") == 2
+
+
+@pytest.mark.parametrize("unknown", ["000000000000", "nonsense", "\udcff", ""])
+def test_what_does_not_exist_cannot_be_revoked(run: Run, unknown: str) -> None:
+    ran = run("credential", "revoke", unknown)
+    assert ran.code == 1
+    assert ran.err == f"holdfast: there is no credential {unknown!r}: `holdfast credential list` shows them\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--role", "tenant"],
+        ["--role", "viewer", "--tenant", "tenant-1"],
+        ["--role", "tenant", "--tenant", ""],
+        ["--role", "tenant", "--tenant", "x" * 257],
+        ["--role", "viewer", "--note", "\udcff"],
+    ],
+)
+def test_what_cannot_be_right_is_refused_and_nothing_is_made(run: Run, words: list[str]) -> None:
+    ran = run("credential", "create", *words, "--json")
+    assert (ran.code, ran.error["error"]) == (2, "invalid-value")
+    assert run("credential", "list", "--json").result == []
+
+
+def test_a_settings_file_says_where_the_store_is(run: Run, here: Path) -> None:
+    (here / "one.toml").write_text("data_directory = 'one'\n")
+    (here / "two.toml").write_text("data_directory = 'two'\n")
+    run("credential", "create", "--role", "viewer", "--settings", "one.toml")
+    assert len(run("credential", "list", "--settings", "one.toml", "--json").result) == 1
+    assert run("credential", "list", "--settings", "two.toml", "--json").result == []
+
+
+def test_the_data_directory_is_closed_to_other_users(run: Run, here: Path) -> None:
+    run("credential", "create", "--role", "viewer")
+    assert (here / "holdfast-data").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_data_directory_that_cannot_be_made_is_named(run: Run, here: Path) -> None:
+    (here / "holdfast-data").write_text("a file")
+    ran = run("credential", "list", "--json")
+    assert (ran.code, ran.error["error"]) == (2, "settings")
+    assert "holdfast-data" in ran.error["detail"]
+
+
+def test_credentials_are_managed_in_postgresql_too(
+    run: Run, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import uuid
+
+    import psycopg
+
+    schema = f"cli_{uuid.uuid4().hex}"
+    monkeypatch.setenv("HOLDFAST_DATABASE__URL", f"{postgres_url}?options=-csearch_path%3D{schema}")
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"create schema {schema}".encode())
+        created = run("credential", "create", "--role", "viewer", "--json").result["credential"]
+        assert run("credential", "list", "--json").result == [created]
+        assert run("credential", "revoke", created["id"]).code == 0
+        connection.execute(f"drop schema {schema} cascade".encode())

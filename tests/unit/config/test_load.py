@@ -1,0 +1,355 @@
+"""From a file, the environment and options to settings, with errors that people can act on."""
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import SettingsError
+from holdfast.config import DEFAULT_FILE, FILE_VARIABLE, DatabaseUrl, Settings, load
+from holdfast.config.load import kinds, variable_of
+from holdfast.config.places import Place, dotted
+
+Write = Callable[[str], Path]
+
+PLACES = list(kinds())
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads a settings file that happens to lie where it is run."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(text: str) -> Path:
+        file = tmp_path / "some.toml"
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    return write
+
+
+def complaint(file: Path | None, environment: Mapping[str, str] | None = None, **options: Any) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(file, environment or {}, **options)
+    return str(caught.value)
+
+
+def test_without_anything_the_defaults_are_in_effect() -> None:
+    loaded = load(environment={})
+    assert loaded.settings == Settings()
+    assert loaded.file is None
+    assert {origin for _, _, origin in loaded.effective()} == {"default"}
+
+
+def test_a_file_sets_what_it_names_and_leaves_the_rest(write: Write) -> None:
+    file = write(
+        'data_directory = "data"\n[server]\nhost = "::1"\nport = 0\nopen = true\nstop_within = 3\n'
+        '[log]\nlevel = "debug"\n[database]\nurl = "postgresql://user:hunter2@host/name"\n'
+    )
+    settings = load(file, {}).settings
+    assert settings.data_directory == Path("data")
+    assert (settings.server.host, settings.server.port, settings.server.open) == ("::1", 0, True)
+    assert settings.server.stop_within == 3.0
+    assert isinstance(settings.server.stop_within, float)
+    assert (settings.log.level, settings.log.format) == ("debug", "auto")
+    assert settings.database.url == DatabaseUrl("postgresql://user:hunter2@host/name")
+    assert settings.database.connections == 10
+
+
+def test_an_empty_file_is_a_file_with_nothing_to_say(write: Write) -> None:
+    file = write("")
+    loaded = load(file, {})
+    assert loaded.settings == Settings()
+    assert loaded.file == file
+
+
+def test_the_file_here_is_found_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text("[server]\nport = 1\n")
+    loaded = load(environment={})
+    assert loaded.settings.server.port == 1
+    assert loaded.file == DEFAULT_FILE
+
+
+def test_a_variable_names_the_file_and_an_argument_names_it_instead(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text("[server]\nport = 1\n")
+    (tmp_path / "named.toml").write_text("[server]\nport = 2\n")
+    environment = {FILE_VARIABLE: str(tmp_path / "named.toml")}
+    assert load(environment=environment).settings.server.port == 2
+    assert load(write("[server]\nport = 3\n"), environment).settings.server.port == 3
+
+
+def test_an_empty_variable_names_no_file(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text("[server]\nport = 1\n")
+    assert load(environment={FILE_VARIABLE: ""}).settings.server.port == 1
+
+
+def test_by_default_it_is_the_environment_of_the_process_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_SERVER__PORT", "7")
+    assert load().settings.server.port == 7
+
+
+class TestWhatOverrides:
+    FILE = "[server]\nport = 1\nhost = 'file'\nopen = true\n[log]\nlevel = 'error'\n"
+
+    def test_an_option_comes_before_the_environment_before_the_file_before_the_default(self, write: Write) -> None:
+        environment = {"HOLDFAST_SERVER__PORT": "2", "HOLDFAST_SERVER__HOST": "environment"}
+        options: dict[Place, Any] = {("server", "port"): 3, ("server", "open"): None}
+        file = write(self.FILE)
+        loaded = load(file, environment, options)
+        server = loaded.settings.server
+        assert (server.port, server.host, server.open, server.stop_within) == (3, "environment", True, 2.0)
+        origins = {dotted(place): origin for place, _, origin in loaded.effective()}
+        assert origins["server.port"] == "command line"
+        assert origins["server.host"] == "environment variable HOLDFAST_SERVER__HOST"
+        assert origins["server.open"] == str(file)
+        assert origins["server.stop_within"] == "default"
+        assert origins["log.level"] == str(file)
+
+    def test_every_setting_has_a_variable(self) -> None:
+        values = {
+            "data_directory": "x",
+            "server.host": "x",
+            "server.port": "1",
+            "server.open": "true",
+            "server.stop_within": "1.5",
+            "log.level": "error",
+            "log.format": "text",
+            "database.url": "postgresql://host/name",
+            "database.patience": "1",
+            "database.connections": "1",
+        }
+        loaded = load(environment={variable_of(place): values[dotted(place)] for place in PLACES})
+        assert {dotted(place): str(value).lower() for place, value, _ in loaded.effective()} == {
+            **values,
+            "database.patience": "1.0",
+        }
+        assert {origin for _, _, origin in loaded.effective()} == {
+            f"environment variable {variable_of(place)}" for place in PLACES
+        }
+
+    @pytest.mark.parametrize(
+        ("name", "text", "place", "value"),
+        [
+            ("HOLDFAST_SERVER__PORT", "0", ("server", "port"), 0),
+            ("HOLDFAST_SERVER__PORT", "8471\n", ("server", "port"), 8471),
+            ("HOLDFAST_SERVER__OPEN", "true", ("server", "open"), True),
+            ("HOLDFAST_SERVER__OPEN", "false", ("server", "open"), False),
+            ("HOLDFAST_SERVER__STOP_WITHIN", "3", ("server", "stop_within"), 3.0),
+            ("HOLDFAST_SERVER__STOP_WITHIN", "0.5", ("server", "stop_within"), 0.5),
+            ("HOLDFAST_DATA_DIRECTORY", "2024", ("data_directory",), "2024"),
+            ("HOLDFAST_DATA_DIRECTORY", "true", ("data_directory",), "true"),
+            ("HOLDFAST_DATA_DIRECTORY", "a b", ("data_directory",), "a b"),
+            ("HOLDFAST_SERVER__HOST", "127001", ("server", "host"), "127001"),
+            ("HOLDFAST_LOG__LEVEL", "debug", ("log", "level"), "debug"),
+        ],
+    )
+    def test_a_variable_is_read_as_the_kind_of_value_that_its_setting_has(
+        self, name: str, text: str, place: Place, value: object
+    ) -> None:
+        found = {place: value for place, value, _ in load(environment={name: text}).effective()}[place]
+        assert found == value
+        assert type(found) is type(value)
+
+    @pytest.mark.parametrize(
+        ("name", "text", "expected"),
+        [
+            ("HOLDFAST_SERVER__PORT", "http", 'server.port: expected a whole number, found "http"'),
+            ("HOLDFAST_SERVER__PORT", "", 'server.port: expected a whole number, found ""'),
+            ("HOLDFAST_SERVER__PORT", "8470\nopen = true", "server.port: expected a whole number, found"),
+            pytest.param(
+                "HOLDFAST_SERVER__PORT", "9" * 5000, "server.port: expected a whole number, found", id="digits"
+            ),
+            pytest.param(
+                "HOLDFAST_SERVER__PORT", "[" * 5000, "server.port: expected a whole number, found", id="nesting"
+            ),
+            ("HOLDFAST_SERVER__PORT", "70000", "server.port: expected a whole number <= 65535, found 70000"),
+            ("HOLDFAST_SERVER__PORT", "[1]", "server.port: expected a whole number, found a list"),
+            ("HOLDFAST_SERVER__OPEN", "yes", 'server.open: expected true or false, found "yes"'),
+            ("HOLDFAST_SERVER__STOP_WITHIN", "nan", "server.stop_within: expected a number > 0.0, found nan"),
+            ("HOLDFAST_LOG__LEVEL", "loud", "log.level: expected one of debug, info, warning, error, found"),
+        ],
+    )
+    def test_a_wrong_variable_is_named_with_its_setting_and_what_was_found(
+        self, name: str, text: str, expected: str
+    ) -> None:
+        assert complaint(None, {name: text}).startswith(f"environment variable {name}: {expected}")
+
+    def test_a_wrong_option_is_told_from_a_wrong_file(self, write: Write) -> None:
+        told = complaint(write(self.FILE), options={("server", "port"): 70_000})
+        assert told == "command line: server.port: expected a whole number <= 65535, found 70000"
+
+    @pytest.mark.parametrize(
+        ("name", "suggestion"),
+        [
+            ("HOLDFAST_SERVER__PROT", "did you mean HOLDFAST_SERVER__PORT?"),
+            ("HOLDFAST_SEVER__PORT", "did you mean HOLDFAST_SERVER__PORT?"),
+            ("HOLDFAST_server__port", "known here: HOLDFAST_DATABASE__CONNECTIONS, "),
+            ("HOLDFAST_QUITE__ANOTHER", "known here: HOLDFAST_DATABASE__CONNECTIONS, "),
+        ],
+    )
+    def test_a_variable_that_names_no_setting_is_refused_with_a_suggestion(self, name: str, suggestion: str) -> None:
+        told = complaint(None, {name: "1"})
+        assert told.startswith(f"environment variable {name} names no setting; {suggestion}")
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "HOLDFAST_PORT",
+            "HOLDFAST_SERVER_PORT",
+            "HOLDFAST_SERVER_SERVICE_HOST",
+            "HOLDFAST_PORT_8470_TCP_ADDR",
+            "OTHER_SERVER__PORT",
+            "PATH",
+        ],
+    )
+    def test_variables_that_an_orchestrator_sets_for_a_service_of_that_name_are_ignored(self, name: str) -> None:
+        assert load(environment={name: "tcp://10.0.0.1:8470"}).settings == Settings()
+
+
+class TestWhatIsWrong:
+    @pytest.mark.parametrize(
+        ("text", "line", "expected"),
+        [
+            ("[server]\nport = '80'", 2, 'server.port: expected a whole number, found "80"'),
+            ("[server]\nport = 80.5", 2, "server.port: expected a whole number, found 80.5"),
+            ("[server]\nport = true", 2, "server.port: expected a whole number, found true"),
+            ("[server]\nport = 1979-05-27", 2, "server.port: expected a whole number, found 1979-05-27"),
+            ("[server]\n\nport = -1", 3, "server.port: expected a whole number >= 0, found -1"),
+            ("[server]\nport = 65_536", 2, "server.port: expected a whole number <= 65535, found 65536"),
+            ("[server]\nhost = 1", 2, "server.host: expected text, found 1"),
+            ("[server]\nhost = ['a']", 2, "server.host: expected text, found a list"),
+            ("[server]\nopen = 'no'", 2, 'server.open: expected true or false, found "no"'),
+            ("[server]\nstop_within = 0", 2, "server.stop_within: expected a number > 0.0, found 0"),
+            ("[server]\nstop_within = inf", 2, "server.stop_within: expected a number <= 86400.0, found inf"),
+            ("[server]\nstop_within = {}", 2, "server.stop_within: expected a number, found a table"),
+            ("[database]\nconnections = 0", 2, "database.connections: expected a whole number >= 1, found 0"),
+            ("[database]\npatience = 1e9", 2, "database.patience: expected a number <= 86400.0, found 1000000000.0"),
+            ("[log]\nlevel = 'loud'", 2, 'log.level: expected one of debug, info, warning, error, found "loud"'),
+            ("[log]\nformat = 3", 2, "log.format: expected text, found 3"),
+            ("log = 3", 1, "log: expected a table, found 3"),
+            ("[[server]]\nport = 1", 1, "server: expected a table, found a list"),
+            ("data_directory = 3", 1, "data_directory: expected text, found 3"),
+            ("[database]\nurl = 3", 2, "database.url: expected text, found 3"),
+            (
+                "[database]\nurl = 'sqlite:/x'",
+                2,
+                "database.url: expected 'sqlite:' alone, found more: the files are kept in data_directory",
+            ),
+        ],
+    )
+    def test_an_error_names_file_line_place_what_was_found_and_what_is_expected(
+        self, write: Write, text: str, line: int, expected: str
+    ) -> None:
+        file = write(text)
+        assert complaint(file) == f"{file}, line {line}: {expected}"
+
+    @pytest.mark.parametrize(
+        ("text", "line", "place", "advice"),
+        [
+            ("[server]\nprot = 1", 2, "server.prot", "did you mean port?"),
+            ("[servr]\nport = 1", 1, "servr", "did you mean server?"),
+            ("data_dir = 'x'", 1, "data_dir", "did you mean data_directory?"),
+            ("[metrics.push]\nurl = 'x'", 1, "metrics", "known here: data_directory, database, log, server"),
+            ("[server.tls]\nfile = 'x'", 1, "server.tls", "known here: host, open, port, stop_within"),
+            ("log.colour = 1", 1, "log.colour", "known here: format, level"),
+        ],
+    )
+    def test_an_unknown_setting_is_refused_with_the_nearest_known_one(
+        self, write: Write, text: str, line: int, place: str, advice: str
+    ) -> None:
+        file = write(text)
+        assert complaint(file) == f"{file}, line {line}: {place}: there is no such setting; {advice}"
+
+    def test_a_variable_cannot_reach_into_what_the_file_says_is_no_table(self, write: Write) -> None:
+        file = write("server = 3\n")
+        told = complaint(file, {"HOLDFAST_SERVER__PORT": "1"})
+        assert told == f"{file}, line 1: server: expected a table, found 3"
+
+    def test_a_file_that_does_not_exist_is_named(self, tmp_path: Path) -> None:
+        file = tmp_path / "nowhere.toml"
+        expected = f"{file} does not exist: name an existing settings file, or leave it out"
+        assert complaint(file) == expected
+        assert complaint(None, {FILE_VARIABLE: str(file)}) == expected
+
+    def test_a_folder_is_no_settings_file(self, tmp_path: Path) -> None:
+        assert complaint(tmp_path).startswith(f"cannot read {tmp_path}: ")
+
+    def test_a_file_that_may_not_be_read_is_named(self, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+        file = write("")
+        file.chmod(0)
+        if os.access(file, os.R_OK):  # root may read everything: let the system refuse all the same
+
+            def refuse(path: Path, **_: object) -> str:
+                raise PermissionError(13, "Permission denied", str(path))
+
+            monkeypatch.setattr(Path, "read_text", refuse)
+        assert re.fullmatch(rf"cannot read {re.escape(str(file))}: .*Permission denied.*", complaint(file))
+
+    def test_a_file_that_is_not_utf_8_is_named(self, tmp_path: Path) -> None:
+        file = tmp_path / "latin.toml"
+        file.write_bytes('data_directory = "ä"'.encode("latin-1"))
+        assert complaint(file).startswith(f"cannot read {file}: 'utf-8' codec can't decode byte 0xe4")
+
+    @pytest.mark.parametrize(
+        ("text", "where"),
+        [
+            ("[server\nport = 1", "line 1"),
+            ("[server]\nport == 1", "line 2"),
+            ("port = 1\nport = 2", ""),
+            ("port = " + "9" * 5000, ""),
+            ("port = " + "[" * 5000, ""),
+        ],
+        ids=["header", "value", "twice", "number", "nesting"],
+    )
+    def test_a_file_that_is_not_toml_is_named_with_the_line(self, write: Write, text: str, where: str) -> None:
+        file = write(text)
+        told = complaint(file)
+        assert told.startswith(f"{file} is not valid TOML: ")
+        assert where in told
+
+
+class TestWhatIsSecret:
+    URL = "postgresql://user:hunter2@host/name?sslpassword=hunter2"
+
+    def test_no_secret_is_shown_by_what_was_loaded(self, write: Write) -> None:
+        for loaded in (
+            load(write(f"database.url = '{self.URL}'"), {}),
+            load(None, {"HOLDFAST_DATABASE__URL": self.URL}),
+        ):
+            assert loaded.settings.database.url.reveal() == self.URL
+            assert "hunter2" not in f"{loaded} {loaded!r} {loaded.settings} {list(loaded.effective())}"
+            shown = {dotted(place): value for place, value, _ in loaded.effective()}["database.url"]
+            assert shown == "postgresql://user:****@host/name?sslpassword=****"
+
+    @pytest.mark.parametrize(
+        ("text", "environment"),
+        [
+            ("database.url = 'postgresql://user:hunter2#@host'", {}),
+            ("database.url = 'https://user:hunter2@host'", {}),
+            ("database.url = ['postgresql://user:hunter2@host']", {}),
+            ("database.url = { url = 'postgresql://user:hunter2@host' }", {}),
+            ("database.connections = 'postgresql://user:hunter2@host'", {}),
+            ("database.connections = 'postgresql://user:hunter2/@host'", {}),
+            ("database = 'postgresql://user:hunter2@host'", {}),
+            ("", {"HOLDFAST_DATABASE__URL": "user:hunter2@host/name"}),
+            ("", {"HOLDFAST_DATABASE__PATIENCE": "postgresql://user:hunter2@host"}),
+            ("", {"HOLDFAST_DATABASE__URI": "postgresql://user:hunter2@host"}),
+        ],
+    )
+    def test_no_error_shows_a_secret(self, write: Write, text: str, environment: dict[str, str]) -> None:
+        told = complaint(write(text), environment)
+        assert "database" in told.lower()
+        assert "hunter2" not in told
+
+
+def test_what_was_loaded_cannot_be_changed() -> None:
+    loaded = load(environment={})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        loaded.file = Path("other")  # type: ignore[misc]

@@ -1,0 +1,150 @@
+"""Every request has a trace and one line in the log."""
+
+import asyncio
+import logging
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.server.access import log_access, trace_of
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = "00f067aa0ba902b7"
+
+
+def scope_with(*headers: tuple[bytes, bytes], **changes: Any) -> dict[str, Any]:
+    return {"type": "http", "method": "GET", "path": "/v1/x", "headers": headers, "client": ("127.0.0.1", 1), **changes}
+
+
+def trace_for(traceparent: str | bytes) -> str:
+    value = traceparent.encode("latin-1") if isinstance(traceparent, str) else traceparent
+    return trace_of(scope_with((b"traceparent", value)))
+
+
+@pytest.mark.parametrize(
+    "traceparent",
+    [
+        f"00-{TRACE}-{PARENT}-01",
+        f"00-{TRACE}-{PARENT}-00",
+        f"cc-{TRACE}-{PARENT}-01",
+        f"cc-{TRACE}-{PARENT}-01-what-the-future-brings",
+    ],
+)
+def test_the_trace_of_the_caller_is_taken_over(traceparent: str) -> None:
+    assert trace_for(traceparent) == TRACE
+
+
+@pytest.mark.parametrize(
+    "traceparent",
+    [
+        "",
+        "nonsense",
+        TRACE,
+        f"00-{TRACE}",
+        f"00-{TRACE}-{PARENT}",
+        f"00-{TRACE}-{PARENT}-1",
+        f"00-{TRACE}-{PARENT}-01-more",
+        f"00-{TRACE}-{PARENT}-01\n",
+        f"00-{TRACE}-{PARENT}-011",
+        f"cc-{TRACE}-{PARENT}-01more",
+        f"ff-{TRACE}-{PARENT}-01",
+        f"0-{TRACE}-{PARENT}-01",
+        f"00-{'0' * 32}-{PARENT}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE.upper()}-{PARENT}-01",
+        f"00-{TRACE[:-1]}-{PARENT}-01",
+        f"00-{TRACE[:-1]}g-{PARENT}-01",
+        f" 00-{TRACE}-{PARENT}-01",
+        "é" * 55,
+    ],
+)
+def test_a_trace_that_is_malformed_or_all_zero_is_replaced(traceparent: str) -> None:
+    trace = trace_for(traceparent)
+    assert re.fullmatch("[0-9a-f]{32}", trace)
+    assert trace not in (TRACE, "0" * 32)
+
+
+@given(st.binary(max_size=80))
+def test_any_header_gives_a_trace_that_can_be_logged(value: bytes) -> None:
+    assert re.fullmatch("(?!0{32})[0-9a-f]{32}", trace_for(value))
+
+
+def test_a_request_without_a_trace_gets_one_and_keeps_it() -> None:
+    scope, other = scope_with(), scope_with()
+    assert trace_of(scope) == trace_of(scope)
+    assert trace_of(scope) != trace_of(other)
+
+
+class App:
+    """Answers with a status, or dies of an error."""
+
+    def __init__(self, status: int | None = 200, error: Exception | None = None) -> None:
+        self.status = status
+        self.error = error
+        self.seen: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.seen.append(scope["type"])
+        if self.status is not None:
+            await send({"type": "http.response.start", "status": self.status, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        if self.error is not None:
+            raise self.error
+
+
+def request(app: App, scope: dict[str, Any]) -> list[Any]:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    asyncio.run(log_access(app)(scope, receive, send))  # type: ignore[arg-type]
+    return sent
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.DEBUG, "holdfast.access")
+    return caplog
+
+
+def test_a_request_is_logged_by_the_names_of_opentelemetry(logged: pytest.LogCaptureFixture) -> None:
+    sent = request(App(404), scope_with((b"traceparent", f"00-{TRACE}-{PARENT}-01".encode())))
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    (record,) = logged.records
+    fields = vars(record)
+    assert record.getMessage() == "GET /v1/x 404"
+    assert record.levelno == logging.INFO
+    assert fields["trace"] == TRACE
+    assert fields["http.request.method"] == "GET"
+    assert fields["url.path"] == "/v1/x"
+    assert fields["http.response.status_code"] == 404
+    assert fields["http.server.request.duration"] >= 0
+    assert fields["client.address"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+def test_health_checks_are_logged_for_debugging_only(logged: pytest.LogCaptureFixture, path: str) -> None:
+    request(App(), scope_with(path=path))
+    assert [record.levelno for record in logged.records] == [logging.DEBUG]
+
+
+def test_a_request_that_dies_without_an_answer_is_logged_as_500(logged: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ValueError, match="why"):
+        request(App(None, ValueError("why")), scope_with(client=None))
+    (record,) = logged.records
+    assert vars(record)["http.response.status_code"] == 500
+    assert vars(record)["client.address"] is None
+
+
+def test_what_is_no_request_is_passed_on_and_not_logged(logged: pytest.LogCaptureFixture) -> None:
+    app = App(None)
+    request(app, {"type": "lifespan"})
+    assert app.seen == ["lifespan"]
+    assert logged.records == []
