@@ -15,8 +15,8 @@ install: $(INSTALLED)  ## The full development environment, in .venv
 $(INSTALLED): pyproject.toml requirements/uv.txt requirements/dev.txt scripts/install
 	@scripts/install
 
-demo: $(INSTALLED)  ## See it work
-	@$(BIN)/python examples/first_start.py
+demo: $(INSTALLED)  ## See the whole loop at work, in about a minute
+	@$(BIN)/holdfast demo $(ARGS)
 
 test: $(INSTALLED)  ## All tests, against real services on loopback
 	@scripts/chromium

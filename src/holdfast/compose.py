@@ -5,9 +5,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from holdfast._clock import Clock, SystemClock
-from holdfast._errors import Conflict, SettingsError
+from holdfast._errors import Conflict, NotFound, SettingsError
 from holdfast.config import Settings
 from holdfast.engines import Database
 
@@ -32,6 +33,41 @@ def open_database(settings: Settings, subsystem: str, clock: Clock | None = None
         ),
         clock=clock,
     )
+
+
+class Databases:
+    """The databases of one process: a file for each subsystem, or one PostgreSQL pool that all of them share."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._opened: dict[str, Database] = {}
+
+    def of(self, subsystem: str) -> Database:
+        """The database of a subsystem, opened when it is first asked for."""
+        shared = self._settings.database.url.scheme != "sqlite"
+        name = "" if shared else subsystem
+        if name not in self._opened:
+            self._opened[name] = open_database(self._settings, subsystem, self._clock)
+        return self._opened[name]
+
+    def close(self) -> None:
+        """Close all of them. May be repeated."""
+        while self._opened:
+            self._opened.popitem()[1].close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def existing_store(settings: Settings, subsystem: str) -> None:
+    """Raise NotFound where a subsystem has no store yet, so that looking for something does not make an empty one."""
+    path = settings.data_directory / f"{subsystem}{SQLITE_SUFFIX}"
+    if settings.database.url.scheme == "sqlite" and not path.exists():
+        raise NotFound(f"there is no store at {path}: name the data_directory or the settings that the server uses")
 
 
 def data_directory(settings: Settings) -> Path:

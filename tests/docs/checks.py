@@ -13,7 +13,7 @@ OTHER_VARIABLES = {"HOLDFAST_SETTINGS", "HOLDFAST_CHROMIUM"}
 _CALL = re.compile(r"(?:^|[\s(;|&])holdfast ([^)|;&<>\n]+)")
 _VARIABLE = re.compile(r"\bHOLDFAST_[A-Z][A-Z_]*")
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:8470(/[\w/{}$.-]*)")
-_PATH = re.compile(r"(?:[A-Z]+ )?(/(?:v1|health|ready|openapi)[\w/{}.-]*)")
+_PATH = re.compile(r"(?:[A-Z]+ )?(/(?:v1|health|ready|openapi|page)[\w/{}.-]*)")
 _FILE = re.compile(r"(?:\.ci|benchmarks|docs|examples|requirements|scripts|src|tests)/[\w./-]*")
 _MAKE = re.compile(r"(?:^|\s)make ([a-z]+)")
 
@@ -76,15 +76,19 @@ def check_settings(settings: Mapping[str, Setting], page: Page) -> list[str]:
 def check_setting_names(settings: Mapping[str, Setting], pages: Iterable[Page]) -> list[str]:
     """Wherever a setting or a variable is named, it exists."""
     variables = {setting.variable for setting in settings.values()} | OTHER_VARIABLES
-    tables = {name.partition(".")[0] for name in settings if "." in name}
+    tables = {name[:end] for name in settings for end in range(len(name)) if name[end] == "."}
+    heads = {table.partition(".")[0].removesuffix("[]") for table in tables}
     complaints = []
     for page in pages:
         blocks = [block.text for block in page.blocks]
         for text in (*page.code, *blocks):
             complaints += [f"{page.name}: no variable {word}" for word in set(_VARIABLE.findall(text)) - variables]
         for code in page.code:
-            table, dot, name = code.partition(".")
-            if dot and table in tables and re.fullmatch(r"[a-z_]+", name) and code not in settings:
+            # An element of a list may be named by its position; settings.md names all of them at once.
+            name = re.sub(r"\[\d+\]", "[]", code)
+            head, dot, _ = name.partition(".")
+            is_known = name in settings or name in tables
+            if dot and head.removesuffix("[]") in heads and re.fullmatch(r"[a-z_.[\]]+", name) and not is_known:
                 complaints.append(f"{page.name}: no setting {code}")
     return complaints
 

@@ -3,42 +3,56 @@
 import dataclasses
 import importlib
 import inspect
+import logging
 import pkgutil
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 from cyclopts import App
+from litestar.routes import HTTPRoute
 
 import holdfast.testing
 from holdfast import HoldfastError
 from holdfast.cli.commands import _EXIT_CODES, FAILED, INTERRUPTED, app
-from holdfast.config import Loaded, Settings
+from holdfast.config import Settings
 from holdfast.config.load import kinds, variable_of
-from holdfast.config.places import dotted
+from holdfast.config.places import EACH, Place, dotted
+from holdfast.detect import ThresholdOptions
 from holdfast.engines.aws import AwsOptions
 from holdfast.engines.postgres import PostgresOptions
 from holdfast.server import problems
-from holdfast.server.app import create_app
+from holdfast.server.app import Services, create_app
 from tests.docs.pages import ROOT
 
 PACKAGES = (
     "holdfast",
+    "holdfast.calls",
     "holdfast.config",
+    "holdfast.detect",
     "holdfast.engines",
     "holdfast.engines.aws",
     "holdfast.engines.postgres",
     "holdfast.engines.sqlite",
+    "holdfast.evacuate",
+    "holdfast.status",
+    "holdfast.telemetry",
     "holdfast.testing",
 )
+MODULES = ("holdfast.telemetry.sinks.server",)
+"""Public modules that no package re-exports, apart from those of `holdfast.testing`."""
+
+NO_VARIABLE = "-"
+REQUIRED = "required"
 
 
 class Setting(NamedTuple):
     variable: str
+    """`NO_VARIABLE` for what is in a list: the environment cannot say which element is meant."""
     default: str
-    """As `holdfast check` shows it."""
+    """As `holdfast check` shows it, or `REQUIRED`."""
     limits: frozenset[str]
     """Words and numbers that its description cannot do without."""
 
@@ -69,12 +83,24 @@ def _walk(group: App, name: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def settings() -> dict[str, Setting]:
-    """Every setting."""
-    shown = {place: value for place, value, _ in Loaded(Settings(), None, {}).effective()}
+    """Every setting; of those in a list one for all elements, `workload[].name`."""
     return {
-        dotted(place): Setting(variable_of(place), msgspec.json.encode(shown[place]).decode(), _limits(kind))
+        dotted(place): Setting(NO_VARIABLE if EACH in place else variable_of(place), _shown(place), _limits(kind))
         for place, kind in kinds().items()
     }
+
+
+def _shown(place: Place) -> str:
+    """The default of a setting, looked up from the top: `EACH` steps into the elements of a list."""
+    kind: Any = Settings
+    value: Any = Settings()
+    for step in place:
+        if step == EACH:
+            kind, value = get_args(kind)[0], msgspec.NODEFAULT
+            continue
+        [field] = [field for field in msgspec.structs.fields(kind) if field.name == step]
+        kind, value = field.type, getattr(value, field.name, field.default)
+    return REQUIRED if value is msgspec.NODEFAULT else msgspec.json.encode(value, enc_hook=str).decode()
 
 
 def _limits(kind: Any) -> frozenset[str]:
@@ -85,18 +111,30 @@ def _limits(kind: Any) -> frozenset[str]:
     if get_origin(kind) is not Annotated:
         return frozenset()
     notes = [note for note in get_args(kind)[1:] if isinstance(note, msgspec.Meta)]
-    bounds = [getattr(note, name) for note in notes for name in ("gt", "ge", "lt", "le")]
-    return frozenset(f"{bound:g}" if bound < 1e5 else f"{bound:.0f}" for bound in bounds if bound is not None)
+    bounds = [getattr(note, name) for note in notes for name in ("gt", "ge", "lt", "le", "min_length", "max_length")]
+    lengths = [int(bound) for note in notes for bound in re.findall(r"(?<=[{,])\d+(?=[,}])", note.pattern or "")]
+    return frozenset(
+        f"{bound:g}" if bound < 1e5 else f"{bound:.0f}" for bound in (*bounds, *lengths) if bound is not None
+    )
 
 
 def public_names() -> dict[str, set[str]]:
     """The public names of every public module."""
     found = {name: set(importlib.import_module(name).__all__) for name in PACKAGES}
+    found |= {name: _defined(name) for name in MODULES}
     for module in pkgutil.iter_modules(holdfast.testing.__path__, "holdfast.testing."):
         names = _defined(module.name)
         if not any(name in found["holdfast.testing"] for name in names):  # else it is re-exported, and known by that
             found[module.name] = names
     return found
+
+
+def packages() -> set[str]:
+    """Every package that says what it offers, except the command line, which is no library."""
+    walked = [module.name for module in pkgutil.walk_packages(holdfast.__path__, "holdfast.") if module.ispkg]
+    return {name for name in ("holdfast", *walked) if hasattr(importlib.import_module(name), "__all__")} - {
+        "holdfast.cli"
+    }
 
 
 def _defined(name: str) -> set[str]:
@@ -107,11 +145,13 @@ def _defined(name: str) -> set[str]:
     source = inspect.getsource(module)
     assigned = re.findall(r"^([A-Za-z]\w*)(?:: [^=\n]+)? = ", source, re.MULTILINE)
     defined = re.findall(r"^(?:class|def|async def) ([A-Za-z]\w*)", source, re.MULTILINE)
-    return {word for word in (*assigned, *defined) if not isinstance(getattr(module, word), TypeVar)}
+    return {word for word in (*assigned, *defined) if not isinstance(getattr(module, word), TypeVar | logging.Logger)}
 
 
 def errors() -> dict[str, Failure]:
     """Every error class, with how it is told."""
+    for name in PACKAGES:
+        importlib.import_module(name)  # a part may have errors of its own
     return {kind.__name__: _failure(kind) for kind in _family(HoldfastError)}
 
 
@@ -132,25 +172,40 @@ def exit_codes() -> set[int]:
 
 
 def routes() -> dict[str, Route]:
-    """Every route, `GET /path`, as the server's own description has it; and the description itself."""
+    """Every route, `GET /path`, as the server's own description has it; and those that it leaves out."""
     nothing: Any = None  # what the routes work on is not needed to describe them
-    paths: Mapping[str, Any] = create_app(nothing, nothing, nothing).openapi_schema.to_schema()["paths"]
-    found = {
+    server = create_app(Services(**{field.name: nothing for field in dataclasses.fields(Services)}))
+    paths: Mapping[str, Any] = server.openapi_schema.to_schema()["paths"]
+    described = {
         f"{method.upper()} {path}": Route(
             "security" in operation, frozenset(int(status) for status in operation["responses"] if int(status) >= 400)
         )
         for path, operations in paths.items()
         for method, operation in operations.items()
     }
-    return {**found, "GET /openapi.json": Route(needs_credential=False, errors=frozenset())}
+    hidden = {
+        f"GET {route.path}": Route(needs_credential=False, errors=frozenset())
+        for route in server.routes
+        if isinstance(route, HTTPRoute)
+        for handler in route.route_handlers
+        # Litestar's own pages are behind a guard that lets nobody through.
+        if "GET" in handler.http_methods and not handler.resolve_include_in_schema() and not handler.resolve_guards()
+    }
+    return {**described, **hidden}
 
 
-def options() -> dict[str, dict[str, str]]:
-    """The fields of the engines' options, with their defaults as Python writes them."""
-    return {kind.__name__: {field.name: _default(field) for field in dataclasses.fields(kind)} for kind in OPTIONS}
+OPTIONS: Mapping[str, Sequence[type[Any]]] = {
+    "docs/reference/engines.md": (AwsOptions, PostgresOptions),
+    "docs/explanation/detection.md": (ThresholdOptions,),
+}
+"""Classes of options, by the page that describes them."""
 
 
-OPTIONS = (AwsOptions, PostgresOptions)
+def options(page: str) -> dict[str, dict[str, str]]:
+    """The fields of the options that a page describes, with their defaults as Python writes them."""
+    return {
+        kind.__name__: {field.name: _default(field) for field in dataclasses.fields(kind)} for kind in OPTIONS[page]
+    }
 
 
 def _default(field: dataclasses.Field[Any]) -> str:

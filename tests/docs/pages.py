@@ -88,6 +88,8 @@ def parse(name: str, text: str) -> Page:
         for child in token.children or ():
             if child.type == "link_open":
                 page.links.append(str(child.attrs["href"]))
+            elif child.type == "image":
+                page.links.append(str(child.attrs["src"]))
             elif child.type == "code_inline":
                 page.code.append(child.content)
     return page

@@ -9,10 +9,14 @@ file first; a titled `python` block is run only by the later command that names 
 that follows is compared, with `...` for anything at all; a command without it must only succeed, or be followed by
 `$ echo $?`. A `holdfast up` at the end of a block is a server in a terminal of its own: the page goes on when it has
 said what the block shows, and answers. It is ended by `^C` in its output, by the next server of the page, or with the
-page. `make` is only asked what it would do, and `pip install` is only read.
+page. The last command of a block with a title, such as `console title="another terminal"`, runs in a terminal of its
+own beside the server, which knows no variables of the page; so does one with `^C` in its output, which is then pressed.
 
-Two addresses stand for those of the test: port 8470 for a free one, `POSTGRES` for a real server. In `CLONE`, which is
-about a clone, Python also finds what is in one.
+`make` is only asked what it would do, and `pip install` is only read. A `holdfast demo` that ends by itself is run for
+real with bins of two seconds, half a minute: pages show one between them.
+
+Three addresses stand for those of the test: ports 8470, Holdfast's, and 8080, a service's, for free ones, `POSTGRES` for
+a real server. In `CLONE`, which is about a clone, Python also finds what is in one.
 """
 
 import configparser
@@ -27,6 +31,8 @@ import subprocess
 import sys
 import time
 import tomllib
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,14 +41,20 @@ import msgspec
 from holdfast import HoldfastError
 from holdfast.config import load
 from tests.docs.pages import ROOT, Block, Page, steps
-from tests.docs.terminal import Terminal, environment
+from tests.docs.terminal import Background, Terminal, environment
 
 PORT = "8470"
+SERVICE_PORT = "8080"
 POSTGRES = "postgresql://holdfast@127.0.0.1:5432/holdfast"
 CLONE = "CONTRIBUTING.md"
 UP_SECONDS = 30.0
 """Longest that a server may take to say what the page shows; one second on an idle machine."""
 CURL_TIMED_OUT = 28
+DEMO = "holdfast demo"
+QUICKLY = " --bin-seconds 2"
+"""Two bins of ten seconds are what a run of the demonstration waits for longest."""
+INTERRUPTED = {0, 130, -signal.SIGINT}
+"""How a program may end after Ctrl-C."""
 
 
 class SnippetFailed(AssertionError):
@@ -51,18 +63,21 @@ class SnippetFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a page is run, and what its two addresses stand for."""
+    """Where a page is run, and what its three addresses stand for."""
 
     directory: Path
     """Empty, for the page's own files; its neighbours are for ours."""
     port: int
+    service_port: int
     postgres: str = POSTGRES
 
     def command(self, text: str) -> str:
-        return self._any(text).replace(PORT, str(self.port))
+        return self._any(text).replace(PORT, str(self.port)).replace(SERVICE_PORT, str(self.service_port))
 
     def output(self, text: str) -> str:
-        return self._any(text).replace(f"127.0.0.1:{PORT}", f"127.0.0.1:{self.port}")
+        for port, real in ((PORT, self.port), (SERVICE_PORT, self.service_port)):
+            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{real}")
+        return self._any(text)
 
     def _any(self, text: str) -> str:
         return text.replace(POSTGRES, self.postgres)
@@ -104,7 +119,7 @@ def _tools(home: Path) -> Path:
 
 def _run_block(block: Block, terminal: Terminal, place: Place, variables: dict[str, str]) -> None:
     text = place.output(block.text)
-    if block.title:
+    if block.title and block.language != "console":
         file = place.directory / block.title
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
@@ -155,13 +170,15 @@ def _run_console(block: Block, terminal: Terminal, place: Place) -> None:
             _require_program(ROOT / command)
         elif is_last and command.split()[:2] == ["holdfast", "up"]:
             _serve(command, output, terminal, place)
+        elif is_last and (block.title or "^C" in output):
+            _run_beside(command, output, terminal, place)
         else:
             may_fail = not is_last and todo[number + 1][0] == "echo $?"
             _run_command(command, output, terminal, place, may_fail=may_fail)
 
 
 def _run_command(command: str, output: str, terminal: Terminal, place: Place, *, may_fail: bool) -> None:
-    found, status = terminal.run(place.command(command))
+    found, status = terminal.run(place.command(command) + QUICKLY * is_demo(command))
     if output and not matches(place.output(output), found):
         raise SnippetFailed(f"`{command}` printed\n{found}\nand not\n{output}")
     timed_out = "--max-time" in command and status == CURL_TIMED_OUT
@@ -169,22 +186,38 @@ def _run_command(command: str, output: str, terminal: Terminal, place: Place, *,
         raise SnippetFailed(f"`{command}` ended with status {status}: {found}")
 
 
+def is_demo(command: str) -> bool:
+    """Whether the command is a run of the whole demonstration."""
+    words = command.split()
+    return command.startswith(DEMO) and not {"--keep", "--help"} & {*words}
+
+
 def _serve(command: str, output: str, terminal: Terminal, place: Place) -> None:
     terminal.end_background()
-    expected, interrupted, farewell = place.output(output).partition("^C")
     log = place.directory.with_name("server.log")
     server = terminal.start(
         place.command(command), log, HOLDFAST_LOG__FORMAT="text", HOLDFAST_SERVER__PORT=str(place.port)
     )
+    _follow(command, place.output(output), server, lambda: _answers(place.port), {0})
+
+
+def _run_beside(command: str, output: str, terminal: Terminal, place: Place) -> None:
+    log = place.directory.with_name(f"beside-{uuid.uuid4().hex}.log")
+    _follow(command, place.output(output), terminal.start(place.command(command), log), lambda: True, INTERRUPTED)
+
+
+def _follow(command: str, output: str, running: Background, is_ready: Callable[[], bool], ends: set[int]) -> None:
+    """Wait until it has said what stands before `^C`, if that is there, and then press it."""
+    expected, interrupted, farewell = output.partition("^C")
     deadline = time.monotonic() + UP_SECONDS
-    while not (matches(expected, found := server.output()) and _answers(place.port)):
-        if not server.running or time.monotonic() > deadline:
-            raise SnippetFailed(f"`{command}` printed\n{server.output()}\nand not\n{expected}")
+    while not (matches(expected, found := running.output()) and is_ready()):
+        if not running.running or time.monotonic() > deadline:
+            raise SnippetFailed(f"`{command}` printed\n{running.output()}\nand not\n{expected}")
         time.sleep(0.02)
     if interrupted:
-        status = server.end(signal.SIGINT)
-        if status or not matches(farewell.strip("\n") or "...", server.output()[len(found) :]):
-            raise SnippetFailed(f"`{command}` ended with status {status}: {server.output()}")
+        status = running.end(signal.SIGINT)
+        if status not in ends or not matches(farewell.strip("\n") or "...", running.output()[len(found) :]):
+            raise SnippetFailed(f"`{command}` ended with status {status}: {running.output()}")
 
 
 def _answers(port: int) -> bool:

@@ -50,8 +50,9 @@ def test_every_exit_code_is_documented(pages: dict[str, Page]) -> None:
     assert checks.check_exit_codes(facts.exit_codes(), pages["docs/reference/commands.md"]) == []
 
 
-def test_every_option_of_an_engine_is_documented(pages: dict[str, Page]) -> None:
-    assert checks.check_options(facts.options(), pages["docs/reference/engines.md"]) == []
+@pytest.mark.parametrize("page", facts.OPTIONS)
+def test_every_field_of_options_is_documented(pages: dict[str, Page], page: str) -> None:
+    assert checks.check_options(facts.options(page), pages[page]) == []
 
 
 def test_every_make_target_is_documented(pages: dict[str, Page]) -> None:
@@ -84,13 +85,25 @@ def test_the_facts_are_found() -> None:
     assert "TARGET" in facts.commands()["holdfast backup"]
     assert facts.settings()["server.port"] == Setting("HOLDFAST_SERVER__PORT", "8470", frozenset({"0", "65535"}))
     assert facts.settings()["log.level"].limits == {"debug", "info", "warning", "error"}
+    assert facts.settings()["telemetry.bin_seconds"] == Setting(
+        "HOLDFAST_TELEMETRY__BIN_SECONDS", "10.0", frozenset({"0.5", "600"})
+    )
+    assert facts.settings()["workload[].name"] == Setting("-", "required", frozenset({"1", "128"}))
+    assert facts.settings()["workload[].zones"] == Setting("-", "required", frozenset({"2", "32"}))
+    assert facts.settings()["workload[].thresholds.windows"] == Setting("-", "2", frozenset({"1", "60"}))
+    assert facts.packages() == set(facts.PACKAGES)
     assert "SqliteDatabase" in facts.public_names()["holdfast.engines.sqlite"]
+    assert "ServerSink" in facts.public_names()["holdfast.telemetry.sinks.server"]
+    assert "logger" not in facts.public_names()["holdfast.telemetry.sinks.server"]
     assert facts.public_names()["holdfast.testing.proxy"] == {"LossyProxy", "Loss"}
     assert facts.errors()["DatabaseLocked"] == Failure("database-locked", 503, 3)
+    assert facts.errors()["NoEndpoint"] == Failure("no-endpoint", 503, 3)
     assert facts.routes()["GET /v1/whoami"].needs_credential
     assert not facts.routes()["GET /health"].needs_credential
+    assert facts.routes()["GET /openapi.json"] == facts.routes()["GET /"] == Route(False, frozenset())
+    assert not any(path.startswith("GET /openapi/") for path in facts.routes())
     assert {0, 1, 2, 130} <= facts.exit_codes()
-    assert facts.options()["PostgresOptions"]["pool_maximum"] == "10"
+    assert facts.options("docs/reference/engines.md")["PostgresOptions"]["pool_maximum"] == "10"
     assert {"test", "demo"} <= facts.targets()
     assert ["server"] in facts.layers()
     assert "index.md" in facts.navigation()
@@ -138,23 +151,33 @@ def test_calls_are_compared(text: str, problem: str | None) -> None:
     assert [complaint.rpartition(": ")[2] for complaint in complaints] == ([problem] if problem else [])
 
 
-SETTINGS = {"log.size": Setting("HOLDFAST_LOG__SIZE", "10", frozenset({"1", "99"}))}
+SETTINGS = {
+    "log.size": Setting("HOLDFAST_LOG__SIZE", "10", frozenset({"1", "99"})),
+    "tree[].leaf.color": Setting("-", "required", frozenset()),
+}
 SIZE = "|a|b|c|d|e|\n|-|-|-|-|-|\n|`log.size`|`HOLDFAST_LOG__SIZE`|number, 1 to 99|`10`|How large.|\n"
+COLOR = "|`tree[].leaf.color`|-|text|required|Its color.|\n"
 
 
 @pytest.mark.parametrize(
     ("text", "complaints"),
     [
-        (SIZE, []),
-        ("", ["setting log.size is not documented"]),
-        (SIZE + "|`log.color`|`X`|text|`1`|x|", ["setting log.color does not exist"]),
-        (SIZE.replace("`10`", "`20`"), ["setting log.size is 10 by default, not `20`"]),
-        (SIZE.replace("99", "98"), ["setting log.size: 'number, 1 to 98' does not say 99"]),
-        (SIZE.replace("__SIZE", "_SIZE"), ["setting log.size is set by HOLDFAST_LOG__SIZE, not `HOLDFAST_LOG_SIZE`"]),
-        (SIZE.replace("How large.", ""), ["setting log.size has no description"]),
+        (SIZE + COLOR, []),
+        (COLOR, ["setting log.size is not documented"]),
+        (SIZE, ["setting tree[].leaf.color is not documented"]),
+        (SIZE + COLOR + "|`log.color`|`X`|text|`1`|x|", ["setting log.color does not exist"]),
+        (SIZE.replace("`10`", "`20`") + COLOR, ["setting log.size is 10 by default, not `20`"]),
+        (SIZE.replace("99", "98") + COLOR, ["setting log.size: 'number, 1 to 98' does not say 99"]),
+        (SIZE.replace("__SIZE", "_SIZE") + COLOR, [
+            "setting log.size is set by HOLDFAST_LOG__SIZE, not `HOLDFAST_LOG_SIZE`"]),
+        (SIZE.replace("How large.", "") + COLOR, ["setting log.size has no description"]),
+        (SIZE + COLOR.replace("|-|", "|`HOLDFAST_TREE__0__LEAF__COLOR`|"), [
+            "setting tree[].leaf.color is set by -, not `HOLDFAST_TREE__0__LEAF__COLOR`"]),
+        (SIZE + COLOR.replace("required", "`1`"), ["setting tree[].leaf.color is required by default, not `1`"]),
     ],
-)
+)  # fmt: skip
 def test_settings_are_compared(text: str, complaints: list[str]) -> None:
+    text = text if text.startswith("|a|") else SIZE.partition("|`")[0] + text
     assert checks.check_settings(SETTINGS, parse("page.md", text)) == complaints
 
 
@@ -162,7 +185,11 @@ def test_settings_are_compared(text: str, complaints: list[str]) -> None:
     ("text", "complaints"),
     [
         ("`log.size` and `HOLDFAST_LOG__SIZE=1`, `HOLDFAST_SETTINGS`, `other.size`", []),
+        ("`tree[].leaf.color`, `tree[0].leaf.color`, `tree[].leaf`", []),
         ("`log.sizes`", ["page.md: no setting log.sizes"]),
+        ("`tree[1].leaf.size`", ["page.md: no setting tree[1].leaf.size"]),
+        ("`tree[].stem`", ["page.md: no setting tree[].stem"]),
+        ("`tree.leaf.color`", ["page.md: no setting tree.leaf.color"]),
         ("`HOLDFAST_LOG__SIZES`", ["page.md: no variable HOLDFAST_LOG__SIZES"]),
         ("```ini\n[Service]\nEnvironment=HOLDFAST_LOG=1\n```", ["page.md: no variable HOLDFAST_LOG"]),
     ],
@@ -283,6 +310,11 @@ def test_layers_are_compared(drawing: str, complaints: list[str]) -> None:
 def test_links_are_followed(link: str, complaint: str | None) -> None:
     pages = [parse("docs/a.md", f"# A page\n\n[text]({link})"), parse("docs/b.md", "## The second part")]
     assert checks.check_links(pages, ["LICENSE"]) == ([f"docs/a.md: {complaint}"] if complaint else [])
+
+
+def test_pictures_are_looked_for() -> None:
+    page = parse("docs/a.md", "![what it shows](assets/a.svg) ![another](assets/b.svg)")
+    assert checks.check_links([page], ["docs/assets/a.svg"]) == ["docs/a.md: assets/b.svg leads nowhere"]
 
 
 def test_files_are_looked_for() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -22,7 +23,7 @@ from tests.services.start import free_port
 def place(tmp_path: Path) -> Place:
     directory = tmp_path / "page"
     directory.mkdir()
-    return Place(directory, free_port())
+    return Place(directory, free_port(), free_port())
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def place_with_postgres(place: Place, postgres_url: str) -> Iterator[Place]:
     name = f"docs_{uuid.uuid4().hex}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"create database {name}".encode())
-        yield Place(place.directory, place.port, postgres_url.rpartition("/")[0] + "/" + name)
+        yield replace(place, postgres=postgres_url.rpartition("/")[0] + "/" + name)
         connection.execute(f"drop database {name} with (force)".encode())
 
 
@@ -42,10 +43,25 @@ def test_every_block_of_a_page_is_true(path: Path, request: pytest.FixtureReques
     run_page(read(path), request.getfixturevalue("place_with_postgres" if needs_postgres else "place"))
 
 
+def test_the_demonstration_is_run_once() -> None:
+    """It takes half a minute, and its own tests are elsewhere."""
+    runs = [command for path in paths() for command in read(path).commands if snippets.is_demo(command)]
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*")), ids=lambda path: path.name)
+def test_every_example_is_shown_and_so_run_by_a_page(example: Path) -> None:
+    shown = [block.text for path in paths() for block in read(path).blocks if block.title == example.name]
+    assert shown == [example.read_text(encoding="utf-8")]
+
+
 def page_of(text: str) -> str:
     """Blocks in a short spelling: a line `: language` begins one."""
     blocks = [block.partition("\n") for block in f"\n{text.strip()}".split("\n: ")[1:]]
     return "\n\n".join(f"```{info.strip()}\n{body.rstrip()}\n```" for info, _, body in blocks)
+
+
+WAITING = "$ bash -c 'echo ready; exec sleep 60'"
 
 
 @pytest.mark.parametrize(
@@ -63,6 +79,9 @@ def page_of(text: str) -> str:
         ": console\n$ make test\n$ make test ARGS=tests/unit\n$ .ci/run",
         ": console\n$ pip install holdfast 'holdfast[server,aws]'",
         ': python title="hello.py"\nprint("hello")\n: console\n$ python hello.py\nhello',
+        f': console title="another terminal"\n{WAITING}\nready\n: console\n$ echo going on\ngoing on',
+        f": console\n{WAITING}\nready\n^C",
+        ": console\n$ echo http://127.0.0.1:8080\nhttp://127.0.0.1:8080",
         ': toml title="holdfast.toml"\n[server]\nport = 1\n: console\n$ holdfast check --json\n...holdfast.toml...',
         ": toml\n[log]\nlevel = 'debug'",
         ': toml title="other.toml"\nanything = 1',
@@ -89,6 +108,9 @@ def test_what_is_true_passes(text: str, place: Place) -> None:
         (": console\n$ pip install holdfast[nothing]", "extras that do not exist: nothing"),
         (": console\n$ pip install something", "is not this project"),
         (": console\n$ holdfast up --port nothing\n...", "Invalid value"),
+        (': console title="another terminal"\n$ echo one\ntwo', "printed\none\n\nand not\ntwo"),
+        (f": console\n{WAITING}\nready\n^C\nsorry", "ended with status"),
+        (": console\n$ bash -c 'trap \"exit 3\" INT; echo ready; while :; do sleep 0.1; done'\nready\n^C", "status 3"),
         (': python title="lost.py"\nprint()', r"no command of the page runs lost\.py"),
         (": toml\n[server]\nprot = 1", "there is no such setting; did you mean port"),
         (": toml\nserver", "not valid TOML"),
@@ -134,6 +156,19 @@ def test_a_server_that_says_something_else_when_it_is_interrupted_fails(place: P
     text = ": console\n$ holdfast up\n...Holdfast...\n^C\nnot what it says"
     with pytest.raises(SnippetFailed, match="ended with status 0"):
         run_page(parse("page.md", page_of(text)), place)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_run"),
+    [
+        ("holdfast demo --fault latency", True),
+        ("holdfast demo --keep", False),
+        ("holdfast demo --help", False),
+        ("make demo", False),
+    ],
+)
+def test_a_run_of_the_whole_demonstration_is_recognised(command: str, *, is_run: bool) -> None:
+    assert snippets.is_demo(command) is is_run
 
 
 @pytest.mark.parametrize(
@@ -183,7 +218,10 @@ def curl(*words: str) -> tuple[str, int]:
     return run.stdout, run.returncode
 
 
-def test_the_stand_in_for_curl_asks_as_curl_does(echo: str) -> None:
+def test_the_stand_in_for_curl_asks_as_curl_does(echo: str, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("one\ntwo\n")
+    assert curl("-s", "--data-binary", f"@{tmp_path}/lines", f"{echo}/v1") == ("POST /v1 None one\ntwo\n", 0)
+    assert curl("-s", "-d", f"@{tmp_path}/lines", f"{echo}/v1") == ("POST /v1 None onetwo", 0)
     assert curl("-s", "-H", "X-Word: holdfast", f"{echo}/ready") == ("GET /ready holdfast ", 0)
     assert curl("-s", "-d", "{}", f"{echo}/v1") == ("POST /v1 None {}", 0)
     assert curl("-s", "-X", "DELETE", f"{echo}/v1") == ("DELETE /v1 None ", 0)

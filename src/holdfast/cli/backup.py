@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue, NotFound
-from holdfast.cli.output import Json, SettingsFile, print_json
+from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json
 from holdfast.compose import SQLITE_SUFFIX
 from holdfast.config import load
 
@@ -17,6 +17,7 @@ def backup(
     /,
     *,
     settings: SettingsFile = None,
+    data_directory: DataDirectory = None,
     json: Json = False,
 ) -> None:
     """Copy every SQLite file of the data directory, whole and consistent, while the server goes on.
@@ -28,14 +29,14 @@ def backup(
 
     from holdfast.engines.sqlite import SqliteDatabase
 
-    values = load(settings).settings
+    values = load(settings, options={("data_directory",): data_directory}).settings
     if values.database.url.scheme != "sqlite":
         raise InvalidValue(f"database.url is {values.database.url}: back up PostgreSQL with its own tools (pg_dump)")
     sources = sorted(values.data_directory.glob(f"*{SQLITE_SUFFIX}"))
     if not sources:
         raise NotFound(f"there is nothing to back up in {values.data_directory}")
     try:
-        target.mkdir(parents=True, exist_ok=True)
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidValue(f"{target} cannot be made: {error.strerror}; name a folder for the copies") from error
     copies = []

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from holdfast.cli.output import Json, print_json, print_table
+from holdfast.cli.output import Json, SettingsFile, print_json, print_table
 from holdfast.config import load
 from holdfast.config.places import dotted
 
@@ -15,13 +15,14 @@ def check(
     file: Annotated[Path | None, Parameter(help="The settings file; without it, the one that `up` would use.")] = None,
     /,
     *,
+    settings: SettingsFile = None,
     json: Json = False,
 ) -> None:
     """Validate settings and show the ones in effect, secrets masked, with where each comes from.
 
     Example: holdfast check holdfast.toml
     """
-    loaded = load(file)
+    loaded = load(file or settings)
     effective = [(dotted(place), value, origin) for place, value, origin in loaded.effective()]
     if json:
         print_json(

@@ -33,6 +33,7 @@ JSON document.
 
 EPILOGUE = f"""Examples:
 
+  holdfast demo
   holdfast up
   holdfast check holdfast.toml
   holdfast credential create --role viewer
@@ -55,6 +56,7 @@ app.command("holdfast.cli.backup:backup", name="backup", help_epilogue=EXIT_CODE
 app.command("holdfast.cli.check:check", name="check", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.completion:completion", name="completion", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.credential:app", name="credential")
+app.command("holdfast.cli.demo:demo", name="demo", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.up:up", name="up", help_epilogue=EXIT_CODES)
 
 

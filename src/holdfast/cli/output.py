@@ -22,6 +22,10 @@ SettingsFile: TypeAlias = Annotated[
     ),
 ]
 
+DataDirectory: TypeAlias = Annotated[
+    Path | None, Parameter(name="--data-directory", help="Instead of data_directory of the settings.")
+]
+
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""

@@ -1,6 +1,5 @@
 """`holdfast up`: start the server."""
 
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -8,7 +7,7 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast._errors import MissingExtra
-from holdfast.cli.output import Json, SettingsFile
+from holdfast.cli.output import DataDirectory, Json, SettingsFile
 from holdfast.config import load
 from holdfast.config.places import Place
 
@@ -18,7 +17,7 @@ def up(
     settings: SettingsFile = None,
     host: Annotated[str | None, Parameter(help="Instead of server.host.")] = None,
     port: Annotated[int | None, Parameter(help="Instead of server.port; 0 for any free one.")] = None,
-    data_directory: Annotated[Path | None, Parameter(help="Instead of data_directory.")] = None,
+    data_directory: DataDirectory = None,
     json: Json = False,
 ) -> None:
     """Start the server and run until it is told to stop (Ctrl-C or SIGTERM).

@@ -5,7 +5,16 @@ May import the base and the parts' own option values. Start reading at `settings
 """
 
 from holdfast.config.load import DEFAULT_FILE, FILE_VARIABLE, Loaded, load
-from holdfast.config.settings import DatabaseSettings, DatabaseUrl, LogSettings, ServerSettings, Settings
+from holdfast.config.settings import (
+    DatabaseSettings,
+    DatabaseUrl,
+    LogSettings,
+    ServerSettings,
+    Settings,
+    TelemetrySettings,
+    ThresholdSettings,
+    WorkloadSettings,
+)
 
 __all__ = [
     "DEFAULT_FILE",
@@ -16,5 +25,8 @@ __all__ = [
     "LogSettings",
     "ServerSettings",
     "Settings",
+    "TelemetrySettings",
+    "ThresholdSettings",
+    "WorkloadSettings",
     "load",
 ]

@@ -4,17 +4,17 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
 import msgspec
 
 from holdfast._errors import SettingsError
-from holdfast.config.places import Place, dotted, line_of, look_up, parse
+from holdfast.config.places import EACH, Place, dotted, expand, line_of, look_up, parse, pattern_of
 from holdfast.config.settings import DatabaseUrl, Settings
 
 DEFAULT_FILE = Path("holdfast.toml")
@@ -24,7 +24,14 @@ _PREFIX = "HOLDFAST_"
 # Two underscores between levels: Kubernetes sets HOLDFAST_SERVER_PORT by itself for a service named holdfast-server.
 _SEPARATOR = "__"
 _CREDENTIALS = re.compile("//.*@", re.DOTALL)
-_PLAIN = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "object": "a table"}
+_PLAIN = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "object": "a table",
+    "array": "a list",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +44,10 @@ class Loaded:
 
     def effective(self) -> Iterator[tuple[Place, Any, str]]:
         """Every setting with its value (secrets masked) and its origin: `default`, a file, or what overrode it."""
-        for place in kinds():
-            value: Any = self.settings
-            for name in place:
-                value = getattr(value, str(name))
-            yield place, value if isinstance(value, int | float) else str(value), self.origins.get(place, "default")
+        shown = msgspec.to_builtins(self.settings, enc_hook=str)
+        for pattern in kinds():
+            for place in expand(shown, pattern):
+                yield place, look_up(shown, place), self.origins.get(place, "default")
 
 
 def load(
@@ -63,7 +69,8 @@ def load(
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also a number, or a nesting, beyond what Python takes
         raise SettingsError(f"{file} is not valid TOML: {error}") from error
-    origins = {place: str(file) for place in kinds() if look_up(data, place) is not None}
+    places = (place for pattern in kinds() for place in expand(data, pattern))
+    origins = {place: str(file) for place in places if look_up(data, place) is not None}
     overrides = _from_environment(environment)
     overrides |= {place: (value, "command line") for place, value in options.items() if value is not None}
     for place, (value, origin) in overrides.items():
@@ -77,7 +84,7 @@ def load(
 
 
 def variable_of(place: Place) -> str:
-    """The environment variable that overrides a setting."""
+    """The environment variable that overrides a setting. What is in a list has none."""
     return _PREFIX + _SEPARATOR.join(str(step) for step in place).upper()
 
 
@@ -91,28 +98,40 @@ def _read(file: Path) -> str:
 
 
 def kinds(struct: type[msgspec.Struct] = Settings, above: Place = ()) -> dict[Place, Any]:
-    """Every setting there is, with its type."""
+    """Every setting there is, with its type; `EACH` in its place where it is one of every element of a list."""
     found: dict[Place, Any] = {}
     for field in msgspec.structs.fields(struct):
         place = (*above, field.name)
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+        element = next(iter(get_args(field.type)), None)
+        if _is_struct(field.type):
             found |= kinds(field.type, place)
+        elif _is_struct(element):
+            found |= kinds(element, (*place, EACH))
         else:
             found[place] = field.type
     return found
 
 
+def _is_struct(kind: Any) -> TypeGuard[type[msgspec.Struct]]:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
 def _from_environment(environment: Mapping[str, str]) -> dict[Place, tuple[Any, str]]:
     """What environment variables set, each with the variable's name."""
-    variables = {variable_of(place): (place, kind) for place, kind in kinds().items()}
+    variables = {variable_of(place): (place, kind) for place, kind in kinds().items() if EACH not in place}
     found: dict[Place, tuple[Any, str]] = {}
     for name, value in environment.items():
         if name in variables:
             place, kind = variables[name]
             found[place] = _literal(value, kind), f"environment variable {name}"
-        elif name.startswith(_PREFIX) and _SEPARATOR in name:
+        elif name.startswith(_PREFIX) and (_SEPARATOR in name or _is_mistake(name, value, variables)):
             raise SettingsError(f"environment variable {name} names no setting{_nearest(name, list(variables))}")
     return found
+
+
+def _is_mistake(name: str, value: str, variables: Collection[str]) -> bool:
+    """Whether a variable was most likely meant to be a setting's: Kubernetes sets such names to addresses."""
+    return "://" not in value and name in {known.replace(_SEPARATOR, "_") for known in variables}
 
 
 def _put(data: dict[str, Any], place: Place, value: Any) -> bool:
@@ -140,7 +159,9 @@ def _decode(kind: type, value: Any) -> Any:
     if kind is DatabaseUrl and isinstance(value, str):
         return DatabaseUrl(value)
     if kind is Path and isinstance(value, str | Path):
-        return Path(value)
+        if not str(value):
+            raise ValueError("expected a path, found nothing")
+        return Path(value).expanduser()
     raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
 
 
@@ -150,20 +171,25 @@ def _explain(message: str, data: dict[str, Any], file: Path | None, text: str, o
     place = parse(path.rstrip("`"))
     if unknown := re.search(r"unknown field `(.+)`", complaint):
         place = (*place, unknown[1])
-        siblings = [str(known[len(place) - 1]) for known in kinds() if known[: len(place) - 1] == place[:-1]]
+        above = pattern_of(place[:-1])
+        siblings = [str(known[len(above)]) for known in kinds() if known[: len(above)] == above]
         problem = f"there is no such setting{_nearest(unknown[1], siblings)}"
     elif complaint.startswith("Invalid enum value"):
-        problem = f"expected one of {', '.join(get_args(kinds()[place]))}, found {_shown(look_up(data, place))}"
+        problem = (
+            f"expected one of {', '.join(get_args(kinds()[pattern_of(place)]))}, found {_shown(look_up(data, place))}"
+        )
     elif complaint.startswith("Expected `"):
         expected = re.sub(r"`(\w+)`", lambda kind: _PLAIN.get(kind[1], kind[0]), complaint.partition(", got")[0])
         problem = f"{expected.replace('Expected', 'expected', 1)}, found {_shown(look_up(data, place))}"
     else:
         problem = complaint
+    if place:
+        problem = f"{dotted(place)}: {problem}"
     origin = origins.get(place, str(file))
     if origin != str(file):
-        return f"{origin}: {dotted(place)}: {problem}"
+        return f"{origin}: {problem}"
     line = line_of(text, place)
-    return f"{file}{f', line {line}' if line else ''}: {dotted(place)}: {problem}"
+    return f"{file}{f', line {line}' if line else ''}: {problem}"
 
 
 def _shown(value: object) -> str:

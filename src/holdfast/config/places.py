@@ -7,18 +7,38 @@ from collections.abc import Iterator, Sequence
 Place = tuple[str | int, ...]
 """The way to a value from the top: keys, and positions in lists."""
 
+EACH = "[]"
+"""In a place, stands for every position of a list."""
+
 
 def dotted(place: Place) -> str:
     """The place as people write it: `workload[0].zones[1]`."""
     text = ""
     for step in place:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text and step != EACH else step
     return text
 
 
 def parse(path: str) -> Place:
     """The place that msgspec writes as `$.workload[0].zones[1]`."""
     return tuple(int(index) if index else name for name, index in re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", path))
+
+
+def pattern_of(place: Place) -> Place:
+    """The place with every position of a list replaced by `EACH`."""
+    return tuple(EACH if isinstance(step, int) else step for step in place)
+
+
+def expand(data: object, pattern: Place, above: Place = ()) -> Iterator[Place]:
+    """The places that a pattern with `EACH` stands for in decoded TOML."""
+    if EACH not in pattern:
+        yield (*above, *pattern)
+        return
+    steps = pattern[: pattern.index(EACH)]
+    elements = look_up(data, steps)
+    if isinstance(elements, list | tuple):
+        for position, element in enumerate(elements):
+            yield from expand(element, pattern[len(steps) + 1 :], (*above, *steps, position))
 
 
 def look_up(data: object, place: Sequence[str | int]) -> object:

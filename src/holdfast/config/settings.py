@@ -11,6 +11,10 @@ from urllib.parse import unquote
 from msgspec import Meta, Struct
 
 from holdfast._errors import InvalidValue
+from holdfast.detect import ThresholdOptions
+from holdfast.telemetry import BIN_SECONDS
+
+_THRESHOLDS = ThresholdOptions()
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 """A duration: more than nothing, a day at the most."""
@@ -76,7 +80,7 @@ def _masked(pair: str) -> str:
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the server listens, and who may speak to it."""
 
-    host: str = "127.0.0.1"
+    host: Annotated[str, Meta(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
     """Loopback: nothing is reachable from outside until somebody decides so."""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8470
     """No well-known service uses it; 0 takes any free port."""
@@ -105,6 +109,38 @@ class DatabaseSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """PostgreSQL only. A server's default is 100 in all, and Holdfast should leave most of them to others."""
 
 
+class TelemetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How what happened is added up."""
+
+    bin_seconds: Annotated[float, Meta(ge=0.5, le=600)] = BIN_SECONDS
+    """The length of a bin, for every workload."""
+
+
+class ThresholdSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a zone of a workload is in trouble; each default is the detector's, and explained there."""
+
+    fault_share: Annotated[float, Meta(gt=0, le=1)] = _THRESHOLDS.fault_share
+    latency: Seconds = _THRESHOLDS.latency
+    minimum_requests: Annotated[int, Meta(ge=1, le=1_000_000)] = _THRESHOLDS.minimum_requests
+    minimum_instances: Annotated[int, Meta(ge=1, le=1000)] = _THRESHOLDS.minimum_instances
+    windows: Annotated[int, Meta(ge=1, le=60)] = _THRESHOLDS.windows
+
+
+class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One service that is watched, and leaves a zone, as a whole."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
+    """As it stands in the namespace of its telemetry, before the slash."""
+    region: Annotated[str, Meta(min_length=1)]
+    zones: Annotated[tuple[str, ...], Meta(min_length=2, max_length=32)]
+    """AZ-IDs, never names: `use1-az1`, not `us-east-1a`. Two at least: with one there is nowhere to go."""
+    thresholds: ThresholdSettings = ThresholdSettings()
+
+    def __post_init__(self) -> None:
+        if len(set(self.zones)) < len(self.zones):
+            raise InvalidValue(f"expected every zone once, found {', '.join(self.zones)}")
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of one Holdfast."""
 
@@ -113,3 +149,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     server: ServerSettings = ServerSettings()
     log: LogSettings = LogSettings()
     database: DatabaseSettings = DatabaseSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    workload: tuple[WorkloadSettings, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [workload.name for workload in self.workload]
+        if len(set(names)) < len(names):
+            raise InvalidValue(f"expected every workload's name once, found {', '.join(names)}")

@@ -8,6 +8,8 @@ from typing import Any
 
 from litestar.types import ASGIApp, Message, Receive, Send
 
+from holdfast.server.credentials import masked
+
 logger = logging.getLogger("holdfast.access")
 
 _KEY = "holdfast_trace"
@@ -46,7 +48,7 @@ def log_access(app: ASGIApp) -> ASGIApp:
         try:
             await app(scope, receive, watched)
         finally:
-            path = scope["path"]
+            path = masked(scope["path"])  # somebody may have sent a token where an id belongs
             logger.log(
                 logging.DEBUG if path in ("/health", "/ready") else logging.INFO,
                 "%s %s %d",

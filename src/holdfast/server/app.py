@@ -1,12 +1,15 @@
 """The ASGI application: routes, guards, errors, and the description of it all."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields
 from typing import Any
 
 from litestar import Litestar, Request, Response
 from litestar.datastructures import State
 
+from holdfast._types import StatusStore
+from holdfast.config import WorkloadSettings
 from holdfast.engines import Database
 from holdfast.server.auth import Authority
 from holdfast.server.credentials import CredentialStore
@@ -15,7 +18,12 @@ from holdfast.server.push import Hub
 from holdfast.server.routes.credentials import create_credential, list_credentials, revoke_credential, whoami
 from holdfast.server.routes.description import CONFIG, description
 from holdfast.server.routes.events import events
-from holdfast.server.routes.health import health, ready
+from holdfast.server.routes.health import health, health_without_body, ready, ready_without_body
+from holdfast.server.routes.overview import overview, statuses, verdicts
+from holdfast.server.routes.page import page
+from holdfast.server.routes.telemetry import ingest
+from holdfast.server.verdict_log import VerdictLog
+from holdfast.server.watch import Watch
 
 REQUEST_BYTES = 1 << 20
 """Largest body taken: far above anything the API is sent, far below what would hurt."""
@@ -29,32 +37,50 @@ def _allow(request: Request[Any, Any, Any]) -> Response[None] | None:
     return Response(None, status_code=204, headers={"Allow": ", ".join(sorted(methods))})
 
 
-def create_app(database: Database, credentials: CredentialStore, hub: Hub, *, is_open: bool = False) -> Litestar:
-    """The application over what `holdfast.compose` opened; closing those is up to whoever opened them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What the routes work on. Opening and closing it is up to whoever made it."""
+
+    database: Database
+    credentials: CredentialStore
+    statuses: StatusStore
+    verdicts: VerdictLog
+    watch: Watch
+    workloads: Sequence[WorkloadSettings]
+    hub: Hub
+
+
+def create_app(services: Services, *, is_open: bool = False) -> Litestar:
+    """The application over its services."""
 
     @asynccontextmanager
     async def hub_in_loop(_: Litestar) -> AsyncIterator[None]:
-        hub.start()
+        services.hub.start()
         yield
 
     return Litestar(
         route_handlers=[
+            page,
             description,
             health,
+            health_without_body,
             ready,
+            ready_without_body,
             whoami,
             list_credentials,
             create_credential,
             revoke_credential,
             events,
+            ingest,
+            overview,
+            statuses,
+            verdicts,
         ],
         state=State(
             {
-                "authority": Authority(None if is_open else credentials),
-                "credentials": credentials,
-                "database": database,
-                "hub": hub,
+                "authority": Authority(None if is_open else services.credentials),
                 "stopping": False,
+                **{field.name: getattr(services, field.name) for field in fields(services)},
             }
         ),
         before_request=_allow,

@@ -49,10 +49,19 @@ _COUNT_OPERATORS = "select count(*) from holdfast_credential where role = 'opera
 _ONE_AT_A_TIME = {"postgres": "lock table holdfast_credential in share row exclusive mode"}
 
 _PREFIX = "hf"
+_TOKEN = re.compile(r"hf_([0-9a-f]{12})_[0-9a-f]{64}")
+NOTE_LENGTH = 200
+NOTE_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
+"""No control characters: notes are shown on operators' terminals."""
 _ID = re.compile("[0-9a-f]{12}")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _NOBODY = hashlib.sha256(secrets.token_bytes(32)).hexdigest()
 """What an unknown id is compared with, so that it takes as long to refuse as a wrong secret."""
+
+
+def masked(text: str) -> str:
+    """The text with the secret of every token in it left out, for logs and answers."""
+    return _TOKEN.sub(r"hf_\1_****", text)
 
 
 class Role(StrEnum):
@@ -117,8 +126,13 @@ class CredentialStore:
         return [_credential(row) for row in rows]
 
     def revoke(self, credential_id: str) -> Credential:
-        """Refuse the credential from now on. Revoking again changes nothing. Raises NotFound."""
+        """Refuse the credential from now on; a token stands for its id. Revoking again changes nothing.
+
+        Raises NotFound.
+        """
         now = self._clock.wall()
+        if token := _TOKEN.fullmatch(credential_id):
+            credential_id = token[1]
         rows: list[Row] = []
         if _ID.fullmatch(credential_id):  # anything else is no id, and maybe no text that a database takes
             rows = self._database.write(lambda transaction: transaction.execute(_REVOKE, (now, credential_id)))
@@ -145,6 +159,10 @@ class CredentialStore:
     def _mint(self, role: Role, tenant: str | None, note: str) -> tuple[Credential, str, str]:
         if (role is Role.TENANT) != (tenant is not None):
             raise InvalidValue(f"role {role} with tenant {tenant!r}: role tenant needs a tenant, others have none")
+        if len(note) > NOTE_LENGTH or not re.search(NOTE_PATTERN, note):
+            raise InvalidValue(
+                f"note {note[:NOTE_LENGTH]!r}: expected up to {NOTE_LENGTH} characters, no control characters"
+            )
         if _UNSTORABLE.search(note + (tenant or "")):
             raise InvalidValue(f"note {note!r}, tenant {tenant!r}: expected Unicode text without NUL")
         credential_id, secret = secrets.token_hex(6), secrets.token_hex(32)

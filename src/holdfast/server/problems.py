@@ -21,6 +21,7 @@ from holdfast._errors import (
     NotFound,
 )
 from holdfast.server.access import trace_of
+from holdfast.server.credentials import masked
 
 logger = logging.getLogger("holdfast.server")
 
@@ -111,7 +112,7 @@ def _problem(
         title=status.phrase,
         status=int(status),
         detail=detail,
-        instance=request.scope["path"],  # not of request.url, which a malformed Host header makes unreadable
+        instance=masked(request.scope["path"]),  # not of request.url, which a malformed Host header makes unreadable
         trace=trace_of(request.scope),
         errors=errors,
     )

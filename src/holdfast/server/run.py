@@ -15,12 +15,18 @@ import uvicorn
 import holdfast
 from holdfast._clock import SystemClock
 from holdfast._errors import EngineUnavailable, NotAllowed
-from holdfast.compose import only_server, open_database
+from holdfast.compose import Databases, only_server
 from holdfast.config import ServerSettings, Settings
+from holdfast.evacuate import Evacuator
+from holdfast.server import verdict_log
 from holdfast.server.access import log_access
-from holdfast.server.app import create_app
+from holdfast.server.app import Services, create_app
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore
 from holdfast.server.push import Hub
+from holdfast.server.verdict_log import VerdictLog
+from holdfast.server.watch import Watch
+from holdfast.status import SqlStatusStore
+from holdfast.status.stores import sql as status
 
 logger = logging.getLogger("holdfast.server")
 
@@ -42,20 +48,22 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
     with ExitStack() as stack:
         stack.callback(overdue.cancel)
         stack.enter_context(only_server(settings))
-        database = stack.enter_context(open_database(settings, SUBSYSTEM))
-        credentials = CredentialStore(database, SystemClock())
+        databases = stack.enter_context(Databases(settings))
+        credentials = CredentialStore(databases.of(SUBSYSTEM), SystemClock())
         is_local = is_loopback(settings.server.host)
         if not is_local:
             require_credentials(settings.server, credentials)
         listener = stack.enter_context(bind(settings.server))
         # Made when nothing can keep it from being shown any more: it is shown this once.
         token = credentials.create_first() if is_local and not settings.server.open else None
-        hub = Hub()
-        app = create_app(database, credentials, hub, is_open=settings.server.open)
+        services = _services(settings, databases, credentials)
+        services.watch.start()
+        stack.callback(services.watch.close)
+        app = create_app(services, is_open=settings.server.open)
 
         def stopping() -> None:
             app.state.stopping = True
-            hub.close_threadsafe()
+            services.hub.close_threadsafe()
 
         address = address_of(listener)
         server = _Server(
@@ -73,6 +81,29 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
         logger.info("starting", extra={"address": address, "version": holdfast.__version__})
         server.run(sockets=[listener])
         logger.info("stopped")
+
+
+def _services(settings: Settings, databases: Databases, credentials: CredentialStore) -> Services:
+    clock, hub = SystemClock(), Hub()
+    statuses = SqlStatusStore(databases.of(status.SUBSYSTEM))
+    verdicts = VerdictLog(databases.of(verdict_log.SUBSYSTEM))
+    watch = Watch(
+        settings.workload,
+        bin_seconds=settings.telemetry.bin_seconds,
+        evacuator=Evacuator(statuses, clock),
+        verdicts=verdicts,
+        hub=hub,
+        clock=clock,
+    )
+    return Services(
+        database=databases.of(SUBSYSTEM),
+        credentials=credentials,
+        statuses=statuses,
+        verdicts=verdicts,
+        watch=watch,
+        workloads=settings.workload,
+        hub=hub,
+    )
 
 
 def is_loopback(host: str) -> bool:
@@ -94,7 +125,7 @@ def require_credentials(settings: ServerSettings, credentials: CredentialStore) 
     if not credentials.has_operator():
         raise NotAllowed(
             f"server.host {settings.host} can be reached from other machines, and there is no operator yet: "
-            "first run `holdfast credential create --role operator`"
+            "first run `holdfast credential create --role operator`, with the same --settings or --data-directory"
         )
 
 

@@ -89,7 +89,14 @@ def test_a_database_driver_that_is_not_installed_is_told_with_what_to_install(tm
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["check"], ["check", "--json"], ["completion", "bash"], ["credential", "list"], ["--version"]],
+    [
+        ["--help"],
+        ["check"],
+        ["check", "--json"],
+        ["completion", "bash"],
+        ["credential", "create", "--role", "viewer"],
+        ["--version"],
+    ],
     ids=" ".join,
 )
 def test_a_reader_that_has_seen_enough_is_no_reason_for_a_traceback(
@@ -137,8 +144,8 @@ def test_a_backup_is_made_beside_a_running_server(tmp_path: Path) -> None:
         created = operator.post("/v1/credentials", json={"role": "viewer"}).json()
         finished = run("backup", "copies", "--json", directory=tmp_path)
         assert finished.returncode == 0, finished.stderr
-        (copy,) = json.loads(finished.stdout)
-        assert (copy["source"], copy["copy"]) == ("data/server.sqlite", "copies/server.sqlite")
+        copies = [(copy["source"], copy["copy"]) for copy in json.loads(finished.stdout)]
+        assert copies == [(f"data/{name}.sqlite", f"copies/{name}.sqlite") for name in ("server", "status", "verdicts")]
         assert operator.get("/ready").status_code == 200
     # The copy alone is a Holdfast that knows the same credentials.
     other = tmp_path / "other"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config.load import kinds
-from holdfast.config.places import dotted
+from holdfast.config.places import EACH, dotted
 from tests.unit.cli.conftest import Run
 
 URL = "postgresql://user:hunter2@host/name?sslpassword=hunter2"
@@ -15,12 +15,15 @@ MASKED = "postgresql://user:****@host/name?sslpassword=****"
 def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
     run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (here / "holdfast.toml").write_text("[server]\nport = 1\nopen = true\n")
+    workload = "[[workload]]\nname = 'shop'\nregion = 'us-east-1'\nzones = ['use1-az1', 'use1-az2']\n"
+    (here / "holdfast.toml").write_text(f"[server]\nport = 1\nopen = true\n{workload}")
     monkeypatch.setenv("HOLDFAST_SERVER__PORT", "2")
     result = run("check", "--json").result
     assert result["file"] == "holdfast.toml"
     shown = result["settings"]
-    assert list(shown) == [dotted(place) for place in kinds()]
+    assert list(shown) == [dotted(place).replace("[]", "[0]") for place in kinds()]
+    assert shown["workload[0].zones"] == {"value": ["use1-az1", "use1-az2"], "from": "holdfast.toml"}
+    assert shown["workload[0].thresholds.windows"] == {"value": 2, "from": "default"}
     assert shown["server.port"] == {"value": 2, "from": "environment variable HOLDFAST_SERVER__PORT"}
     assert shown["server.open"] == {"value": True, "from": "holdfast.toml"}
     assert shown["server.host"] == {"value": "127.0.0.1", "from": "default"}
@@ -41,7 +44,7 @@ def test_people_get_a_table_with_values_as_they_are_written_in_the_file(run: Run
     assert ["data_directory", '"[bold]here"', "other.toml"] in lines
     assert ["server.open", "false", "default"] in lines
     assert ["server.port", "8470", "default"] in lines
-    assert len(lines) == len(kinds()) + 1
+    assert len(lines) == len([place for place in kinds() if EACH not in place]) + 1
 
 
 def test_secrets_are_masked_wherever_they_are_set(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ COMMANDS = [
     "credential create",
     "credential list",
     "credential revoke",
+    "demo",
     "up",
 ]
 by_command = pytest.mark.parametrize("command", COMMANDS)

@@ -51,6 +51,7 @@ def test_revoking_is_told_and_may_be_repeated(run: Run) -> None:
 
 @pytest.mark.parametrize("unknown", ["000000000000", "nonsense", "\udcff", ""])
 def test_what_does_not_exist_cannot_be_revoked(run: Run, unknown: str) -> None:
+    run("credential", "create", "--role", "viewer")
     ran = run("credential", "revoke", unknown)
     assert ran.code == 1
     assert ran.err == f"holdfast: there is no credential {unknown!r}: `holdfast credential list` shows them\n"
@@ -77,17 +78,30 @@ def test_a_settings_file_says_where_the_store_is(run: Run, here: Path) -> None:
     (here / "two.toml").write_text("data_directory = 'two'\n")
     run("credential", "create", "--role", "viewer", "--settings", "one.toml")
     assert len(run("credential", "list", "--settings", "one.toml", "--json").result) == 1
-    assert run("credential", "list", "--settings", "two.toml", "--json").result == []
+    run("credential", "create", "--role", "viewer", "--data-directory", "one")
+    assert len(run("credential", "list", "--data-directory", "one", "--json").result) == 2
+    ran = run("credential", "list", "--settings", "two.toml", "--json")
+    assert (ran.code, ran.error["error"]) == (1, "not-found")
+    assert "there is no store at two/server.sqlite" in ran.error["detail"]
+    assert not (here / "two").exists(), "looking for something makes nothing"
+
+
+def test_a_token_stands_for_its_id_and_is_not_repeated(run: Run) -> None:
+    created = run("credential", "create", "--role", "viewer", "--json").result
+    ran = run("credential", "revoke", created["token"])
+    assert ran.out == f"{created['credential']['id']} is revoked\n"
+    assert created["token"] not in ran.out + ran.err
 
 
 def test_the_data_directory_is_closed_to_other_users(run: Run, here: Path) -> None:
     run("credential", "create", "--role", "viewer")
     assert (here / "holdfast-data").stat().st_mode & 0o777 == 0o700
+    assert (here / "holdfast-data" / "server.sqlite").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_data_directory_that_cannot_be_made_is_named(run: Run, here: Path) -> None:
     (here / "holdfast-data").write_text("a file")
-    ran = run("credential", "list", "--json")
+    ran = run("credential", "create", "--role", "viewer", "--json")
     assert (ran.code, ran.error["error"]) == (2, "settings")
     assert "holdfast-data" in ran.error["detail"]
 

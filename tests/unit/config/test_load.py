@@ -12,11 +12,11 @@ import pytest
 from holdfast import SettingsError
 from holdfast.config import DEFAULT_FILE, FILE_VARIABLE, DatabaseUrl, Settings, load
 from holdfast.config.load import kinds, variable_of
-from holdfast.config.places import Place, dotted
+from holdfast.config.places import EACH, Place, dotted
 
 Write = Callable[[str], Path]
 
-PLACES = list(kinds())
+PLACES = [place for place in kinds() if EACH not in place]
 
 
 @pytest.fixture(autouse=True)
@@ -124,11 +124,13 @@ class TestWhatOverrides:
             "database.url": "postgresql://host/name",
             "database.patience": "1",
             "database.connections": "1",
+            "telemetry.bin_seconds": "5",
         }
         loaded = load(environment={variable_of(place): values[dotted(place)] for place in PLACES})
         assert {dotted(place): str(value).lower() for place, value, _ in loaded.effective()} == {
             **values,
             "database.patience": "1.0",
+            "telemetry.bin_seconds": "5.0",
         }
         assert {origin for _, _, origin in loaded.effective()} == {
             f"environment variable {variable_of(place)}" for place in PLACES
@@ -256,7 +258,12 @@ class TestWhatIsWrong:
             ("[server]\nprot = 1", 2, "server.prot", "did you mean port?"),
             ("[servr]\nport = 1", 1, "servr", "did you mean server?"),
             ("data_dir = 'x'", 1, "data_dir", "did you mean data_directory?"),
-            ("[metrics.push]\nurl = 'x'", 1, "metrics", "known here: data_directory, database, log, server"),
+            (
+                "[metrics.push]\nurl = 'x'",
+                1,
+                "metrics",
+                "known here: data_directory, database, log, server, telemetry, workload",
+            ),
             ("[server.tls]\nfile = 'x'", 1, "server.tls", "known here: host, open, port, stop_within"),
             ("log.colour = 1", 1, "log.colour", "known here: format, level"),
         ],
@@ -353,3 +360,82 @@ def test_what_was_loaded_cannot_be_changed() -> None:
     loaded = load(environment={})
     with pytest.raises(dataclasses.FrozenInstanceError):
         loaded.file = Path("other")  # type: ignore[misc]
+
+
+WORKLOAD = "[[workload]]\nname = 'shop'\nregion = 'us-east-1'\nzones = ['use1-az1', 'use1-az2']\n"
+
+
+class TestMistakes:
+    @pytest.mark.parametrize("name", ["HOLDFAST_LOG_LEVEL", "HOLDFAST_DATABASE_URL", "HOLDFAST_SERVER_PORT"])
+    def test_one_underscore_where_two_belong_is_told(self, name: str) -> None:
+        with pytest.raises(SettingsError, match=rf"{name} names no setting; did you mean HOLDFAST_[A-Z]+__[A-Z]+\?"):
+            load(environment={name: "x"})
+
+    def test_what_kubernetes_sets_is_not_taken_for_a_mistake(self) -> None:
+        assert load(environment={"HOLDFAST_SERVER_PORT": "tcp://10.0.0.1:8470"}).settings == Settings()
+
+    def test_the_home_directory_is_found(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        loaded = load(environment={"HOLDFAST_DATA_DIRECTORY": "~/data"})
+        assert loaded.settings.data_directory == tmp_path / "data"
+
+    @pytest.mark.parametrize("host", ["", "http://127.0.0.1", "a b"])
+    def test_a_host_that_is_none_is_refused(self, host: str) -> None:
+        with pytest.raises(SettingsError, match=r"server\.host: expected text matching"):
+            load(environment={"HOLDFAST_SERVER__HOST": host})
+
+    def test_an_empty_path_is_refused(self) -> None:
+        with pytest.raises(SettingsError, match="data_directory: expected a path, found nothing"):
+            load(environment={"HOLDFAST_DATA_DIRECTORY": ""})
+
+
+class TestLists:
+    def write(self, folder: Path, text: str) -> Path:
+        file = folder / "holdfast.toml"
+        file.write_text(text)
+        return file
+
+    def test_every_element_is_a_frozen_value_with_its_own_defaults(self, tmp_path: Path) -> None:
+        text = WORKLOAD + "[workload.thresholds]\nlatency = 2\n" + WORKLOAD.replace("shop", "cart")
+        shop, cart = load(self.write(tmp_path, text), {}).settings.workload
+        assert (shop.name, shop.zones, shop.thresholds.latency) == ("shop", ("use1-az1", "use1-az2"), 2.0)
+        assert (cart.name, cart.thresholds.latency) == ("cart", 0.5)
+
+    def test_origins_tell_the_elements_apart(self, tmp_path: Path) -> None:
+        text = WORKLOAD + WORKLOAD.replace("shop", "cart") + "[workload.thresholds]\nwindows = 3\n"
+        file = self.write(tmp_path, text)
+        shown = {dotted(place): (value, origin) for place, value, origin in load(file, {}).effective()}
+        assert shown["workload[0].thresholds.windows"] == (2, "default")
+        assert shown["workload[1].thresholds.windows"] == (3, str(file))
+
+    @pytest.mark.parametrize(
+        ("change", "line", "complaint"),
+        [
+            (("'shop'", "3"), 2, "workload[0].name: expected text, found 3"),
+            (("region", "regoin"), 3, "workload[0].regoin: there is no such setting; did you mean region?"),
+            (("'use1-az2'", "7"), 4, "workload[0].zones[1]: expected text, found 7"),
+            (("['use1-az1', 'use1-az2']", "'use1-az1'"), 4, "workload[0].zones: expected a list, found"),
+            (("'use1-az2'", "'use1-az1'"), 1, "workload[0]: expected every zone once, found use1-az1, use1-az1"),
+            ((", 'use1-az2'", ""), 4, "workload[0].zones: expected a list of length >= 2, found a list"),
+            (("'shop'", "'a b'"), 2, "workload[0].name: expected text matching regex"),
+        ],
+    )
+    def test_what_is_wrong_in_an_element_is_named_with_its_place(
+        self, tmp_path: Path, change: tuple[str, str], line: int, complaint: str
+    ) -> None:
+        file = self.write(tmp_path, WORKLOAD.replace(*change))
+        with pytest.raises(SettingsError) as caught:
+            load(file, {})
+        assert str(caught.value).startswith(f"{file}, line {line}: {complaint}")
+
+    def test_a_setting_that_is_missing_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(SettingsError, match=r"workload\[0\]: .*zones"):
+            load(self.write(tmp_path, "[[workload]]\nname = 'shop'\nregion = 'us-east-1'\n"), {})
+
+    def test_a_name_that_is_given_twice_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(SettingsError, match="expected every workload's name once, found shop, shop"):
+            load(self.write(tmp_path, WORKLOAD * 2), {})
+
+    def test_an_element_has_no_variable(self) -> None:
+        with pytest.raises(SettingsError, match="names no setting"):
+            load(environment={"HOLDFAST_WORKLOAD__NAME": "x"})

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import httpx
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from holdfast import EngineUnavailable
 from holdfast.engines import Migration, Row, Transaction
 from holdfast.engines.database import Result, Value
-from holdfast.server.app import create_app
+from holdfast.server.app import Services, create_app
 from holdfast.server.credentials import CredentialStore
 from holdfast.server.push import Hub
 from holdfast.server.routes import health
@@ -62,7 +62,17 @@ class Database:
 def ask(
     database: Database, path: str, *, stopping: bool = False, afterwards: Callable[[], None] = lambda: None
 ) -> httpx.Response:
-    app = create_app(database, CredentialStore(database, FakeClock()), Hub())
+    nothing: Any = None  # what readiness does not ask about
+    services = Services(
+        database=database,
+        credentials=CredentialStore(database, FakeClock()),
+        statuses=nothing,
+        verdicts=nothing,
+        watch=nothing,
+        workloads=(),
+        hub=Hub(),
+    )
+    app = create_app(services)
     app.state.stopping = stopping
 
     async def send() -> httpx.Response:

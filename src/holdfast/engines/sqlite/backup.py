@@ -36,6 +36,7 @@ def back_up(source: apsw.Connection, target: Path, progress: Callable[[int, int]
 def _copy(source: apsw.Connection, partial: Path, progress: Callable[[int, int], None] | None) -> None:
     source.execute("begin").fetchall()
     source.execute("select count(*) from sqlite_schema").fetchall()  # takes the snapshot
+    partial.touch(mode=0o600)  # as closed to other users as what it is a copy of
     destination = apsw.Connection(str(partial))
     try:
         with destination.backup("main", source, "main") as backup:

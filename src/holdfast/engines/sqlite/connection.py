@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -39,6 +40,8 @@ def connect(path: Path, patience: float, *, reader: bool = False) -> apsw.Connec
     """Open the file, creating it if need be. Raises EngineError, within about `patience` seconds if it is locked."""
     require_version(apsw.sqlite_lib_version())
     try:
+        with suppress(OSError):  # SQLite says better what is wrong
+            path.touch(mode=0o600)  # for its owner alone; SQLite gives its log the same mode
         connection = apsw.Connection(str(path))
     except apsw.Error as error:
         raise translate(error, path) from error
@@ -91,7 +94,7 @@ class SqliteTransaction:
                 f"an earlier statement of this transaction on {self._path} failed, so nothing of it will be written "
                 f"({self.failure}): let its error end the work"
             ) from self.failure
-        _require_order(sql)
+        _require_portable(sql)
         return self._connection
 
     def _failed(self, error: apsw.Error) -> HoldfastError:
@@ -112,9 +115,11 @@ def run(connection: apsw.Connection, path: Path, work: Callable[[Transaction], R
 
 
 @lru_cache(maxsize=1024)
-def _require_order(sql: str) -> None:
+def _require_portable(sql: str) -> None:
     """SQLite numbers `$1`, `$2` by where they first appear, PostgreSQL by the digits: insist that both agree."""
-    outside_quotes = re.sub(r"'[^']*'|\"[^\"]*\"", "", sql)
+    outside_quotes = re.sub(r"'[^']*'|\"[^\"]*\"|--[^\n]*", "", sql)
+    if re.search(r"\?|;\s*\S|(?<![\w:]):[A-Za-z_]", outside_quotes):
+        raise InvalidValue(f"expected one statement with parameters $1, $2, ..., as PostgreSQL takes them too: {sql}")
     first_seen = list(dict.fromkeys(re.findall(r"\$(\d+)", outside_quotes)))
     if first_seen != [str(number + 1) for number in range(len(first_seen))]:
         raise InvalidValue(f"parameters must first appear in the order $1, $2, ...: {sql}")

@@ -9,10 +9,12 @@ from litestar.params import JSONBody, Parameter
 from msgspec import Meta, Struct
 
 from holdfast.server.auth import SECURITY, requires
-from holdfast.server.credentials import Credential, CredentialStore, Role
+from holdfast.server.credentials import NOTE_LENGTH, NOTE_PATTERN, Credential, CredentialStore, Role
 from holdfast.server.problems import described
 
-CredentialId = Annotated[str, Parameter(description="The id that a list of credentials shows", max_length=64)]
+CredentialId = Annotated[
+    str, Parameter(description="The id that a list of credentials shows, or its token", max_length=80)
+]
 
 
 _TEXT = r"^[^\x00]*$"
@@ -20,7 +22,7 @@ _TEXT = r"^[^\x00]*$"
 
 
 class _New(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="role"):
-    note: Annotated[str, Meta(max_length=200, pattern=_TEXT)] = ""
+    note: Annotated[str, Meta(max_length=NOTE_LENGTH, pattern=NOTE_PATTERN)] = ""
 
 
 class NewOperator(_New, frozen=True, tag="operator"):

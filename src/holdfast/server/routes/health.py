@@ -3,7 +3,7 @@
 import asyncio
 from typing import Literal
 
-from litestar import get
+from litestar import get, head
 from litestar.datastructures import State
 from msgspec import Struct
 
@@ -27,6 +27,17 @@ class Ready(Struct, frozen=True):
     status: Literal["ready"] = "ready"
 
 
+@head("/health", include_in_schema=False)
+async def health_without_body() -> None:
+    """The same for probes that ask for no body."""
+
+
+@head("/ready", include_in_schema=False)
+async def ready_without_body(state: State) -> None:
+    """The same for probes that ask for no body."""
+    await _require_ready(state)
+
+
 @get("/health", summary="Is the process alive?", tags=["health"])
 async def health() -> Health:
     """Answer 200 as long as the process can answer at all, whatever it depends on."""
@@ -36,6 +47,11 @@ async def health() -> Health:
 @get("/ready", responses=described(503), summary="Can it do its work?", tags=["health"])
 async def ready(state: State) -> Ready:
     """Answer 200 while the database answers and the server is not stopping, else 503."""
+    await _require_ready(state)
+    return Ready()
+
+
+async def _require_ready(state: State) -> None:
     if state.stopping:
         raise EngineUnavailable("the server is stopping: send requests elsewhere")
     database: Database = state.database
@@ -44,4 +60,3 @@ async def ready(state: State) -> Ready:
         await asyncio.wait_for(probe, _PROBE_SECONDS * 0.9)
     except TimeoutError as error:
         raise EngineUnavailable(f"the database did not answer within {_PROBE_SECONDS * 0.9:g} s") from error
-    return Ready()

@@ -143,6 +143,23 @@ def test_parameters_out_of_order_are_refused_because_postgresql_would_read_them_
         ]
 
 
+@pytest.mark.parametrize("sql", ["select ?", "select ?1", "select :name", "select 1; select 2"])
+def test_what_postgresql_would_not_take_is_refused(tmp_path: Path, sql: str) -> None:
+    with SqliteDatabase(tmp_path / "test.sqlite") as database:
+        with pytest.raises(InvalidValue, match="as PostgreSQL takes them too"):
+            database.read(lambda transaction: transaction.execute(sql, (1,)))
+        fine = "select '?', ':name', '; x' -- ? ;\n;"
+        assert database.read(lambda transaction: transaction.execute(fine)) == [("?", ":name", "; x")]
+
+
+def test_its_files_are_closed_to_other_users(tmp_path: Path) -> None:
+    with SqliteDatabase(tmp_path / "test.sqlite") as database:
+        database.write(lambda transaction: transaction.execute("create table item (name text)"))
+        database.backup(tmp_path / "copy.sqlite")
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert set(modes.values()) == {0o600}, modes
+
+
 def test_idle_readers_are_reused_and_the_excess_is_closed(tmp_path: Path) -> None:
     with SqliteDatabase(tmp_path / "test.sqlite") as database:
 

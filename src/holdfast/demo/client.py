@@ -1,0 +1,87 @@
+"""The shop's customers: a steady load across the zones, without those that the status says are out."""
+
+import argparse
+import http.client
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast._types import Zone
+from holdfast.calls import Endpoints, NoEndpoint
+from holdfast.demo.process import announce, end_with_parent
+from holdfast.demo.records import Record, Sent
+from holdfast.demo.shop import OPERATIONS, WORKLOAD
+from holdfast.status import Board
+
+TIMEOUT = 2.0
+"""Seconds until a request counts as failed: a customer has left by then."""
+THREADS = 64
+"""At 50 requests a second that take a second each, as in a bad zone, 50 are under way at once."""
+
+
+class Customers:
+    """Sends requests and records each of them."""
+
+    def __init__(self, endpoints: Endpoints, record: Record) -> None:
+        self._endpoints = endpoints
+        self._record = record
+        self._local = threading.local()
+
+    def send(self, path: str) -> None:
+        """Send one request wherever it may go now."""
+        try:
+            zone, address = self._endpoints.next()
+        except NoEndpoint:
+            self._record.write(Sent(at=time.time(), zone="", address="", status=0, seconds=0.0))
+            return
+        at, start = time.time(), time.monotonic()
+        status = self._get(address, path)
+        seconds = time.monotonic() - start
+        self._record.write(Sent(at=at, zone=zone, address=address, status=status, seconds=seconds))
+
+    def _get(self, address: str, path: str) -> int:
+        connections: dict[str, http.client.HTTPConnection] = self._local.__dict__
+        connection = connections.get(address)
+        if connection is None:
+            connection = connections[address] = http.client.HTTPConnection(urlsplit(address).netloc, timeout=TIMEOUT)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            response.read()
+        except (OSError, http.client.HTTPException):
+            connection.close()
+            return 0
+        return response.status
+
+
+def main() -> None:
+    """Send requests until told to stop."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--server", required=True)
+    parser.add_argument("--endpoints", required=True, help="JSON: addresses by zone")
+    parser.add_argument("--rate", type=float, required=True)
+    parser.add_argument("--record", type=Path, required=True)
+    arguments = parser.parse_args()
+    end_with_parent()
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    by_zone = {Zone(zone): addresses for zone, addresses in msgspec.json.decode(arguments.endpoints).items()}
+    record = Record(arguments.record)
+    with Board(arguments.server) as board, ThreadPoolExecutor(THREADS) as threads:
+        customers = Customers(Endpoints(by_zone, board, WORKLOAD), record)
+        announce(ready=True)
+        paths = list(OPERATIONS)
+        start, sent = time.monotonic(), 0
+        while not stopping.wait(max(0.0, start + sent / arguments.rate - time.monotonic())):
+            threads.submit(customers.send, paths[sent % len(paths)])
+            sent += 1
+    record.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Child processes that never outlive the one that started them, whatever ends it."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from holdfast._errors import EngineUnavailable
+
+STOP_SECONDS = 3.0
+"""How long a child may take to stop before it is killed."""
+
+
+def end_with_parent() -> None:
+    """In a child: end this process as soon as the other end of standard input is gone, which outlasts no parent."""
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=watch, name="holdfast-parent", daemon=True).start()
+
+
+def announce(**facts: Any) -> None:
+    """In a child: tell the parent, in one line, that this process is ready and how it is reached."""
+    sys.stdout.buffer.write(msgspec.json.encode(facts) + b"\n")
+    sys.stdout.flush()
+
+
+class Child:
+    """One child process, started as `python -m MODULE`; what it writes to standard error goes to a file."""
+
+    def __init__(
+        self, module: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._module = module
+        self._log = log
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, **(environment or {})},
+                # Its own group: Ctrl-C at a terminal reaches the parent alone, which then stops the rest in order.
+                process_group=0,
+            )
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
+    def announced(self) -> dict[str, Any]:
+        """What the child said of itself when it was ready. Raises EngineUnavailable if it ended instead."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait()
+            tail = "".join(self._log.read_text(errors="replace").splitlines(keepends=True)[-5:])
+            raise EngineUnavailable(f"{self._module} ended with exit code {code} before it was ready:\n{tail}")
+        facts: dict[str, Any] = msgspec.json.decode(line)
+        return facts
+
+    def ended(self) -> bool:
+        """Whether the process has ended by itself."""
+        return self._process.poll() is not None
+
+    def stop(self) -> None:
+        """Ask it to stop, and kill it if it does not. May be repeated."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()

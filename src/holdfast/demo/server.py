@@ -1,0 +1,24 @@
+"""The server of the demonstration: what `holdfast up` runs, ending when the demonstration does."""
+
+import argparse
+from pathlib import Path
+
+from holdfast.config import load
+from holdfast.demo.process import announce, end_with_parent
+from holdfast.server.logs import configure
+from holdfast.server.run import serve
+
+
+def main() -> None:
+    """Run the server until it is told to stop."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--settings", type=Path, required=True)
+    arguments = parser.parse_args()
+    end_with_parent()
+    settings = load(arguments.settings, environment={}).settings
+    configure(settings.log)
+    serve(settings, lambda address, _: announce(address=address))
+
+
+if __name__ == "__main__":
+    main()

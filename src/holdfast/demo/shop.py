@@ -1,0 +1,134 @@
+"""One instance of the shop: an HTTP service with two operations, which tells every request in embedded metric format.
+
+`POST /fault` begins its gray failure: some requests fail, all are slower, and `/health` stays as green as before.
+"""
+
+import argparse
+import random
+import signal
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast._types import Operation, Zone
+from holdfast.demo.process import announce, end_with_parent
+from holdfast.demo.records import Fault, Record
+from holdfast.telemetry import Request, encode
+from holdfast.telemetry.sinks.server import ServerSink
+
+WORKLOAD = "shop"
+NAMESPACE = f"{WORKLOAD}/frontend"
+OPERATIONS = {"/": Operation("Home", "Index"), "/products": Operation("Products", "List")}
+USUAL_SECONDS = (0.005, 0.025)
+"""What a request takes on a good day: anything between these."""
+
+
+class Shop(ThreadingHTTPServer):
+    """The server of one instance, and what it knows of itself."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, region: str, zone: Zone, instance: str, sink: ServerSink, record: Record) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.region = region
+        self.zone = zone
+        self.instance = instance
+        self.sink = sink
+        self.record = record
+        self.randomness = random.Random(instance)
+        self.fault: Fault | None = None
+
+    def begin_fault(self, errors: float, delay: float) -> None:
+        """Fail a share of the requests, and make all of them slower, from now on."""
+        self.fault = Fault(at=time.time(), instance=self.instance, zone=self.zone, errors=errors, delay=delay)
+        self.record.write(self.fault)
+
+    def work(self) -> int:
+        """Do what a request takes; returns its status."""
+        fault = self.fault
+        time.sleep(self.randomness.uniform(*USUAL_SECONDS) + (fault.delay if fault else 0.0))
+        return 500 if fault and self.randomness.random() < fault.errors else 200
+
+    def tell(self, path: str, at: float, status: int, seconds: float) -> None:
+        """Report one request."""
+        request = Request(
+            namespace=NAMESPACE,
+            operation=OPERATIONS[path],
+            region=self.region,
+            zone=self.zone,
+            instance=self.instance,
+            at=at,
+            status=status,
+            seconds=seconds,
+            path=path,
+            host=f"{self.zone}.shop.internal",
+            source="127.0.0.1",
+            trace=f"{self.randomness.getrandbits(128):032x}",
+        )
+        self.sink.emit(encode(request))
+
+
+class _Faulty(msgspec.Struct, forbid_unknown_fields=True):
+    errors: float
+    delay: float
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: Shop
+
+    def do_GET(self) -> None:
+        if self.path == "/health":
+            self._answer(200, b'{"status": "ok"}')
+            return
+        if self.path not in OPERATIONS:
+            self._answer(404, b'{"status": "not found"}')
+            return
+        at, start = time.time(), time.monotonic()
+        status = self.server.work()
+        self._answer(status, b'{"items": []}' if status == 200 else b'{"error": "internal"}')
+        self.server.tell(self.path, at, status, time.monotonic() - start)
+
+    def do_POST(self) -> None:
+        wanted = msgspec.json.decode(self.rfile.read(int(self.headers["Content-Length"])), type=_Faulty)
+        self.server.begin_fault(wanted.errors, wanted.delay)
+        self._answer(204, b"")
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - http.server's own name
+        """Requests are told as telemetry, not as lines of text."""
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def main() -> None:
+    """Run one instance until it is told to stop."""
+    parser = argparse.ArgumentParser()
+    for name in ("--server", "--region", "--zone", "--instance"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--record", type=Path, required=True)
+    arguments = parser.parse_args()
+    end_with_parent()
+    sink = ServerSink(arguments.server)
+    record = Record(arguments.record)
+    shop = Shop(arguments.region, Zone(arguments.zone), arguments.instance, sink, record)
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=shop.shutdown).start())
+    with sink:
+        announce(address=f"http://127.0.0.1:{shop.server_port}")
+        shop.serve_forever(poll_interval=0.1)
+    shop.server_close()
+    record.close()
+
+
+if __name__ == "__main__":
+    main()

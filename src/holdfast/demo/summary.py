@@ -1,0 +1,82 @@
+"""What a run came to, computed from what its processes wrote down. Pure."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from holdfast._types import VerdictKind, ZoneStatus
+from holdfast.demo.records import Fault, Sent
+from holdfast.server.verdict_log import Recorded
+
+
+class Phase(Struct, frozen=True):
+    """The requests of one part of the run, as the client saw them."""
+
+    requests: int
+    failed: int
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """A run in figures. Times are seconds since the epoch; what did not happen is None."""
+
+    zone: str
+    fault_at: float
+    verdict_at: float | None
+    out_at: float | None
+    last_request_at: float | None
+    """When the last request was sent into the zone, if it was left."""
+    seconds_to_verdict: float | None
+    seconds_to_out: float | None
+    seconds_to_last_request: float | None
+    before_fault: Phase
+    until_last_request: Phase
+    """From the fault to the last request into the zone; to the end if it was never left."""
+    after: Phase
+    """Since the last request into the zone: what the customers of the other zones saw."""
+    wrong_zones: Sequence[str]
+    """Healthy zones that a verdict accused, or that were sent away. There should be none."""
+
+    @property
+    def found(self) -> bool:
+        """Whether the right zone, and no other, was found and left."""
+        return self.seconds_to_last_request is not None and self.verdict_at is not None and not self.wrong_zones
+
+
+def summarise(
+    zone: str,
+    faults: Sequence[Fault],
+    sent: Sequence[Sent],
+    verdicts: Sequence[Recorded],
+    statuses: Sequence[ZoneStatus],
+) -> Summary:
+    """The figures of a run in which `zone` failed. The fault counts from the first instance that began to fail."""
+    fault_at = min(fault.at for fault in faults)
+    isolated = [verdict for verdict in verdicts if verdict.kind is VerdictKind.ISOLATED]
+    verdict_at = min((verdict.opened_at for verdict in isolated if verdict.zone == zone), default=None)
+    out_at = min((status.since for status in statuses if status.out and status.zone == zone), default=None)
+    into_zone = [request.at for request in sent if request.zone == zone]
+    last = max(into_zone, default=None) if out_at is not None else None
+    border = float("inf") if last is None else last
+    accused = {verdict.zone or "" for verdict in isolated} | {status.zone for status in statuses if status.out}
+    return Summary(
+        zone=zone,
+        fault_at=fault_at,
+        verdict_at=verdict_at,
+        out_at=out_at,
+        last_request_at=last,
+        seconds_to_verdict=_since(fault_at, verdict_at),
+        seconds_to_out=_since(fault_at, out_at),
+        seconds_to_last_request=_since(fault_at, last),
+        before_fault=_phase([request for request in sent if request.at < fault_at]),
+        until_last_request=_phase([request for request in sent if fault_at <= request.at <= border]),
+        after=_phase([request for request in sent if request.at > max(border, fault_at)]),
+        wrong_zones=sorted(accused - {zone}),
+    )
+
+
+def _since(start: float, end: float | None) -> float | None:
+    return None if end is None else round(end - start, 3)
+
+
+def _phase(sent: Sequence[Sent]) -> Phase:
+    return Phase(len(sent), sum(request.failed for request in sent))

@@ -1,0 +1,119 @@
+"""The first detector: one zone above a threshold while the others are not. Pure."""
+
+from dataclasses import dataclass, field
+
+from holdfast._errors import InvalidValue
+from holdfast._types import Verdict, VerdictKind, Zone
+from holdfast.telemetry import Window, ZoneReading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdOptions:
+    """When a zone is in trouble."""
+
+    fault_share: float = 0.05
+    """Share of requests that fail. Healthy services stay well below 1 %; a gray failure that users notice does not."""
+    latency: float = 0.5
+    """Seconds that nine of ten successful requests may take at most: people notice waits from here on."""
+    minimum_requests: int = 20
+    """Fewer in a window say nothing: at 5 % that is a single failure."""
+    minimum_instances: int = 2
+    """Fewer failing instances than this are not the zone's fault, but theirs, unless the zone has no more."""
+    windows: int = 2
+    """In a row. With bins of ten seconds a verdict comes 12 to 22 s after the fault, and one bad bin is not enough."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fault_share <= 1:
+            raise InvalidValue(f"fault_share is {self.fault_share}: expected more than 0 and at most 1")
+        if not self.latency > 0:
+            raise InvalidValue(f"latency is {self.latency}: expected more than 0 seconds")
+        for name in ("minimum_requests", "minimum_instances", "windows"):
+            if getattr(self, name) < 1:
+                raise InvalidValue(f"{name} is {getattr(self, name)}: expected 1 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdState:
+    """What the detector remembers from window to window."""
+
+    rows: dict[Zone, int] = field(default_factory=dict)
+    """For how many windows in a row a zone has been in trouble."""
+    verdict: Verdict | None = None
+    """The verdict that is open."""
+
+
+class ThresholdDetector:
+    """Finds the one zone of a workload that is in trouble. See `holdfast.Detector`."""
+
+    def __init__(self, options: ThresholdOptions | None = None) -> None:
+        self._options = options or ThresholdOptions()
+
+    def step(self, state: ThresholdState, window: Window, out: frozenset[Zone]) -> tuple[ThresholdState, Verdict]:
+        """Look at one window. A zone that is out is left out: it has no traffic that could say anything."""
+        watched = {zone: reading for zone, reading in window.zones.items() if zone not in out}
+        rows = {zone: state.rows.get(zone, 0) + 1 for zone, reading in watched.items() if self._in_trouble(reading)}
+        verdict = self._verdict(state.verdict, rows, window, out)
+        return ThresholdState(rows, verdict if verdict.kind is not VerdictKind.HEALTHY else None), verdict
+
+    def _verdict(
+        self, open_verdict: Verdict | None, rows: dict[Zone, int], window: Window, out: frozenset[Zone]
+    ) -> Verdict:
+        if open_verdict is not None and open_verdict.zone in out:
+            # Nothing is known of a zone without traffic: what sent it away stands until it is back.
+            return _renewed(open_verdict, window)
+        certain = [zone for zone, row in rows.items() if row >= self._options.windows]
+        if not certain:
+            kind, zone = VerdictKind.HEALTHY, None
+        elif len(rows) == 1:
+            kind, zone = self._kind_of(window.zones[certain[0]]), certain[0]
+        else:
+            # More than one zone at once is not a zone's failure, even if only one has been so for long enough.
+            kind, zone = VerdictKind.REGIONAL, None
+        if open_verdict is not None and (open_verdict.kind, open_verdict.zone) == (kind, zone):
+            return _renewed(open_verdict, window)
+        since = window.end - self._options.windows * window.seconds if certain else window.end
+        return Verdict(
+            id=f"{window.workload}/{zone or kind}/{since:.0f}",
+            workload=window.workload,
+            kind=kind,
+            zone=zone,
+            since=since,
+            at=window.end,
+            evidence=_evidence(window),
+        )
+
+    def _in_trouble(self, reading: ZoneReading) -> bool:
+        if reading.requests < self._options.minimum_requests:
+            return False
+        slow = reading.latency is not None and reading.latency >= self._options.latency
+        return slow or reading.fault_share >= self._options.fault_share
+
+    def _kind_of(self, reading: ZoneReading) -> VerdictKind:
+        """One bad instance among several is not a bad zone. Slowness is not counted by instance yet."""
+        faulty = reading.fault_share >= self._options.fault_share
+        needed = min(self._options.minimum_instances, reading.instances)
+        return VerdictKind.INSTANCE if faulty and reading.failing_instances < needed else VerdictKind.ISOLATED
+
+
+def _renewed(verdict: Verdict, window: Window) -> Verdict:
+    return Verdict(
+        id=verdict.id,
+        workload=verdict.workload,
+        kind=verdict.kind,
+        zone=verdict.zone,
+        since=verdict.since,
+        at=window.end,
+        evidence=_evidence(window),
+    )
+
+
+def _evidence(window: Window) -> dict[str, dict[str, float | int | None]]:
+    return {
+        zone: {
+            "requests": reading.requests,
+            "fault_share": round(reading.fault_share, 4),
+            "latency": None if reading.latency is None else round(reading.latency, 4),
+            "failing_instances": reading.failing_instances,
+        }
+        for zone, reading in window.zones.items()
+    }

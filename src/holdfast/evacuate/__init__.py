@@ -1,0 +1,9 @@
+"""Leaving a zone: what a verdict leads to, and what stands in the way.
+
+May import the base, the engines, `detect`, `calls`, `status` and `telemetry`. Start reading at `guard.py`.
+"""
+
+from holdfast.evacuate.guard import Decision, decide
+from holdfast.evacuate.runner import Evacuator
+
+__all__ = ["Decision", "Evacuator", "decide"]

@@ -1,0 +1,226 @@
+// Shows what the server knows, live. The state is rebuilt from /v1/overview whenever a stream begins, so a gap in the
+// stream cannot leave anything stale on the page.
+
+const SHOWN_SECONDS = 60;
+const SLOWEST_SECONDS = 1;
+const LONGEST_PAUSE = 5000;
+
+const state = { workloads: [], out: new Map(), pulses: [], story: [] };
+const element = (id) => document.getElementById(id);
+
+function make(tag, properties = {}, ...children) {
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...children);
+  return node;
+}
+
+function draw(kind, path) {
+  const space = "http://www.w3.org/2000/svg";
+  const picture = document.createElementNS(space, "svg");
+  picture.setAttribute("viewBox", `0 0 ${SHOWN_SECONDS} 10`);
+  picture.setAttribute("preserveAspectRatio", "none");
+  picture.setAttribute("aria-hidden", "true");
+  const shape = document.createElementNS(space, "path");
+  shape.setAttribute("class", kind);
+  shape.setAttribute("d", path);
+  picture.append(shape);
+  return picture;
+}
+
+function readings(workload, zone) {
+  return state.pulses.map((pulse) => pulse.workloads[workload]?.[zone] ?? { requests: 0, faults: 0, latency: null });
+}
+
+function bars(values) {
+  const first = SHOWN_SECONDS - values.length;
+  return values
+    .map((value, index) => (value ? `M${first + index} 10h.8v${-10 * value}h-.8z` : ""))
+    .join("");
+}
+
+function line(values) {
+  const first = SHOWN_SECONDS - values.length;
+  let pen = "M";
+  return values
+    .map((value, index) => {
+      if (value === null) {
+        pen = "M";
+        return "";
+      }
+      const step = `${pen}${first + index} ${10 - 10 * Math.min(value / SLOWEST_SECONDS, 1)}`;
+      pen = "L";
+      return step;
+    })
+    .join("");
+}
+
+function zoneCard(workload, zone) {
+  const recent = readings(workload, zone);
+  const last = recent.slice(-5);
+  const requests = last.reduce((sum, reading) => sum + reading.requests, 0);
+  const faults = last.reduce((sum, reading) => sum + reading.faults, 0);
+  const latencies = last.map((reading) => reading.latency).filter((value) => value !== null);
+  const latency = latencies.length ? Math.max(...latencies) : null;
+  const status = state.out.get(`${zone} ${workload}`) ?? state.out.get(`${zone} `);
+  const shares = recent.map((reading) => (reading.requests ? reading.faults / reading.requests : 0));
+  return make(
+    "article",
+    { className: status ? "zone out" : "zone" },
+    make("header", {}, make("h3", { textContent: zone }), make("span", { className: "badge", textContent: status ? "out" : "in" })),
+    make("p", { textContent: status ? `since ${clock(status.since)}, by ${status.by}` : "" }),
+    make(
+      "dl",
+      {},
+      make("dt", { textContent: "failures" }),
+      make("dd", {}, draw("failures", bars(shares))),
+      make("dd", { className: "figure", textContent: requests ? `${((100 * faults) / requests).toFixed(1)} %` : "–" }),
+      make("dt", { textContent: "latency p90" }),
+      make("dd", {}, draw("latency", line(recent.map((reading) => reading.latency)))),
+      make("dd", { className: "figure", textContent: latency === null ? "–" : `${Math.round(latency * 1000)} ms` }),
+      make("dt", { textContent: "requests" }),
+      make("dd"),
+      make("dd", { className: "figure", textContent: `${(requests / Math.max(last.length, 1)).toFixed(0)} /s` }),
+    ),
+  );
+}
+
+function show() {
+  element("workloads").replaceChildren(
+    ...state.workloads.map((workload) =>
+      make(
+        "div",
+        {},
+        make("h2", { textContent: `${workload.name} in ${workload.region}` }),
+        make("div", { className: "zones" }, ...workload.zones.map((zone) => zoneCard(workload.name, zone))),
+      ),
+    ),
+  );
+}
+
+function showStory() {
+  element("quiet").hidden = state.story.length > 0;
+  element("story").replaceChildren(
+    ...state.story.map((entry) =>
+      make("li", { className: entry.kind }, make("time", { textContent: clock(entry.at) }), entry.text),
+    ),
+  );
+}
+
+function clock(at) {
+  return new Date(at * 1000).toLocaleTimeString();
+}
+
+function tell(kind, at, text) {
+  state.story.unshift({ kind, at, text });
+  state.story.length = Math.min(state.story.length, 50);
+  showStory();
+}
+
+function describe(verdict) {
+  return verdict.zone ? `Verdict: ${verdict.kind} impact in ${verdict.zone}` : `Verdict: ${verdict.kind} impact`;
+}
+
+function takeStatus(status) {
+  const key = `${status.zone} ${status.workload ?? ""}`;
+  if (status.out) state.out.set(key, status);
+  else state.out.delete(key);
+}
+
+const handlers = {
+  pulse(pulse) {
+    state.pulses.push(pulse);
+    state.pulses = state.pulses.slice(-SHOWN_SECONDS);
+    show();
+  },
+  verdict({ verdict, at, closed }) {
+    tell("verdict", at, closed ? `${describe(verdict)}, closed` : describe(verdict));
+  },
+  status(status) {
+    takeStatus(status);
+    tell("status", status.since, `Zone ${status.zone} is ${status.out ? "out" : "in"}: ${status.reason}`);
+    show();
+  },
+};
+
+async function ask(path, options = {}) {
+  const token = sessionStorage.getItem("credential");
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const response = await fetch(path, { headers, ...options });
+  if (response.status === 401 || response.status === 403) {
+    const problem = await response.json();
+    throw Object.assign(new Error(problem.detail), { refused: true });
+  }
+  if (!response.ok) throw new Error(`${path} answered ${response.status}`);
+  return response;
+}
+
+async function begin() {
+  const overview = await (await ask("/v1/overview")).json();
+  state.workloads = overview.workloads;
+  state.pulses = overview.pulses.slice(-SHOWN_SECONDS);
+  state.out.clear();
+  overview.statuses.forEach(takeStatus);
+  state.story = [
+    ...overview.verdicts.map((verdict) => ({ kind: "verdict", at: verdict.opened_at, text: describe(verdict) })),
+    ...overview.statuses.map((status) => ({
+      kind: "status",
+      at: status.since,
+      text: `Zone ${status.zone} is ${status.out ? "out" : "in"}: ${status.reason}`,
+    })),
+  ].sort((one, other) => other.at - one.at);
+  show();
+  showStory();
+}
+
+// Not EventSource: it cannot send a credential.
+async function listen() {
+  const response = await ask("/v1/events");
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const blocks = (rest + value).replaceAll("\r\n", "\n").split("\n\n");
+    rest = blocks.pop();
+    for (const block of blocks) {
+      const fields = Object.fromEntries(block.split("\n").map((row) => row.split(/: (.*)/s).slice(0, 2)));
+      if (fields.event === "hello") {
+        await begin();
+        connected("live");
+      } else if (fields.event in handlers) {
+        handlers[fields.event](JSON.parse(fields.data));
+      }
+    }
+  }
+}
+
+function connected(how) {
+  element("connection").className = how;
+  element("connection").textContent = { live: "live", lost: "the server cannot be heard; trying again" }[how] ?? how;
+}
+
+async function follow() {
+  let pause = 250;
+  for (;;) {
+    try {
+      element("credential").hidden = true;
+      await listen();
+      pause = 250;
+    } catch (error) {
+      if (error.refused) {
+        const given = sessionStorage.getItem("credential");
+        connected("a credential is needed");
+        element("refusal").textContent = given ? error.message : "";
+        element("credential").hidden = false;
+        await new Promise((resolve) => (element("credential").onsubmit = (event) => (event.preventDefault(), resolve())));
+        sessionStorage.setItem("credential", element("token").value.trim());
+        continue;
+      }
+    }
+    connected("lost");
+    await new Promise((resolve) => setTimeout(resolve, pause * (0.5 + Math.random() / 2)));
+    pause = Math.min(pause * 2, LONGEST_PAUSE);
+  }
+}
+
+follow();

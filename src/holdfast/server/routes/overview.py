@@ -1,0 +1,64 @@
+"""What is going on: zones and their status, verdicts, and the last two minutes of telemetry."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from litestar import get
+from litestar.datastructures import State
+from msgspec import Struct
+
+from holdfast._types import StatusStore, ZoneStatus
+from holdfast.config import WorkloadSettings
+from holdfast.server.auth import SECURITY, requires
+from holdfast.server.credentials import Role
+from holdfast.server.problems import described
+from holdfast.server.verdict_log import Recorded, VerdictLog
+from holdfast.server.watch import Watch
+
+
+class Overview(Struct, frozen=True):
+    """Everything that a page needs to begin with; events tell it the rest."""
+
+    workloads: Sequence[WorkloadSettings]
+    statuses: Sequence[ZoneStatus]
+    verdicts: Sequence[Recorded]
+    pulses: Sequence[dict[str, Any]]
+
+
+@get(
+    "/v1/overview",
+    guards=[requires(Role.VIEWER)],
+    security=SECURITY,
+    responses=described(401, 403, 503),
+    summary="See what is going on",
+    tags=["zones"],
+)
+async def overview(state: State) -> Overview:
+    """Workloads, zone statuses, the latest verdicts, and what happened second by second."""
+    store: StatusStore = state.statuses
+    log: VerdictLog = state.verdicts
+    watch: Watch = state.watch
+    statuses, verdicts = await asyncio.gather(asyncio.to_thread(store.read), asyncio.to_thread(log.list))
+    return Overview(state.workloads, statuses, verdicts, watch.pulses())
+
+
+@get("/v1/status", responses=described(503), summary="Which zones are out?", tags=["zones"])
+async def statuses(state: State) -> Sequence[ZoneStatus]:
+    """Every zone status that was ever written; open to everybody, because every host has to know."""
+    store: StatusStore = state.statuses
+    return await asyncio.to_thread(store.read)
+
+
+@get(
+    "/v1/verdicts",
+    guards=[requires(Role.VIEWER)],
+    security=SECURITY,
+    responses=described(401, 403, 503),
+    summary="List verdicts",
+    tags=["zones"],
+)
+async def verdicts(state: State) -> Sequence[Recorded]:
+    """The latest verdicts, newest first."""
+    log: VerdictLog = state.verdicts
+    return await asyncio.to_thread(log.list)

@@ -1,0 +1,54 @@
+"""Telemetry in: lines of embedded metric format, as services write them for CloudWatch."""
+
+from typing import Any
+
+from litestar import Request, post
+from litestar.datastructures import State
+from msgspec import Struct
+
+from holdfast._errors import InvalidValue
+from holdfast.server.auth import SECURITY, requires
+from holdfast.server.credentials import Role
+from holdfast.server.problems import described
+from holdfast.server.watch import Watch
+from holdfast.telemetry import decode
+
+
+class Ingested(Struct, frozen=True):
+    """What became of the lines; a line that is refused does not hold up the others."""
+
+    accepted: int
+    refused: int
+    reason: str | None = None
+    """Why the first of the refused lines was."""
+
+
+@post(
+    "/v1/telemetry",
+    guards=[requires(Role.OPERATOR)],
+    security=SECURITY,
+    responses=described(400, 401, 403, 413, 503),
+    status_code=202,
+    summary="Take telemetry",
+    tags=["telemetry"],
+)
+async def ingest(request: Request[Any, Any, Any], state: State) -> Ingested:
+    """Take requests in embedded metric format, one JSON object a line (`application/x-ndjson`)."""
+    watch: Watch = state.watch
+    outcomes, refused, reason = [], 0, None
+    for line in (await request.body()).splitlines():
+        if not line.strip():
+            continue
+        try:
+            outcome = decode(line)
+        except InvalidValue as error:
+            complaint = str(error)
+        else:
+            if watch.knows(outcome):
+                outcomes.append(outcome)
+                continue
+            complaint = f"no workload {outcome.workload!r} with zone {outcome.zone!r} is configured"
+        refused += 1
+        reason = reason or complaint
+    watch.ingest(outcomes)
+    return Ingested(len(outcomes), refused, reason)

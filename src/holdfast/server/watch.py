@@ -1,0 +1,188 @@
+"""The loop: telemetry in, bins, a detector for each workload, verdicts, evacuation, and events out."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from holdfast._clock import Clock
+from holdfast._errors import EngineError
+from holdfast._types import Outcome, Side, Verdict, VerdictKind, Zone, ZoneStatus
+from holdfast.config import WorkloadSettings
+from holdfast.detect import ThresholdDetector, ThresholdOptions, ThresholdState
+from holdfast.evacuate import Evacuator
+from holdfast.server.push import Hub
+from holdfast.server.verdict_log import VerdictLog
+from holdfast.telemetry import Bin, Bins, Window, window_of
+
+logger = logging.getLogger("holdfast.watch")
+
+TICK_SECONDS = 0.25
+"""How often the loop looks for bins that have become complete."""
+PULSE_SECONDS = 1.0
+"""How often what happened is told to whoever listens: what a person can follow."""
+KEPT_PULSES = 120
+"""Two minutes, for a page that is opened later."""
+HELD_OUTCOMES = 1_000_000
+"""Outcomes that may wait for the loop; past that the oldest are dropped and counted."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One workload, its detector and what that remembers."""
+
+    settings: WorkloadSettings
+    zones: tuple[Zone, ...]
+    detector: ThresholdDetector
+    state: ThresholdState = field(default_factory=ThresholdState)
+    shown: Verdict | None = None
+
+
+class Watch:
+    """Watches the configured workloads. `ingest` from any thread; everything else happens in one thread of its own."""
+
+    def __init__(
+        self,
+        workloads: Sequence[WorkloadSettings],
+        *,
+        bin_seconds: float,
+        evacuator: Evacuator,
+        verdicts: VerdictLog,
+        hub: Hub,
+        clock: Clock,
+    ) -> None:
+        self._watched = {
+            settings.name: _Watched(
+                settings,
+                tuple(Zone(zone) for zone in settings.zones),
+                ThresholdDetector(
+                    ThresholdOptions(
+                        fault_share=settings.thresholds.fault_share,
+                        latency=settings.thresholds.latency,
+                        minimum_requests=settings.thresholds.minimum_requests,
+                        minimum_instances=settings.thresholds.minimum_instances,
+                        windows=settings.thresholds.windows,
+                    )
+                ),
+            )
+            for settings in workloads
+        }
+        self._bins = Bins(bin_seconds)
+        self._evacuator = evacuator
+        self._verdicts = verdicts
+        self._hub = hub
+        self._clock = clock
+        self._arrived: deque[Outcome] = deque(maxlen=HELD_OUTCOMES)
+        self._due: deque[tuple[_Watched, Window]] = deque()
+        self._pulse: dict[tuple[str, Zone], Bin] = {}
+        self._pulsed = clock.wall()
+        self._pulses: deque[dict[str, Any]] = deque(maxlen=KEPT_PULSES)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
+
+    def knows(self, outcome: Outcome) -> bool:
+        """Whether the outcome belongs to a workload and a zone that are configured."""
+        watched = self._watched.get(outcome.workload)
+        return watched is not None and outcome.zone in watched.zones
+
+    def ingest(self, outcomes: Iterable[Outcome]) -> None:
+        """Take outcomes; returns at once."""
+        self._arrived.extend(outcomes)
+
+    def pulses(self) -> list[dict[str, Any]]:
+        """What happened lately, second by second."""
+        return list(self._pulses)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching. May be repeated."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(TICK_SECONDS):
+            try:
+                self.tick()
+            except EngineError as error:
+                # The store is away: what is due stays due, and the next tick tries again.
+                logger.error("watching is held up: %s", error)  # noqa: TRY400 - the message says it all
+
+    def tick(self) -> None:
+        """Count what arrived, and look at every bin that has become complete."""
+        now = self._clock.wall()
+        while self._arrived:
+            outcome = self._arrived.popleft()
+            self._bins.add(outcome, now)
+            if outcome.side is Side.SERVER:
+                self._pulse.setdefault((outcome.workload, outcome.zone), Bin()).add(outcome)
+        if not 0 <= now - self._pulsed < PULSE_SECONDS:
+            self._send_pulse(now)
+        for start, bins in self._bins.complete(now):
+            self._due.extend(
+                (watched, window_of(watched.settings.name, watched.zones, start, self._bins.seconds, bins))
+                for watched in self._watched.values()
+            )
+        while self._due:
+            watched, window = self._due[0]
+            out = self._evacuator.out(watched.settings.name)
+            state, verdict = watched.detector.step(watched.state, window, out)
+            self._conclude(watched, verdict)
+            # Only now: a window whose verdict could not be stored is looked at again.
+            watched.state = state
+            self._due.popleft()
+
+    def _conclude(self, watched: _Watched, verdict: Verdict) -> None:
+        """Record a verdict that opened or closed, and act on one that isolates a zone."""
+        now = self._clock.wall()
+        if watched.shown is not None and watched.shown.id != verdict.id:
+            self._verdicts.close(watched.shown.id, now)
+            self._tell_verdict(watched.shown, now, closed=True)
+            watched.shown = None
+        if verdict.kind is VerdictKind.HEALTHY:
+            return
+        if watched.shown is None:
+            self._verdicts.open(verdict, now)
+            self._tell_verdict(verdict, now, closed=False)
+            watched.shown = verdict
+        status = self._evacuator.act(verdict, frozenset(watched.zones))
+        if status is not None:
+            self.tell_status(status)
+
+    def tell_status(self, status: ZoneStatus) -> None:
+        """Push a status that was just written."""
+        logger.warning("zone %s is %s: %s", status.zone, "out" if status.out else "in", status.reason)
+        self._tell("status", status)
+
+    def _tell_verdict(self, verdict: Verdict, at: float, *, closed: bool) -> None:
+        logger.warning("verdict %s: %s %s", verdict.id, verdict.kind, "closed" if closed else "opened")
+        self._tell("verdict", {"verdict": verdict, "at": at, "closed": closed})
+
+    def _send_pulse(self, now: float) -> None:
+        pulse = {
+            "at": now,
+            "workloads": {
+                name: {zone: _reading(self._pulse.get((name, zone))) for zone in watched.zones}
+                for name, watched in self._watched.items()
+            },
+        }
+        self._pulse.clear()
+        self._pulsed = now
+        self._pulses.append(pulse)
+        self._tell("pulse", pulse)
+
+    def _tell(self, name: str, value: Any) -> None:
+        self._hub.publish_threadsafe(name, msgspec.json.encode(value).decode())
+
+
+def _reading(counted: Bin | None) -> dict[str, float | int | None]:
+    if counted is None:
+        return {"requests": 0, "faults": 0, "latency": None}
+    return {"requests": counted.requests, "faults": counted.faults, "latency": counted.successes.quantile(0.9)}

@@ -1,0 +1,1 @@
+"""Where zone statuses are kept; each store fulfils `holdfast.StatusStore`."""

@@ -1,0 +1,104 @@
+"""Outcomes added up: one bin for every ten seconds, workload, operation, zone and instance. Pure.
+
+Bins are aligned to the clock, so that those of several servers can be compared. Outcomes arrive late and out of order;
+a bin is complete some seconds after its end, and what arrives after that is counted as late and left out.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from holdfast._errors import InvalidValue
+from holdfast._types import Operation, Outcome, Side, Zone
+from holdfast.telemetry.latency import Latencies
+
+BIN_SECONDS = 10.0
+"""Short enough that three fit into half a minute, long enough that 10 requests a second fill them with meaning."""
+
+GRACE_SECONDS = 1.5
+"""How long after its end a bin waits for stragglers: senders batch for up to half a second."""
+
+KEPT_BINS = 60
+"""Ten minutes: what detectors and pictures look back on."""
+
+
+@dataclass(frozen=True, slots=True)
+class BinKey:
+    """What a bin is about."""
+
+    workload: str
+    operation: Operation
+    zone: Zone
+    instance: str
+    side: Side
+
+
+@dataclass(slots=True)
+class Bin:
+    """What happened in one bin."""
+
+    requests: int = 0
+    faults: int = 0
+    count_4xx: int = 0
+    successes: Latencies = field(default_factory=Latencies)
+    failures: Latencies = field(default_factory=Latencies)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one outcome."""
+        self.requests += outcome.count_2xx + outcome.count_3xx + outcome.count_4xx + outcome.count_5xx
+        self.faults += outcome.count_5xx
+        self.count_4xx += outcome.count_4xx
+        for seconds in outcome.success_seconds:
+            self.successes.add(seconds)
+        for seconds in outcome.fault_seconds:
+            self.failures.add(seconds)
+
+    def merge(self, other: "Bin") -> None:
+        """Count everything that `other` has counted."""
+        self.requests += other.requests
+        self.faults += other.faults
+        self.count_4xx += other.count_4xx
+        self.successes.merge(other.successes)
+        self.failures.merge(other.failures)
+
+
+class Bins:
+    """The bins of the last minutes. Not thread-safe: one thread adds and looks."""
+
+    def __init__(self, seconds: float = BIN_SECONDS) -> None:
+        if not 0.5 <= seconds <= 600:
+            raise InvalidValue(f"bins of {seconds:g} seconds: expected 0.5 to 600")
+        self.seconds = seconds
+        self.late = 0
+        """Outcomes that arrived after their bin was complete, or from a future that cannot be right."""
+        self._bins: dict[int, dict[BinKey, Bin]] = defaultdict(lambda: defaultdict(Bin))
+        self._completed: int | None = None
+
+    def add(self, outcome: Outcome, now: float) -> None:
+        """Count one outcome in the bin of its own time."""
+        number = int(outcome.at // self.seconds)
+        if (self._completed is not None and number <= self._completed) or outcome.at > now + self.seconds:
+            self.late += 1
+            return
+        key = BinKey(outcome.workload, outcome.operation, outcome.zone, outcome.instance, outcome.side)
+        self._bins[number][key].add(outcome)
+
+    def complete(self, now: float) -> Iterable[tuple[float, dict[BinKey, Bin]]]:
+        """The bins that became complete since the last call, oldest first, each with its start; empty ones too."""
+        newest = int((now - GRACE_SECONDS) // self.seconds) - 1
+        if self._completed is None:
+            self._completed = min([newest, *(number - 1 for number in self._bins)])
+        if newest < self._completed - 1:
+            # The clock was set back: what lies in the future now was counted by the old clock.
+            self._completed = newest
+            for number in [number for number in self._bins if number > newest]:
+                del self._bins[number]
+        # After a jump ahead, or a long pause of the machine, what lies far back is of no more use.
+        self._completed = max(self._completed, newest - KEPT_BINS)
+        finished = []
+        while self._completed < newest:
+            self._completed += 1
+            finished.append((self._completed * self.seconds, dict(self._bins.get(self._completed, {}))))
+        for number in [number for number in self._bins if number <= newest - KEPT_BINS]:
+            del self._bins[number]
+        return finished

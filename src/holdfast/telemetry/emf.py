@@ -1,0 +1,159 @@
+"""One request as a line of CloudWatch's embedded metric format (EMF), and back. Pure.
+
+The dimensions follow the boundaries along which things fail: instance, zone, region. CloudWatch makes metrics of the
+very same line: https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format.html
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from holdfast._errors import InvalidValue
+from holdfast._types import Operation, Outcome, Side, Zone
+
+DIMENSION_SETS = (
+    ("Controller", "Action", "Region", "AZ-ID", "InstanceId"),
+    ("Controller", "Action", "Region", "AZ-ID"),
+    ("Controller", "Action", "Region"),
+)
+METRICS = (
+    ("2xx", "Count"),
+    ("3xx", "Count"),
+    ("4xx", "Count"),
+    ("5xx", "Count"),
+    ("SuccessLatency", "Milliseconds"),
+    ("FaultLatency", "Milliseconds"),
+)
+_STATUS_CLASSES = ("2xx", "3xx", "4xx", "5xx")
+_VALUES = 100
+"""Most values of one metric in one document: CloudWatch's own limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request as its server saw it."""
+
+    namespace: str
+    """`<workload>/<component>`: CloudWatch's namespace, and Holdfast's workload."""
+    operation: Operation
+    region: str
+    zone: Zone
+    instance: str
+    at: float
+    status: int
+    seconds: float
+    path: str = "/"
+    host: str = ""
+    source: str = ""
+    trace: str = ""
+
+
+def encode(request: Request) -> bytes:
+    """The request as one line of JSON, without the line's end."""
+    succeeded = request.status < 500
+    counted = f"{request.status // 100}xx"
+    latency = "SuccessLatency" if succeeded else "FaultLatency"
+    metrics = [{"Name": name, "Unit": unit} for name, unit in METRICS if unit == "Count" or name == latency]
+    document: dict[str, Any] = {
+        "_aws": {
+            "Timestamp": round(request.at * 1000),
+            "CloudWatchMetrics": [
+                {"Namespace": request.namespace, "Metrics": metrics, "Dimensions": DIMENSION_SETS},
+            ],
+        },
+        "Controller": request.operation.service,
+        "Action": request.operation.name,
+        "Region": request.region,
+        "AZ-ID": request.zone,
+        "InstanceId": request.instance,
+        "HttpStatusCode": request.status,
+        "Host": request.host,
+        "SourceIp": request.source,
+        "TraceId": request.trace,
+        "Path": request.path,
+        "OneBox": False,
+        "CacheRefresh": False,
+        **{name: int(name == counted) for name in _STATUS_CLASSES},
+        latency: request.seconds * 1000,
+    }
+    return msgspec.json.encode(document)
+
+
+_Text = Annotated[str, Meta(min_length=1, max_length=1024)]
+_Count = Annotated[float, Meta(ge=0)]
+_Milliseconds = Annotated[float, Meta(ge=0, le=3_600_000)]
+
+
+class _Directive(Struct, rename={"namespace": "Namespace"}):
+    namespace: _Text
+
+
+class _Metadata(Struct, rename={"timestamp": "Timestamp", "directives": "CloudWatchMetrics"}):
+    timestamp: Annotated[float, Meta(gt=0)]
+    directives: Annotated[list[_Directive], Meta(min_length=1)]
+
+
+class _Document(
+    Struct,
+    rename={
+        "aws": "_aws",
+        "controller": "Controller",
+        "action": "Action",
+        "zone": "AZ-ID",
+        "instance": "InstanceId",
+        "count_2xx": "2xx",
+        "count_3xx": "3xx",
+        "count_4xx": "4xx",
+        "count_5xx": "5xx",
+        "success": "SuccessLatency",
+        "fault": "FaultLatency",
+        "side": "Side",
+    },
+):
+    aws: _Metadata
+    controller: _Text
+    action: _Text
+    zone: _Text
+    instance: _Text
+    count_2xx: _Count = 0
+    count_3xx: _Count = 0
+    count_4xx: _Count = 0
+    count_5xx: _Count = 0
+    success: _Milliseconds | Annotated[list[_Milliseconds], Meta(max_length=_VALUES)] | None = None
+    fault: _Milliseconds | Annotated[list[_Milliseconds], Meta(max_length=_VALUES)] | None = None
+    side: Side = Side.SERVER
+
+
+_decoder = msgspec.json.Decoder(_Document)
+
+
+def decode(line: bytes) -> Outcome:
+    """What a line says happened. Raises InvalidValue, which names what is missing or wrong in it."""
+    try:
+        document = _decoder.decode(line)
+    except msgspec.DecodeError as error:
+        raise InvalidValue(f"not a request in embedded metric format: {error}") from error
+    return Outcome(
+        workload=document.aws.directives[0].namespace.partition("/")[0],
+        operation=Operation(document.controller, document.action),
+        zone=Zone(document.zone),
+        instance=document.instance,
+        at=document.aws.timestamp / 1000,
+        side=document.side,
+        count_2xx=int(document.count_2xx),
+        count_3xx=int(document.count_3xx),
+        count_4xx=int(document.count_4xx),
+        count_5xx=int(document.count_5xx),
+        success_seconds=_seconds(document.success),
+        fault_seconds=_seconds(document.fault),
+    )
+
+
+def _seconds(milliseconds: float | Sequence[float] | None) -> tuple[float, ...]:
+    if milliseconds is None:
+        return ()
+    values = (milliseconds,) if isinstance(milliseconds, int | float) else milliseconds
+    return tuple(value / 1000 for value in values)

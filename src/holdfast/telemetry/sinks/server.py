@@ -1,0 +1,96 @@
+"""Telemetry to a Holdfast server: lines of embedded metric format, in batches, from a thread of its own."""
+
+import http.client
+import logging
+import threading
+from collections import deque
+from typing import Self
+from urllib.parse import urlsplit
+
+logger = logging.getLogger("holdfast.telemetry")
+
+HELD_LINES = 10_000
+"""Lines kept while the server is away, about 8 MB; past that the oldest are dropped: fresh ones say more."""
+BATCH_LINES = 500
+"""Most lines in one request: some 400 KB, below the server's limit of 1 MiB."""
+FLUSH_SECONDS = 0.25
+_TIMEOUT = 5.0
+
+
+class ServerSink:
+    """Sends every line to `POST /v1/telemetry`. Thread-safe; use as a context manager, or call `start` and `close`."""
+
+    def __init__(self, address: str, *, token: str | None = None) -> None:
+        self._address = urlsplit(address)
+        self._headers = {"Content-Type": "application/x-ndjson"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._lines: deque[bytes] = deque(maxlen=HELD_LINES)
+        self._emitted = 0
+        self._sent = 0
+        self._stopping = threading.Event()
+        self._connection: http.client.HTTPConnection | None = None
+        self._thread = threading.Thread(target=self._run, name="holdfast-sink", daemon=True)
+
+    @property
+    def dropped(self) -> int:
+        """How many lines were given up so far because the server was away for too long."""
+        return self._emitted - self._sent - len(self._lines)
+
+    def emit(self, event: bytes) -> None:
+        self._lines.append(event)
+        self._emitted += 1
+
+    def start(self) -> Self:
+        """Begin to send, in a thread."""
+        if not self._thread.is_alive():
+            self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Try once more to send what is left, then stop. May be repeated."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._flush()
+        self._disconnect()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(FLUSH_SECONDS):
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._lines:
+            batch = [self._lines.popleft() for _ in range(min(BATCH_LINES, len(self._lines)))]
+            try:
+                self._send(b"\n".join(batch))
+            except (OSError, http.client.HTTPException) as error:
+                logger.warning("telemetry could not be sent: %s", error)
+                self._disconnect()
+                self._lines.extendleft(reversed(batch[: HELD_LINES - len(self._lines)]))
+                return
+            self._sent += len(batch)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _send(self, body: bytes) -> None:
+        if self._connection is None:
+            kind = http.client.HTTPSConnection if self._address.scheme == "https" else http.client.HTTPConnection
+            self._connection = kind(self._address.hostname or "", self._address.port, timeout=_TIMEOUT)
+        self._connection.request("POST", "/v1/telemetry", body, self._headers)
+        response = self._connection.getresponse()
+        answer = response.read()
+        if response.status >= 500:
+            raise http.client.HTTPException(f"the server answered {response.status}")
+        if response.status >= 400:
+            # Sending the same again would be refused again.
+            logger.warning("the server refused telemetry: %s %s", response.status, answer[:200])

@@ -1,0 +1,144 @@
+"""One zone above a threshold while the others are not."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import InvalidValue, Verdict, VerdictKind, Zone
+from holdfast.detect import ThresholdDetector, ThresholdOptions, ThresholdState
+from holdfast.telemetry import Window, ZoneReading
+
+ONE, TWO, THREE = Zone("az1"), Zone("az2"), Zone("az3")
+GOOD = ZoneReading(requests=200, faults=0, latency=0.02, instances=2, failing_instances=0)
+FAULTY = ZoneReading(requests=200, faults=80, latency=0.02, instances=2, failing_instances=2)
+SLOW = ZoneReading(requests=200, faults=0, latency=0.9, instances=2, failing_instances=0)
+SILENT = ZoneReading(requests=0, faults=0, latency=None, instances=0, failing_instances=0)
+
+
+def windows(*readings: tuple[ZoneReading, ZoneReading, ZoneReading]) -> list[Window]:
+    return [
+        Window(
+            workload="shop",
+            start=1000.0 + 10 * number,
+            seconds=10,
+            zones=dict(zip((ONE, TWO, THREE), row, strict=True)),
+        )
+        for number, row in enumerate(readings)
+    ]
+
+
+def verdicts(
+    *readings: tuple[ZoneReading, ZoneReading, ZoneReading], out: frozenset[Zone] = frozenset(), **options: Any
+) -> list[Verdict]:
+    detector, state, found = ThresholdDetector(ThresholdOptions(**options)), ThresholdState(), []
+    for window in windows(*readings):
+        state, verdict = detector.step(state, window, out)
+        found.append(verdict)
+    return found
+
+
+ALL_GOOD = (GOOD, GOOD, GOOD)
+
+
+def test_healthy_zones_give_a_healthy_verdict() -> None:
+    assert [verdict.kind for verdict in verdicts(ALL_GOOD, ALL_GOOD, ALL_GOOD)] == [VerdictKind.HEALTHY] * 3
+
+
+@pytest.mark.parametrize("bad", [FAULTY, SLOW])
+def test_one_zone_in_trouble_for_two_windows_is_isolated(bad: ZoneReading) -> None:
+    first, second, third, fourth = verdicts(ALL_GOOD, (GOOD, bad, GOOD), (GOOD, bad, GOOD), (GOOD, bad, GOOD))
+    assert (first.kind, second.kind) == (VerdictKind.HEALTHY, VerdictKind.HEALTHY)
+    assert (third.kind, third.zone, third.since, third.at) == (VerdictKind.ISOLATED, TWO, 1010.0, 1030.0)
+    assert fourth.id == third.id, "one verdict from opening to closing"
+    assert fourth.since == third.since
+
+
+def test_trouble_that_does_not_last_is_not_enough() -> None:
+    rows = [(GOOD, FAULTY, GOOD), ALL_GOOD] * 4
+    assert {verdict.kind for verdict in verdicts(*rows)} == {VerdictKind.HEALTHY}
+
+
+def test_several_zones_at_once_are_nobody_s_own_failure() -> None:
+    found = verdicts((FAULTY, FAULTY, GOOD), (FAULTY, FAULTY, GOOD))
+    assert (found[-1].kind, found[-1].zone) == (VerdictKind.REGIONAL, None)
+
+
+def test_a_second_zone_that_has_just_begun_to_fail_holds_the_verdict_back() -> None:
+    found = verdicts((GOOD, FAULTY, GOOD), (GOOD, FAULTY, SLOW))
+    assert found[-1].kind is VerdictKind.REGIONAL
+
+
+def test_one_bad_instance_of_several_is_not_a_bad_zone() -> None:
+    one_instance = replace(FAULTY, failing_instances=1)
+    found = verdicts((GOOD, one_instance, GOOD), (GOOD, one_instance, GOOD))
+    assert (found[-1].kind, found[-1].zone) == (VerdictKind.INSTANCE, TWO)
+
+
+def test_a_zone_with_a_single_instance_can_be_bad() -> None:
+    alone = replace(FAULTY, instances=1, failing_instances=1)
+    assert verdicts((GOOD, alone, GOOD), (GOOD, alone, GOOD))[-1].kind is VerdictKind.ISOLATED
+
+
+def test_too_few_requests_say_nothing() -> None:
+    few = replace(FAULTY, requests=19, faults=19)
+    assert {verdict.kind for verdict in verdicts((GOOD, few, GOOD), (GOOD, few, GOOD))} == {VerdictKind.HEALTHY}
+
+
+def test_a_zone_that_is_out_keeps_its_verdict_though_it_is_silent() -> None:
+    detector, state = ThresholdDetector(), ThresholdState()
+    first, second, third, fourth = windows(
+        (GOOD, FAULTY, GOOD), (GOOD, FAULTY, GOOD), (GOOD, SILENT, GOOD), (GOOD, SILENT, GOOD)
+    )
+    state, _ = detector.step(state, first, frozenset())
+    state, opened = detector.step(state, second, frozenset())
+    for window in (third, fourth):
+        state, verdict = detector.step(state, window, frozenset({TWO}))
+        assert (verdict.kind, verdict.id, verdict.at) == (VerdictKind.ISOLATED, opened.id, window.end)
+
+
+def test_a_zone_that_is_out_is_not_accused_again() -> None:
+    found = verdicts((GOOD, FAULTY, GOOD), (GOOD, FAULTY, GOOD), out=frozenset({TWO}))
+    assert {verdict.kind for verdict in found} == {VerdictKind.HEALTHY}
+
+
+def test_a_verdict_closes_when_the_zone_has_recovered() -> None:
+    found = verdicts((GOOD, FAULTY, GOOD), (GOOD, FAULTY, GOOD), ALL_GOOD, ALL_GOOD)
+    assert [verdict.kind for verdict in found[1:]] == [VerdictKind.ISOLATED, VerdictKind.HEALTHY, VerdictKind.HEALTHY]
+
+
+def test_the_evidence_says_what_was_seen_in_every_zone() -> None:
+    evidence = verdicts((GOOD, FAULTY, SILENT), (GOOD, FAULTY, SILENT))[-1].evidence
+    assert evidence[TWO] == {"requests": 200, "fault_share": 0.4, "latency": 0.02, "failing_instances": 2}
+    assert evidence[THREE]["latency"] is None
+
+
+READINGS = st.sampled_from([GOOD, FAULTY, SLOW, SILENT])
+
+
+@given(st.lists(st.tuples(READINGS, READINGS, READINGS), max_size=12))
+def test_an_isolated_zone_is_in_trouble_and_the_only_one(
+    rows: list[tuple[ZoneReading, ZoneReading, ZoneReading]],
+) -> None:
+    for row, verdict in zip(rows, verdicts(*rows), strict=True):
+        if verdict.kind is VerdictKind.ISOLATED:
+            troubled = [zone for zone, reading in zip((ONE, TWO, THREE), row, strict=True) if reading in (FAULTY, SLOW)]
+            assert troubled == [verdict.zone]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"fault_share": 0},
+        {"fault_share": 1.1},
+        {"latency": 0},
+        {"minimum_requests": 0},
+        {"windows": 0},
+        {"minimum_instances": 0},
+    ],
+)
+def test_options_that_make_no_sense_are_named(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue, match=next(iter(options))):
+        ThresholdOptions(**options)

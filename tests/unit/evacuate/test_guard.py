@@ -1,0 +1,36 @@
+"""What a verdict may lead to."""
+
+import pytest
+
+from holdfast import Verdict, VerdictKind, Zone
+from holdfast.evacuate import decide
+
+ONE, TWO = Zone("az1"), Zone("az2")
+BOTH = frozenset({ONE, TWO})
+
+
+def verdict(kind: VerdictKind = VerdictKind.ISOLATED, zone: Zone | None = ONE) -> Verdict:
+    return Verdict(id="v", workload="shop", kind=kind, zone=zone, since=1.0, at=2.0)
+
+
+def test_an_isolated_zone_is_left() -> None:
+    assert decide(verdict(), BOTH, frozenset()).zone == ONE
+
+
+@pytest.mark.parametrize("kind", [kind for kind in VerdictKind if kind is not VerdictKind.ISOLATED])
+def test_no_other_verdict_sends_a_zone_away(kind: VerdictKind) -> None:
+    assert decide(verdict(kind), BOTH, frozenset()).zone is None
+
+
+def test_never_a_second_zone_while_one_is_out() -> None:
+    decision = decide(verdict(), frozenset({ONE, TWO, Zone("az3")}), frozenset({TWO}))
+    assert decision.zone is None
+    assert "az2 is out: never a second zone" in decision.reason
+
+
+def test_a_zone_that_is_out_already_is_left_alone() -> None:
+    assert "already" in decide(verdict(), BOTH, frozenset({ONE})).reason
+
+
+def test_the_only_zone_is_never_left() -> None:
+    assert decide(verdict(), frozenset({ONE}), frozenset()).zone is None

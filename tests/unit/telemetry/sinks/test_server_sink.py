@@ -1,0 +1,117 @@
+"""Telemetry to a server, which may be away."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from holdfast.telemetry.sinks import server as module
+from holdfast.telemetry.sinks.server import ServerSink
+
+
+class Receiver(ThreadingHTTPServer):
+    """Takes telemetry, and answers as it is told."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answer = 202
+        self.lines: list[bytes] = []
+        self.requests = 0
+        self.tokens: set[str | None] = set()
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests += 1
+        self.server.tokens.add(self.headers.get("Authorization"))
+        if self.server.answer < 300:
+            self.server.lines += body.split(b"\n")
+        self.send_response(self.server.answer)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+        pass
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    thread = threading.Thread(target=receiver.serve_forever, args=(0.01,))
+    thread.start()
+    yield receiver
+    receiver.shutdown()
+    thread.join()
+    receiver.server_close()
+
+
+def address(receiver: Receiver) -> str:
+    return f"http://127.0.0.1:{receiver.server_port}"
+
+
+def test_every_line_arrives_once_and_in_order_also_those_of_the_last_moment(receiver: Receiver) -> None:
+    with ServerSink(address(receiver), token="secret") as sink:
+        for number in range(1200):
+            sink.emit(b"%d" % number)
+    assert receiver.lines == [b"%d" % number for number in range(1200)]
+    assert receiver.requests >= 3, "in batches"
+    assert receiver.tokens == {"Bearer secret"}
+    assert sink.dropped == 0
+
+
+def test_lines_are_held_while_the_server_is_away_and_sent_when_it_is_back(receiver: Receiver) -> None:
+    sink = ServerSink(address(receiver))
+    sink.emit(b"one")
+    receiver.answer = 503
+    sink._flush()
+    sink.emit(b"two")
+    receiver.answer = 202
+    sink.close()
+    assert receiver.lines == [b"one", b"two"]
+    assert sink.dropped == 0
+
+
+def test_a_server_that_cannot_be_reached_raises_nothing_and_blocks_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    sink = ServerSink("http://127.0.0.1:1")
+    sink.emit(b"one")
+    sink.close()
+    assert "could not be sent" in caplog.text
+    assert sink.dropped == 0
+
+
+def test_past_its_limit_the_oldest_lines_are_dropped_and_counted(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HELD_LINES", 3)
+    sink = ServerSink(address(receiver))
+    for number in range(5):
+        sink.emit(b"%d" % number)
+    assert sink.dropped == 2
+    sink.close()
+    assert receiver.lines == [b"2", b"3", b"4"]
+    assert sink.dropped == 2
+
+
+def test_what_the_server_refuses_is_not_sent_again(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    receiver.answer = 400
+    sink = ServerSink(address(receiver))
+    sink.emit(b"bad")
+    sink._flush()
+    sink.close()
+    assert receiver.requests == 1
+    assert "refused telemetry" in caplog.text
+
+
+def test_closing_and_starting_may_be_repeated(receiver: Receiver) -> None:
+    sink = ServerSink(address(receiver))
+    sink.close()
+    sink = ServerSink(address(receiver)).start().start()
+    sink.close()
+    sink.close()
