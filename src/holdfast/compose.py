@@ -86,7 +86,11 @@ def data_directory(settings: Settings) -> Path:
 def only_server(settings: Settings) -> Iterator[None]:
     """Hold the data directory for one server. Raises Conflict when another one has it."""
     path = data_directory(settings) / "server.lock"
-    with path.open("a+") as file:
+    try:
+        file = path.open("a+")
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be opened: {error.strerror}; change its owner, or remove it") from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -18,7 +18,7 @@ from holdfast.server.push import Hub
 from holdfast.server.routes.credentials import create_credential, list_credentials, revoke_credential, whoami
 from holdfast.server.routes.description import CONFIG, description
 from holdfast.server.routes.events import events
-from holdfast.server.routes.health import health, health_without_body, ready, ready_without_body
+from holdfast.server.routes.health import Probe, health, health_without_body, ready, ready_without_body
 from holdfast.server.routes.overview import overview, statuses, verdicts
 from holdfast.server.routes.page import page
 from holdfast.server.routes.telemetry import ingest
@@ -29,8 +29,12 @@ REQUEST_BYTES = 1 << 20
 """Largest body taken: far above anything the API is sent, far below what would hurt."""
 
 
-def _allow(request: Request[Any, Any, Any]) -> Response[None] | None:
-    """The answer to OPTIONS: Litestar's own leaves out every method but the first that a path was given."""
+async def _allow(request: Request[Any, Any, Any]) -> Response[None] | None:
+    """The answer to OPTIONS: Litestar's own leaves out every method but the first that a path was given.
+
+    Asynchronous, because every request passes here: a plain function would wait for a thread, as works do for a
+    database that is away.
+    """
     if request.method != "OPTIONS":
         return None
     methods = request.app.route_handler_method_map[request.scope["path_template"]]
@@ -80,6 +84,7 @@ def create_app(services: Services, *, is_open: bool = False) -> Litestar:
             {
                 "authority": Authority(None if is_open else services.credentials),
                 "stopping": False,
+                "probe": Probe(services.database),
                 **{field.name: getattr(services, field.name) for field in fields(services)},
             }
         ),

@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,12 +29,7 @@ class Authority:
     async def identify(self, connection: ASGIConnection[Any, Any, Any, Any]) -> Credential:
         """The credential of the request. Raises CredentialRefused, or NotAllowed for another site's page."""
         if self._store is None:
-            # The name of another site can be made to resolve to loopback, and its pages can send here from a browser on
-            # this machine; what they cannot do is forge these headers.
-            if not _is_local("//" + connection.headers.get("host", "")):
-                raise NotAllowed("an open server answers to localhost only: use that name, or credentials")
-            if not _is_local(connection.headers.get("origin", "//localhost")):
-                raise NotAllowed("an open server does not answer to pages of other sites: use credentials")
+            _require_local(connection.headers)
             return LOCAL
         scheme, _, token = connection.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
@@ -41,7 +37,25 @@ class Authority:
         return await asyncio.to_thread(self._store.verify, token.strip())
 
 
-def _is_local(url: str) -> bool:
+def _require_local(headers: Mapping[str, str]) -> None:
+    """Refuse what did not come from a user of this machine.
+
+    The name of another site can be made to resolve to loopback, its pages can send here from a browser, and a proxy
+    would let everybody in. None of them can forge these headers.
+    """
+    host = headers.get("host", "")
+    if "@" in host or not _is_loopback(f"//{host}"):
+        raise NotAllowed("an open server answers to localhost only: use that name, or credentials")
+    if headers.get("origin", f"http://{host}") != f"http://{host}" or headers.get("sec-fetch-site", "none") not in {
+        "none",
+        "same-origin",
+    }:
+        raise NotAllowed("an open server does not answer to pages of other sites: use credentials")
+    if "x-forwarded-for" in headers or "forwarded" in headers:
+        raise NotAllowed("an open server does not answer through a proxy: use credentials")
+
+
+def _is_loopback(url: str) -> bool:
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

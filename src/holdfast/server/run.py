@@ -54,8 +54,6 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
         if not is_local:
             require_credentials(settings.server, credentials)
         listener = stack.enter_context(bind(settings.server))
-        # Made when nothing can keep it from being shown any more: it is shown this once.
-        token = credentials.create_first() if is_local and not settings.server.open else None
         services = _services(settings, databases, credentials)
         services.watch.start()
         stack.callback(services.watch.close)
@@ -66,20 +64,37 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
             services.hub.close_threadsafe()
 
         address = address_of(listener)
+        untold: list[OSError] = []
+
+        def started() -> None:
+            # Only now, because it is shown this once; and not kept if it could not be shown.
+            token = credentials.create_first() if is_local and not settings.server.open else None
+            try:
+                announce(address, token)
+            except OSError as error:
+                if token is not None:
+                    credentials.revoke(token)
+                untold.append(error)
+                server.should_exit = True
+
         server = _Server(
             uvicorn.Config(
                 log_access(app),
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # anybody on this machine could name another client
+                ws="none",
                 timeout_graceful_shutdown=max(0.1, settings.server.stop_within - _RESERVE),  # type: ignore[arg-type]
             ),
-            on_started=lambda: announce(address, token),
+            on_started=started,
             on_stopping=stopping,
             on_shutdown=overdue.start,
         )
         logger.info("starting", extra={"address": address, "version": holdfast.__version__})
         server.run(sockets=[listener])
+        if untold:
+            raise EngineUnavailable(f"nobody could be told that the server had started: {untold[0]}") from untold[0]
         logger.info("stopped")
 
 

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast._errors import Conflict, EngineError, EngineMismatch
+from holdfast._errors import Conflict, EngineError, EngineMismatch, InvalidValue
 from holdfast.engines.database import Database, Row, Transaction, Value
 from holdfast.engines.migrations import Migration
 
@@ -186,6 +186,23 @@ class DatabaseConformance:
         with pytest.raises(Conflict):
             database.write(work)
         assert ids(database) == [1]
+
+    def test_a_transaction_is_of_no_use_after_its_work(self, database: Database) -> None:
+        """Kept and used later, it raises EngineError instead of running in somebody else's transaction."""
+        make_item(database)
+        kept = [database.write(lambda t: t), database.read(lambda t: t)]
+        for transaction in kept:
+            with pytest.raises(EngineError, match="after its work"):
+                transaction.execute("insert into item (id) values (1)")
+        assert ids(database) == []
+
+    def test_what_only_one_engine_takes_is_refused_by_all(self, database: Database) -> None:
+        """Other parameters, several statements, and a work that would end its own transaction."""
+        make_item(database)
+        for sql in ("select ?", "select 1; select 2", "select $2, $1", "commit", "rollback"):
+            with pytest.raises(InvalidValue):
+                database.write(lambda t, sql=sql: t.execute(sql))  # type: ignore[misc]
+        assert ids(database) == []
 
     def test_a_read_cannot_write(self, database: Database) -> None:
         """A write inside a read is an EngineError and changes nothing; the next write is not harmed."""

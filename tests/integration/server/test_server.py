@@ -13,11 +13,12 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import httpx
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from tests.integration.server.process import STUCK, HoldfastServer, holdfast
+from tests.integration.server.process import COMMAND, STUCK, HoldfastServer, environment, holdfast
 from tests.services.postgres import RestartablePostgres
 from tests.services.start import free_port
 
@@ -318,6 +319,43 @@ class TestLogs:
 
 
 class TestStarting:
+    def test_a_credential_that_could_not_be_shown_is_not_the_first(self, tmp_path: Path) -> None:
+        (tmp_path / "holdfast.toml").write_text("data_directory = 'data'\n")
+        with Path("/dev/full").open("w") as nowhere:
+            failed = subprocess.run(
+                [*COMMAND, "up", "--port", "0"],
+                cwd=tmp_path,
+                env=environment(),
+                stdout=nowhere,
+                stderr=subprocess.PIPE,
+                timeout=STUCK,
+                check=False,
+            )
+        assert failed.returncode != 0
+        with HoldfastServer.start(tmp_path) as server, server.operator() as operator:
+            listed = operator.get("/v1/credentials").json()
+        assert [entry["revoked_at"] is None for entry in listed] == [False, True]
+
+    def test_it_lives_however_many_wait_for_a_database_that_does_not_answer(self, tmp_path: Path) -> None:
+        with HoldfastServer.start(tmp_path, settings="[database]\npatience = 20\n") as server, ExitStack() as opened:
+            locked = opened.enter_context(closing(apsw.Connection(str(tmp_path / "data" / "server.sqlite"))))
+            locked.execute("begin immediate")
+            for _ in range(40):
+                waiting = opened.enter_context(closing(server.connect()))
+                body = b'{"role": "viewer"}'
+                waiting.sendall(
+                    request(
+                        server,
+                        "POST",
+                        "/v1/credentials",
+                        f"Content-Length: {len(body)}\r\nContent-Type: application/json",
+                    )
+                    + body
+                )
+            with server.client() as client:
+                assert client.get("/health", timeout=10).status_code == 200
+            locked.execute("rollback")
+
     def test_the_first_start_alone_prints_a_credential_and_what_was_created_outlives_a_kill(
         self, tmp_path: Path
     ) -> None:

@@ -100,13 +100,36 @@ def test_an_open_server_does_not_answer_to_the_name_of_another_site(host: str) -
     assert response.status_code in (400, 403)
 
 
-@pytest.mark.parametrize("origin", ["http://evil.test", "https://localhost.evil.test", "null", "", "http://[::2]:1"])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://evil.test",
+        "https://localhost.evil.test",
+        "null",
+        "",
+        "http://[::2]:1",
+        "http://localhost:3000",
+        "http://127.0.0.1:8470",
+        "https://localhost:8470",
+    ],
+)
 def test_an_open_server_does_not_answer_to_a_page_of_another_site(origin: str) -> None:
     response = ask(None, Role.VIEWER, host="localhost:8470", origin=origin)
     assert response.status_code == 403
     assert "pages of other sites" in response.json()["detail"]
 
 
-@pytest.mark.parametrize("origin", ["http://localhost:8470", "http://127.0.0.1:8470", "http://[::1]:8470"])
-def test_an_open_server_answers_to_its_own_pages(origin: str) -> None:
-    assert ask(None, Role.OPERATOR, host="localhost:8470", origin=origin).status_code == 200
+@pytest.mark.parametrize("host", ["localhost:8470", "127.0.0.1:8470", "[::1]:8470"])
+def test_an_open_server_answers_to_its_own_pages(host: str) -> None:
+    headers = {"host": host, "origin": f"http://{host}", "sec-fetch-site": "same-origin"}
+    assert ask(None, Role.OPERATOR, **headers).status_code == 200
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_an_open_server_does_not_answer_to_what_a_browser_says_comes_from_elsewhere(site: str) -> None:
+    assert ask(None, Role.VIEWER, host="localhost:8470", **{"sec-fetch-site": site}).status_code == 403
+
+
+@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded"])
+def test_an_open_server_does_not_answer_through_a_proxy(header: str) -> None:
+    assert ask(None, Role.VIEWER, host="localhost:8470", **{header: "for=192.0.2.1"}).status_code == 403

@@ -77,7 +77,9 @@ def translate(error: Exception, call: str, *, lost: bool = False) -> HoldfastErr
 def reply_was_lost(exception: Exception | None, reply: Mapping[str, Any] | None) -> bool:
     """Whether an attempt that ended so may have been carried out all the same."""
     if exception is not None:
-        # The other family, ConnectionError, is raised before anything was sent.
+        if isinstance(exception, boto.SSLError):
+            return "CERTIFICATE_VERIFY_FAILED" not in str(exception)  # else it may have failed while reading the reply
+        # The rest of this family, ConnectionError, is raised before anything was sent.
         return isinstance(exception, boto.HTTPClientError) and not isinstance(exception, boto.ConnectionError)
     # 503 is said by what stands in front of a service; the others also come after the work was done.
     return _status(reply or {}) in {500, 502, 504}

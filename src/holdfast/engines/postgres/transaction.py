@@ -11,6 +11,7 @@ from holdfast._errors import EngineError, OutcomeUnknown
 from holdfast.engines.database import Result, Row, Transaction, Value
 from holdfast.engines.postgres.connection import PostgresConnection, has_ended
 from holdfast.engines.postgres.faults import Fault, Remedy, diagnose
+from holdfast.engines.statement import require_portable
 
 
 class Interrupted(Exception):
@@ -36,11 +37,13 @@ class PostgresTransaction:
         self.over = False
 
     def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        require_portable(sql)
         with self._statement():
             cursor = self._connection.execute(sql.encode(), parameters or None)
             return [] if cursor.description is None else cursor.fetchall()
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[Value]]) -> None:
+        require_portable(sql)
         with self._statement(), self._connection.cursor() as cursor:
             cursor.executemany(sql.encode(), rows)
 

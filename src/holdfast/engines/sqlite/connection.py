@@ -1,23 +1,21 @@
 """One connection to a SQLite file, set up the way Holdfast needs it, and the statements run on it."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 
 import apsw
 
-from holdfast._errors import EngineError, EngineMismatch, HoldfastError, InvalidValue
+from holdfast._errors import EngineError, EngineMismatch, HoldfastError
 from holdfast.engines.database import Result, Row, Transaction, Value
 from holdfast.engines.sqlite.faults import translate
+from holdfast.engines.statement import require_portable
 
 MINIMUM_VERSION = (3, 51, 3)
 """Earlier ones can damage a WAL database when two processes write and checkpoint at once:
 https://sqlite.org/wal.html#walresetbug"""
 
 _PRAGMAS = (
-    "pragma journal_mode = wal",
     "pragma synchronous = full",  # a commit is on the disk when it returns
     "pragma fullfsync = 1",  # the same on macOS, where fsync alone does not reach the disk
     "pragma foreign_keys = on",
@@ -47,6 +45,7 @@ def connect(path: Path, patience: float, *, reader: bool = False) -> apsw.Connec
         raise translate(error, path) from error
     try:
         connection.set_busy_timeout(int(patience * 1000))
+        mode = connection.execute("pragma journal_mode = wal").fetchall()
         for pragma in _PRAGMAS:
             connection.execute(pragma).fetchall()
         if reader:
@@ -54,6 +53,9 @@ def connect(path: Path, patience: float, *, reader: bool = False) -> apsw.Connec
     except apsw.Error as error:
         connection.close(True)
         raise translate(error, path, patience) from error
+    if mode != [("wal",)]:
+        connection.close(True)
+        raise EngineError(f"{path} cannot have a write-ahead log: it must be a file on a local disk")
     return connection
 
 
@@ -94,7 +96,7 @@ class SqliteTransaction:
                 f"an earlier statement of this transaction on {self._path} failed, so nothing of it will be written "
                 f"({self.failure}): let its error end the work"
             ) from self.failure
-        _require_portable(sql)
+        require_portable(sql)
         return self._connection
 
     def _failed(self, error: apsw.Error) -> HoldfastError:
@@ -112,14 +114,3 @@ def run(connection: apsw.Connection, path: Path, work: Callable[[Transaction], R
     if transaction.failure is not None:
         raise transaction.failure
     return result
-
-
-@lru_cache(maxsize=1024)
-def _require_portable(sql: str) -> None:
-    """SQLite numbers `$1`, `$2` by where they first appear, PostgreSQL by the digits: insist that both agree."""
-    outside_quotes = re.sub(r"'[^']*'|\"[^\"]*\"|--[^\n]*", "", sql)
-    if re.search(r"\?|;\s*\S|(?<![\w:]):[A-Za-z_]", outside_quotes):
-        raise InvalidValue(f"expected one statement with parameters $1, $2, ..., as PostgreSQL takes them too: {sql}")
-    first_seen = list(dict.fromkeys(re.findall(r"\$(\d+)", outside_quotes)))
-    if first_seen != [str(number + 1) for number in range(len(first_seen))]:
-        raise InvalidValue(f"parameters must first appear in the order $1, $2, ...: {sql}")

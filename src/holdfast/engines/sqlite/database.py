@@ -90,10 +90,10 @@ class SqliteDatabase:
     def close(self) -> None:
         if self._process != os.getpid():
             return  # a forked child has no writer thread, and must not touch the parent's connections
+        self._writer.close()
         self._open = False
         while self._idle:
             self._idle.pop().close(True)
-        self._writer.close()
 
     def __enter__(self) -> Self:
         return self

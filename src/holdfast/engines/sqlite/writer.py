@@ -3,9 +3,11 @@
 A durable commit costs one sync of the disk whether it holds one row or a thousand, so works that wait together are
 committed together. Each still stands alone: the error of one is seen by its own caller only.
 
-The writer is a role, not a thread. Whoever queues a work while nobody writes becomes the writer and commits all that is
-queued; it then wakes those whose work is done and hands the role to the first that came meanwhile. A lone caller so
-pays for no switch between threads, which would cost it a third of its speed (benchmarks/engines.py).
+The writer is a role, not a thread. Whoever queues a work while nobody writes leads: it commits all that is queued, and
+hands the role to the first that came meanwhile. A lone caller so pays for no switch between threads, which would cost
+it a third of its speed (benchmarks/engines.py). The main thread never leads, because a signal can raise an exception
+between any two of its steps; a thread of the writer's own leads for it, and for `submit`. So a work runs in its
+caller's thread, in another caller's, or in that one: it must not take a lock that a caller may hold.
 """
 
 import threading
@@ -19,7 +21,7 @@ from typing import Any, TypeAlias
 
 import apsw
 
-from holdfast._errors import EngineError, OutcomeUnknown
+from holdfast._errors import Conflict, EngineError, HoldfastError
 from holdfast.engines.database import Result, Transaction
 from holdfast.engines.sqlite.connection import connect, run
 from holdfast.engines.sqlite.faults import translate, translate_commit
@@ -31,17 +33,17 @@ Work: TypeAlias = Callable[[Transaction], Any]
 
 
 class _Item:
-    """One queued work, how it ended, and how its caller is woken: to find it done, or to become the writer."""
+    """One queued work, how it ended, and how its caller is woken: to find it done, or to lead."""
 
-    __slots__ = ("_awake", "done", "error", "future", "leads", "value", "work")
+    __slots__ = ("_awake", "can_lead", "error", "future", "leads", "value", "work")
 
-    def __init__(self, work: Work, future: "Future[Any] | None" = None) -> None:
+    def __init__(self, work: Work, future: "Future[Any] | None" = None, *, can_lead: bool = False) -> None:
         self.work = work
         self.future = future
+        self.can_lead = can_lead
+        self.leads = False
         self.value: Any = None
         self.error: BaseException | None = None
-        self.done = False
-        self.leads = False
         self._awake = threading.Lock()
         self._awake.acquire()
 
@@ -56,7 +58,6 @@ class _Item:
         return self.future is None or self.future.set_running_or_notify_cancel()
 
     def finish(self) -> None:
-        self.done = True
         if self.future is None:
             self.wake()
         elif self.error is None:
@@ -81,25 +82,21 @@ class Writer:
         self._waiting: deque[_Item] = deque()
         self._writing = False
         self._open = True
-        self._holder: int | None = None
+        self._leader: int | None = None
+        self._in_work = False
         self._bell: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def write(self, work: Callable[[Transaction], Result]) -> Result:
         """Commit `work`, alone or with others, and return its result when it is durable."""
-        if self._holder == threading.get_ident():
-            raise EngineError(
-                f"{self._path}: a write inside a write would wait for itself; use the transaction at hand"
-            )
-        item = _Item(work)
-        try:
-            self._queue(item)
-            if not item.leads:
-                item.wait()
-            if item.leads:
-                self._commit_next()
-        finally:
-            self._leave(item)
+        if self._leader == threading.get_ident():
+            raise self._would_wait_for_itself()
+        item = _Item(work, can_lead=threading.current_thread() is not threading.main_thread())
+        self._queue(item)
+        if not item.leads:
+            item.wait()
+        if item.leads:
+            self._lead()
         if item.error is not None:
             raise item.error
         result: Result = item.value
@@ -107,15 +104,16 @@ class Writer:
 
     def submit(self, work: Callable[[Transaction], Result]) -> "Future[Result]":
         """Queue `work`; the future is done when it is durable, or has failed. It can be cancelled until it is begun."""
+        if self._in_work and self._leader == threading.get_ident():
+            raise self._would_wait_for_itself()
         future: Future[Result] = Future()
-        item = _Item(work, future)
-        self._queue(item)
-        if item.leads:
-            self._bell.put(True)
+        self._queue(_Item(work, future))
         return future
 
     def close(self) -> None:
         """Commit what was queued before, then close the file. May be repeated."""
+        if self._leader == threading.get_ident():
+            raise self._would_wait_for_itself()
         with self._gate:
             self._open = False
             while self._writing:
@@ -129,24 +127,32 @@ class Writer:
             connection.close()
 
     def _queue(self, item: _Item) -> None:
-        """Queue the work. When nobody writes, its caller leads."""
+        """Queue the work. When nobody writes, its caller leads, or the writer's own thread does."""
         with self._gate:
             if not self._open:
                 raise EngineError(f"{self._path} is closed: open it again before writing")
-            if item.future is not None and self._thread is None:
+            if not item.can_lead and self._thread is None:
                 # A daemon: a program that forgot to close may end, and loses nothing that was acknowledged.
-                self._thread = threading.Thread(target=self._serve, name=f"holdfast-{self._path.name}", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._serve, name=f"holdfast-{self._path.name}", daemon=True)
+                thread.start()
+                self._thread = thread
             self._waiting.append(item)
-            item.leads = not self._writing
+            if self._writing:
+                return
             self._writing = True
+            if item.can_lead:
+                item.leads = True
+            else:
+                self._bell.put(True)
 
-    def _leave(self, item: _Item) -> None:
-        """Let the next one write; also when the caller was interrupted (Ctrl-C) before its work was begun."""
-        if not item.done:
-            with self._gate, suppress(ValueError):
-                self._waiting.remove(item)
-        if item.leads:
+    def _lead(self) -> None:
+        """Commit one group and hand the role on. Never in the main thread, so nothing interrupts it."""
+        self._leader = threading.get_ident()
+        try:
+            for item in self._commit_next():
+                item.finish()
+        finally:
+            self._leader = None
             self._hand_on()
 
     def _hand_on(self) -> None:
@@ -156,42 +162,34 @@ class Writer:
                 self._idle.notify_all()
                 return
             successor = self._waiting[0]
+            if not successor.can_lead:
+                self._bell.put(True)
+                return
             successor.leads = True
-        if successor.future is None:
-            successor.wake()
-        else:
-            self._bell.put(True)
+        successor.wake()
 
     def _serve(self) -> None:
-        """Play the writer's role for those who do not wait."""
+        """Lead for those who do not wait, or may be interrupted."""
         while self._bell.get():
-            try:
-                self._commit_next()
-            finally:
-                self._hand_on()
+            self._lead()
 
-    def _commit_next(self) -> None:
-        """Commit what is queued, up to the limit, and tell everyone how their work ended."""
-        self._holder = threading.get_ident()
+    def _commit_next(self) -> list[_Item]:
+        """Commit what is queued, up to the limit; returns whose callers can be told how it ended."""
         group: list[_Item] = []
         while self._waiting and len(group) < GROUP_LIMIT:
             item = self._waiting.popleft()
             if item.begin():
                 group.append(item)
+        self._in_work = True
         try:
             if group:
                 self._commit(group)
         except Exception as error:  # noqa: BLE001 - nobody's work was kept, and everybody must hear why
             for item in group:
-                item.error = error
-        except BaseException:  # the thread that plays the writer was interrupted (Ctrl-C)
-            for item in group:
-                item.error = OutcomeUnknown(f"{self._path}: the commit was interrupted: look before repeating it")
-            raise
+                item.error = _own_copy(error)
         finally:
-            self._holder = None
-            for item in group:
-                item.finish()
+            self._in_work = False
+        return group
 
     def _commit(self, group: list[_Item]) -> None:
         try:
@@ -200,20 +198,57 @@ class Writer:
             if len(group) == 1:
                 group[0].error = failed.__cause__
             else:
-                self._transact(group, _run_apart)
+                self._commit_apart(group)
+        except Conflict:
+            # A constraint that is checked at the commit does not say whose work violated it.
+            if len(group) == 1:
+                raise
+            for item in group:
+                self._commit_alone(item)
+
+    def _commit_apart(self, group: list[_Item]) -> None:
+        try:
+            self._transact(group, _run_apart)
+        except Conflict:
+            for item in group:
+                item.error = None
+                self._commit_alone(item)
+
+    def _commit_alone(self, item: _Item) -> None:
+        try:
+            self._transact([item], _run_together)
+        except _WorkFailed as failed:
+            item.error = failed.__cause__
+        except EngineError as error:
+            item.error = error
+        except Conflict as error:
+            item.error = error
 
     def _transact(self, group: list[_Item], run_all: Callable[[apsw.Connection, Path, list[_Item]], None]) -> None:
-        connection = self._begin()
+        connection = self._connection = self._connection or connect(self._path, self._patience)
+        try:
+            connection.execute("begin immediate")
+        except apsw.Error as error:
+            raise translate(error, self._path, self._patience) from error
         try:
             run_all(connection, self._path, group)
             connection.execute("commit")
+        except apsw.ConstraintError as error:
+            self._roll_back(connection)
+            raise translate(error, self._path) from error
         except apsw.Error as error:
             self._abandon(connection)
             raise translate_commit(error, self._path) from error
         except BaseException:
+            self._roll_back(connection)
+            raise
+
+    def _roll_back(self, connection: apsw.Connection) -> None:
+        try:
             if connection.in_transaction:
                 connection.execute("rollback")
-            raise
+        except apsw.Error:
+            self._abandon(connection)
 
     def _abandon(self, connection: apsw.Connection) -> None:
         """Open anew before the next write: after a failed sync, what this connection remembers cannot be trusted."""
@@ -221,14 +256,8 @@ class Writer:
         with suppress(apsw.Error):  # closing tries to write, too
             connection.close(True)
 
-    def _begin(self) -> apsw.Connection:
-        if self._connection is None:
-            self._connection = connect(self._path, self._patience)
-        try:
-            self._connection.execute("begin immediate")
-        except apsw.Error as error:
-            raise translate(error, self._path, self._patience) from error
-        return self._connection
+    def _would_wait_for_itself(self) -> EngineError:
+        return EngineError(f"{self._path}: a write inside a write would wait for itself; use the transaction at hand")
 
 
 def _run_together(connection: apsw.Connection, path: Path, group: list[_Item]) -> None:
@@ -236,9 +265,8 @@ def _run_together(connection: apsw.Connection, path: Path, group: list[_Item]) -
     for item in group:
         try:
             item.value = run(connection, path, item.work)
-        except Exception as error:
+        except BaseException as error:
             raise _WorkFailed from error
-        _require_transaction(connection, path)
 
 
 def _run_apart(connection: apsw.Connection, path: Path, group: list[_Item]) -> None:
@@ -248,16 +276,18 @@ def _run_apart(connection: apsw.Connection, path: Path, group: list[_Item]) -> N
         connection.execute("savepoint work")
         try:
             item.value = run(connection, path, item.work)
-        except Exception as error:
+        except BaseException as error:
             if not connection.in_transaction:
                 raise  # the engine gave up the whole transaction (disk full): nobody's work is left
             connection.execute("rollback to work")
             item.error = error
-        _require_transaction(connection, path)
         connection.execute("release work")
 
 
-def _require_transaction(connection: apsw.Connection, path: Path) -> None:
-    """Guard against a work that ended the transaction: the rest would commit one by one."""
-    if not connection.in_transaction:
-        raise EngineError(f"{path}: a work ended its own transaction: leave that to the engine; nothing was written")
+def _own_copy(error: Exception) -> Exception:
+    """The same error for one more caller: an exception that several threads raise at once mixes up their tracebacks."""
+    if not isinstance(error, HoldfastError):
+        return error
+    copy = type(error)(*error.args)
+    copy.__cause__ = error.__cause__
+    return copy
