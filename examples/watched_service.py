@@ -23,11 +23,11 @@ class Watched:
         self._instance = instance
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        at, start, status = time.time(), time.monotonic(), 500  # an application that raises has failed
+        start, status = time.monotonic(), 500  # an application that raises has failed
 
         def answer(line: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             nonlocal status
-            status = int(line.split()[0])
+            status = int(line[:3])
             return start_response(line, headers, *error)
 
         try:
@@ -39,7 +39,7 @@ class Watched:
                 region="us-east-1",
                 zone=self._zone,
                 instance=self._instance,
-                at=at,
+                at=time.time(),  # its end: at its beginning, a slow one would come too late to be counted
                 status=status,
                 seconds=time.monotonic() - start,
                 path=environ["PATH_INFO"],

@@ -13,10 +13,10 @@ page. The last command of a block with a title, such as `console title="another 
 own beside the server, which knows no variables of the page; so does one with `^C` in its output, which is then pressed.
 
 `make` is only asked what it would do, and `pip install` is only read. A `holdfast demo` that ends by itself is run for
-real with bins of two seconds, half a minute: pages show one between them.
+real with bins of two seconds, which takes a quarter of a minute: the pages show one between them.
 
-Three addresses stand for those of the test: ports 8470, Holdfast's, and 8080, a service's, for free ones, `POSTGRES` for
-a real server. In `CLONE`, which is about a clone, Python also finds what is in one.
+Three addresses stand for those of the test: port 8470, Holdfast's, and port 8080, a service's, for free ones, and
+`POSTGRES` for a real server. In `CLONE`, which is about a clone, Python also finds what is in one.
 """
 
 import configparser
@@ -52,7 +52,7 @@ UP_SECONDS = 30.0
 CURL_TIMED_OUT = 28
 DEMO = "holdfast demo"
 QUICKLY = " --bin-seconds 2"
-"""Two bins of ten seconds are what a run of the demonstration waits for longest."""
+"""A run of the demonstration takes four to five bins."""
 INTERRUPTED = {0, 130, -signal.SIGINT}
 """How a program may end after Ctrl-C."""
 
@@ -240,8 +240,8 @@ def _require_target(command: str) -> None:
 def _require_extras(command: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for word in shlex.split(command)[2:]:
-        wanted = re.fullmatch(r"(?P<name>[\w-]+)(\[(?P<extras>[\w,]+)\])?", word)
-        if not wanted or wanted["name"] != project["name"]:
+        wanted = re.fullmatch(r"(?P<name>[\w-]+|\.)(\[(?P<extras>[\w,]+)\])?", word)
+        if not wanted or wanted["name"] not in {".", project["name"]}:  # a dot: the clone itself
             raise SnippetFailed(f"`{command}` installs {word!r}, which is not this project")
         unknown = set((wanted["extras"] or "").split(",")) - {"", *project["optional-dependencies"]}
         if unknown:

@@ -1,6 +1,7 @@
 """`holdfast demo`: see the whole loop at work."""
 
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,7 +20,7 @@ def demo(
     rate: Annotated[float, Parameter(help="Requests a second, over all zones.")] = 60.0,
     bin_seconds: Annotated[float, Parameter(help="Length of the detector's bins; shorter ones decide sooner.")] = 10.0,
     directory: Annotated[
-        Path | None, Parameter(help="Where records, summary.json and timeline.svg go; else a temporary folder.")
+        Path | None, Parameter(help="An empty folder for records, summary.json and timeline.svg; else a temporary one.")
     ] = None,
     keep: Annotated[bool, Parameter(negative="", help="Leave everything running until Ctrl-C.")] = False,
     json: Json = False,
@@ -29,11 +30,11 @@ def demo(
     Real processes on loopback: six instances, a client, the server. Exit code 3 if the zone was not found.
     Example: holdfast demo --fault latency --json
     """
-    try:
-        from holdfast.demo.story import Options, Story
-        from holdfast.demo.terminal import shown, told
-    except ModuleNotFoundError as error:
-        raise MissingExtra("holdfast demo", "server") from error
+    if not (find_spec("litestar") and find_spec("uvicorn")):  # its server is a process of its own, which needs them
+        raise MissingExtra("holdfast demo", "server")
+    from holdfast.demo.story import Options, Story
+    from holdfast.demo.terminal import shown, told
+
     folder = directory or Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     options = Options(directory=folder, zone=zone, fault=fault, rate=rate, bin_seconds=bin_seconds, keep=keep)
     if json:

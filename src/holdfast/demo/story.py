@@ -96,6 +96,8 @@ class Story:
         """Run it from beginning to end. Raises EngineUnavailable when a process does not start, or ends early."""
         options = self._options
         options.directory.mkdir(parents=True, exist_ok=True)
+        if any(options.directory.iterdir()):
+            raise InvalidValue(f"{options.directory} is not empty: the records of another run would be counted in")
         with ExitStack() as stack:
             server = self._start(stack, "server", "--settings", str(self._write_settings()))
             self._scene.address = server

@@ -73,7 +73,7 @@ class ThresholdDetector:
             return _renewed(open_verdict, window)
         since = window.end - self._options.windows * window.seconds if certain else window.end
         return Verdict(
-            id=f"{window.workload}/{zone or kind}/{since:.0f}",
+            id=f"{window.workload}/{zone or kind}/{since:.12g}",
             workload=window.workload,
             kind=kind,
             zone=zone,

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from holdfast._clock import Clock
-from holdfast._errors import EngineError
 from holdfast._types import Outcome, Side, Verdict, VerdictKind, Zone, ZoneStatus
 from holdfast.config import WorkloadSettings
 from holdfast.detect import ThresholdDetector, ThresholdOptions, ThresholdState
@@ -28,7 +27,7 @@ PULSE_SECONDS = 1.0
 KEPT_PULSES = 120
 """Two minutes, for a page that is opened later."""
 HELD_OUTCOMES = 1_000_000
-"""Outcomes that may wait for the loop; past that the oldest are dropped and counted."""
+"""Outcomes that may wait for the loop; past that the oldest are dropped: fresh ones say more."""
 
 
 @dataclass(slots=True)
@@ -108,12 +107,19 @@ class Watch:
             self._thread.join()
 
     def _run(self) -> None:
+        held_up = False
         while not self._stopping.wait(TICK_SECONDS):
             try:
                 self.tick()
-            except EngineError as error:
-                # The store is away: what is due stays due, and the next tick tries again.
-                logger.error("watching is held up: %s", error)  # noqa: TRY400 - the message says it all
+            except Exception:
+                # Most likely a store that is away: what is due stays due, and the next tick tries again.
+                if not held_up:
+                    logger.exception("watching is held up")
+                held_up = True
+            else:
+                if held_up:
+                    logger.warning("watching goes on")
+                held_up = False
 
     def tick(self) -> None:
         """Count what arrived, and look at every bin that has become complete."""

@@ -2,6 +2,7 @@
 
 import http.client
 import logging
+import math
 import random
 import socket
 import threading
@@ -43,12 +44,16 @@ class Board:
         self._randomness = randomness or random.Random()  # noqa: S311 - spreads load, hides nothing
         self._statuses: dict[tuple[Zone, str | None], ZoneStatus] = {}
         self._out: dict[str | None, frozenset[Zone]] = {None: frozenset()}
+        self._expires = math.inf
+        """When the first of the statuses that are out expires."""
         self._heard: float | None = None
         self._connection: http.client.HTTPConnection | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="holdfast-board", daemon=True)
 
     def out(self, workload: str | None = None) -> frozenset[Zone]:
+        if self._clock.wall() >= self._expires:
+            self.learn(())
         known = self._out
         return known.get(workload) or known[None]
 
@@ -91,6 +96,7 @@ class Board:
         for status in out:
             if status.workload is not None:
                 by_workload[status.workload] = by_workload.get(status.workload, everywhere) | {status.zone}
+        self._expires = min((status.expires for status in out if status.expires is not None), default=math.inf)
         self._out = by_workload  # one assignment: readers see the old or the new, never half
 
     def _follow(self) -> None:

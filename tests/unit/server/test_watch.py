@@ -125,7 +125,7 @@ def test_a_verdict_stays_open_while_its_zone_is_out_and_silent(world: World) -> 
     assert len(world.hub.named("status")) == 1
 
 
-def test_a_second_zone_is_found_but_never_sent_away(world: World) -> None:
+def test_a_second_zone_is_never_sent_away_while_one_is_out(world: World) -> None:
     world.seconds(45, failing="az2")
     world.seconds(45, failing="az3", silent=frozenset({"az2"}))
     assert [status.zone for status in world.statuses.read() if status.out] == ["az2"]

@@ -15,8 +15,8 @@ def status(
     )
 
 
-def board() -> Board:
-    return Board("http://127.0.0.1:1", clock=FakeClock(wall=1000.0))
+def board(clock: FakeClock | None = None) -> Board:
+    return Board("http://127.0.0.1:1", clock=clock or FakeClock(wall=1000.0))
 
 
 def test_before_the_first_answer_no_zone_is_out() -> None:
@@ -53,6 +53,9 @@ def test_a_zone_that_is_back_is_in() -> None:
 
 
 def test_a_status_that_has_expired_counts_no_more() -> None:
-    known = board()
+    clock = FakeClock(wall=1000.0)
+    known = board(clock)
     known.learn([status(ONE, expires=999.0), status(TWO, expires=1001.0)])
     assert known.out() == {TWO}
+    clock.advance(1.0)
+    assert known.out() == frozenset()

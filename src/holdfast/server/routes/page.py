@@ -25,4 +25,4 @@ def page(request: Request[Any, Any, Any]) -> Response[bytes]:
     """One of the page's three files."""
     name, kind = _FILES[request.scope["path"]]
     content = files("holdfast.server.dashboard").joinpath(name).read_bytes()
-    return Response(content, media_type=f"{kind}; charset=utf-8", headers=_HEADERS)
+    return Response(content, media_type=kind, headers=_HEADERS)

@@ -1,6 +1,7 @@
 """Telemetry to a Holdfast server: lines of embedded metric format, in batches, from a thread of its own."""
 
 import http.client
+import json
 import logging
 import threading
 from collections import deque
@@ -27,6 +28,8 @@ class ServerSink:
             self._headers["Authorization"] = f"Bearer {token}"
         self._lines: deque[bytes] = deque(maxlen=HELD_LINES)
         self._emitted = 0
+        self.refused = 0
+        """Lines that the server did not take: not in embedded metric format, or of a workload it does not know."""
         self._sent = 0
         self._stopping = threading.Event()
         self._connection: http.client.HTTPConnection | None = None
@@ -93,4 +96,18 @@ class ServerSink:
             raise http.client.HTTPException(f"the server answered {response.status}")
         if response.status >= 400:
             # Sending the same again would be refused again.
+            self.refused += body.count(b"\n") + 1
             logger.warning("the server refused telemetry: %s %s", response.status, answer[:200])
+            return
+        refused = _refused(answer)
+        if refused:
+            self.refused += refused
+            logger.warning("the server refused %d lines of telemetry: %s", refused, answer[:200])
+
+
+def _refused(answer: bytes) -> int:
+    """How many lines an accepted batch lost; none if the answer does not say."""
+    try:
+        return int(json.loads(answer)["refused"])
+    except (ValueError, KeyError, TypeError):
+        return 0

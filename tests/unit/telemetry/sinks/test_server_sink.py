@@ -18,6 +18,7 @@ class Receiver(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer = 202
+        self.body = b""
         self.lines: list[bytes] = []
         self.requests = 0
         self.tokens: set[str | None] = set()
@@ -34,8 +35,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.answer < 300:
             self.server.lines += body.split(b"\n")
         self.send_response(self.server.answer)
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(len(self.server.body)))
         self.end_headers()
+        self.wfile.write(self.server.body)
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
         pass
@@ -107,6 +109,18 @@ def test_what_the_server_refuses_is_not_sent_again(receiver: Receiver, caplog: p
     sink.close()
     assert receiver.requests == 1
     assert "refused telemetry" in caplog.text
+    assert sink.refused == 1
+
+
+def test_lines_that_the_server_refuses_among_others_are_counted(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.body = b'{"accepted": 1, "refused": 2, "reason": "no workload"}'
+    sink = ServerSink(address(receiver))
+    sink.emit(b"line")
+    sink.close()
+    assert sink.refused == 2
+    assert "no workload" in caplog.text
 
 
 def test_closing_and_starting_may_be_repeated(receiver: Receiver) -> None:
