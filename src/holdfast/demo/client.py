@@ -20,8 +20,8 @@ from holdfast.status import Board
 
 TIMEOUT = 2.0
 """Seconds until a request counts as failed: a customer has left by then."""
-THREADS = 64
-"""At 50 requests a second that take a second each, as in a bad zone, 50 are under way at once."""
+SPARE_THREADS = 32
+"""Beside one for each request of a second: even if all took a second, as in a bad zone, none would wait for another."""
 
 
 class Customers:
@@ -72,7 +72,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     by_zone = {Zone(zone): addresses for zone, addresses in msgspec.json.decode(arguments.endpoints).items()}
     record = Record(arguments.record)
-    with Board(arguments.server) as board, ThreadPoolExecutor(THREADS) as threads:
+    with Board(arguments.server) as board, ThreadPoolExecutor(int(arguments.rate) + SPARE_THREADS) as threads:
         customers = Customers(Endpoints(by_zone, board, WORKLOAD), record)
         announce(ready=True)
         paths = list(OPERATIONS)

@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -19,13 +20,18 @@ from holdfast.demo.records import Fault, Sent, read
 from holdfast.demo.shop import WORKLOAD
 from holdfast.demo.summary import Summary, summarise
 from holdfast.demo.timeline import timeline
+from holdfast.detect import ThresholdOptions
 from holdfast.server.verdict_log import Recorded
 from holdfast.status.push import connect, events
 from holdfast.telemetry import BIN_SECONDS
 
+QUIET_PULSES = 3
+"""Seconds in a row that count as recovered."""
 REGION = "us-east-1"
 ZONES = ("use1-az1", "use1-az2", "use1-az3")
 INSTANCES = 2
+HIGHEST_RATE = 200
+"""Requests a second that eight processes on two cores still answer in time."""
 FAULTS = {"errors": (0.4, 0.0), "latency": (0.0, 0.8), "both": (0.4, 0.8)}
 """Share of requests that fail, and seconds that all of them take longer."""
 
@@ -62,8 +68,15 @@ class Options:
     def __post_init__(self) -> None:
         if self.zone not in ZONES:
             raise InvalidValue(f"zone is {self.zone!r}: expected one of {', '.join(ZONES)}")
-        if not 1 <= self.rate <= 500:
-            raise InvalidValue(f"rate is {self.rate:g}: expected 1 to 500 requests a second")
+        if not 0.5 <= self.bin_seconds <= 60:
+            raise InvalidValue(f"bin_seconds is {self.bin_seconds:g}: expected 0.5 to 60")
+        # What the detector asks for in each zone and bin, and half as much again, because load is not quite even.
+        least = 1.5 * ThresholdOptions().minimum_requests * len(ZONES) / self.bin_seconds
+        if not least <= self.rate <= HIGHEST_RATE:
+            raise InvalidValue(
+                f"rate is {self.rate:g}: expected {least:g} to {HIGHEST_RATE} requests a second with bins of "
+                f"{self.bin_seconds:g} s"
+            )
 
 
 @dataclass(slots=True)
@@ -73,7 +86,7 @@ class Scene:
     address: str = ""
     lines: list[tuple[float, str]] = field(default_factory=list)
     """What happened, with when."""
-    pulses: list[dict[str, Any]] = field(default_factory=list)
+    pulses: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=120))
     out: set[str] = field(default_factory=set)
     started: float = field(default_factory=time.time)
 
@@ -91,6 +104,7 @@ class Story:
         self._left = threading.Event()
         """Set when the zone was left."""
         self._children: list[tuple[str, Child]] = []
+        self._quiet = 0
 
     def play(self) -> Summary:
         """Run it from beginning to end. Raises EngineUnavailable when a process does not start, or ends early."""
@@ -152,7 +166,7 @@ class Story:
         file = directory / "holdfast.toml"
         zones = ", ".join(f'"{zone}"' for zone in ZONES)
         file.write_text(
-            f"data_directory = '{directory / 'data'}'\n"
+            f"data_directory = {msgspec.json.encode(str(directory / 'data')).decode()}\n"
             "[server]\nport = 0\nopen = true\n"
             "[log]\nformat = 'json'\nlevel = 'warning'\n"
             f"[telemetry]\nbin_seconds = {self._options.bin_seconds}\n"
@@ -188,7 +202,7 @@ class Story:
         try:
             for name, data in events(server, {}):
                 if name == "pulse":
-                    self._scene.pulses.append(msgspec.json.decode(data))
+                    self._take_pulse(msgspec.json.decode(data))
                 elif name == "verdict":
                     told = msgspec.json.decode(data, type=_ToldVerdict)
                     state = "closed" if told.closed else f"{told.verdict.kind} {told.verdict.zone or ''}"
@@ -198,10 +212,23 @@ class Story:
         except (OSError, HTTPException):
             return  # the server has stopped
 
+    def _take_pulse(self, pulse: dict[str, Any]) -> None:
+        """Show it, and say so when the service has recovered: no failure anywhere, and nothing sent into the zone."""
+        self._scene.pulses.append(pulse)
+        zones = pulse["workloads"][WORKLOAD]
+        quiet = not zones[self._options.zone]["requests"] and not any(reading["faults"] for reading in zones.values())
+        self._quiet = self._quiet + 1 if quiet and self._left.is_set() else 0
+        if self._quiet == QUIET_PULSES:
+            slowest = max(reading["latency"] or 0.0 for reading in zones.values())
+            self._say(
+                f"RECOVERED: for {QUIET_PULSES} s no request failed and none reached {self._options.zone}; "
+                f"p90 latency {slowest * 1000:.0f} ms"
+            )
+
     def _take_status(self, status: ZoneStatus) -> None:
         if status.out:
             self._scene.out.add(status.zone)
-            self._say(f"OUT {status.zone}: the client sends its requests elsewhere")
+            self._say(f"OUT {status.zone}")
             if status.zone == self._options.zone:
                 self._left.set()
         else:

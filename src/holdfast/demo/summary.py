@@ -34,7 +34,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     after: Phase
     """Since the last request into the zone: what the customers of the other zones saw."""
     wrong_zones: Sequence[str]
-    """Healthy zones that a verdict accused, or that were sent away. There should be none."""
+    """Zones that a verdict accused, or that were sent away, while they were healthy. There should be none."""
 
     @property
     def found(self) -> bool:
@@ -52,12 +52,14 @@ def summarise(
     """The figures of a run in which `zone` failed. The fault counts from the first instance that began to fail."""
     fault_at = min(fault.at for fault in faults)
     isolated = [verdict for verdict in verdicts if verdict.kind is VerdictKind.ISOLATED]
+    out = [status for status in statuses if status.out]
+    accusations = [(verdict.zone or "", verdict.opened_at) for verdict in isolated]
+    accusations += [(status.zone, status.since) for status in out]
     verdict_at = min((verdict.opened_at for verdict in isolated if verdict.zone == zone), default=None)
-    out_at = min((status.since for status in statuses if status.out and status.zone == zone), default=None)
+    out_at = min((status.since for status in out if status.zone == zone), default=None)
     into_zone = [request.at for request in sent if request.zone == zone]
     last = max(into_zone, default=None) if out_at is not None else None
     border = float("inf") if last is None else last
-    accused = {verdict.zone or "" for verdict in isolated} | {status.zone for status in statuses if status.out}
     return Summary(
         zone=zone,
         fault_at=fault_at,
@@ -70,7 +72,7 @@ def summarise(
         before_fault=_phase([request for request in sent if request.at < fault_at]),
         until_last_request=_phase([request for request in sent if fault_at <= request.at <= border]),
         after=_phase([request for request in sent if request.at > max(border, fault_at)]),
-        wrong_zones=sorted(accused - {zone}),
+        wrong_zones=sorted({accused for accused, at in accusations if accused != zone or at < fault_at}),
     )
 
 

@@ -58,17 +58,20 @@ class ThresholdDetector:
     def _verdict(
         self, open_verdict: Verdict | None, rows: dict[Zone, int], window: Window, out: frozenset[Zone]
     ) -> Verdict:
-        if open_verdict is not None and open_verdict.zone in out:
+        certain = [zone for zone, row in rows.items() if row >= self._options.windows]
+        if not certain and open_verdict is not None and open_verdict.zone in out:
             # Nothing is known of a zone without traffic: what sent it away stands until it is back.
             return _renewed(open_verdict, window)
-        certain = [zone for zone, row in rows.items() if row >= self._options.windows]
         if not certain:
             kind, zone = VerdictKind.HEALTHY, None
-        elif len(rows) == 1:
-            kind, zone = self._kind_of(window.zones[certain[0]]), certain[0]
-        else:
+        elif len(rows) > 1 or out:
             # More than one zone at once is not a zone's failure, even if only one has been so for long enough.
             kind, zone = VerdictKind.REGIONAL, None
+        elif not any(self._is_well(window.zones[other]) for other in window.zones if other != certain[0]):
+            # Where would the traffic go? Zones that say nothing may be in the same trouble, or worse.
+            kind, zone = VerdictKind.UNKNOWN, None
+        else:
+            kind, zone = self._kind_of(window.zones[certain[0]]), certain[0]
         if open_verdict is not None and (open_verdict.kind, open_verdict.zone) == (kind, zone):
             return _renewed(open_verdict, window)
         since = window.end - self._options.windows * window.seconds if certain else window.end
@@ -87,6 +90,9 @@ class ThresholdDetector:
             return False
         slow = reading.latency is not None and reading.latency >= self._options.latency
         return slow or reading.fault_share >= self._options.fault_share
+
+    def _is_well(self, reading: ZoneReading) -> bool:
+        return reading.requests >= self._options.minimum_requests and not self._in_trouble(reading)
 
     def _kind_of(self, reading: ZoneReading) -> VerdictKind:
         """One bad instance among several is not a bad zone. Slowness is not counted by instance yet."""

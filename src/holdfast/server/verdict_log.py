@@ -1,5 +1,7 @@
 """Every verdict there has been, from its opening to its closing."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from holdfast._types import Verdict, VerdictKind, Zone
@@ -31,6 +33,10 @@ _OPEN = (
     "values ($1, $2, $3, $4, $5, $6, $7) on conflict (id) do nothing"
 )
 _CLOSE = "update holdfast_verdict set closed_at = $1 where id = $2 and closed_at is null"
+_OPEN_ONES = (
+    "select id, workload, kind, zone, since, opened_at, closed_at, evidence from holdfast_verdict "
+    "where closed_at is null order by opened_at desc"
+)
 _LIST = (
     "select id, workload, kind, zone, since, opened_at, closed_at, evidence from holdfast_verdict "
     "order by opened_at desc limit $1"
@@ -50,6 +56,18 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     closed_at: float | None
     evidence: dict[str, dict[str, float | None]]
 
+    def verdict(self) -> Verdict:
+        """The verdict as it was when it was reached."""
+        return Verdict(
+            id=self.id,
+            workload=self.workload,
+            kind=self.kind,
+            zone=self.zone,
+            since=self.since,
+            at=self.opened_at,
+            evidence=self.evidence,
+        )
+
 
 class VerdictLog:
     """Records verdicts. Thread-safe; opening or closing one again changes nothing."""
@@ -67,6 +85,11 @@ class VerdictLog:
     def close(self, verdict_id: str, at: float) -> None:
         """Record that it no longer holds."""
         self._database.write(lambda transaction: transaction.execute(_CLOSE, (at, verdict_id)))
+
+    def open_ones(self) -> "Sequence[Recorded]":
+        """The verdicts that have not been closed, newest first."""
+        rows = self._database.read(lambda transaction: transaction.execute(_OPEN_ONES))
+        return [_recorded(row) for row in rows]
 
     def list(self, limit: int = 100) -> list[Recorded]:
         """The latest verdicts, newest first."""

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from holdfast.evacuate import Evacuator
 from holdfast.server.push import Hub
 from holdfast.server.verdict_log import VerdictLog
 from holdfast.telemetry import Bin, Bins, Window, window_of
+from holdfast.telemetry.bins import GRACE_SECONDS
 
 logger = logging.getLogger("holdfast.watch")
 
@@ -26,6 +27,8 @@ PULSE_SECONDS = 1.0
 """How often what happened is told to whoever listens: what a person can follow."""
 KEPT_PULSES = 120
 """Two minutes, for a page that is opened later."""
+STALE_BINS = 3
+"""Bins after which a window that could not be looked at is given up: by then newer ones tell."""
 HELD_OUTCOMES = 1_000_000
 """Outcomes that may wait for the loop; past that the oldest are dropped: fresh ones say more."""
 
@@ -38,7 +41,8 @@ class _Watched:
     zones: tuple[Zone, ...]
     detector: ThresholdDetector
     state: ThresholdState = field(default_factory=ThresholdState)
-    shown: Verdict | None = None
+    shown: dict[str, Verdict] = field(default_factory=dict)
+    """The verdicts that are recorded as open, by id."""
 
 
 class Watch:
@@ -70,6 +74,10 @@ class Watch:
             )
             for settings in workloads
         }
+        for recorded in verdicts.open_ones():
+            if recorded.workload in self._watched:
+                # From before a restart: it closes with the first window, unless its zone is out or it is reached again.
+                self._watched[recorded.workload].shown[recorded.id] = recorded.verdict()
         self._bins = Bins(bin_seconds)
         self._evacuator = evacuator
         self._verdicts = verdicts
@@ -138,29 +146,32 @@ class Watch:
             )
         while self._due:
             watched, window = self._due[0]
-            out = self._evacuator.out(watched.settings.name)
-            state, verdict = watched.detector.step(watched.state, window, out)
-            self._conclude(watched, verdict)
-            # Only now: a window whose verdict could not be stored is looked at again.
-            watched.state = state
-            self._due.popleft()
+            if now - window.end > STALE_BINS * self._bins.seconds + GRACE_SECONDS:
+                # It could not be looked at in time (a store was away): what it shows may long be over.
+                logger.warning("a window of %s that ended at %.0f is too old to act on", window.workload, window.end)
+                watched.state = replace(watched.state, rows={})
+            else:
+                self._look(watched, window)
+            self._due.popleft()  # only now: a window whose verdict could not be stored is looked at again
 
-    def _conclude(self, watched: _Watched, verdict: Verdict) -> None:
-        """Record a verdict that opened or closed, and act on one that isolates a zone."""
+    def _look(self, watched: _Watched, window: Window) -> None:
+        """Let the detector look at a window, record what it says, and act on it."""
+        out = self._evacuator.out(watched.settings.name)
+        state, verdict = watched.detector.step(watched.state, window, out)
         now = self._clock.wall()
-        if watched.shown is not None and watched.shown.id != verdict.id:
-            self._verdicts.close(watched.shown.id, now)
-            self._tell_verdict(watched.shown, now, closed=True)
-            watched.shown = None
-        if verdict.kind is VerdictKind.HEALTHY:
-            return
-        if watched.shown is None:
-            self._verdicts.open(verdict, now)
-            self._tell_verdict(verdict, now, closed=False)
-            watched.shown = verdict
-        status = self._evacuator.act(verdict, frozenset(watched.zones))
-        if status is not None:
-            self.tell_status(status)
+        for shown in [shown for shown in watched.shown.values() if shown.id != verdict.id and shown.zone not in out]:
+            self._verdicts.close(shown.id, now)
+            self._tell_verdict(shown, now, closed=True)
+            del watched.shown[shown.id]
+        if verdict.kind is not VerdictKind.HEALTHY:
+            if verdict.id not in watched.shown:
+                self._verdicts.open(verdict, now)
+                self._tell_verdict(verdict, now, closed=False)
+                watched.shown[verdict.id] = verdict
+            status = self._evacuator.act(verdict, frozenset(watched.zones))
+            if status is not None:
+                self.tell_status(status)
+        watched.state = state
 
     def tell_status(self, status: ZoneStatus) -> None:
         """Push a status that was just written."""

@@ -42,6 +42,7 @@ class Board:
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._clock = clock or SystemClock()
         self._randomness = randomness or random.Random()  # noqa: S311 - spreads load, hides nothing
+        self._lock = threading.Lock()
         self._statuses: dict[tuple[Zone, str | None], ZoneStatus] = {}
         self._out: dict[str | None, frozenset[Zone]] = {None: frozenset()}
         self._expires = math.inf
@@ -82,34 +83,37 @@ class Board:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def learn(self, statuses: Iterable[ZoneStatus]) -> None:
-        """Take over what is newer than what is known."""
-        for status in statuses:
-            key = (status.zone, status.workload)
-            known = self._statuses.get(key)
-            if known is None or status.version >= known.version:
-                self._statuses[key] = status
-        now = self._clock.wall()
-        out = [status for status in self._statuses.values() if status.is_out(now)]
-        everywhere = frozenset(status.zone for status in out if status.workload is None)
-        by_workload: dict[str | None, frozenset[Zone]] = {None: everywhere}
-        for status in out:
-            if status.workload is not None:
-                by_workload[status.workload] = by_workload.get(status.workload, everywhere) | {status.zone}
-        self._expires = min((status.expires for status in out if status.expires is not None), default=math.inf)
-        self._out = by_workload  # one assignment: readers see the old or the new, never half
+    def learn(self, statuses: Iterable[ZoneStatus], *, all_there_are: bool = False) -> None:
+        """Take over what is newer than what is known, or, if these are `all_there_are`, nothing else."""
+        with self._lock:
+            if all_there_are:
+                self._statuses = {}
+            for status in statuses:
+                key = (status.zone, status.workload)
+                known = self._statuses.get(key)
+                if known is None or status.version >= known.version:
+                    self._statuses[key] = status
+            now = self._clock.wall()
+            out = [status for status in self._statuses.values() if status.is_out(now)]
+            everywhere = frozenset(status.zone for status in out if status.workload is None)
+            by_workload: dict[str | None, frozenset[Zone]] = {None: everywhere}
+            for status in out:
+                if status.workload is not None:
+                    by_workload[status.workload] = by_workload.get(status.workload, everywhere) | {status.zone}
+            self._expires = min((status.expires for status in out if status.expires is not None), default=math.inf)
+            self._out = by_workload  # one assignment: readers see the old or the new, never half
 
     def _follow(self) -> None:
         pause = _PAUSE
         while not self._stopping.is_set():
             try:
                 for name, data in events(self._address, self._headers, self._opened):
-                    pause = _PAUSE
-                    self._heard = self._clock.monotonic()
                     if name == "hello":
-                        self.learn(self._pull())
+                        self.learn(self._pull(), all_there_are=True)
                     elif name == "status":
                         self.learn([msgspec.json.decode(data, type=ZoneStatus)])
+                    pause = _PAUSE
+                    self._heard = self._clock.monotonic()
             except (OSError, http.client.HTTPException, msgspec.DecodeError, AttributeError) as error:
                 # AttributeError: http.client's answer to a socket that was closed under its hands.
                 if not self._stopping.is_set():

@@ -18,8 +18,8 @@ BIN_SECONDS = 10.0
 GRACE_SECONDS = 1.5
 """How long after its end a bin waits for stragglers: senders batch for up to half a second."""
 
-KEPT_BINS = 60
-"""Ten minutes: what detectors and pictures look back on."""
+MISSED_BINS = 60
+"""Most bins that one look reports as silent, after a jump of the clock or a long pause of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,11 @@ class Bins:
             for number in [number for number in self._bins if number > newest]:
                 del self._bins[number]
         # After a jump ahead, or a long pause of the machine, what lies far back is of no more use.
-        self._completed = max(self._completed, newest - KEPT_BINS)
+        self._completed = max(self._completed, newest - MISSED_BINS)
         finished = []
         while self._completed < newest:
             self._completed += 1
-            finished.append((self._completed * self.seconds, dict(self._bins.get(self._completed, {}))))
-        for number in [number for number in self._bins if number <= newest - KEPT_BINS]:
+            finished.append((self._completed * self.seconds, dict(self._bins.pop(self._completed, {}))))
+        for number in [number for number in self._bins if number <= newest]:
             del self._bins[number]
         return finished

@@ -156,9 +156,18 @@ def test_a_zone_that_only_fails_is_found_and_told_in_lines_where_there_is_no_ter
         "still answers 200",
         "VERDICT",
         "OUT use1-az2",
+        "RECOVERED: ",
     ):
         assert text in output
     assert "Zone use1-az2 was found and left." in output
+
+
+def test_with_its_usual_bins_the_zone_is_found_within_thirty_seconds(tmp_path: Path) -> None:
+    folder = tmp_path / "it's here"
+    with running(folder, "--json") as process:
+        output, errors = process.communicate(timeout=110)
+    assert process.returncode == 0, errors
+    assert 0 < json.loads(output)["summary"]["seconds_to_verdict"] <= 30
 
 
 def test_a_zone_that_does_not_exist_is_refused(tmp_path: Path) -> None:

@@ -74,6 +74,12 @@ def test_a_healthy_zone_that_was_accused_or_left_is_named(verdicts: list[Recorde
     assert "wrongly accused" in told(summary)
 
 
+def test_a_zone_that_was_accused_before_it_failed_was_not_found() -> None:
+    summary = summarise("az2", FAULTS, SENT, [verdict("az2", 9.0)], [out("az2", 9.5)])
+    assert summary.wrong_zones == ["az2"]
+    assert not summary.found
+
+
 def test_a_verdict_that_isolates_nothing_accuses_nobody() -> None:
     summary = summarise("az2", FAULTS, SENT, [verdict("az3", 9, VerdictKind.INSTANCE)], [out("az2", 29.5)])
     assert summary.wrong_zones == []

@@ -87,6 +87,32 @@ def test_too_few_requests_say_nothing() -> None:
     assert {verdict.kind for verdict in verdicts((GOOD, few, GOOD), (GOOD, few, GOOD))} == {VerdictKind.HEALTHY}
 
 
+@pytest.mark.parametrize("others", [SILENT, replace(GOOD, requests=19), replace(FAULTY, requests=19, faults=19)])
+def test_zones_that_say_too_little_are_not_taken_to_be_well(others: ZoneReading) -> None:
+    """Where would the traffic go? Nobody is sent away when nobody is known to be better."""
+    found = verdicts((FAULTY, others, others), (FAULTY, others, others))[-1]
+    assert (found.kind, found.zone) == (VerdictKind.UNKNOWN, None)
+
+
+def test_one_zone_that_is_known_to_be_well_is_enough() -> None:
+    found = verdicts((FAULTY, GOOD, SILENT), (FAULTY, GOOD, SILENT))[-1]
+    assert (found.kind, found.zone) == (VerdictKind.ISOLATED, ONE)
+
+
+def test_trouble_elsewhere_while_a_zone_is_out_is_nobody_s_own_failure() -> None:
+    detector, state = ThresholdDetector(), ThresholdState()
+    first, second, third, fourth, fifth = windows(
+        (GOOD, FAULTY, GOOD), (GOOD, FAULTY, GOOD), (FAULTY, SILENT, GOOD), (FAULTY, SILENT, GOOD), (GOOD, SILENT, GOOD)
+    )
+    for window in (first, second):
+        state, _ = detector.step(state, window, frozenset())
+    kinds = []
+    for window in (third, fourth, fifth):
+        state, verdict = detector.step(state, window, frozenset({TWO}))
+        kinds.append(verdict.kind)
+    assert kinds == [VerdictKind.ISOLATED, VerdictKind.REGIONAL, VerdictKind.HEALTHY]
+
+
 def test_a_zone_that_is_out_keeps_its_verdict_though_it_is_silent() -> None:
     detector, state = ThresholdDetector(), ThresholdState()
     first, second, third, fourth = windows(

@@ -1,6 +1,7 @@
 """The loop: telemetry in, verdicts and statuses out."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +126,40 @@ def test_a_verdict_stays_open_while_its_zone_is_out_and_silent(world: World) -> 
     assert len(world.hub.named("status")) == 1
 
 
-def test_a_second_zone_is_never_sent_away_while_one_is_out(world: World) -> None:
+def test_a_second_zone_is_found_and_told_but_not_sent_away_while_one_is_out(world: World) -> None:
     world.seconds(45, failing="az2")
     world.seconds(45, failing="az3", silent=frozenset({"az2"}))
     assert [status.zone for status in world.statuses.read() if status.out] == ["az2"]
+    assert {verdict.kind: verdict.closed_at for verdict in world.log.list()} == {"isolated": None, "regional": None}
+    world.seconds(30, silent=frozenset({"az2"}))
+    closed = {verdict.kind: verdict.closed_at is not None for verdict in world.log.list()}
+    assert closed == {"isolated": False, "regional": True}
+
+
+def test_what_was_seen_while_the_store_was_away_for_long_is_not_acted_on(world: World) -> None:
+    world.seconds(15)
+    world.log.failures = 10_000
+    for second in range(300):
+        with suppress(EngineUnavailable):
+            world.second(failing="az2" if second < 30 else None)
+    world.log.failures = 0
+    world.seconds(30)
+    assert world.log.list() == []
+    assert world.statuses.read() == []
+
+
+def test_a_verdict_from_before_a_restart_is_closed_when_it_no_longer_holds(world: World, tmp_path: Path) -> None:
+    world.seconds(45, failing="az2")
+    [before] = world.log.list()
+    [status] = world.statuses.read()
+    again = World(tmp_path)
+    again.clock.advance(60)
+    again.seconds(20, silent=frozenset({"az2"}))
+    assert again.log.list() == [before], "its zone is still out"
+    back = ZoneStatus(zone=status.zone, workload="shop", out=False, since=1.0, by="operator", reason="mended")
+    again.statuses.write(back, status.version)
+    again.seconds(20)
+    assert again.log.list()[0].closed_at is not None
 
 
 def test_a_zone_that_is_brought_back_healthy_closes_its_verdict(world: World) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidValue, Operation, Outcome, Side, Zone
 from holdfast.telemetry import BinKey, Bins, window_of
-from holdfast.telemetry.bins import GRACE_SECONDS, KEPT_BINS
+from holdfast.telemetry.bins import GRACE_SECONDS, MISSED_BINS
 
 HOME = Operation("Home", "Index")
 START = 1_700_000_000.0
@@ -82,16 +82,16 @@ def test_a_clock_that_jumps_ahead_does_not_report_years_of_silence() -> None:
     bins = Bins()
     bins.add(outcome(START), START)
     list(bins.complete(START + 12))
-    assert len(list(bins.complete(START + 365 * 86_400))) == KEPT_BINS
+    assert len(list(bins.complete(START + 365 * 86_400))) == MISSED_BINS
 
 
 def test_old_bins_are_forgotten() -> None:
     bins = Bins()
-    for number in range(KEPT_BINS * 2):
+    for number in range(MISSED_BINS * 2):
         at = START + 10 * number
         bins.add(outcome(at), at)
         list(bins.complete(at))
-    assert len(bins._bins) <= KEPT_BINS + 2
+    assert len(bins._bins) <= 2
 
 
 @given(st.lists(st.tuples(st.floats(0, 99), st.sampled_from(["az1", "az2"]), st.integers(0, 3)), max_size=50))

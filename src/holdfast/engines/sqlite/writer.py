@@ -85,7 +85,9 @@ class Writer:
         self._leader: int | None = None
         self._in_work = False
         self._bell: SimpleQueue[bool] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        # A daemon: a program that forgot to close may end, and loses nothing that was acknowledged.
+        self._thread = threading.Thread(target=self._serve, name=f"holdfast-{path.name}", daemon=True)
+        self._thread.start()
 
     def write(self, work: Callable[[Transaction], Result]) -> Result:
         """Commit `work`, alone or with others, and return its result when it is durable."""
@@ -95,7 +97,7 @@ class Writer:
         self._queue(item)
         if not item.leads:
             item.wait()
-        if item.leads:
+        if item.leads:  # now, or when it was woken
             self._lead()
         if item.error is not None:
             raise item.error
@@ -115,35 +117,31 @@ class Writer:
         if self._leader == threading.get_ident():
             raise self._would_wait_for_itself()
         with self._gate:
-            self._open = False
-            while self._writing:
+            was_open, self._open = self._open, False
+            self._bell.put(True)
+            while self._writing or self._waiting:
                 self._idle.wait()
-            thread, self._thread = self._thread, None
             connection, self._connection = self._connection, None
-        if thread is not None:
+        if was_open:
             self._bell.put(False)
-            thread.join()
+            self._thread.join()
         if connection is not None:
             connection.close()
 
     def _queue(self, item: _Item) -> None:
-        """Queue the work. When nobody writes, its caller leads, or the writer's own thread does."""
+        """Queue the work. When nobody writes, its caller leads, or the writer's own thread does.
+
+        The main thread may be interrupted anywhere in here. It takes no role, so it can leave none behind: a work whose
+        bell was not rung is committed by whoever leads next.
+        """
         with self._gate:
             if not self._open:
                 raise EngineError(f"{self._path} is closed: open it again before writing")
-            if not item.can_lead and self._thread is None:
-                # A daemon: a program that forgot to close may end, and loses nothing that was acknowledged.
-                thread = threading.Thread(target=self._serve, name=f"holdfast-{self._path.name}", daemon=True)
-                thread.start()
-                self._thread = thread
             self._waiting.append(item)
-            if self._writing:
-                return
-            self._writing = True
-            if item.can_lead:
-                item.leads = True
-            else:
-                self._bell.put(True)
+            if item.can_lead and not self._writing:
+                self._writing = item.leads = True
+        if not item.can_lead:
+            self._bell.put(True)
 
     def _lead(self) -> None:
         """Commit one group and hand the role on. Never in the main thread, so nothing interrupts it."""
@@ -157,20 +155,26 @@ class Writer:
 
     def _hand_on(self) -> None:
         with self._gate:
-            if not self._waiting:
+            successor = self._waiting[0] if self._waiting else None
+            if successor is not None and successor.can_lead:
+                successor.leads = True
+            else:
                 self._writing = False
                 self._idle.notify_all()
-                return
-            successor = self._waiting[0]
-            if not successor.can_lead:
-                self._bell.put(True)
-                return
-            successor.leads = True
-        successor.wake()
+        if successor is None:
+            return
+        if successor.can_lead:
+            successor.wake()
+        else:
+            self._bell.put(True)
 
     def _serve(self) -> None:
         """Lead for those who do not wait, or may be interrupted."""
         while self._bell.get():
+            with self._gate:
+                if self._writing or not self._waiting:
+                    continue
+                self._writing = True
             self._lead()
 
     def _commit_next(self) -> list[_Item]:

@@ -110,14 +110,19 @@ function clock(at) {
   return new Date(at * 1000).toLocaleTimeString();
 }
 
-function tell(kind, at, text) {
-  state.story.unshift({ kind, at, text });
+function tell(key, kind, at, text) {
+  if (state.story.some((entry) => entry.key === key)) return;
+  state.story.unshift({ key, kind, at, text });
   state.story.length = Math.min(state.story.length, 50);
   showStory();
 }
 
 function describe(verdict) {
   return verdict.zone ? `Verdict: ${verdict.kind} impact in ${verdict.zone}` : `Verdict: ${verdict.kind} impact`;
+}
+
+function statusKey(status) {
+  return `${status.zone} ${status.workload} ${status.version}`;
 }
 
 function takeStatus(status) {
@@ -128,16 +133,17 @@ function takeStatus(status) {
 
 const handlers = {
   pulse(pulse) {
+    if (state.pulses.length && pulse.at <= state.pulses.at(-1).at) return;
     state.pulses.push(pulse);
     state.pulses = state.pulses.slice(-SHOWN_SECONDS);
     show();
   },
   verdict({ verdict, at, closed }) {
-    tell("verdict", at, closed ? `${describe(verdict)}, closed` : describe(verdict));
+    tell(`${verdict.id} ${closed}`, "verdict", at, closed ? `${describe(verdict)}, closed` : describe(verdict));
   },
   status(status) {
     takeStatus(status);
-    tell("status", status.since, `Zone ${status.zone} is ${status.out ? "out" : "in"}: ${status.reason}`);
+    tell(statusKey(status), "status", status.since, `Zone ${status.zone} is ${status.out ? "out" : "in"}: ${status.reason}`);
     show();
   },
 };
@@ -161,8 +167,22 @@ async function begin() {
   state.out.clear();
   overview.statuses.forEach(takeStatus);
   state.story = [
-    ...overview.verdicts.map((verdict) => ({ kind: "verdict", at: verdict.opened_at, text: describe(verdict) })),
+    ...overview.verdicts.map((verdict) => ({
+      key: `${verdict.id} false`,
+      kind: "verdict",
+      at: verdict.opened_at,
+      text: describe(verdict),
+    })),
+    ...overview.verdicts
+      .filter((verdict) => verdict.closed_at !== null)
+      .map((verdict) => ({
+        key: `${verdict.id} true`,
+        kind: "verdict",
+        at: verdict.closed_at,
+        text: `${describe(verdict)}, closed`,
+      })),
     ...overview.statuses.map((status) => ({
+      key: statusKey(status),
       kind: "status",
       at: status.since,
       text: `Zone ${status.zone} is ${status.out ? "out" : "in"}: ${status.reason}`,
@@ -173,7 +193,7 @@ async function begin() {
 }
 
 // Not EventSource: it cannot send a credential.
-async function listen() {
+async function listen(heard) {
   const response = await ask("/v1/events");
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -186,6 +206,7 @@ async function listen() {
       const fields = Object.fromEntries(block.split("\n").map((row) => row.split(/: (.*)/s).slice(0, 2)));
       if (fields.event === "hello") {
         await begin();
+        heard();
         connected("live");
       } else if (fields.event in handlers) {
         handlers[fields.event](JSON.parse(fields.data));
@@ -204,8 +225,7 @@ async function follow() {
   for (;;) {
     try {
       element("credential").hidden = true;
-      await listen();
-      pause = 250;
+      await listen(() => (pause = 250));
     } catch (error) {
       if (error.refused) {
         const given = sessionStorage.getItem("credential");

@@ -76,7 +76,8 @@ class ServerSink:
             except (OSError, http.client.HTTPException) as error:
                 logger.warning("telemetry could not be sent: %s", error)
                 self._disconnect()
-                self._lines.extendleft(reversed(batch[: HELD_LINES - len(self._lines)]))
+                room = HELD_LINES - len(self._lines)
+                self._lines.extendleft(reversed(batch[len(batch) - min(room, len(batch)) :]))
                 return
             self._sent += len(batch)
 

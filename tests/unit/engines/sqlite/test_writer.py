@@ -398,3 +398,54 @@ def test_signals_that_raise_in_the_main_thread_never_wedge_the_writer(tmp_path: 
         check=False,
     )
     assert run.stdout == "True False\n", run.stderr
+
+
+EVERY_LINE = """
+    import inspect, sys, threading
+    from holdfast.engines.sqlite import SqliteDatabase
+    from holdfast.engines.sqlite.writer import Writer, _Item
+
+    watched = {function.__code__: function for function in (Writer.write, Writer._queue, _Item.__init__, _Item.wait)}
+    lines = [(code, line) for code in watched for _, _, line in code.co_lines() if line]
+    survived = 0
+    for number, (code, line) in enumerate(dict.fromkeys(lines)):
+        database = SqliteDatabase(f"{sys.argv[1]}-{number}")
+        database.write(lambda transaction: transaction.execute("create table item (name text)"))
+
+        def trace(frame, event, _):
+            if frame.f_code is code and event == "line" and frame.f_lineno == line:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return trace
+
+        try:
+            sys.settrace(trace)
+            database.write(lambda transaction: transaction.execute("insert into item values ('interrupted')"))
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        done = []
+        insert = lambda transaction: transaction.execute("insert into item values ('other')")
+        other = threading.Thread(target=lambda: done.append(database.write(insert)), daemon=True)
+        other.start()
+        other.join(5)
+        closing = threading.Thread(target=database.close, daemon=True)
+        closing.start()
+        closing.join(5)
+        survived += bool(done) and not closing.is_alive()
+        if not (done and not closing.is_alive()):
+            print(code.co_name, line, done, closing.is_alive())
+    print(survived > 10, survived == len(dict.fromkeys(lines)))
+"""
+
+
+def test_an_interrupt_at_any_line_of_a_write_in_the_main_thread_holds_up_nobody(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(EVERY_LINE), str(tmp_path / "test")],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert run.stdout == "True True\n", run.stdout + run.stderr

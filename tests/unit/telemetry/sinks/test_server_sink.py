@@ -101,6 +101,22 @@ def test_past_its_limit_the_oldest_lines_are_dropped_and_counted(
     assert sink.dropped == 2
 
 
+def test_lines_that_could_not_be_sent_are_the_first_to_be_dropped(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HELD_LINES", 3)
+    sink = ServerSink(address(receiver))
+    for number in range(3):
+        sink.emit(b"%d" % number)
+    receiver.answer = 503
+    sink._flush()
+    sink.emit(b"3")
+    receiver.answer = 202
+    sink.close()
+    assert receiver.lines == [b"1", b"2", b"3"]
+    assert sink.dropped == 1
+
+
 def test_what_the_server_refuses_is_not_sent_again(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
     receiver.answer = 400
     sink = ServerSink(address(receiver))
