@@ -58,7 +58,7 @@ class Options:
     @property
     def after(self) -> float:
         """How long the recovery is watched."""
-        return 1.5 * self.bin_seconds
+        return self.bin_seconds + QUIET_PULSES + 2
 
     @property
     def patience(self) -> float:

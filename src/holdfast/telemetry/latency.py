@@ -3,6 +3,7 @@
 A quantile is off by at most 5 %, whatever the latencies are; two histograms add up to the one of both.
 """
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable
@@ -36,9 +37,8 @@ class Latencies:
         """What `share` of the durations do not exceed, 0.5 for the median; None when there are none."""
         if self.count == 0:
             return None
-        remaining = max(1, math.ceil(share * self.count))
-        for bucket in sorted(self.buckets):
-            remaining -= self.buckets[bucket]
-            if remaining <= 0:
-                return math.exp((bucket + 0.5) * _GROWTH)
-        raise AssertionError("the buckets hold fewer durations than were counted")
+        wanted = max(1, math.ceil(share * self.count))
+        buckets = sorted(self.buckets)
+        reached = itertools.accumulate(self.buckets[bucket] for bucket in buckets)
+        bucket = next(bucket for bucket, total in zip(buckets, reached, strict=True) if total >= wanted)
+        return math.exp((bucket + 0.5) * _GROWTH)

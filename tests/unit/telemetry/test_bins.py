@@ -82,7 +82,9 @@ def test_a_clock_that_jumps_ahead_does_not_report_years_of_silence() -> None:
     bins = Bins()
     bins.add(outcome(START), START)
     list(bins.complete(START + 12))
+    bins.add(outcome(START + 13), START + 13)
     assert len(list(bins.complete(START + 365 * 86_400))) == MISSED_BINS
+    assert not bins._bins
 
 
 def test_old_bins_are_forgotten() -> None:

@@ -1,5 +1,6 @@
 """Group commit: works that wait together are committed together, and each still stands alone."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -301,6 +302,18 @@ def _folder(path: Path) -> Path:
     return path
 
 
+def in_a_process(script: str, path: Path) -> "subprocess.CompletedProcess[str]":
+    """Run a script that is interrupted on purpose; unmeasured, because coverage's own locks do not survive that."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(path)],
+        env={name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
 INTERRUPTED = """
     import os, signal, sys, threading
     from holdfast.engines.sqlite import SqliteDatabase
@@ -329,13 +342,7 @@ INTERRUPTED = """
 
 
 def test_a_caller_interrupted_while_it_waits_holds_up_nobody(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(tmp_path / "test.sqlite")],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    run = in_a_process(INTERRUPTED, tmp_path / "test.sqlite")
     assert run.returncode != -signal.SIGKILL, run.stderr
     told, rows = run.stdout.splitlines()
     assert told == "interrupted", run.stderr
@@ -390,13 +397,7 @@ STORM = """
 
 
 def test_signals_that_raise_in_the_main_thread_never_wedge_the_writer(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(STORM), str(tmp_path / "test.sqlite")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    run = in_a_process(STORM, tmp_path / "test.sqlite")
     assert run.stdout == "True False\n", run.stderr
 
 
@@ -441,11 +442,5 @@ EVERY_LINE = """
 
 
 def test_an_interrupt_at_any_line_of_a_write_in_the_main_thread_holds_up_nobody(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(EVERY_LINE), str(tmp_path / "test")],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    run = in_a_process(EVERY_LINE, tmp_path / "test")
     assert run.stdout == "True True\n", run.stdout + run.stderr
