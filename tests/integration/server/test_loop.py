@@ -1,0 +1,116 @@
+"""Telemetry in, and a board that follows: over the real server."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from holdfast import Operation, Zone, ZoneStatus
+from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.status import Board, SqlStatusStore
+from holdfast.telemetry import Request, encode
+from holdfast.testing.proxy import LossyProxy
+from tests.integration.server.process import STUCK, HoldfastServer
+
+SETTINGS = """
+[server]
+open = true
+[[workload]]
+name = "shop"
+region = "us-east-1"
+zones = ["use1-az1", "use1-az2"]
+"""
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldfastServer]:
+    with HoldfastServer.start(tmp_path_factory.mktemp("loop"), settings=SETTINGS) as server:
+        yield server
+
+
+def line(zone: str = "use1-az1", namespace: str = "shop/frontend") -> bytes:
+    return encode(
+        Request(
+            namespace=namespace,
+            operation=Operation("Home", "Index"),
+            region="us-east-1",
+            zone=Zone(zone),
+            instance="i-1",
+            at=time.time(),
+            status=200,
+            seconds=0.02,
+        )
+    )
+
+
+def send(server: HoldfastServer, *lines: bytes) -> httpx.Response:
+    with server.client() as client:
+        return client.post("/v1/telemetry", content=b"\n".join(lines))
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + STUCK
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def test_lines_are_taken_and_told_with_the_next_pulse(loop: HoldfastServer) -> None:
+    response = send(loop, line(), b"", line("use1-az2"), line())
+    assert response.status_code == 202
+    assert response.json() == {"accepted": 3, "refused": 0, "reason": None}
+
+    def requests() -> int:
+        with loop.client() as client:
+            pulses = client.get("/v1/overview").json()["pulses"]
+        return sum(reading["requests"] for pulse in pulses for reading in pulse["workloads"]["shop"].values())
+
+    until(lambda: requests() == 3)
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b"{}", "embedded metric format"),
+        (b"\xff", "embedded metric format"),
+        (line("use1-az9"), "no workload 'shop' with zone 'use1-az9'"),
+        (line(namespace="other/x"), "no workload 'other'"),
+    ],
+)
+def test_a_line_that_is_refused_does_not_hold_up_the_others(loop: HoldfastServer, bad: bytes, reason: str) -> None:
+    answer = send(loop, line(), bad, bad, line()).json()
+    assert (answer["accepted"], answer["refused"]) == (2, 2)
+    assert reason in answer["reason"]
+
+
+def test_a_body_that_is_too_large_is_refused(loop: HoldfastServer) -> None:
+    assert send(loop, *[line()] * 3000).status_code == 413
+
+
+def test_a_board_knows_what_was_written_before_and_keeps_it_while_the_server_is_away(tmp_path: Path) -> None:
+    with (
+        HoldfastServer.start(tmp_path, settings=SETTINGS) as server,
+        SqliteDatabase(tmp_path / "data" / "status.sqlite") as database,
+        LossyProxy("127.0.0.1", int(server.address.rpartition(":")[2])) as proxy,
+    ):
+        store = SqlStatusStore(database)
+        status = ZoneStatus(zone=Zone("use1-az1"), out=True, since=1.0, by="operator", reason="test")
+        written = store.write(status, 0)
+        with Board(f"http://127.0.0.1:{proxy.port}") as board:
+            until(lambda: board.out("shop") == {"use1-az1"})
+            assert board.age is not None
+            proxy.refuse()
+            proxy.cut()
+            back = ZoneStatus(zone=Zone("use1-az1"), out=False, since=2.0, by="operator", reason="mended")
+            store.write(back, written.version)
+            assert board.out("shop") == {"use1-az1"}, "last known good"
+            proxy.admit()
+            until(lambda: board.out("shop") == frozenset())
+
+
+def test_a_board_without_a_server_sends_nobody_away() -> None:
+    with Board("http://127.0.0.1:1") as board:
+        assert board.out() == frozenset()
+        assert board.age is None

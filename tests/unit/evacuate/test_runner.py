@@ -1,0 +1,80 @@
+"""Acting on a verdict."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from holdfast import Conflict, Verdict, VerdictKind, Zone, ZoneStatus
+from holdfast.evacuate import Evacuator
+from holdfast.testing import FakeClock
+
+ZONES = frozenset({Zone("az1"), Zone("az2")})
+VERDICT = Verdict(id="v", workload="shop", kind=VerdictKind.ISOLATED, zone=Zone("az1"), since=1.0, at=2.0)
+
+
+class Store:
+    """Keeps statuses; the first so many writes meet somebody else's."""
+
+    def __init__(self, *statuses: ZoneStatus, collisions: int = 0) -> None:
+        self.statuses = {(status.zone, status.workload): status for status in statuses}
+        self.collisions = collisions
+
+    def read(self) -> Sequence[ZoneStatus]:
+        return list(self.statuses.values())
+
+    def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
+        key = (status.zone, status.workload)
+        known = self.statuses.get(key)
+        if self.collisions:
+            self.collisions -= 1
+            raise Conflict("somebody else was first")
+        assert (known.version if known else 0) == expected
+        self.statuses[key] = replace(status, version=expected + 1)
+        return self.statuses[key]
+
+
+def status(zone: str, *, out: bool = True, expires: float | None = None, workload: str | None = "shop") -> ZoneStatus:
+    return ZoneStatus(
+        zone=Zone(zone), workload=workload, out=out, since=1.0, by="test", reason="test", version=4, expires=expires
+    )
+
+
+def evacuator(store: Store) -> Evacuator:
+    return Evacuator(store, FakeClock(wall=1000.0))
+
+
+def test_the_zone_is_marked_as_out_for_its_workload_with_the_verdict_as_the_reason() -> None:
+    written = evacuator(Store()).act(VERDICT, ZONES)
+    assert written is not None
+    assert (written.zone, written.workload, written.out, written.since) == ("az1", "shop", True, 1000.0)
+    assert "verdict v" in written.reason
+
+
+def test_acting_again_changes_nothing() -> None:
+    store = Store()
+    acting = evacuator(store)
+    assert acting.act(VERDICT, ZONES) is not None
+    assert acting.act(VERDICT, ZONES) is None
+
+
+def test_a_zone_that_was_brought_back_can_be_left_again() -> None:
+    written = evacuator(Store(status("az1", out=False))).act(VERDICT, ZONES)
+    assert written is not None
+    assert written.version == 5
+
+
+@pytest.mark.parametrize("other", [status("az2"), status("az2", workload=None)])
+def test_nothing_is_done_while_another_zone_is_out(other: ZoneStatus) -> None:
+    assert evacuator(Store(other)).act(VERDICT, ZONES) is None
+
+
+@pytest.mark.parametrize("other", [status("az2", expires=999.0), status("az2", workload="other")])
+def test_what_has_expired_or_concerns_another_workload_does_not_count(other: ZoneStatus) -> None:
+    assert evacuator(Store(other)).act(VERDICT, ZONES) is not None
+
+
+def test_a_collision_is_tried_again_and_too_many_are_told() -> None:
+    assert evacuator(Store(collisions=2)).act(VERDICT, ZONES) is not None
+    with pytest.raises(Conflict):
+        evacuator(Store(collisions=3)).act(VERDICT, ZONES)
