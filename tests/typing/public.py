@@ -62,7 +62,7 @@ def chance_is_made_of_plain_parts() -> None:
 
 
 def tenants_and_zones_are_text() -> None:
-    tenant, zone = Tenant("acme"), Zone("use1-az1")
+    tenant, zone = Tenant("tenant-1"), Zone("use1-az1")
     assert_type(tenant, Tenant)
     assert_type(zone, Zone)
     texts: list[str] = [tenant, zone]

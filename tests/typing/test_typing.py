@@ -49,7 +49,7 @@ REFUSED = {
         'Outcome(workload="w", operation=operation, instance="i", at=0, side=side)',
         "call-arg",
     ),
-    "text where a tenant is wanted": ('d: Tenant = "acme"', "assignment"),
+    "text where a tenant is wanted": ('d: Tenant = "tenant-1"', "assignment"),
     "a carrier by position": ('Carrier("00-a-b-01")', "call-arg"),
     "a change of a value": ('operation.name = "other"', "misc"),
     "half a clock where a clock is wanted": ("e: Clock = Frozen()", "assignment"),
