@@ -1,6 +1,6 @@
 """The first detector: one zone above a threshold while the others are not. Pure."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Verdict, VerdictKind, Zone
@@ -102,15 +102,7 @@ class ThresholdDetector:
 
 
 def _renewed(verdict: Verdict, window: Window) -> Verdict:
-    return Verdict(
-        id=verdict.id,
-        workload=verdict.workload,
-        kind=verdict.kind,
-        zone=verdict.zone,
-        since=verdict.since,
-        at=window.end,
-        evidence=_evidence(window),
-    )
+    return replace(verdict, at=window.end, evidence=_evidence(window))
 
 
 def _evidence(window: Window) -> dict[str, dict[str, float | int | None]]:
