@@ -95,7 +95,7 @@ class ZoneStatus:
     workload: str | None = None
     expires: float | None = None
     version: int = 0
-    """Counts the writes of this key; 0 has never been written."""
+    """Grows with every write of this key, also when it was removed in between; 0 has never been written."""
 
     def is_out(self, now: float) -> bool:
         """Whether the zone is out at `now`: a status that has expired no longer says so."""
@@ -146,13 +146,22 @@ class ZoneView(Protocol):
 
 
 class StatusStore(Protocol):
-    """Where zone statuses are kept."""
+    """Where zone statuses are kept. Thread-safe; a key that is absent is in."""
 
     def read(self) -> Sequence[ZoneStatus]:
-        """All statuses that were ever written and have not been removed."""
+        """All statuses that are kept, with everything that was written before. A store may keep only what is out."""
 
     def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
-        """Store `status` if its key still has the `expected` version, else raise Conflict."""
+        """Store `status` if its key still has the `expected` version (0: absent), else raise Conflict.
+
+        Returns it as it was stored, with its new version, which is greater than any before it.
+        """
+
+    def expire(self, now: float) -> Sequence[ZoneStatus]:
+        """See to it that what has expired at `now` is in, also for readers that know nothing of expiry.
+
+        Returns what was changed, as it is now: in, with a version that is greater than the one it had.
+        """
 
 
 class Detector(Protocol[State, Window]):

@@ -5,12 +5,17 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Conflict, NotFound, SettingsError
+from holdfast._types import StatusStore
 from holdfast.config import Settings
 from holdfast.engines import Database
+
+if TYPE_CHECKING:
+    from holdfast.engines.aws import AwsSession
+    from holdfast.status.sns import SnsPublisher
 
 SQLITE_SUFFIX = ".sqlite"
 
@@ -36,12 +41,13 @@ def open_database(settings: Settings, subsystem: str, clock: Clock | None = None
 
 
 class Databases:
-    """The databases of one process: a file for each subsystem, or one PostgreSQL pool that all of them share."""
+    """What one process keeps its state in: a file for each subsystem, or one PostgreSQL pool, or an AWS account."""
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self._settings = settings
         self._clock = clock
         self._opened: dict[str, Database] = {}
+        self._aws: AwsSession | None = None
 
     def of(self, subsystem: str) -> Database:
         """The database of a subsystem, opened when it is first asked for."""
@@ -51,16 +57,64 @@ class Databases:
             self._opened[name] = open_database(self._settings, subsystem, self._clock)
         return self._opened[name]
 
+    def aws(self) -> "AwsSession":
+        """The AWS session that the settings describe, opened when it is first asked for."""
+        if self._aws is None:
+            self._aws = open_aws(self._settings)
+        return self._aws
+
     def close(self) -> None:
         """Close all of them. May be repeated."""
         while self._opened:
             self._opened.popitem()[1].close()
+        if self._aws is not None:
+            self._aws.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def open_status_store(settings: Settings, databases: Databases, clock: Clock) -> StatusStore:
+    """Where the settings say that zone statuses are kept."""
+    kind, _, place = settings.status.store.partition(":")
+    if kind == "database":
+        from holdfast.status.stores.sql import SUBSYSTEM, SqlStatusStore
+
+        return SqlStatusStore(databases.of(SUBSYSTEM))
+    if kind == "dynamodb":
+        from holdfast.status.stores.dynamodb import DynamoStatusStore
+
+        return DynamoStatusStore(databases.aws(), place, clock)
+    from holdfast.status.stores.s3 import S3StatusStore
+
+    bucket, _, prefix = place.partition("/")
+    return S3StatusStore(databases.aws(), bucket, clock, prefix=f"{prefix.rstrip('/')}/" if prefix else "")
+
+
+def open_publisher(databases: Databases, topic: str) -> "SnsPublisher":
+    """Who publishes to an SNS topic."""
+    from holdfast.status.sns import SnsPublisher
+
+    return SnsPublisher(databases.aws(), topic)
+
+
+def open_aws(settings: Settings) -> "AwsSession":
+    """The session that the settings describe. Raises MissingExtra without boto3."""
+    from holdfast.engines.aws import AwsOptions, AwsSession
+
+    aws = settings.aws
+    return AwsSession(
+        AwsOptions(
+            region=aws.region,
+            profile=aws.profile,
+            role_arn=aws.role_arn,
+            external_id=aws.external_id,
+            endpoint_url=aws.endpoint_url,
+        )
+    )
 
 
 def existing_store(settings: Settings, subsystem: str) -> None:

@@ -1,100 +1,104 @@
-"""Zone statuses are kept the same way on every engine."""
+"""Zone statuses are kept the same way wherever they are kept."""
 
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from holdfast import Conflict, Zone, ZoneStatus
-from holdfast.engines import Database
+from holdfast import InvalidValue, StatusStore, Zone, ZoneStatus
+from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.status import SqlStatusStore
-
-ZONE = Zone("use1-az1")
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    if request.param == "sqlite":
-        with SqliteDatabase(tmp_path / "status.sqlite") as database:
-            yield database
-        return
-    url: str = request.getfixturevalue("postgres_url")
-    schema = f"status_{uuid.uuid4().hex}"
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"create schema {schema}".encode())
-        with PostgresDatabase(PostgresOptions(url=f"{url}?options=-csearch_path%3D{schema}")) as opened:
-            yield opened
-        connection.execute(f"drop schema {schema} cascade".encode())
+from holdfast.status.stores.dynamodb import DynamoStatusStore
+from holdfast.status.stores.memory import MemoryStatusStore
+from holdfast.status.stores.s3 import S3StatusStore
+from holdfast.status.stores.sql import SqlStatusStore
+from holdfast.testing import FakeClock
+from holdfast.testing.status import NOW, StatusStoreConformance, into, out
 
 
-@pytest.fixture
-def store(database: Database) -> SqlStatusStore:
-    return SqlStatusStore(database)
+class OurStoreConformance(StatusStoreConformance):
+    """What our own stores promise beyond the protocol."""
 
+    def test_what_has_expired_says_so_and_why_it_was_out(self, store: StatusStore) -> None:
+        written = store.write(out(expires=NOW - 5, reason="requests of az1 fail"), 0)
+        [changed] = store.expire(NOW)
+        reason = "the time it was out for is over (it was out for: requests of az1 fail)"
+        assert changed == replace(
+            written, out=False, since=NOW, by="expiry", reason=reason, expires=None, version=changed.version
+        )
 
-def status(*, out: bool = True, workload: str | None = None, expires: float | None = None) -> ZoneStatus:
-    return ZoneStatus(zone=ZONE, workload=workload, out=out, since=100.0, by="operator", reason="test", expires=expires)
-
-
-def test_nothing_is_out_at_first(store: SqlStatusStore) -> None:
-    assert store.read() == []
-
-
-def test_what_was_written_is_read_with_its_version(store: SqlStatusStore) -> None:
-    written = store.write(status(expires=200.0), expected=0)
-    assert written.version == 1
-    assert store.read() == [written]
-    assert (written.zone, written.out, written.since, written.by, written.expires) == (
-        ZONE,
-        True,
-        100.0,
-        "operator",
-        200.0,
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            replace(out(), zone=Zone("us-east-1a")),
+            replace(out(), zone=Zone("use1/az1")),
+            replace(out(), workload=""),
+            replace(out(), workload="a\0b"),
+            replace(out(), reason="\ud800"),
+            replace(out(), since=float("nan")),
+            replace(into(), expires=float("inf")),
+            replace(out(), expires=-1.0),
+        ],
+        ids=lambda status: f"{status.zone} {status.workload!r} {status.since} {status.expires}",
     )
+    def test_what_not_every_store_can_hold_is_refused_by_all(self, store: StatusStore, wrong: ZoneStatus) -> None:
+        with pytest.raises(InvalidValue):
+            store.write(wrong, 0)
+        assert list(store.read()) == []
 
 
-def test_all_workloads_and_one_workload_are_different_keys(store: SqlStatusStore) -> None:
-    store.write(status(), expected=0)
-    store.write(status(workload="shop"), expected=0)
-    assert {entry.workload for entry in store.read()} == {None, "shop"}
+class TestMemory(OurStoreConformance):
+    @pytest.fixture
+    def store(self) -> StatusStore:
+        return MemoryStatusStore()
 
 
-def test_each_write_counts_the_version_up(store: SqlStatusStore) -> None:
-    store.write(status(), expected=0)
-    assert store.write(status(out=False), expected=1).version == 2
-    [found] = store.read()
-    assert (found.out, found.version) == (False, 2)
+class TestSqlite(OurStoreConformance):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[StatusStore]:
+        with SqliteDatabase(tmp_path / "status.sqlite") as database:
+            yield SqlStatusStore(database)
 
 
-@pytest.mark.parametrize("expected", [0, 2])
-def test_who_has_not_seen_the_latest_version_cannot_write(store: SqlStatusStore, expected: int) -> None:
-    store.write(status(), expected=0)
-    with pytest.raises(Conflict, match=r"use1-az1 .*read it again"):
-        store.write(status(out=False), expected=expected)
-    assert store.read()[0].out
+class TestPostgres(OurStoreConformance):
+    @pytest.fixture
+    def store(self, postgres_url: str) -> Iterator[StatusStore]:
+        schema = f"status_{uuid.uuid4().hex}"
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(f"create schema {schema}".encode())
+            with PostgresDatabase(PostgresOptions(url=f"{postgres_url}?options=-csearch_path%3D{schema}")) as opened:
+                yield SqlStatusStore(opened)
+            connection.execute(f"drop schema {schema} cascade".encode())
 
 
-def test_a_version_of_what_was_never_written_is_a_conflict(store: SqlStatusStore) -> None:
-    with pytest.raises(Conflict):
-        store.write(status(), expected=3)
+@pytest.fixture(scope="module", params=["moto_url", "ministack_url"])
+def session(request: pytest.FixtureRequest) -> Iterator[AwsSession]:
+    url: str = request.getfixturevalue(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        with AwsSession(AwsOptions(region="eu-west-1", endpoint_url=url, attempts=1)) as session:
+            yield session
 
 
-@pytest.mark.parametrize("expected", [0, 1])
-def test_of_several_who_write_at_once_one_succeeds(store: SqlStatusStore, expected: int) -> None:
-    if expected:
-        store.write(status(), expected=0)
+# The clocks of the next two stand still: their versions must grow without its help.
 
-    def attempt(_: int) -> bool:
-        try:
-            store.write(status(), expected=expected)
-        except Conflict:
-            return False
-        return True
 
-    with ThreadPoolExecutor(8) as threads:
-        assert sum(threads.map(attempt, range(8))) == 1
+class TestDynamo(OurStoreConformance):
+    @pytest.fixture
+    def store(self, session: AwsSession) -> StatusStore:
+        store = DynamoStatusStore(session, f"status-{uuid.uuid4()}", FakeClock())
+        store.create_table()
+        return store
+
+
+class TestS3(OurStoreConformance):
+    @pytest.fixture
+    def store(self, session: AwsSession) -> StatusStore:
+        bucket = f"status-{uuid.uuid4()}"
+        session.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+        return S3StatusStore(session, bucket, FakeClock(), "zones/")

@@ -8,12 +8,14 @@ from tests.docs.facts import Failure, Route, Setting
 from tests.docs.pages import Page, Section, plain
 
 EVERY_COMMAND = {"--help", "-h", "--version"}
-OTHER_VARIABLES = {"HOLDFAST_SETTINGS", "HOLDFAST_CHROMIUM"}
+OTHER_VARIABLES = {"HOLDFAST_SETTINGS", "HOLDFAST_CHROMIUM", "HOLDFAST_TOKEN"}
+HOOK_VARIABLES = {"HOLDFAST_ZONE", "HOLDFAST_WORKLOAD", "HOLDFAST_STATUS", "HOLDFAST_OUT"}
+"""What a hook of the agent is told by."""
 
 _CALL = re.compile(r"(?:^|[\s(;|&])holdfast ([^)|;&<>\n]+)")
 _VARIABLE = re.compile(r"\bHOLDFAST_[A-Z][A-Z_]*")
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:8470(/[\w/{}$.-]*)")
-_PATH = re.compile(r"(?:[A-Z]+ )?(/(?:v1|health|ready|openapi|page)[\w/{}.-]*)")
+_PATH = re.compile(r"(?:[A-Z]+ )?(/(?:v1|health|ready|status/|openapi|page)[\w/{}.-]*)")
 _FILE = re.compile(r"(?:\.ci|benchmarks|docs|examples|requirements|scripts|src|tests)/[\w./-]*")
 _MAKE = re.compile(r"(?:^|\s)make ([a-z]+)")
 
@@ -75,7 +77,7 @@ def check_settings(settings: Mapping[str, Setting], page: Page) -> list[str]:
 
 def check_setting_names(settings: Mapping[str, Setting], pages: Iterable[Page]) -> list[str]:
     """Wherever a setting or a variable is named, it exists."""
-    variables = {setting.variable for setting in settings.values()} | OTHER_VARIABLES
+    variables = {setting.variable for setting in settings.values()} | OTHER_VARIABLES | HOOK_VARIABLES
     tables = {name[:end] for name in settings for end in range(len(name)) if name[end] == "."}
     heads = {table.partition(".")[0].removesuffix("[]") for table in tables}
     complaints = []

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 
 import msgspec
 from cyclopts import App
-from litestar.routes import HTTPRoute
+from litestar.routes import HTTPRoute, WebSocketRoute
 
 import holdfast.testing
 from holdfast import HoldfastError
@@ -25,10 +25,21 @@ from holdfast.engines.aws import AwsOptions
 from holdfast.engines.postgres import PostgresOptions
 from holdfast.server import problems
 from holdfast.server.app import Services, create_app
+from holdfast.status.export import (
+    BucketOptions,
+    GatewayOptions,
+    ObjectCheck,
+    Pace,
+    RecordOptions,
+    RoutingControlCheck,
+    SharedCheck,
+    StatusCheck,
+)
 from tests.docs.pages import ROOT
 
 PACKAGES = (
     "holdfast",
+    "holdfast.agent",
     "holdfast.calls",
     "holdfast.config",
     "holdfast.detect",
@@ -38,10 +49,18 @@ PACKAGES = (
     "holdfast.engines.sqlite",
     "holdfast.evacuate",
     "holdfast.status",
+    "holdfast.status.export",
+    "holdfast.status.sns",
+    "holdfast.status.sources",
     "holdfast.telemetry",
     "holdfast.testing",
 )
-MODULES = ("holdfast.telemetry.sinks.server",)
+MODULES = (
+    "holdfast.status.export.discovery",
+    "holdfast.status.stores.dynamodb",
+    "holdfast.status.stores.s3",
+    "holdfast.telemetry.sinks.server",
+)
 """Public modules that no package re-exports, apart from those of `holdfast.testing`."""
 
 NO_VARIABLE = "-"
@@ -191,11 +210,27 @@ def routes() -> dict[str, Route]:
         # Litestar's own pages are behind a guard that lets nobody through.
         if "GET" in handler.http_methods and not handler.resolve_include_in_schema() and not handler.resolve_guards()
     }
-    return {**described, **hidden}
+    # Tools have no words for them in a description; each begins as a GET.
+    sockets = {
+        f"GET {route.path}": Route(needs_credential=False, errors=frozenset())
+        for route in server.routes
+        if isinstance(route, WebSocketRoute)
+    }
+    return {**described, **hidden, **sockets}
 
 
 OPTIONS: Mapping[str, Sequence[type[Any]]] = {
     "docs/reference/engines.md": (AwsOptions, PostgresOptions),
+    "docs/reference/export.md": (
+        BucketOptions,
+        GatewayOptions,
+        ObjectCheck,
+        Pace,
+        RecordOptions,
+        RoutingControlCheck,
+        SharedCheck,
+        StatusCheck,
+    ),
     "docs/explanation/detection.md": (ThresholdOptions,),
 }
 """Classes of options, by the page that describes them."""

@@ -15,8 +15,9 @@ own beside the server, which knows no variables of the page; so does one with `^
 `make` is only asked what it would do, and `pip install` is only read. A `holdfast demo` that ends by itself is run for
 real with bins of two seconds, which takes a quarter of a minute: the pages show one between them.
 
-Three addresses stand for those of the test: port 8470, Holdfast's, and port 8080, a service's, for free ones, and
-`POSTGRES` for a real server. In `CLONE`, which is about a clone, Python also finds what is in one.
+Five addresses stand for those of the test: port 8470, Holdfast's, port 8471, its agent's, and port 8080, a service's,
+for free ones, `POSTGRES` for a real server, and `AWS` for an emulator, for which credentials are in the environment. In
+`CLONE`, which is about a clone, Python also finds what is in one.
 """
 
 import configparser
@@ -44,8 +45,12 @@ from tests.docs.pages import ROOT, Block, Page, steps
 from tests.docs.terminal import Background, Terminal, environment
 
 PORT = "8470"
+AGENT_PORT = "8471"
 SERVICE_PORT = "8080"
 POSTGRES = "postgresql://holdfast@127.0.0.1:5432/holdfast"
+AWS = "http://127.0.0.1:5000"
+AWS_VARIABLES = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+"""Any will do: an emulator believes everybody."""
 CLONE = "CONTRIBUTING.md"
 UP_SECONDS = 30.0
 """Longest that a server may take to say what the page shows; one second on an idle machine."""
@@ -63,24 +68,28 @@ class SnippetFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a page is run, and what its three addresses stand for."""
+    """Where a page is run, and what its five addresses stand for."""
 
     directory: Path
     """Empty, for the page's own files; its neighbours are for ours."""
     port: int
     service_port: int
+    agent_port: int
     postgres: str = POSTGRES
+    aws: str = AWS
 
     def command(self, text: str) -> str:
-        return self._any(text).replace(PORT, str(self.port)).replace(SERVICE_PORT, str(self.service_port))
+        return self._real(text, "")
 
     def output(self, text: str) -> str:
-        for port, real in ((PORT, self.port), (SERVICE_PORT, self.service_port)):
-            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{real}")
-        return self._any(text)
+        return self._real(text, "127.0.0.1:")
 
-    def _any(self, text: str) -> str:
-        return text.replace(POSTGRES, self.postgres)
+    def _real(self, text: str, host: str) -> str:
+        ports = {PORT: self.port, AGENT_PORT: self.agent_port, SERVICE_PORT: self.service_port}
+        # All in one go: a free port may look like another's.
+        pattern = f"(?<={re.escape(host)})({'|'.join(ports)})"
+        text = re.sub(pattern, lambda found: str(ports[found[0]]), text)
+        return text.replace(POSTGRES, self.postgres).replace(AWS, self.aws)
 
 
 def run_page(page: Page, place: Place) -> None:
@@ -91,6 +100,8 @@ def run_page(page: Page, place: Place) -> None:
     variables = environment(home, _tools(home))
     if page.name == CLONE:
         variables["PYTHONPATH"] = str(ROOT)
+    if place.aws != AWS:
+        variables |= AWS_VARIABLES
     with Terminal(place.directory, variables) as terminal:
         for block in page.blocks:
             try:
@@ -203,7 +214,10 @@ def _serve(command: str, output: str, terminal: Terminal, place: Place) -> None:
 
 def _run_beside(command: str, output: str, terminal: Terminal, place: Place) -> None:
     log = place.directory.with_name(f"beside-{uuid.uuid4().hex}.log")
-    _follow(command, place.output(output), terminal.start(place.command(command), log), lambda: True, INTERRUPTED)
+    running = terminal.start(
+        place.command(command), log, HOLDFAST_LOG__FORMAT="text", HOLDFAST_AGENT__PORT=str(place.agent_port)
+    )
+    _follow(command, place.output(output), running, lambda: True, INTERRUPTED)
 
 
 def _follow(command: str, output: str, running: Background, is_ready: Callable[[], bool], ends: set[int]) -> None:

@@ -1,5 +1,6 @@
 """What exists is documented, and what is documented exists."""
 
+import posixpath
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_the_layers_are_drawn_as_they_are_enforced(pages: dict[str, Page]) -> No
 
 def test_links_between_files_lead_somewhere(pages: dict[str, Page]) -> None:
     links = {Path(name).parent / link.partition("#")[0] for name, page in pages.items() for link in page.links}
-    files = [str(link) for link in links if (ROOT / link).exists()]
+    files = [posixpath.normpath(link) for link in links if (ROOT / link).exists()]
     assert checks.check_links(pages.values(), files) == []
 
 
@@ -102,6 +103,9 @@ def test_the_facts_are_found() -> None:
     assert not facts.routes()["GET /health"].needs_credential
     assert facts.routes()["GET /openapi.json"] == facts.routes()["GET /"] == Route(False, frozenset())
     assert not any(path.startswith("GET /openapi/") for path in facts.routes())
+    assert facts.routes()["GET /v1/status/socket"] == Route(False, frozenset())
+    assert facts.routes()["PUT /v1/zones/{zone}"].needs_credential
+    assert "DynamoStatusStore" in facts.public_names()["holdfast.status.stores.dynamodb"]
     assert {0, 1, 2, 130} <= facts.exit_codes()
     assert facts.options("docs/reference/engines.md")["PostgresOptions"]["pool_maximum"] == "10"
     assert {"test", "demo"} <= facts.targets()

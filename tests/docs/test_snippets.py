@@ -15,7 +15,7 @@ import pytest
 
 from tests.docs import snippets
 from tests.docs.pages import ROOT, parse, paths, read
-from tests.docs.snippets import POSTGRES, Place, SnippetFailed, matches, run_page
+from tests.docs.snippets import AWS, POSTGRES, Place, SnippetFailed, matches, run_page
 from tests.services.start import free_port
 
 
@@ -23,7 +23,7 @@ from tests.services.start import free_port
 def place(tmp_path: Path) -> Place:
     directory = tmp_path / "page"
     directory.mkdir()
-    return Place(directory, free_port(), free_port())
+    return Place(directory, free_port(), free_port(), free_port())
 
 
 @pytest.fixture
@@ -39,8 +39,11 @@ def place_with_postgres(place: Place, postgres_url: str) -> Iterator[Place]:
 
 @pytest.mark.parametrize("path", paths(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_block_of_a_page_is_true(path: Path, request: pytest.FixtureRequest) -> None:
-    needs_postgres = POSTGRES in path.read_text(encoding="utf-8")
-    run_page(read(path), request.getfixturevalue("place_with_postgres" if needs_postgres else "place"))
+    text = path.read_text(encoding="utf-8")
+    place: Place = request.getfixturevalue("place_with_postgres" if POSTGRES in text else "place")
+    if AWS in text:
+        place = replace(place, aws=request.getfixturevalue("moto_url"))
+    run_page(read(path), place)
 
 
 def test_the_demonstration_is_run_once() -> None:
@@ -82,6 +85,7 @@ WAITING = "$ bash -c 'echo ready; exec sleep 60'"
         f': console title="another terminal"\n{WAITING}\nready\n: console\n$ echo going on\ngoing on',
         f": console\n{WAITING}\nready\n^C",
         ": console\n$ echo http://127.0.0.1:8080\nhttp://127.0.0.1:8080",
+        ": console\n$ echo http://127.0.0.1:8471\nhttp://127.0.0.1:8471",
         ': toml title="holdfast.toml"\n[server]\nport = 1\n: console\n$ holdfast check --json\n...holdfast.toml...',
         ": toml\n[log]\nlevel = 'debug'",
         ': toml title="other.toml"\nanything = 1',

@@ -1,13 +1,28 @@
 """From settings to objects."""
 
 import os
+import uuid
 from pathlib import Path
 
 import pytest
 
-from holdfast import Conflict, NotFound, SettingsError
-from holdfast.compose import Databases, data_directory, existing_store, only_server, open_database
+from holdfast import Conflict, EngineError, NotFound, SettingsError, Zone, ZoneStatus
+from holdfast._clock import SystemClock
+from holdfast.compose import (
+    Databases,
+    data_directory,
+    existing_store,
+    only_server,
+    open_database,
+    open_publisher,
+    open_status_store,
+)
 from holdfast.config import DatabaseSettings, DatabaseUrl, Settings
+from holdfast.config.settings import AwsSettings, StatusSettings
+from holdfast.engines.aws import AwsSession
+from holdfast.status.stores.dynamodb import DynamoStatusStore
+from holdfast.status.stores.s3 import S3StatusStore
+from holdfast.status.stores.sql import SqlStatusStore
 
 
 def settings(folder: Path, url: str = "sqlite:") -> Settings:
@@ -73,3 +88,79 @@ def test_a_lock_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     (tmp_path / "data" / "server.lock").mkdir(parents=True)
     with pytest.raises(SettingsError, match=r"server\.lock cannot be opened"), only_server(settings(tmp_path)):
         pass
+
+
+ZONE_OUT = ZoneStatus(zone=Zone("use1-az1"), workload="shop", out=True, since=1.0, by="test", reason="test")
+
+
+def in_aws(folder: Path, url: str, store: str) -> Settings:
+    return Settings(
+        data_directory=folder / "data",
+        aws=AwsSettings(region="eu-west-1", endpoint_url=url),
+        status=StatusSettings(store=store),
+    )
+
+
+@pytest.fixture
+def some_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+
+
+def test_zone_statuses_are_kept_in_the_database_unless_set_otherwise(tmp_path: Path) -> None:
+    values = settings(tmp_path)
+    with Databases(values) as databases:
+        store = open_status_store(values, databases, SystemClock())
+        assert isinstance(store, SqlStatusStore)
+        written = store.write(ZONE_OUT, 0)
+    with open_database(values, "status") as database:
+        assert list(SqlStatusStore(database).read()) == [written]
+
+
+def test_zone_statuses_are_kept_in_the_table_that_is_named(
+    tmp_path: Path, moto_url: str, some_credentials: None
+) -> None:
+    table = f"status-{uuid.uuid4()}"
+    values = in_aws(tmp_path, moto_url, f"dynamodb:{table}")
+    with Databases(values) as databases:
+        store = open_status_store(values, databases, SystemClock())
+        assert isinstance(store, DynamoStatusStore)
+        store.create_table()
+        written = store.write(ZONE_OUT, 0)
+        assert databases.aws().client("dynamodb").scan(TableName=table)["Count"] == 1
+        assert list(store.read()) == [written]
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "key"),
+    [("", "shop/use1-az1.txt"), ("/zones", "zones/shop/use1-az1.txt"), ("/a/b/", "a/b/shop/use1-az1.txt")],
+)
+def test_zone_statuses_are_kept_in_the_bucket_and_below_the_prefix_that_are_named(
+    tmp_path: Path, moto_url: str, some_credentials: None, place: str, key: str
+) -> None:
+    bucket = f"status-{uuid.uuid4()}"
+    values = in_aws(tmp_path, moto_url, f"s3:{bucket}{place}")
+    with Databases(values) as databases:
+        client = databases.aws().client("s3")
+        client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+        store = open_status_store(values, databases, SystemClock())
+        assert isinstance(store, S3StatusStore)
+        store.write(ZONE_OUT, 0)
+        [found] = client.list_objects_v2(Bucket=bucket)["Contents"]
+        assert found["Key"] == key
+
+
+def test_everything_in_aws_shares_one_session_which_ends_with_the_databases(
+    tmp_path: Path, moto_url: str, some_credentials: None
+) -> None:
+    databases = Databases(in_aws(tmp_path, moto_url, "database"))
+    session = databases.aws()
+    assert isinstance(session, AwsSession)
+    assert databases.aws() is session
+    topic = session.client("sns").create_topic(Name=f"zones-{uuid.uuid4()}")["TopicArn"]
+    open_publisher(databases, topic).publish(ZONE_OUT)
+    databases.close()
+    databases.close()
+    with pytest.raises(EngineError):
+        session.client("sqs")

@@ -52,12 +52,15 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 # By name, so that a command imports only what it needs itself.
+app.command("holdfast.cli.agent:agent", name="agent", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.backup:backup", name="backup", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.check:check", name="check", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.completion:completion", name="completion", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.credential:app", name="credential")
 app.command("holdfast.cli.demo:demo", name="demo", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.export:app", name="export")
 app.command("holdfast.cli.up:up", name="up", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.zone:app", name="zone")
 
 
 def run(words: Sequence[str]) -> int:

@@ -23,6 +23,8 @@ FILE_VARIABLE = "HOLDFAST_SETTINGS"
 _PREFIX = "HOLDFAST_"
 # Two underscores between levels: Kubernetes sets HOLDFAST_SERVER_PORT by itself for a service named holdfast-server.
 _SEPARATOR = "__"
+# Neither of them is part of an address or a name.
+_BETWEEN = re.compile(r"[,\s]+")
 _CREDENTIALS = re.compile("//.*@", re.DOTALL)
 _PLAIN = {
     "int": "a whole number",
@@ -146,8 +148,14 @@ def _put(data: dict[str, Any], place: Place, value: Any) -> bool:
 
 
 def _literal(value: str, kind: Any) -> Any:
-    """A variable's text as the kind of value that its setting has, or as it is for decoding to complain about."""
-    if getattr(kind, "__origin__", kind) in (bool, int, float):
+    """A variable's text as the kind of value that its setting has, or as it is for decoding to complain about.
+
+    A list is written with commas or spaces between its elements.
+    """
+    plain = getattr(kind, "__origin__", kind)
+    if plain is tuple:
+        return [element for element in _BETWEEN.split(value) if element]
+    if plain in (bool, int, float):
         with suppress(ValueError, RecursionError):
             statement = tomllib.loads(f"value = {value}")
             if len(statement) == 1:  # not a second line with a setting of its own
@@ -189,7 +197,11 @@ def _explain(message: str, data: dict[str, Any], file: Path | None, text: str, o
     if origin != str(file):
         return f"{origin}: {problem}"
     line = line_of(text, place)
-    return f"{file}{f', line {line}' if line else ''}: {problem}"
+    if line is None and place:
+        # A table as a whole, and none that the file has: what was set in it elsewhere is what is wrong.
+        parts = {part for below, part in origins.items() if below[: len(place)] == place}
+        origin = ", ".join(sorted(parts - {str(file)})) or origin
+    return f"{origin}{f', line {line}' if line else ''}: {problem}"
 
 
 def _shown(value: object) -> str:

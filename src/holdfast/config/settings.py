@@ -16,6 +16,11 @@ from holdfast.telemetry import BIN_SECONDS
 
 _THRESHOLDS = ThresholdOptions()
 
+# https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html and
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
+_STATUS_STORE = re.compile(r"database|dynamodb:[A-Za-z0-9_.-]{3,255}|s3:[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[!-~]+)?")
+SNS_TOPIC = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}", re.ASCII)
+
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 """A duration: more than nothing, a day at the most."""
 
@@ -126,6 +131,77 @@ class ThresholdSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     windows: Annotated[int, Meta(ge=1, le=60)] = _THRESHOLDS.windows
 
 
+class AwsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who to be and where to call on AWS. What is not set is left to boto3's own variables and files."""
+
+    region: str | None = None
+    profile: str | None = None
+    role_arn: str | None = None
+    external_id: str | None = None
+    endpoint_url: str | None = None
+
+
+class StatusSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the server keeps which zones are out, and how it tells."""
+
+    store: str = "database"
+    """The database that holds everything else, so that there is one thing less to look after."""
+    refresh: Annotated[float, Meta(ge=0.1, le=60)] = 0.5
+    """How often the store is read for what others wrote: with the push, everybody knows within a second."""
+    open_reads: bool = True
+    """Every host has to know, and a balancer has no credential; who is out is no secret to those who are inside."""
+    sns_topic: str | None = None
+    """The topic that every change is published to."""
+
+    def __post_init__(self) -> None:
+        if not _STATUS_STORE.fullmatch(self.store):
+            raise InvalidValue(
+                f"store: expected 'database', 'dynamodb:TABLE', 's3:BUCKET' or 's3:BUCKET/PREFIX', found {self.store!r}"
+            )
+        if self.sns_topic is not None and not SNS_TOPIC.fullmatch(self.sns_topic):
+            raise InvalidValue(
+                f"sns_topic: expected one like arn:aws:sns:us-east-1:123456789012:zones, found {self.sns_topic!r}"
+            )
+
+
+class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `holdfast agent` follows on behalf of a host, and how it tells the host."""
+
+    zone: str | None = None
+    """The host's own AZ-ID: a health check can only speak for one zone."""
+    workload: str | None = None
+    """None follows what is out for all workloads."""
+    endpoints: tuple[str, ...] = ("http://127.0.0.1:8470",)
+    """The server's default address. A zone is out when most of the endpoints listed here say so."""
+    period: Annotated[float, Meta(ge=0.5, le=3600)] = 5.0
+    """Seconds between pulls; push is quicker where an endpoint has it, so that this only bounds a gap."""
+    stale_after: Annotated[float, Meta(ge=1, le=86_400)] = 15.0
+    """Silence after which an endpoint no longer counts: three pulls."""
+    when_silent: Literal["keep", "return", "leave"] = "keep"
+    """Last known good: an outage of the status service changes nothing."""
+    host: Annotated[str, Meta(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
+    """Loopback; a balancer that checks from elsewhere needs another."""
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8471
+    """The next after the server's."""
+    file: Path | None = None
+    hook: str | None = None
+    hook_within: Seconds = 30.0
+    """A hook that takes longer is ended: one that hangs must not keep the next change from being told."""
+    sns_topic: str | None = None
+    sns_endpoint: str | None = None
+    """The address of this agent as SNS reaches it."""
+
+    def __post_init__(self) -> None:
+        if not self.endpoints and self.sns_topic is None:
+            raise InvalidValue("endpoints: expected at least one, found none")
+        if (self.sns_topic is None) != (self.sns_endpoint is None):
+            raise InvalidValue("sns_topic and sns_endpoint: expected both or none")
+        if self.sns_topic is not None and not SNS_TOPIC.fullmatch(self.sns_topic):
+            raise InvalidValue(
+                f"sns_topic: expected one like arn:aws:sns:us-east-1:123456789012:zones, found {self.sns_topic!r}"
+            )
+
+
 class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One service that is watched, and leaves a zone, as a whole."""
 
@@ -150,6 +226,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log: LogSettings = LogSettings()
     database: DatabaseSettings = DatabaseSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    aws: AwsSettings = AwsSettings()
+    status: StatusSettings = StatusSettings()
+    agent: AgentSettings = AgentSettings()
     workload: tuple[WorkloadSettings, ...] = ()
 
     def __post_init__(self) -> None:

@@ -22,7 +22,8 @@ from holdfast.demo.summary import Summary, summarise
 from holdfast.demo.timeline import timeline
 from holdfast.detect import ThresholdOptions
 from holdfast.server.verdict_log import Recorded
-from holdfast.status.push import connect, events
+from holdfast.status.sources.web import connect, events
+from holdfast.status.wire import Snapshot
 from holdfast.telemetry import BIN_SECONDS
 
 QUIET_PULSES = 3
@@ -135,8 +136,8 @@ class Story:
                 self._say("everything keeps running: press Ctrl-C to end it")
                 with suppress(KeyboardInterrupt):
                     self._pause(math.inf)
-            verdicts, statuses = self._ask(server, "verdicts", Recorded), self._ask(server, "status", ZoneStatus)
-        return self._add_up(verdicts, statuses)
+            verdicts, snapshot = self._ask(server, "verdicts", list[Recorded]), self._ask(server, "status", Snapshot)
+        return self._add_up(verdicts, snapshot.statuses)
 
     def _start(self, stack: ExitStack, module: str, *arguments: str, name: str | None = None) -> str:
         name = name or module
@@ -200,7 +201,7 @@ class Story:
     def _listen(self, server: str) -> None:
         """Follow the server's events, as any page or board does."""
         try:
-            for name, data in events(server, {}):
+            for _, name, data in events(f"{server}/v1/events", {}):
                 if name == "pulse":
                     self._take_pulse(msgspec.json.decode(data))
                 elif name == "verdict":
@@ -235,10 +236,9 @@ class Story:
             self._scene.out.discard(status.zone)
             self._say(f"IN {status.zone}")
 
-    def _ask(self, server: str, what: str, kind: Any) -> list[Any]:
+    def _ask(self, server: str, what: str, kind: Any) -> Any:
         _, body = _ask(server, "GET", f"/v1/{what}")
-        answer: list[Any] = msgspec.json.decode(body, type=list[kind])
-        return answer
+        return msgspec.json.decode(body, type=kind)
 
     def _add_up(self, verdicts: Sequence[Recorded], statuses: Sequence[ZoneStatus]) -> Summary:
         """From the records of the processes, which have ended and can add nothing more."""

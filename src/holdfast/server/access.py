@@ -18,6 +18,10 @@ _KEY = "holdfast_trace"
 _TRACEPARENT = re.compile(rb"(?!ff|00.{54})[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
+_QUIET = ("/health", "/ready", "/status/")
+"""Paths that balancers and hosts ask for again and again."""
+
+
 def trace_of(scope: Any) -> str:
     """The trace id of a request: the caller's own (W3C trace context), or a new one."""
     if _KEY not in scope:
@@ -29,10 +33,14 @@ def trace_of(scope: Any) -> str:
 
 
 def log_access(app: ASGIApp) -> ASGIApp:
-    """ASGI middleware: logs method, path, status and seconds by OpenTelemetry's names. Health checks only at debug."""
+    """ASGI middleware: logs method, path, status and seconds by OpenTelemetry's names; what is quiet only at debug."""
 
     async def logged(scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        is_quiet = scope["path"].startswith(_QUIET) or scope["path"] == "/v1/status"
+        if is_quiet and not logger.isEnabledFor(logging.DEBUG):
             await app(scope, receive, send)
             return
         start = time.monotonic()
@@ -50,7 +58,7 @@ def log_access(app: ASGIApp) -> ASGIApp:
         finally:
             path = masked(scope["path"])  # somebody may have sent a token where an id belongs
             logger.log(
-                logging.DEBUG if path in ("/health", "/ready") else logging.INFO,
+                logging.DEBUG if is_quiet else logging.INFO,
                 "%s %s %d",
                 scope["method"],
                 path,

@@ -7,8 +7,8 @@ from typing import Any
 
 from litestar import Litestar, Request, Response
 from litestar.datastructures import State
+from litestar.routes import HTTPRoute
 
-from holdfast._types import StatusStore
 from holdfast.config import WorkloadSettings
 from holdfast.engines import Database
 from holdfast.server.auth import Authority
@@ -19,11 +19,15 @@ from holdfast.server.routes.credentials import create_credential, list_credentia
 from holdfast.server.routes.description import CONFIG, description
 from holdfast.server.routes.events import events
 from holdfast.server.routes.health import Probe, health, health_without_body, ready, ready_without_body
-from holdfast.server.routes.overview import overview, statuses, verdicts
+from holdfast.server.routes.overview import overview, verdicts
 from holdfast.server.routes.page import page
+from holdfast.server.routes.status import change_workload, change_zone, history, reading
 from holdfast.server.routes.telemetry import ingest
+from holdfast.server.status_log import StatusLog
+from holdfast.server.statuses import Statuses
 from holdfast.server.verdict_log import VerdictLog
 from holdfast.server.watch import Watch
+from holdfast.status.change import Changes
 
 REQUEST_BYTES = 1 << 20
 """Largest body taken: far above anything the API is sent, far below what would hurt."""
@@ -37,7 +41,13 @@ async def _allow(request: Request[Any, Any, Any]) -> Response[None] | None:
     """
     if request.method != "OPTIONS":
         return None
-    methods = request.app.route_handler_method_map[request.scope["path_template"]]
+    asked = request.scope["path_template"]
+    methods = {
+        method
+        for route in request.app.routes
+        if isinstance(route, HTTPRoute) and route.path_format == asked
+        for method in route.methods
+    }
     return Response(None, status_code=204, headers={"Allow": ", ".join(sorted(methods))})
 
 
@@ -47,20 +57,28 @@ class Services:
 
     database: Database
     credentials: CredentialStore
-    statuses: StatusStore
+    statuses: Statuses
+    status_log: StatusLog
+    changes: Changes
     verdicts: VerdictLog
     watch: Watch
     workloads: Sequence[WorkloadSettings]
     hub: Hub
+    """Everything that happens, for the page."""
+    status_hub: Hub
+    """Changes of zone statuses alone, for every host there is."""
 
 
-def create_app(services: Services, *, is_open: bool = False) -> Litestar:
+def create_app(services: Services, *, is_open: bool = False, open_reads: bool = True) -> Litestar:
     """The application over its services."""
 
     @asynccontextmanager
-    async def hub_in_loop(_: Litestar) -> AsyncIterator[None]:
+    async def hubs_in_loop(_: Litestar) -> AsyncIterator[None]:
         services.hub.start()
+        services.status_hub.start()
         yield
+        services.hub.close()
+        services.status_hub.close()
 
     return Litestar(
         route_handlers=[
@@ -77,8 +95,11 @@ def create_app(services: Services, *, is_open: bool = False) -> Litestar:
             events,
             ingest,
             overview,
-            statuses,
             verdicts,
+            reading(is_open=is_open or open_reads),
+            history,
+            change_zone,
+            change_workload,
         ],
         state=State(
             {
@@ -90,7 +111,7 @@ def create_app(services: Services, *, is_open: bool = False) -> Litestar:
         ),
         before_request=_allow,
         exception_handlers={Exception: answer},
-        lifespan=[hub_in_loop],
+        lifespan=[hubs_in_loop],
         request_max_body_size=REQUEST_BYTES,
         logging_config=None,
         openapi_config=CONFIG,

@@ -3,33 +3,56 @@
 import ipaddress
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import FrameType
 
+import msgspec
 import uvicorn
 
 import holdfast
 from holdfast._clock import SystemClock
 from holdfast._errors import EngineUnavailable, NotAllowed
-from holdfast.compose import Databases, only_server
+from holdfast._listen import address_of, listen
+from holdfast.compose import Databases, only_server, open_publisher, open_status_store
 from holdfast.config import ServerSettings, Settings
 from holdfast.evacuate import Evacuator
-from holdfast.server import verdict_log
+from holdfast.server import status_log, verdict_log
 from holdfast.server.access import log_access
+from holdfast.server.announce import Announcer
 from holdfast.server.app import Services, create_app
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore
 from holdfast.server.push import Hub
+from holdfast.server.status_log import StatusLog
+from holdfast.server.statuses import Statuses
 from holdfast.server.verdict_log import VerdictLog
 from holdfast.server.watch import Watch
-from holdfast.status import SqlStatusStore
-from holdfast.status.stores import sql as status
+from holdfast.status.change import Changes
+from holdfast.status.wire import Change
 
 logger = logging.getLogger("holdfast.server")
 
+BACKLOG = 4096
+"""Connections that may wait to be accepted: what Linux allows by default, for thousands that come back at once."""
+_LOST_SECONDS = 30
+"""A peer that takes nothing and answers nothing for this long is gone, or as good as."""
+# Linux and macOS name them differently, or do not have them; connections inherit them from their listener.
+_HALF_OPEN = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)] + [
+    (socket.IPPROTO_TCP, getattr(socket, name), value)
+    for name, value in {
+        "TCP_KEEPIDLE": _LOST_SECONDS // 2,
+        "TCP_KEEPINTVL": _LOST_SECONDS // 6,
+        "TCP_KEEPCNT": 3,
+        "TCP_USER_TIMEOUT": _LOST_SECONDS * 1000,
+    }.items()
+    if hasattr(socket, name)
+]
+_WORD_BYTES = 1024
+"""Largest message over a WebSocket: nobody has anything to say there."""
 _RESERVE = 0.5
 """Seconds of `stop_within` that are kept back for closing the database, and the process, after the last request."""
 _LAST_RESERVE = 0.2
@@ -47,6 +70,7 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
     overdue.daemon = True
     with ExitStack() as stack:
         stack.callback(overdue.cancel)
+        _raise_file_limit()
         stack.enter_context(only_server(settings))
         databases = stack.enter_context(Databases(settings))
         credentials = CredentialStore(databases.of(SUBSYSTEM), SystemClock())
@@ -55,13 +79,20 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
             require_credentials(settings.server, credentials)
         listener = stack.enter_context(bind(settings.server))
         services = _services(settings, databases, credentials)
+        services.statuses.start()
+        stack.callback(services.statuses.close)
+        if settings.status.sns_topic is not None:
+            announcer = Announcer(services.status_log, open_publisher(databases, settings.status.sns_topic))
+            announcer.start()
+            stack.callback(announcer.close)
         services.watch.start()
         stack.callback(services.watch.close)
-        app = create_app(services, is_open=settings.server.open)
+        app = create_app(services, is_open=settings.server.open, open_reads=settings.status.open_reads)
 
         def stopping() -> None:
             app.state.stopping = True
             services.hub.close_threadsafe()
+            services.status_hub.close_threadsafe()
 
         address = address_of(listener)
         untold: list[OSError] = []
@@ -84,7 +115,10 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,  # anybody on this machine could name another client
-                ws="none",
+                ws="websockets-sansio",
+                ws_max_size=_WORD_BYTES,
+                ws_per_message_deflate=False,  # would compress each event anew for every listener
+                backlog=BACKLOG,
                 timeout_graceful_shutdown=max(0.1, settings.server.stop_within - _RESERVE),  # type: ignore[arg-type]
             ),
             on_started=started,
@@ -99,8 +133,16 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
 
 
 def _services(settings: Settings, databases: Databases, credentials: CredentialStore) -> Services:
-    clock, hub = SystemClock(), Hub()
-    statuses = SqlStatusStore(databases.of(status.SUBSYSTEM))
+    clock, hub, status_hub = SystemClock(), Hub(), Hub()
+    log = StatusLog(databases.of(status_log.SUBSYSTEM), announces=settings.status.sns_topic is not None)
+
+    def tell(change: Change) -> None:
+        hub.publish_threadsafe("status", msgspec.json.encode(change.status))
+        status_hub.publish_threadsafe("status", msgspec.json.encode(change))
+
+    statuses = Statuses(
+        open_status_store(settings, databases, clock), log, clock=clock, refresh=settings.status.refresh, tell=tell
+    )
     verdicts = VerdictLog(databases.of(verdict_log.SUBSYSTEM))
     watch = Watch(
         settings.workload,
@@ -114,10 +156,13 @@ def _services(settings: Settings, databases: Databases, credentials: CredentialS
         database=databases.of(SUBSYSTEM),
         credentials=credentials,
         statuses=statuses,
+        status_log=log,
+        changes=Changes(statuses, clock),
         verdicts=verdicts,
         watch=watch,
         workloads=settings.workload,
         hub=hub,
+        status_hub=status_hub,
     )
 
 
@@ -146,22 +191,17 @@ def require_credentials(settings: ServerSettings, credentials: CredentialStore) 
 
 def bind(settings: ServerSettings) -> socket.socket:
     """A socket that listens at the configured address."""
-    try:
-        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
-    except (OSError, ValueError) as error:
-        # `create_server` appends the address, which is named already.
-        reason = (getattr(error, "strerror", None) or str(error)).partition(" (while ")[0]
-        raise EngineUnavailable(
-            f"cannot listen on {settings.host!r} port {settings.port}: {reason}; "
-            "set another server.host (--host) or server.port (--port, 0 for any free one)"
-        ) from error
+    listener = listen(settings.host, settings.port, section="server", backlog=BACKLOG)
+    for level, option, value in _HALF_OPEN:
+        listener.setsockopt(level, option, value)
+    return listener
 
 
-def address_of(listener: socket.socket) -> str:
-    """The base URL at which the socket is reached."""
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _raise_file_limit() -> None:
+    """Allow as many connections as may be had: the usual soft limit is 1024, and every host is a listener."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # what cannot be had is not needed to start
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _leave() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast._clock import Clock
-from holdfast._types import Outcome, Side, Verdict, VerdictKind, Zone, ZoneStatus
+from holdfast._types import Outcome, Side, Verdict, VerdictKind, Zone
 from holdfast.config import WorkloadSettings
 from holdfast.detect import ThresholdDetector, ThresholdOptions, ThresholdState
 from holdfast.evacuate import Evacuator
@@ -168,15 +168,8 @@ class Watch:
                 self._verdicts.open(verdict, now)
                 self._tell_verdict(verdict, now, closed=False)
                 watched.shown[verdict.id] = verdict
-            status = self._evacuator.act(verdict, frozenset(watched.zones))
-            if status is not None:
-                self.tell_status(status)
+            self._evacuator.act(verdict, frozenset(watched.zones))
         watched.state = state
-
-    def tell_status(self, status: ZoneStatus) -> None:
-        """Push a status that was just written."""
-        logger.warning("zone %s is %s: %s", status.zone, "out" if status.out else "in", status.reason)
-        self._tell("status", status)
 
     def _tell_verdict(self, verdict: Verdict, at: float, *, closed: bool) -> None:
         logger.warning("verdict %s: %s %s", verdict.id, verdict.kind, "closed" if closed else "opened")
@@ -196,7 +189,7 @@ class Watch:
         self._tell("pulse", pulse)
 
     def _tell(self, name: str, value: Any) -> None:
-        self._hub.publish_threadsafe(name, msgspec.json.encode(value).decode())
+        self._hub.publish_threadsafe(name, msgspec.json.encode(value))
 
 
 def _reading(counted: Bin | None) -> dict[str, float | int | None]:

@@ -1,81 +1,124 @@
-"""What a process knows about zones that are out: in memory, told by the server, last known good when it is away."""
+"""What a process knows about zones that are out: in memory, told by its sources, last known good when they are away."""
 
-import http.client
 import logging
 import math
-import random
-import socket
 import threading
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Self
 
-import msgspec
-
 from holdfast._clock import Clock, SystemClock
+from holdfast._errors import InvalidValue
 from holdfast._types import Zone, ZoneStatus
-from holdfast.status.push import connect, events
+from holdfast.status.quorum import Decision, Rules, Vote, WhenSilent, decide
+from holdfast.status.sources import Source, source_of
 
 logger = logging.getLogger("holdfast.status")
 
-_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
-"""Seconds between attempts to connect: the first, and the longest. Each is spread, so that a thousand boards that
-lost the same server do not come back in the same instant."""
+STALE_SECONDS = 15.0
+"""Silence after which a source no longer counts: three pulls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One source, and the seconds since it was last heard; None if it never was."""
+
+    name: str
+    age: float | None
 
 
 class Board:
-    """A ZoneView that follows one Holdfast server. Thread-safe; start it, or use it as a context manager.
+    """A ZoneView over one or more sources. Thread-safe; start it, or use it as a context manager.
 
-    A server that cannot be reached changes nothing: zones stay as they were last known, and none is out before the
-    first answer. So an outage of the status service evacuates nothing.
+    A source is the address of a Holdfast server (`http://host:8470`), a pattern of addresses that answer 200 or 500
+    (`https://host/status/{zone}`, asked about the own `zone`), or any Source. A zone is out when a majority of all
+    sources say so. Sources that are silent evacuate nothing: by default zones stay as they were last known, and none
+    is out before the first answer. Reading never waits for anything.
     """
 
     def __init__(
         self,
-        address: str,
-        *,
-        token: str | None = None,
+        *sources: str | Source,
+        zone: Zone | None = None,
+        when_silent: WhenSilent | str = WhenSilent.KEEP,
+        stale_after: float = STALE_SECONDS,
+        on_change: Callable[[Mapping[str | None, frozenset[Zone]]], None] | None = None,
         clock: Clock | None = None,
-        randomness: random.Random | None = None,
     ) -> None:
-        self._address = address
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        if not sources:
+            raise InvalidValue("a board without sources: expected at least one, such as http://127.0.0.1:8470")
+        if not 0 < stale_after < math.inf:
+            raise InvalidValue(f"stale_after is {stale_after}: expected seconds, more than 0")
+        when_silent = WhenSilent(when_silent)
+        if when_silent is WhenSilent.LEAVE and zone is None:
+            raise InvalidValue("when_silent is leave: expected the own zone as well, to be left")
         self._clock = clock or SystemClock()
-        self._randomness = randomness or random.Random()  # noqa: S311 - spreads load, hides nothing
-        self._lock = threading.Lock()
-        self._statuses: dict[tuple[Zone, str | None], ZoneStatus] = {}
-        self._out: dict[str | None, frozenset[Zone]] = {None: frozenset()}
-        self._expires = math.inf
-        """When the first of the statuses that are out expires."""
-        self._heard: float | None = None
-        self._connection: http.client.HTTPConnection | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="holdfast-board", daemon=True)
+        zones = () if zone is None else (zone,)
+        self._sources = tuple(
+            source_of(source, zones=zones) if isinstance(source, str) else source for source in sources
+        )
+        self._rules = Rules(
+            sources=len(sources),
+            stale_after=stale_after,
+            when_silent=when_silent,
+            own_zone=zone,
+            started=self._clock.monotonic(),
+        )
+        self._votes: list[Vote | None] = [None] * len(sources)
+        self._decision = Decision()
+        self._out = _readable(self._decision)
+        self._on_change = on_change
+        self._decided = threading.Event()
+        self._stirred = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._keep, name="holdfast-board", daemon=True)
 
     def out(self, workload: str | None = None) -> frozenset[Zone]:
-        if self._clock.wall() >= self._expires:
-            self.learn(())
-        known = self._out
-        return known.get(workload) or known[None]
+        by_workload, everywhere = self._out
+        return by_workload.get(workload, everywhere)
 
     @property
     def age(self) -> float | None:
-        """Seconds since the server was last heard; None before the first time."""
-        return None if self._heard is None else self._clock.monotonic() - self._heard
+        """Seconds since enough sources were heard to decide anything; None before the first time."""
+        heard = sorted((vote.heard for vote in self._votes if vote is not None), reverse=True)
+        if len(heard) < self._rules.majority:
+            return None
+        return self._clock.monotonic() - heard[self._rules.majority - 1]
+
+    def sources(self) -> list[Heard]:
+        """Who is asked, and how long ago each was heard."""
+        now = self._clock.monotonic()
+        return [
+            Heard(source.name, None if vote is None else now - vote.heard)
+            for source, vote in zip(self._sources, self._votes, strict=True)
+        ]
 
     def start(self) -> Self:
-        """Begin to follow the server, in a thread."""
+        """Begin to follow the sources, in threads. May be repeated."""
         if not self._thread.is_alive():
             self._thread.start()
+            for position, source in enumerate(self._sources):
+                source.start(_Listener(self, position))
         return self
 
+    def wait(self, seconds: float) -> bool:
+        """Wait until enough sources were heard for the first time; false if that takes longer.
+
+        For processes that would rather start late than send a request into a zone that is out.
+        """
+        return self._decided.wait(seconds)
+
+    def poke(self) -> None:
+        """Ask all sources anew, soon: something has probably changed."""
+        for source in self._sources:
+            source.poke()
+
     def close(self) -> None:
-        """Stop following. May be repeated."""
-        self._stopping.set()
-        connection = self._connection
-        if connection is not None and connection.sock is not None:
-            with suppress(OSError):
-                connection.sock.shutdown(socket.SHUT_RDWR)  # wakes whoever reads from it; closing alone would not
+        """Stop following; what is known stays. May be repeated."""
+        self._stopping = True
+        self._stirred.set()
+        for source in self._sources:
+            source.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -83,57 +126,54 @@ class Board:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def learn(self, statuses: Iterable[ZoneStatus], *, all_there_are: bool = False) -> None:
-        """Take over what is newer than what is known, or, if these are `all_there_are`, nothing else."""
-        with self._lock:
-            if all_there_are:
-                self._statuses = {}
-            for status in statuses:
-                key = (status.zone, status.workload)
-                known = self._statuses.get(key)
-                if known is None or status.version >= known.version:
-                    self._statuses[key] = status
-            now = self._clock.wall()
-            out = [status for status in self._statuses.values() if status.is_out(now)]
-            everywhere = frozenset(status.zone for status in out if status.workload is None)
-            by_workload: dict[str | None, frozenset[Zone]] = {None: everywhere}
-            for status in out:
-                if status.workload is not None:
-                    by_workload[status.workload] = by_workload.get(status.workload, everywhere) | {status.zone}
-            self._expires = min((status.expires for status in out if status.expires is not None), default=math.inf)
-            self._out = by_workload  # one assignment: readers see the old or the new, never half
+    def hear(self, position: int, statuses: Iterable[ZoneStatus], at: float) -> None:
+        """Take what the source at `position` says is so; `at` is the time there, by which expiry is told."""
+        now = self._clock.monotonic()
+        out = {
+            (status.zone, status.workload): math.inf if status.expires is None else now + status.expires - at
+            for status in statuses
+            if status.is_out(at)
+        }
+        self._votes[position] = Vote(now, out)
+        self._stirred.set()
 
-    def _follow(self) -> None:
-        pause = _PAUSE
-        while not self._stopping.is_set():
+    def review(self) -> float:
+        """Decide anew; returns the seconds until time alone may change the decision.
+
+        The board's own thread does it whenever a source was heard.
+        """
+        before = self._decision.out
+        self._decision = decide(tuple(self._votes), self._rules, self._decision, self._clock.monotonic())
+        self._out = _readable(self._decision)  # one assignment: readers see the old or the new, never half
+        if self._decision.out != before and self._on_change is not None:
             try:
-                for name, data in events(self._address, self._headers, self._opened):
-                    if name == "hello":
-                        self.learn(self._pull(), all_there_are=True)
-                    elif name == "status":
-                        self.learn([msgspec.json.decode(data, type=ZoneStatus)])
-                    pause = _PAUSE
-                    self._heard = self._clock.monotonic()
-            except (OSError, http.client.HTTPException, msgspec.DecodeError, AttributeError) as error:
-                # AttributeError: http.client's answer to a socket that was closed under its hands.
-                if not self._stopping.is_set():
-                    logger.warning("the status server cannot be heard: %s", error)
-            self._stopping.wait(pause * self._randomness.uniform(0.5, 1.0))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+                self._on_change(self._decision.out)
+            except Exception:
+                logger.exception("what was to be done about a change of zones failed")
+        if self._decision.heard >= self._rules.majority:
+            self._decided.set()
+        return self._decision.review_at - self._clock.monotonic()
 
-    def _pull(self) -> list[ZoneStatus]:
-        connection = connect(self._address)
-        try:
-            connection.request("GET", "/v1/status", headers=self._headers)
-            response = connection.getresponse()
-            body = response.read()
-            if response.status != http.client.OK:
-                raise http.client.HTTPException(f"GET /v1/status answered {response.status}")
-            return msgspec.json.decode(body, type=list[ZoneStatus])
-        finally:
-            connection.close()
+    def _keep(self) -> None:
+        pause = 0.0
+        while not self._stopping:
+            # Bounded: threads cannot wait for ever and a day.
+            self._stirred.wait(min(max(pause, 0.0), 60.0))
+            self._stirred.clear()
+            pause = self.review()
 
-    def _opened(self, connection: http.client.HTTPConnection) -> None:
-        self._connection = connection
-        if self._stopping.is_set():  # closed while it was connecting
-            self.close()
+
+def _readable(decision: Decision) -> tuple[Mapping[str | None, frozenset[Zone]], frozenset[Zone]]:
+    """Zones by workload, and for every workload that is not listed."""
+    return decision.out, decision.out[None]
+
+
+class _Listener:
+    """Hands on what one source says."""
+
+    def __init__(self, board: Board, position: int) -> None:
+        self._board = board
+        self._position = position
+
+    def hear(self, statuses: Iterable[ZoneStatus], at: float) -> None:
+        self._board.hear(self._position, statuses, at)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -52,7 +53,12 @@ class HoldfastServer:
 
     @classmethod
     def start(
-        cls, directory: Path, *words: str, settings: str = "", variables: Mapping[str, str] | None = None
+        cls,
+        directory: Path,
+        *words: str,
+        settings: str = "",
+        variables: Mapping[str, str] | None = None,
+        port: int = 0,
     ) -> Self:
         """Start one in `directory`, with its data in `data` there; returns when it takes requests."""
         directory.mkdir(exist_ok=True)
@@ -60,7 +66,7 @@ class HoldfastServer:
         log = directory / "log"
         with log.open("a") as errors:
             process = subprocess.Popen(
-                [*COMMAND, "up", "--port", "0", "--json", *words],
+                [*COMMAND, "up", "--port", str(port), "--json", *words],
                 cwd=directory,
                 env=environment(**(variables or {})),
                 stdout=subprocess.PIPE,
@@ -123,8 +129,10 @@ class HoldfastServer:
         return printed
 
     def kill(self) -> None:
+        """End it at once, with whatever it is doing. May be repeated."""
         self.process.kill()
-        self.process.communicate()
+        with suppress(ValueError):  # everything was read before
+            self.process.communicate()
 
     def entries(self) -> list[dict[str, Any]]:
         """What was logged so far: every line is a JSON object."""

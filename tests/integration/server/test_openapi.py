@@ -41,9 +41,20 @@ def test_every_operation_says_what_it_is_for_and_which_problems_it_answers_with(
         assert operation["description"], name
         for status, response in operation["responses"].items():
             kinds = list(response.get("content", {}))
-            assert int(status) < 400 or kinds == ["application/problem+json"], f"{name} {status}"
+            is_answer = name.startswith("get /status/") and status == "500"  # that the zone is out, and no problem
+            expected = "application/json" if is_answer else "application/problem+json"
+            assert int(status) < 400 or kinds == [expected], f"{name} {status}"
         if operation.get("security"):
             assert {"401", "403", "503"} <= operation["responses"].keys(), name
+
+
+@pytest.mark.parametrize("path", ["/status/{zone}", "/status/{zone}/{workload}"])
+def test_what_stands_in_a_path_is_described(description: dict[str, Any], path: str) -> None:
+    for operation in (description["paths"][path]["get"], description["paths"][f"/v1/zones{path[7:]}"]["put"]):
+        found = {
+            (each["name"], each["in"], each["required"], each["schema"]["type"]) for each in operation["parameters"]
+        }
+        assert found == {(name, "path", True, "string") for name in ("zone", "workload") if name in path}
 
 
 def test_credentials_are_described_as_bearer_tokens(description: dict[str, Any]) -> None:
@@ -53,7 +64,7 @@ def test_credentials_are_described_as_bearer_tokens(description: dict[str, Any])
 
 def test_what_is_sent_is_described_without_room_for_unknown_fields(description: dict[str, Any]) -> None:
     schemas = description["components"]["schemas"]
-    for name in ("NewOperator", "NewViewer", "NewTenant"):
+    for name in ("NewOperator", "NewViewer", "NewTenant", "Wanted"):
         assert schemas[name]["additionalProperties"] is False
     # What is answered may gain fields.
     assert "additionalProperties" not in schemas["CreatedCredential"]
@@ -67,6 +78,7 @@ def test_every_answer_is_in_keeping_with_the_description(server: HoldfastServer,
             *("--seed", "8470", "--max-examples", "10"),
             # A stream of events has no end to wait for; the tests of the server read one.
             *("--exclude-path", "/v1/events"),
+            *("--exclude-path", "/v1/status/events"),
         ],
         cwd=tmp_path,
         env=environment(
@@ -89,6 +101,7 @@ def test_every_answer_is_in_keeping_with_the_description(server: HoldfastServer,
         "DELETE /v1/credentials",
         "GET /v1/overview",
         "GET /v1/status",
+        "PUT /v1/zones",
         "GET /v1/verdicts",
         "POST /v1/telemetry",
     }

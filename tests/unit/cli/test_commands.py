@@ -12,6 +12,7 @@ from tests.services.start import free_port
 from tests.unit.cli.conftest import Run
 
 COMMANDS = [
+    "agent",
     "backup",
     "check",
     "completion",
@@ -20,7 +21,14 @@ COMMANDS = [
     "credential list",
     "credential revoke",
     "demo",
+    "export",
+    "export route53",
+    "export status-endpoint",
     "up",
+    "zone",
+    "zone in",
+    "zone out",
+    "zone status",
 ]
 by_command = pytest.mark.parametrize("command", COMMANDS)
 
@@ -32,7 +40,8 @@ def plain(text: str) -> str:
 
 def test_every_command_is_in_these_tests() -> None:
     found = [name for name in app if not name.startswith("-")]
-    found += [f"credential {name}" for name in app["credential"] if not name.startswith("-")]
+    groups = ("credential", "export", "zone")
+    found += [f"{group} {name}" for group in groups for name in app[group] if not name.startswith("-")]
     assert sorted(found) == COMMANDS
 
 

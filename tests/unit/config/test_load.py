@@ -16,6 +16,7 @@ from holdfast.config.places import EACH, Place, dotted
 
 Write = Callable[[str], Path]
 
+TOPIC = "arn:aws:sns:us-east-1:123456789012:zones"
 PLACES = [place for place in kinds() if EACH not in place]
 
 
@@ -125,12 +126,39 @@ class TestWhatOverrides:
             "database.patience": "1",
             "database.connections": "1",
             "telemetry.bin_seconds": "5",
+            "aws.region": "x",
+            "aws.profile": "x",
+            "aws.role_arn": "x",
+            "aws.external_id": "x",
+            "aws.endpoint_url": "x",
+            "status.store": "dynamodb:zones",
+            "status.refresh": "2",
+            "status.open_reads": "false",
+            "status.sns_topic": TOPIC,
+            "agent.zone": "use1-az1",
+            "agent.workload": "x",
+            "agent.endpoints": "x,y",
+            "agent.period": "2",
+            "agent.stale_after": "6",
+            "agent.when_silent": "leave",
+            "agent.host": "x",
+            "agent.port": "1",
+            "agent.file": "x",
+            "agent.hook": "x y",
+            "agent.hook_within": "3",
+            "agent.sns_topic": TOPIC,
+            "agent.sns_endpoint": "x",
         }
         loaded = load(environment={variable_of(place): values[dotted(place)] for place in PLACES})
         assert {dotted(place): str(value).lower() for place, value, _ in loaded.effective()} == {
             **values,
             "database.patience": "1.0",
             "telemetry.bin_seconds": "5.0",
+            "status.refresh": "2.0",
+            "agent.endpoints": "('x', 'y')",
+            "agent.period": "2.0",
+            "agent.stale_after": "6.0",
+            "agent.hook_within": "3.0",
         }
         assert {origin for _, _, origin in loaded.effective()} == {
             f"environment variable {variable_of(place)}" for place in PLACES
@@ -183,6 +211,49 @@ class TestWhatOverrides:
     ) -> None:
         assert complaint(None, {name: text}).startswith(f"environment variable {name}: {expected}")
 
+    @pytest.mark.parametrize(
+        ("text", "elements"),
+        [
+            ("http://a:1", ["http://a:1"]),
+            ("http://a:1,http://b:2", ["http://a:1", "http://b:2"]),
+            ("http://a:1 http://b:2", ["http://a:1", "http://b:2"]),
+            (" http://a:1 ,\n\thttp://b:2,, ", ["http://a:1", "http://b:2"]),
+            ("[1]", ["[1]"]),
+        ],
+    )
+    def test_a_list_is_written_with_commas_or_spaces_between_its_elements(
+        self, text: str, elements: list[str], write: Write
+    ) -> None:
+        loaded = load(write("[agent]\nendpoints = ['http://file:1']\n"), {"HOLDFAST_AGENT__ENDPOINTS": text})
+        assert loaded.settings.agent.endpoints == tuple(elements)
+
+    def test_an_option_may_be_a_list(self) -> None:
+        options: dict[Place, Any] = {("agent", "endpoints"): ["http://a:1", "http://b:2"]}
+        loaded = load(environment={"HOLDFAST_AGENT__ENDPOINTS": "http://c:3"}, options=options)
+        assert loaded.settings.agent.endpoints == ("http://a:1", "http://b:2")
+
+    @pytest.mark.parametrize(
+        ("environment", "expected"),
+        [
+            ({"HOLDFAST_AGENT__ENDPOINTS": " "}, "agent: endpoints: expected at least one, found none"),
+            ({"HOLDFAST_AGENT__SNS_TOPIC": TOPIC}, "agent: sns_topic and sns_endpoint: expected both or none"),
+            ({"HOLDFAST_STATUS__STORE": "paper"}, "status: store: expected 'database', "),
+        ],
+    )
+    def test_what_does_not_go_together_is_told_with_the_variable_that_set_it(
+        self, environment: dict[str, str], expected: str, write: Write
+    ) -> None:
+        (name,) = environment
+        told = f"environment variable {name}: {expected}"
+        assert complaint(None, environment).startswith(told)
+        assert complaint(write("[server]\nport = 1\n"), environment).startswith(told)
+
+    def test_what_does_not_go_together_in_a_table_of_the_file_is_told_with_its_line(self, write: Write) -> None:
+        file = write("[server]\nport = 1\n[agent]\nendpoints = []\n")
+        assert complaint(file, {"HOLDFAST_LOG__LEVEL": "info"}) == (
+            f"{file}, line 3: agent: endpoints: expected at least one, found none"
+        )
+
     def test_a_wrong_option_is_told_from_a_wrong_file(self, write: Write) -> None:
         told = complaint(write(self.FILE), options={("server", "port"): 70_000})
         assert told == "command line: server.port: expected a whole number <= 65535, found 70000"
@@ -192,8 +263,8 @@ class TestWhatOverrides:
         [
             ("HOLDFAST_SERVER__PROT", "did you mean HOLDFAST_SERVER__PORT?"),
             ("HOLDFAST_SEVER__PORT", "did you mean HOLDFAST_SERVER__PORT?"),
-            ("HOLDFAST_server__port", "known here: HOLDFAST_DATABASE__CONNECTIONS, "),
-            ("HOLDFAST_QUITE__ANOTHER", "known here: HOLDFAST_DATABASE__CONNECTIONS, "),
+            ("HOLDFAST_server__port", "known here: HOLDFAST_AGENT__ENDPOINTS, "),
+            ("HOLDFAST_QUITE__ANOTHER", "known here: HOLDFAST_AGENT__ENDPOINTS, "),
         ],
     )
     def test_a_variable_that_names_no_setting_is_refused_with_a_suggestion(self, name: str, suggestion: str) -> None:
@@ -262,7 +333,7 @@ class TestWhatIsWrong:
                 "[metrics.push]\nurl = 'x'",
                 1,
                 "metrics",
-                "known here: data_directory, database, log, server, telemetry, workload",
+                "known here: agent, aws, data_directory, database, log, server, status, telemetry, workload",
             ),
             ("[server.tls]\nfile = 'x'", 1, "server.tls", "known here: host, open, port, stop_within"),
             ("log.colour = 1", 1, "log.colour", "known here: format, level"),

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidValue
 from holdfast.config import DatabaseSettings, DatabaseUrl, LogSettings, ServerSettings, Settings
+from holdfast.config.settings import AgentSettings, AwsSettings, StatusSettings
 
 SECRET = "hunter2"
+TOPIC = "arn:aws:sns:us-east-1:123456789012:zones"
 
 
 def test_the_defaults_are_safe_and_need_nothing_installed() -> None:
@@ -21,11 +23,23 @@ def test_the_defaults_are_safe_and_need_nothing_installed() -> None:
     assert settings.server.open is False
     assert settings.server.stop_within == 2.0
     assert settings.database.url == DatabaseUrl("sqlite:")
+    assert settings.status.store == "database"
+    assert settings.agent.host == "127.0.0.1"
+    assert settings.agent.when_silent == "keep"
+    assert (settings.agent.file, settings.agent.hook, settings.agent.sns_topic) == (None, None, None)
 
 
 @pytest.mark.parametrize(
     ("value", "name"),
-    [(Settings(), "server"), (ServerSettings(), "port"), (LogSettings(), "level"), (DatabaseSettings(), "url")],
+    [
+        (Settings(), "server"),
+        (ServerSettings(), "port"),
+        (LogSettings(), "level"),
+        (DatabaseSettings(), "url"),
+        (AwsSettings(), "region"),
+        (StatusSettings(), "store"),
+        (AgentSettings(), "zone"),
+    ],
     ids=lambda value: type(value).__name__ if isinstance(value, msgspec.Struct) else value,
 )
 def test_no_setting_can_be_changed_after_it_was_read(value: msgspec.Struct, name: str) -> None:
@@ -125,3 +139,37 @@ def test_equal_urls_are_equal_and_hash_alike_and_unequal_secrets_tell_them_apart
     assert one == copy.copy(one)
     assert len({one, copy.copy(one), other}) == 2
     assert one != "postgresql://user:one@host/name"
+
+
+@pytest.mark.parametrize("store", ["database", "dynamodb:zones", "s3:some-bucket", "s3:some-bucket/a/prefix/"])
+def test_statuses_are_kept_in_the_database_in_dynamodb_or_in_s3(store: str) -> None:
+    assert StatusSettings(store=store).store == store
+
+
+@pytest.mark.parametrize(
+    "store", ["", "sqlite", "dynamodb:", "dynamodb:a/b", "s3:", "s3:Bucket", "s3://bucket", "s3:bucket/"]
+)
+def test_any_other_store_is_refused_with_those_there_are(store: str) -> None:
+    with pytest.raises(InvalidValue, match=f"expected 'database', 'dynamodb:TABLE', .*, found {store!r}"):
+        StatusSettings(store=store)
+
+
+@pytest.mark.parametrize("topic", ["", "zones", TOPIC + ".fifo", TOPIC.replace("sns", "sqs"), TOPIC + "\n"])
+def test_a_topic_is_named_by_its_arn(topic: str) -> None:
+    with pytest.raises(InvalidValue, match="sns_topic: expected one like arn:aws:sns:"):
+        StatusSettings(sns_topic=topic)
+    with pytest.raises(InvalidValue, match="sns_topic: expected one like arn:aws:sns:"):
+        AgentSettings(sns_topic=topic, sns_endpoint="http://127.0.0.1/sns")
+    assert StatusSettings(sns_topic=TOPIC).sns_topic == TOPIC
+
+
+def test_an_agent_needs_somebody_to_tell_it() -> None:
+    with pytest.raises(InvalidValue, match="endpoints: expected at least one, found none"):
+        AgentSettings(endpoints=())
+    assert AgentSettings(endpoints=(), sns_topic=TOPIC, sns_endpoint="http://127.0.0.1/sns").endpoints == ()
+
+
+@pytest.mark.parametrize("half", [{"sns_topic": TOPIC}, {"sns_endpoint": "http://127.0.0.1/sns"}])
+def test_an_agent_is_reached_by_sns_with_a_topic_and_an_address_or_not_at_all(half: dict[str, str]) -> None:
+    with pytest.raises(InvalidValue, match="sns_topic and sns_endpoint: expected both or none"):
+        AgentSettings(**half)  # type: ignore[arg-type]

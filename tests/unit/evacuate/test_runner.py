@@ -1,37 +1,33 @@
 """Acting on a verdict."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import pytest
 
 from holdfast import Conflict, Verdict, VerdictKind, Zone, ZoneStatus
 from holdfast.evacuate import Evacuator
+from holdfast.status.stores.memory import MemoryStatusStore
 from holdfast.testing import FakeClock
 
 ZONES = frozenset({Zone("az1"), Zone("az2")})
 VERDICT = Verdict(id="v", workload="shop", kind=VerdictKind.ISOLATED, zone=Zone("az1"), since=1.0, at=2.0)
 
 
-class Store:
-    """Keeps statuses; the first so many writes meet somebody else's."""
+class Store(MemoryStatusStore):
+    """A store in which the first so many writes meet somebody else's, and one comes after somebody took az2 out."""
 
-    def __init__(self, *statuses: ZoneStatus, collisions: int = 0) -> None:
-        self.statuses = {(status.zone, status.workload): status for status in statuses}
-        self.collisions = collisions
-
-    def read(self) -> Sequence[ZoneStatus]:
-        return list(self.statuses.values())
+    def __init__(self, *statuses: ZoneStatus, collisions: int = 0, rival: ZoneStatus | None = None) -> None:
+        super().__init__()
+        self._statuses.update({(status.zone, status.workload): status for status in statuses})
+        self._collisions = collisions
+        self._rival = rival
 
     def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
-        key = (status.zone, status.workload)
-        known = self.statuses.get(key)
-        if self.collisions:
-            self.collisions -= 1
+        if self._collisions:
+            self._collisions -= 1
             raise Conflict("somebody else was first")
-        assert (known.version if known else 0) == expected
-        self.statuses[key] = replace(status, version=expected + 1)
-        return self.statuses[key]
+        if self._rival is not None:
+            rival, self._rival = self._rival, None
+            super().write(rival, 0)
+        return super().write(status, expected)
 
 
 def status(zone: str, *, out: bool = True, expires: float | None = None, workload: str | None = "shop") -> ZoneStatus:
@@ -78,3 +74,13 @@ def test_a_collision_is_tried_again_and_too_many_are_told() -> None:
     assert evacuator(Store(collisions=2)).act(VERDICT, ZONES) is not None
     with pytest.raises(Conflict):
         evacuator(Store(collisions=3)).act(VERDICT, ZONES)
+
+
+@pytest.mark.parametrize("workload", ["shop", None])
+def test_who_acts_at_the_same_moment_as_somebody_else_steps_back_and_leaves_it_at_that(workload: str | None) -> None:
+    store = Store(rival=status("az2", workload=workload))
+    acting = evacuator(store)
+    with pytest.raises(Conflict, match="zone az2 was taken out at the same moment, so az1 was not"):
+        acting.act(VERDICT, ZONES)
+    assert acting.out("shop") == {"az2"}
+    assert acting.act(VERDICT, ZONES) is None

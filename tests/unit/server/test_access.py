@@ -129,10 +129,29 @@ def test_a_request_is_logged_by_the_names_of_opentelemetry(logged: pytest.LogCap
     assert fields["client.address"] == "127.0.0.1"
 
 
-@pytest.mark.parametrize("path", ["/health", "/ready"])
-def test_health_checks_are_logged_for_debugging_only(logged: pytest.LogCaptureFixture, path: str) -> None:
+QUIET = ["/health", "/ready", "/status/use1-az1", "/status/use1-az1/shop", "/v1/status"]
+
+
+@pytest.mark.parametrize("path", QUIET)
+def test_what_machines_ask_again_and_again_is_logged_for_debugging_only(
+    logged: pytest.LogCaptureFixture, path: str
+) -> None:
     request(App(), scope_with(path=path))
     assert [record.levelno for record in logged.records] == [logging.DEBUG]
+
+
+@pytest.mark.parametrize("path", QUIET)
+def test_what_is_not_logged_is_answered_all_the_same(caplog: pytest.LogCaptureFixture, path: str) -> None:
+    caplog.set_level(logging.INFO, "holdfast.access")
+    sent = request(App(500), scope_with(path=path))
+    assert sent[0]["status"] == 500
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("path", ["/v1/status/events", "/v1/status/history", "/v1/zones/use1-az1", "/statuses"])
+def test_who_listens_looks_back_or_changes_something_is_logged(logged: pytest.LogCaptureFixture, path: str) -> None:
+    request(App(), scope_with(path=path))
+    assert [record.levelno for record in logged.records] == [logging.INFO]
 
 
 def test_a_request_that_dies_without_an_answer_is_logged_as_500(logged: pytest.LogCaptureFixture) -> None:

@@ -67,10 +67,13 @@ def ask(
         database=database,
         credentials=CredentialStore(database, FakeClock()),
         statuses=nothing,
+        status_log=nothing,
+        changes=nothing,
         verdicts=nothing,
         watch=nothing,
         workloads=(),
         hub=Hub(),
+        status_hub=Hub(),
     )
     app = create_app(services)
     app.state.stopping = stopping

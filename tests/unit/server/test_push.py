@@ -1,22 +1,23 @@
 """Events reach whoever listens, in order, and nobody waits for the slow."""
 
 import asyncio
+import json
+import math
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from typing import Any, TypeAlias, TypeVar
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from holdfast.server.push import BACKLOG, Event, Hub
+from holdfast.server.push import AT_ONCE, KEPT, LIFE_SECONDS, Event, Hub, Told
 
 Result = TypeVar("Result")
-Stream: TypeAlias = AsyncIterator[Event | None]
 
 STUCK = 30.0
 """Seconds until a stream that should move is taken to be stuck."""
-
-NEVER = 3600.0
-"""A time without events that no test lives to see."""
 
 
 def run(story: Callable[[Hub], Coroutine[Any, Any, Result]]) -> Result:
@@ -29,102 +30,257 @@ def run(story: Callable[[Hub], Coroutine[Any, Any, Result]]) -> Result:
     return asyncio.run(told())
 
 
-async def listening(hub: Hub, quiet: float = NEVER) -> Stream:
-    """A stream that has said that it listens."""
-    stream = hub.listen(quiet)
-    assert await anext(stream) is None
-    return stream
+class Listener:
+    """Somebody who listens, over a connection that takes what it is given until it is `full`."""
+
+    def __init__(self, hub: Hub, greet: Callable[[], Sequence[Event]] = list) -> None:
+        self.told: list[Told | None] = []
+        self.breaks = False
+        self._greet = greet
+        self._takes = asyncio.Event()
+        self._takes.set()
+        self._left = asyncio.Event()
+        self.task = asyncio.create_task(hub.attend(self._write, self._gone, self._greet))
+
+    def full(self) -> None:
+        self._takes.clear()
+
+    def empty(self) -> None:
+        self._takes.set()
+
+    def leave(self) -> None:
+        self._left.set()
+
+    @property
+    def events(self) -> list[str]:
+        """What was told, without signs of life: the number of each event, and its data."""
+        return [
+            f"{message['id'].partition('-')[2]} {message['data']}"
+            for message in (json.loads(told.text) for told in self.told if told is not None)
+        ]
+
+    async def _write(self, told: Told | None) -> None:
+        await self._takes.wait()
+        if self.breaks:
+            raise OSError("the connection is broken")
+        self.told.append(told)
+
+    async def _gone(self) -> None:
+        await self._left.wait()
 
 
-async def rest_of(stream: Stream) -> list[Event | None]:
-    return [event async for event in stream]
+async def listening(hub: Hub, count: int = 1) -> list[Listener]:
+    """Listeners that have begun to listen."""
+    before = hub.listeners
+    listeners = [Listener(hub) for _ in range(count)]
+    await turns()
+    assert hub.listeners == before + count
+    return listeners
+
+
+async def turns(count: int = 3) -> None:
+    """Let everything else happen that is due."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def publish(hub: Hub, *data: int) -> None:
+    for each in data:
+        hub.publish("change", str(each).encode())
+
+
+def test_an_event_has_a_form_for_streams_and_one_for_sockets() -> None:
+    event = Event("5eed-7", "status", b'{"zone":"use1-az1"}')
+    assert event.lines() == b'id: 5eed-7\nevent: status\ndata: {"zone":"use1-az1"}\n\n'
+    assert event.text() == '{"id":"5eed-7","event":"status","data":{"zone":"use1-az1"}}'
 
 
 def test_a_listener_gets_every_event_from_then_on_in_order() -> None:
     async def story(hub: Hub) -> None:
-        hub.publish("too early", "0")
-        stream = await listening(hub)
-        for number in range(3):
-            hub.publish("change", str(number))
-        assert [await anext(stream) for _ in range(3)] == [
-            Event(2, "change", "0"),
-            Event(3, "change", "1"),
-            Event(4, "change", "2"),
-        ]
-
-    run(story)
-
-
-def test_what_happens_right_after_a_stream_is_live_is_in_it() -> None:
-    async def story(hub: Hub) -> None:
-        stream = hub.listen(NEVER)
-        assert await anext(stream) is None
-        assert hub.listeners == 1
-        hub.publish("change", "{}")
-        assert await anext(stream) == Event(1, "change", "{}")
+        publish(hub, 0)
+        [listener] = await listening(hub)
+        publish(hub, 10, 11, 12)
+        await turns(5)
+        assert listener.events == ["2 10", "3 11", "4 12"]
 
     run(story)
 
 
 def test_every_listener_gets_every_event() -> None:
     async def story(hub: Hub) -> None:
-        streams = [await listening(hub) for _ in range(3)]
-        hub.publish("change", "{}")
-        assert [await anext(stream) for stream in streams] == [Event(1, "change", "{}")] * 3
+        listeners = await listening(hub, 3)
+        publish(hub, 0)
+        await turns()
+        assert [listener.events for listener in listeners] == [["1 0"]] * 3
 
     run(story)
 
 
-def test_a_quiet_stream_says_so_again_and_again() -> None:
+def test_a_greeting_comes_first_and_then_everything_after_it() -> None:
     async def story(hub: Hub) -> None:
-        stream = await listening(hub, quiet=0.001)
-        assert [await anext(stream) for _ in range(3)] == [None] * 3
-        hub.publish("change", "{}")
-        assert await anext(stream) == Event(1, "change", "{}")
+        publish(hub, 0)
+        listener = Listener(hub, lambda: [Event(hub.last, "snapshot", b"100")])
+        publish(hub, 1)  # before its turn has come
+        await turns(1)
+        publish(hub, 2)  # right after it
+        await turns()
+        assert listener.events == ["2 100", "3 2"]
 
     run(story)
 
 
-def test_a_listener_too_far_behind_gets_what_was_kept_for_it_and_is_cut_off() -> None:
+def test_who_joins_while_many_are_told_misses_nothing_and_hears_nothing_twice() -> None:
     async def story(hub: Hub) -> None:
-        slow, quick = await listening(hub), await listening(hub)
-        for number in range(1, BACKLOG + 1):
-            hub.publish("change", "{}")
-            assert await anext(quick) == Event(number, "change", "{}")
-        assert hub.listeners == 2
-        hub.publish("one too many", "{}")
+        listeners = await listening(hub, 2 * AT_ONCE + 1)
+        for number in range(12):
+            publish(hub, *range(number % 3 + 1))
+            # Some come while the first have been told and the others have not.
+            listeners += [Listener(hub, lambda: hub.missed(f"{hub.run}-0") or []) for _ in range(30)]
+            await turns(1)
+        await turns(200)
+        everything = listeners[0].events
+        assert [event.partition(" ")[0] for event in everything] == [str(number) for number in range(1, 25)]
+        assert all(listener.events == everything for listener in listeners)
+
+    run(story)
+
+
+def test_others_get_their_turn_while_many_are_told() -> None:
+    async def story(hub: Hub) -> None:
+        listeners = await listening(hub, 3 * AT_ONCE)
+        publish(hub, 0)
+        told: list[int] = []
+        while sum(told) < len(listeners):
+            await turns(1)
+            told.append(sum(len(listener.events) for listener in listeners) - sum(told))
+        assert max(told) <= AT_ONCE
+
+    run(story)
+
+
+def test_who_does_not_take_an_event_is_cut_off_and_nobody_waits_for_it() -> None:
+    async def story(hub: Hub) -> None:
+        slow, quick = await listening(hub, 2)
+        slow.full()
+        publish(hub, 0, 1)
+        await turns(4)
+        assert quick.events == ["1 0", "2 1"]
         assert hub.listeners == 1
-        hub.publish("after", "{}")
-        kept = await rest_of(slow)
-        assert [event.number for event in kept if event is not None] == list(range(1, BACKLOG + 1))
-        assert [await anext(quick), await anext(quick)] == [
-            Event(BACKLOG + 1, "one too many", "{}"),
-            Event(BACKLOG + 2, "after", "{}"),
-        ]
+        await slow.task
+        slow.empty()
+        publish(hub, 2)
+        await turns()
+        assert slow.told == [], "nothing after a gap"
+
+    run(story)
+
+
+def test_who_is_still_being_greeted_when_something_happens_is_too_slow() -> None:
+    async def story(hub: Hub) -> None:
+        listener = Listener(hub, lambda: [Event(hub.last, "snapshot", b"100")])
+        listener.full()
+        await turns()
+        publish(hub, 0)
+        await turns()
+        await listener.task
+        assert (hub.listeners, listener.told) == (0, [])
+
+    run(story)
+
+
+def test_a_connection_that_breaks_while_it_is_written_to_is_cut_off() -> None:
+    async def story(hub: Hub) -> None:
+        broken, whole = await listening(hub, 2)
+        broken.breaks = True
+        publish(hub, 0)
+        await turns()
+        await broken.task
+        assert (hub.listeners, whole.events) == (1, ["1 0"])
+
+    run(story)
+
+
+def test_a_listener_that_goes_away_is_forgotten() -> None:
+    async def story(hub: Hub) -> None:
+        gone, stays = await listening(hub, 2)
+        gone.leave()
+        await gone.task
+        assert hub.listeners == 1
+        publish(hub, 0)
+        await turns()
+        assert (gone.told, stays.events) == ([], ["1 0"])
+
+    run(story)
+
+
+def test_a_listener_whose_greeting_fails_is_forgotten_and_the_error_is_told() -> None:
+    async def story(hub: Hub) -> None:
+        def greet() -> Sequence[Event]:
+            raise ValueError("nothing is known")
+
+        listener = Listener(hub, greet)
+        with pytest.raises(ValueError, match="nothing is known"):
+            await listener.task
+        assert hub.listeners == 0
+
+    run(story)
+
+
+def test_a_listener_that_is_cancelled_by_somebody_else_ends_as_cancelled() -> None:
+    async def story(hub: Hub) -> None:
+        [listener] = await listening(hub)
+        listener.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await listener.task
+        assert hub.listeners == 0
+
+    run(story)
+
+
+@pytest.mark.parametrize("cut_first", [True, False])
+def test_a_listener_that_is_cut_off_and_cancelled_at_once_ends_as_cancelled(cut_first: bool) -> None:
+    async def story(hub: Hub) -> None:
+        [listener] = await listening(hub)
+        for step in (hub.close, listener.task.cancel) if cut_first else (listener.task.cancel, hub.close):
+            step()
+        with pytest.raises(asyncio.CancelledError):
+            await listener.task
+
+    run(story)
+
+
+def test_a_listener_that_was_cut_off_can_go_on_with_something_else() -> None:
+    async def story(hub: Hub) -> None:
+        async def attend_and_say_goodbye() -> str:
+            async def write(_: Told | None) -> None:
+                pass
+
+            await hub.attend(write, asyncio.Event().wait, list)  # type: ignore[arg-type]
+            async with asyncio.timeout(STUCK):  # works only in a task that nobody wants to cancel any more
+                await turns()
+            return "goodbye"
+
+        task = asyncio.create_task(attend_and_say_goodbye())
+        await turns()
+        hub.close()
+        assert await task == "goodbye"
+        assert task.cancelling() == 0
 
     run(story)
 
 
 def test_closing_ends_every_stream_after_what_was_published_before() -> None:
     async def story(hub: Hub) -> None:
-        streams = [await listening(hub) for _ in range(3)]
-        hub.publish("last", "{}")
+        listeners = await listening(hub, 2 * AT_ONCE)
+        publish(hub, 0, 1)
+        await turns(1)  # some have been told the first
         hub.close()
         hub.close()
-        hub.publish("too late", "{}")
-        assert [await rest_of(stream) for stream in streams] == [[Event(1, "last", "{}")]] * 3
+        publish(hub, 2)
+        await asyncio.gather(*(listener.task for listener in listeners))
+        assert all(listener.events == ["1 0", "2 1"] for listener in listeners)
         assert hub.listeners == 0
-
-    run(story)
-
-
-def test_a_stream_that_waits_ends_when_the_hub_is_closed() -> None:
-    async def story(hub: Hub) -> None:
-        stream = await listening(hub)
-        waiting = asyncio.create_task(rest_of(stream))
-        await asyncio.sleep(0)
-        hub.close()
-        assert await waiting == []
+        await turns()
 
     run(story)
 
@@ -132,73 +288,158 @@ def test_a_stream_that_waits_ends_when_the_hub_is_closed() -> None:
 def test_listening_after_the_close_ends_at_once() -> None:
     async def story(hub: Hub) -> None:
         hub.close()
-        assert await rest_of(hub.listen(NEVER)) == []
-
-    run(story)
-
-
-def test_a_listener_that_goes_away_is_forgotten() -> None:
-    async def story(hub: Hub) -> None:
-        stream = await listening(hub)
-        assert isinstance(stream, AsyncGenerator)
-        assert hub.listeners == 1
-        await stream.aclose()
-        assert hub.listeners == 0
-
-    run(story)
-
-
-def test_a_listener_that_is_cancelled_is_forgotten() -> None:
-    async def story(hub: Hub) -> None:
-        stream = await listening(hub)
-        waiting = asyncio.create_task(rest_of(stream))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert hub.listeners == 0
+        listener = Listener(hub)
+        await listener.task
+        assert listener.told == []
 
     run(story)
 
 
 def test_threads_publish_without_losing_or_doubling_an_event() -> None:
     async def story(hub: Hub) -> None:
-        stream = await listening(hub)
+        [listener] = await listening(hub)
         each, threads = 50, 4
 
-        def publish(name: str) -> None:
+        def publish_some(thread: int) -> None:
             for number in range(each):
-                hub.publish_threadsafe(name, str(number))
+                hub.publish_threadsafe("change", str(thread * each + number).encode())
 
-        workers = [threading.Thread(target=publish, args=(str(number),)) for number in range(threads)]
+        workers = [threading.Thread(target=publish_some, args=(number,)) for number in range(threads)]
         for worker in workers:
             worker.start()
-        events = [await anext(stream) for _ in range(each * threads)]
+        while len(listener.told) < each * threads:
+            await turns()
         for worker in workers:
             worker.join(STUCK)
-        assert [event.number for event in events if event is not None] == list(range(1, each * threads + 1))
-        for number in range(threads):
-            mine = [event.data for event in events if event is not None and event.name == str(number)]
-            assert mine == [str(count) for count in range(each)]
+        numbers, data = zip(*((int(word) for word in event.split()) for event in listener.events), strict=True)
+        assert list(numbers) == list(range(1, each * threads + 1))
+        for thread in range(threads):
+            mine = [value for value in data if value // each == thread]
+            assert mine == list(range(thread * each, (thread + 1) * each))
 
     run(story)
 
 
 def test_another_thread_may_close_the_hub() -> None:
     async def story(hub: Hub) -> None:
-        stream = await listening(hub)
+        [listener] = await listening(hub)
+        hub.publish_threadsafe("change", b"0")
         closer = threading.Thread(target=hub.close_threadsafe)
         closer.start()
-        assert await rest_of(stream) == []
+        await listener.task
         closer.join(STUCK)
-        assert await rest_of(hub.listen(NEVER)) == []
+        assert listener.events == ["1 0"]
 
     run(story)
 
 
 def test_before_the_start_and_after_the_close_nobody_listens_and_threads_may_publish_all_the_same() -> None:
     hub = Hub()
-    hub.publish_threadsafe("early", "{}")
+    hub.publish_threadsafe("early", b"{}")
     hub.close_threadsafe()
-    hub.publish_threadsafe("late", "{}")
+    hub.publish_threadsafe("late", b"{}")
     assert hub.listeners == 0
+
+
+def test_threads_may_publish_and_close_when_the_event_loop_is_gone() -> None:
+    hubs: list[Hub] = []
+
+    async def story(hub: Hub) -> None:
+        hubs.append(hub)
+
+    run(story)
+    hubs[0].publish_threadsafe("late", b"{}")
+    hubs[0].close_threadsafe()
+
+
+class QuickLoop(asyncio.SelectorEventLoop):
+    """An event loop for the impatient: what is due next is due now, as soon as there is nothing else to do."""
+
+    _passed = 0.0
+
+    def time(self) -> float:
+        return super().time() + self._passed
+
+    def _run_once(self) -> None:
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        if not self._ready and scheduled:  # type: ignore[attr-defined]
+            self._passed += max(0.0, scheduled[0].when() - self.time())
+        super()._run_once()  # type: ignore[misc]
+
+
+def test_a_quiet_stream_shows_a_sign_of_life_in_time_and_never_all_of_them_at_once() -> None:
+    async def story() -> None:
+        hub = Hub()
+        hub.start()
+        listeners = await listening(hub, 2 * LIFE_SECONDS)
+        told: Counter[int] = Counter()
+        for second in range(3 * LIFE_SECONDS):
+            before = [len(listener.told) for listener in listeners]
+            await asyncio.sleep(1)
+            told[second] = sum(len(listener.told) for listener in listeners) - sum(before)
+        assert max(told.values()) <= 2 * math.ceil(len(listeners) / LIFE_SECONDS), "a second may see two beats"
+        assert {len(listener.told) for listener in listeners} <= {2, 3, 4}
+        assert all(listener.events == [] for listener in listeners)
+        hub.close()
+        beats = sum(told.values())
+        await asyncio.sleep(2 * LIFE_SECONDS)
+        assert sum(len(listener.told) for listener in listeners) == beats
+
+    with asyncio.Runner(loop_factory=QuickLoop) as runner:
+        runner.run(story())
+
+
+def test_a_sign_of_life_finds_out_who_takes_nothing() -> None:
+    async def story() -> None:
+        hub = Hub()
+        hub.start()
+        slow, quick = await listening(hub, 2)
+        slow.full()
+        await asyncio.sleep(LIFE_SECONDS + 1)
+        assert slow.task.done()
+        assert not quick.task.done()
+
+    with asyncio.Runner(loop_factory=QuickLoop) as runner:
+        runner.run(story())
+
+
+@given(published=st.integers(0, 3 * KEPT), seen=st.integers(0, 3 * KEPT))
+def test_who_comes_back_gets_exactly_what_was_missed_while_that_is_kept(published: int, seen: int) -> None:
+    hub = Hub()
+    publish(hub, *range(1, published + 1))
+    missed = hub.missed(f"{hub.run}-{seen}")
+    if seen > published or published - seen > KEPT:
+        assert missed is None
+    else:
+        assert missed is not None
+        assert [event.data for event in missed] == [b"%d" % number for number in range(seen + 1, published + 1)]
+        assert [event.id for event in missed] == [f"{hub.run}-{number}" for number in range(seen + 1, published + 1)]
+
+
+def test_the_latest_event_can_be_continued_from() -> None:
+    hub = Hub()
+    assert hub.missed(hub.last) == []
+    publish(hub, 0)
+    assert hub.missed(hub.last) == []
+
+
+def test_an_event_of_another_run_says_nothing_about_this_one() -> None:
+    before, hub = Hub(), Hub()
+    publish(before, 0, 1)
+    publish(hub, 0, 1)
+    assert before.run != hub.run
+    assert hub.missed(before.last) is None
+
+
+@given(st.one_of(st.text(), st.text("0123456789-+_. ²٣", max_size=12), st.integers().map(str)))
+def test_an_id_that_makes_no_sense_is_an_id_that_is_not_known(garbage: str) -> None:
+    hub = Hub()
+    publish(hub, 0, 1, 2)
+    assert hub.missed(garbage) is None
+    missed = hub.missed(f"{hub.run}-{garbage}")
+    assert missed is None or (garbage.isascii() and garbage.isdigit() and len(missed) == 3 - int(garbage))
+
+
+def test_an_id_with_a_number_beyond_all_measure_costs_nothing() -> None:
+    hub = Hub()
+    assert hub.missed(f"{hub.run}-{'9' * 100_000}") is None

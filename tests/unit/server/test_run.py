@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 
 from holdfast import EngineUnavailable, NotAllowed
+from holdfast._listen import address_of
 from holdfast.config import ServerSettings
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.server.credentials import CredentialStore, Role
-from holdfast.server.run import address_of, bind, is_loopback, require_credentials
+from holdfast.server.run import bind, is_loopback, require_credentials
 from holdfast.testing import FakeClock
+
+# Linux has all of them.
+KEEPING = {name: getattr(socket, name) for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")}
 
 
 class Names:
@@ -117,3 +121,15 @@ def test_a_server_that_can_be_reached_from_elsewhere_needs_an_operator(store: Cr
     store.revoke(operator.id)
     with pytest.raises(NotAllowed, match="there is no operator yet"):
         require_credentials(settings, store)
+
+
+def test_a_connection_whose_other_side_has_vanished_is_found_out() -> None:
+    with (
+        bind(ServerSettings(port=0)) as listener,
+        socket.create_connection(listener.getsockname()[:2], timeout=10),
+        listener.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        seconds = {name: accepted.getsockopt(socket.IPPROTO_TCP, number) for name, number in KEEPING.items()}
+        assert seconds["TCP_KEEPIDLE"] + seconds["TCP_KEEPINTVL"] * seconds["TCP_KEEPCNT"] <= 30
+        assert seconds["TCP_USER_TIMEOUT"] == 30_000, "milliseconds, for one that takes nothing of what it was sent"

@@ -12,9 +12,12 @@ from holdfast.config import WorkloadSettings
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.evacuate import Evacuator
 from holdfast.server.push import Hub
+from holdfast.server.status_log import StatusLog
+from holdfast.server.statuses import Statuses
 from holdfast.server.verdict_log import VerdictLog
 from holdfast.server.watch import Watch
 from holdfast.status import SqlStatusStore
+from holdfast.status.wire import Change
 from holdfast.testing import FakeClock
 
 ZONES = ("az1", "az2", "az3")
@@ -27,7 +30,7 @@ class ListeningHub(Hub):
         super().__init__()
         self.told: list[tuple[str, Any]] = []
 
-    def publish_threadsafe(self, name: str, data: str) -> None:
+    def publish_threadsafe(self, name: str, data: bytes) -> None:
         self.told.append((name, json.loads(data)))
 
     def named(self, name: str) -> list[Any]:
@@ -52,7 +55,14 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.clock = FakeClock(wall=1_700_000_000.0)
         self.database = SqliteDatabase(folder / "test.sqlite")
-        self.statuses = SqlStatusStore(self.database)
+        self.told: list[Change] = []
+        self.statuses = Statuses(
+            SqlStatusStore(self.database),
+            StatusLog(self.database),
+            clock=self.clock,
+            refresh=1.0,
+            tell=self.told.append,
+        )
         self.log = FailingLog(self.database)
         self.hub = ListeningHub()
         settings = WorkloadSettings(name="shop", region="us-east-1", zones=ZONES)
@@ -115,7 +125,7 @@ def test_a_failing_zone_is_found_recorded_sent_away_and_told(world: World) -> No
     assert (status.zone, status.workload, status.out, status.by) == ("az2", "shop", True, "holdfast")
     assert verdict.id in status.reason
     assert [told["verdict"]["zone"] for told in world.hub.named("verdict")] == ["az2"]
-    assert [told["zone"] for told in world.hub.named("status")] == ["az2"]
+    assert [change.status for change in world.told] == [status]
 
 
 def test_a_verdict_stays_open_while_its_zone_is_out_and_silent(world: World) -> None:
@@ -123,7 +133,7 @@ def test_a_verdict_stays_open_while_its_zone_is_out_and_silent(world: World) -> 
     world.seconds(40, silent=frozenset({"az2"}))
     [verdict] = world.log.list()
     assert verdict.closed_at is None
-    assert len(world.hub.named("status")) == 1
+    assert len(world.told) == 1
 
 
 def test_a_second_zone_is_found_and_told_but_not_sent_away_while_one_is_out(world: World) -> None:

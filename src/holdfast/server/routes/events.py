@@ -1,18 +1,13 @@
-"""Everything that changes, as it changes: a stream of server-sent events."""
-
-from collections.abc import AsyncIterator
+"""Everything that changes, as it changes: a stream of server-sent events for people who look at it."""
 
 from litestar import get
 from litestar.datastructures import State
-from litestar.response import ServerSentEvent, ServerSentEventMessage
 
 from holdfast.server.auth import SECURITY, requires
 from holdfast.server.credentials import Role
 from holdfast.server.problems import described
-from holdfast.server.push import Hub
-
-_PING_SECONDS = 15.0
-"""Proxies commonly cut a connection that is silent for 30 to 60 s."""
+from holdfast.server.push import Event, Hub
+from holdfast.server.streams import EventStream
 
 
 @get(
@@ -20,22 +15,11 @@ _PING_SECONDS = 15.0
     guards=[requires(Role.VIEWER)],
     security=SECURITY,
     responses=described(401, 403, 503),
+    media_type="text/event-stream",
     summary="Listen to changes",
     tags=["events"],
 )
-async def events(state: State) -> ServerSentEvent:
+async def events(state: State) -> EventStream:
     """Events as they happen, until the server stops. The first, `hello`, says that the stream is live."""
     hub: Hub = state.hub
-    return ServerSentEvent(_messages(hub))
-
-
-async def _messages(hub: Hub) -> AsyncIterator[ServerSentEventMessage]:
-    live = False
-    async for event in hub.listen(_PING_SECONDS):
-        if event is not None:
-            yield ServerSentEventMessage(event=event.name, id=event.number, data=event.data)
-        elif live:
-            yield ServerSentEventMessage(comment="still here", data=None)  # data, even none, would be an event
-        else:
-            live = True
-            yield ServerSentEventMessage(event="hello", data="{}")
+    return EventStream(hub, lambda: [Event(hub.last, "hello", b"{}")])

@@ -8,11 +8,12 @@ from litestar import get
 from litestar.datastructures import State
 from msgspec import Struct
 
-from holdfast._types import StatusStore, ZoneStatus
+from holdfast._types import ZoneStatus
 from holdfast.config import WorkloadSettings
 from holdfast.server.auth import SECURITY, requires
 from holdfast.server.credentials import Role
 from holdfast.server.problems import described
+from holdfast.server.statuses import Statuses
 from holdfast.server.verdict_log import Recorded, VerdictLog
 from holdfast.server.watch import Watch
 
@@ -36,18 +37,11 @@ class Overview(Struct, frozen=True):
 )
 async def overview(state: State) -> Overview:
     """Workloads, zone statuses, the latest verdicts, and what happened second by second."""
-    store: StatusStore = state.statuses
+    statuses: Statuses = state.statuses
     log: VerdictLog = state.verdicts
     watch: Watch = state.watch
-    statuses, verdicts = await asyncio.gather(asyncio.to_thread(store.read), asyncio.to_thread(log.list))
-    return Overview(state.workloads, statuses, verdicts, watch.pulses())
-
-
-@get("/v1/status", responses=described(503), summary="Which zones are out?", tags=["zones"])
-async def statuses(state: State) -> Sequence[ZoneStatus]:
-    """Every zone status that was ever written; open to everybody, because every host has to know."""
-    store: StatusStore = state.statuses
-    return await asyncio.to_thread(store.read)
+    verdicts = await asyncio.to_thread(log.list)
+    return Overview(state.workloads, statuses.snapshot().statuses, verdicts, watch.pulses())
 
 
 @get(

@@ -1,0 +1,124 @@
+"""The push over SNS, as the agent uses it: subscribe at boot, take what is posted, unsubscribe at the end."""
+
+import asyncio
+import logging
+import random
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from holdfast._errors import EngineError, EngineUnavailable, HoldfastError, InvalidValue, NotAllowed, OutcomeUnknown
+from holdfast._types import ZoneStatus
+from holdfast.agent.answers import Answer, told
+from holdfast.compose import open_aws
+from holdfast.config import Settings
+from holdfast.status.sources.rhythm import pauses
+
+logger = logging.getLogger("holdfast.agent")
+
+POSTS = 8
+"""Messages that are dealt with at a time: each may wait for a certificate, and anybody may post."""
+
+
+class Channel:
+    """One topic's messages. Raises MissingExtra without what SNS needs, and SettingsError for a wrong topic."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        report: Callable[[ZoneStatus], None],
+        fetch: Callable[[str], bytes] | None = None,
+    ) -> None:
+        from holdfast.status.sns import SnsReceiver
+
+        self._topic = settings.agent.sns_topic or ""
+        self._endpoint = settings.agent.sns_endpoint or ""
+        self._session = open_aws(settings)
+        self._receiver = SnsReceiver(self._topic, report, session=self._session, fetch=fetch)
+        self._subscription: str | None = None
+        self._posts = 0
+        self._stopping = threading.Event()
+
+    def start(self, failed: Callable[[HoldfastError], None]) -> None:
+        """Subscribe, in a thread, as often as it takes. `failed` is told what no repetition will mend."""
+        threading.Thread(target=self._subscribe, args=(failed,), name="holdfast-subscribe", daemon=True).start()
+
+    async def receive(self, body: bytes) -> Answer:
+        """Take one POST; the answer tells SNS whether to try again."""
+        if self._posts >= POSTS:
+            return told(503, "too many messages at a time", ("Retry-After", "1"))
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Answer] = loop.create_future()
+
+        def work() -> None:
+            answer = self._take(body)
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(finish, answer)
+
+        def finish(answer: Answer) -> None:
+            if not done.done():
+                done.set_result(answer)
+
+        # Not the loop's own threads: the process would wait for them when it ends.
+        self._posts += 1
+        try:
+            threading.Thread(target=work, name="holdfast-sns", daemon=True).start()
+            return await done
+        finally:
+            self._posts -= 1
+
+    def close(self, within: float) -> None:
+        """Unsubscribe, as far as that is done in time."""
+        self._stopping.set()
+        thread = threading.Thread(target=self._unsubscribe, name="holdfast-unsubscribe", daemon=True)
+        thread.start()
+        thread.join(within)
+        if thread.is_alive():
+            logger.warning("the subscription to %s was not ended in time", self._topic)
+
+    def _take(self, body: bytes) -> Answer:
+        try:
+            self._receiver.receive(body)
+        except InvalidValue as error:
+            return _refused(400, error)
+        except NotAllowed as error:
+            return _refused(403, error)
+        except EngineError as error:
+            return _refused(503, error)
+        except Exception:
+            logger.exception("a message of SNS could not be taken")
+            return told(500, "the agent could not do its part; its log says why")
+        return told(200, "taken")
+
+    def _subscribe(self, failed: Callable[[HoldfastError], None]) -> None:
+        from holdfast.status.sns import subscribe
+
+        for pause in pauses(random.Random()):  # noqa: S311 - spreads load, hides nothing
+            try:
+                self._subscription = subscribe(self._session, self._topic, self._endpoint)
+            except (EngineUnavailable, OutcomeUnknown) as error:
+                logger.warning("subscribing to %s will be tried again: %s", self._topic, error)
+            except HoldfastError as error:
+                if not self._stopping.is_set():
+                    failed(error)
+                return
+            else:
+                return
+            if self._stopping.wait(pause):
+                return
+
+    def _unsubscribe(self) -> None:
+        from holdfast.status.sns import unsubscribe
+
+        try:
+            if self._subscription is not None:
+                unsubscribe(self._session, self._subscription)
+        except HoldfastError as error:
+            logger.warning("the subscription to %s was not ended: %s", self._topic, error)
+        finally:
+            self._session.close()
+
+
+def _refused(status: int, error: HoldfastError) -> Answer:
+    logger.warning("a message to /sns was not taken: %s", error)
+    return told(status, str(error))

@@ -1,0 +1,29 @@
+"""How long, as people write it: `90s`, `30m`, `2h30m`, `1d`, or plain seconds. Pure."""
+
+import re
+
+from holdfast._errors import InvalidValue
+
+LONGEST_SECONDS = 31_536_000.0
+"""A year: a zone that is to be out for longer is one to take from the settings."""
+_UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
+# From the largest unit to the smallest, each once: `30m2h` is more likely a slip than a wish.
+_DURATION = re.compile("".join(rf"(?:(\d{{1,9}}){unit})?" for unit in _UNITS), re.ASCII)
+_SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
+
+
+def seconds_of(text: str) -> float:
+    """The duration in seconds. Raises InvalidValue, which says what is expected."""
+    found = _DURATION.fullmatch(text)
+    if found is not None:
+        seconds = float(
+            sum(int(count or 0) * size for count, size in zip(found.groups(), _UNITS.values(), strict=True))
+        )
+    else:
+        seconds = float(text) if _SECONDS.fullmatch(text) else 0.0
+    if not 0 < seconds <= LONGEST_SECONDS:
+        raise InvalidValue(
+            f"duration {text[:40]!r}: expected one such as 90s, 30m, 2h30m or 1d, or seconds; more than 0, "
+            "and a year at the most"
+        )
+    return seconds

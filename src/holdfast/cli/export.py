@@ -1,0 +1,244 @@
+"""`holdfast export`: CloudFormation templates for what makes DNS leave a zone. Nothing is deployed."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from cyclopts import App, Parameter
+
+from holdfast._errors import Conflict, InvalidValue
+from holdfast._types import Zone
+from holdfast.cli.commands import EXIT_CODES
+from holdfast.cli.output import SettingsFile, print_json
+from holdfast.config import load
+from holdfast.status.export import (
+    BucketOptions,
+    GatewayOptions,
+    MappedZone,
+    ObjectCheck,
+    Pace,
+    RecordOptions,
+    RoutingControlCheck,
+    SharedCheck,
+    StatusBucket,
+    StatusCheck,
+    bucket_template,
+    gateway_template,
+    record_template,
+)
+from holdfast.status.export.checks import Check
+from holdfast.status.names import zone_of
+
+app = App(
+    name="export",
+    help="Write CloudFormation templates for leaving a zone by DNS.\n\n"
+    "Example: holdfast export status-endpoint --kind s3 --output endpoint.json",
+    help_epilogue=EXIT_CODES,
+)
+
+Output: TypeAlias = Annotated[
+    Path | None, Parameter(help="A file for the template; without it, standard output. None is overwritten.")
+]
+Force: TypeAlias = Annotated[bool, Parameter(negative="", help="Overwrite the file of --output.")]
+_PACE, _GATEWAY = Pace(), GatewayOptions()
+
+
+@app.command
+def route53(
+    *,
+    record: Annotated[str, Parameter(help="The name that clients look up, such as www.example.com.")],
+    hosted_zone_id: Annotated[str | None, Parameter(help="The hosted zone of the record.")] = None,
+    hosted_zone_name: Annotated[str | None, Parameter(help="Its name, to see that the record belongs there.")] = None,
+    balancer: Annotated[str | None, Parameter(help="The DNS name of the load balancer.")] = None,
+    balancer_zone_id: Annotated[str | None, Parameter(help="The canonical hosted zone id of the balancer.")] = None,
+    zone: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="AZ-ID and name in this account, use1-az1=us-east-1b. For each zone."),
+    ] = None,
+    discover: Annotated[
+        bool, Parameter(negative="", help="Ask EC2 for the names of the zones of --zone, or of all there are.")
+    ] = False,
+    region: Annotated[
+        str | None, Parameter(help="Where --discover asks. Instead of aws.region of the settings.")
+    ] = None,
+    endpoint: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="Check a status endpoint, https://host. Several decide by quorum."),
+    ] = None,
+    bucket: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="Check the objects of a bucket; NAME=REGION if it is not in the zones' region."),
+    ] = None,
+    prefix: Annotated[str, Parameter(help="Folders of the objects in --bucket, such as status/.")] = "",
+    routing_control: Annotated[
+        list[str] | None, Parameter(negative="", help="Follow an ARC routing control: AZ-ID=ARN. For each zone.")
+    ] = None,
+    health_check: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="Use a health check, of another account perhaps: AZ-ID=ID. For each zone."),
+    ] = None,
+    workload: Annotated[
+        str | None, Parameter(help="Leave zones that are out for it, besides those out for all.")
+    ] = None,
+    quorum: Annotated[
+        int | None, Parameter(help="How many of --endpoint or --bucket must say out; without it, a majority.")
+    ] = None,
+    interval: Annotated[Literal[10, 30], Parameter(help="Seconds between checks.")] = _PACE.interval,
+    failures: Annotated[int, Parameter(help="Checks in a row with the same result before it counts.")] = _PACE.failures,
+    output: Output = None,
+    force: Force = False,
+    settings: SettingsFile = None,
+) -> None:
+    """Write weighted alias records on the zonal names of a load balancer, each with a health check.
+
+    The check is of --endpoint, --bucket, --routing-control or --health-check.
+    What is not said of the hosted zone and the balancer becomes a parameter.
+    Example: holdfast export route53 --record a.example.com --discover --bucket out
+    """
+    zones = _zones(zone or (), discover=discover, region=region, settings=settings)
+    pace = Pace(interval=interval, failures=failures)
+    choices: list[Check] = []
+    if endpoint:
+        choices.append(StatusCheck(endpoints=tuple(endpoint), workload=workload, quorum=quorum, pace=pace))
+    if bucket:
+        home = zones[0].region if zones else ""
+        buckets = tuple(
+            StatusBucket(name, place or home) for name, _, place in (text.partition("=") for text in bucket)
+        )
+        choices.append(ObjectCheck(buckets=buckets, prefix=prefix, workload=workload, quorum=quorum, pace=pace))
+    if routing_control:
+        choices.append(RoutingControlCheck(arns=_by_zone("--routing-control", routing_control)))
+    if health_check:
+        choices.append(SharedCheck(ids=_by_zone("--health-check", health_check)))
+    if len(choices) != 1:
+        raise InvalidValue("expected one of --endpoint, --bucket, --routing-control and --health-check, and only one")
+    _refuse(
+        {
+            "--prefix": prefix and not bucket,
+            "--workload": workload is not None and not (endpoint or bucket),
+            "--quorum": quorum is not None and not (endpoint or bucket),
+            "--interval": pace.interval != _PACE.interval and not (endpoint or bucket),
+            "--failures": pace.failures != _PACE.failures and not (endpoint or bucket),
+        },
+        "this kind of check",
+    )
+    options = RecordOptions(
+        record=record,
+        zones=zones,
+        check=choices[0],
+        hosted_zone_id=hosted_zone_id,
+        hosted_zone_name=hosted_zone_name,
+        balancer=balancer,
+        balancer_zone_id=balancer_zone_id,
+    )
+    _write(record_template(options), output, force=force)
+
+
+@app.command(name="status-endpoint")
+def status_endpoint(
+    *,
+    kind: Annotated[
+        Literal["dynamodb", "s3"], Parameter(help="A table behind API Gateway, or a bucket with objects for zones.")
+    ],
+    table: Annotated[str | None, Parameter(help="The name of the table; without it, CloudFormation finds one.")] = None,
+    existing_table: Annotated[
+        str | None, Parameter(help="A table that is there: for the other regions of a global table.")
+    ] = None,
+    replica: Annotated[
+        list[str] | None, Parameter(negative="", help="Another region that is to have the table. May be repeated.")
+    ] = None,
+    stage: Annotated[str, Parameter(help="The first part of the path.")] = _GATEWAY.stage,
+    rate: Annotated[int, Parameter(help="Requests a second, over all callers.")] = _GATEWAY.rate,
+    burst: Annotated[int, Parameter(help="Requests at once.")] = _GATEWAY.burst,
+    bucket: Annotated[
+        str | None, Parameter(help="The name of the bucket; without it, CloudFormation finds one.")
+    ] = None,
+    output: Output = None,
+    force: Force = False,
+) -> None:
+    """Write a status endpoint that health checks and hosts can ask, and that needs no server.
+
+    Anybody may read it: health checks cannot sign. See `export route53` for what looks at it.
+    Example: holdfast export status-endpoint --kind dynamodb --replica eu-west-1
+    """
+    if kind == "s3":
+        _refuse(
+            {
+                "--table": table,
+                "--existing-table": existing_table,
+                "--replica": replica,
+                "--stage": stage != _GATEWAY.stage,
+                "--rate": rate != _GATEWAY.rate,
+                "--burst": burst != _GATEWAY.burst,
+            },
+            "--kind s3",
+        )
+        _write(bucket_template(BucketOptions(name=bucket)), output, force=force)
+        return
+    _refuse({"--bucket": bucket}, "--kind dynamodb")
+    _refuse({"--table": table if existing_table else None}, "--existing-table")
+    options = GatewayOptions(
+        table=table if existing_table is None else existing_table,
+        existing=existing_table is not None,
+        replicas=tuple(replica or ()),
+        stage=stage,
+        rate=rate,
+        burst=burst,
+    )
+    _write(gateway_template(options), output, force=force)
+
+
+def _zones(
+    given: Sequence[str], *, discover: bool, region: str | None, settings: Path | None
+) -> tuple[MappedZone, ...]:
+    if not discover:
+        _refuse({"--region": region}, "zones that are not to be discovered")
+        return tuple(MappedZone.parse(text) for text in given)
+    from holdfast.engines.aws import AwsOptions, AwsSession
+    from holdfast.status.export.discovery import discover_zones
+
+    account = load(settings, options={("aws", "region"): region}).settings.aws
+    options = AwsOptions(
+        region=account.region,
+        profile=account.profile,
+        role_arn=account.role_arn,
+        external_id=account.external_id,
+        endpoint_url=account.endpoint_url,
+    )
+    with AwsSession(options) as session:
+        return discover_zones(session, given)
+
+
+def _by_zone(option: str, given: Sequence[str]) -> dict[Zone, str]:
+    found: dict[Zone, str] = {}
+    for text in given:
+        zone, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidValue(f"{option} {text!r}: expected an AZ-ID, an equals sign and what belongs to it")
+        if zone in found:
+            raise InvalidValue(f"{option}: {zone} is given twice")
+        found[zone_of(zone)] = value
+    return found
+
+
+def _refuse(given: Mapping[str, object], what: str) -> None:
+    """Raise InvalidValue for options that say nothing here: whoever gave them means something else."""
+    for option, value in given.items():
+        if value:
+            raise InvalidValue(f"{option} says nothing about {what}")
+
+
+def _write(template: dict[str, Any], output: Path | None, *, force: bool) -> None:
+    if output is None:
+        _refuse({"--force": force}, "standard output")
+        print_json(template)
+        return
+    text = msgspec.json.format(msgspec.json.encode(template), indent=2) + b"\n"
+    try:
+        with output.open("wb" if force else "xb") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise Conflict(f"{output} exists already: remove it, or overwrite it with --force") from error
+    except OSError as error:
+        raise InvalidValue(f"{output} cannot be written: {error.strerror}; name another file") from error

@@ -1,0 +1,217 @@
+"""What the server knows of zones: read from its store again and again, kept in memory, told to everybody."""
+
+import logging
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from holdfast._clock import Clock
+from holdfast._errors import Conflict, EngineError, EngineUnavailable, HoldfastError
+from holdfast._types import StatusStore, Zone, ZoneStatus
+from holdfast.server.status_log import KEPT, StatusLog
+from holdfast.status.wire import Change, Snapshot
+
+logger = logging.getLogger("holdfast.status")
+
+FIRST_SECONDS = 2.0
+"""How long starting waits for the first answer of the store. Without one, the server begins with its record."""
+
+LAST_SECONDS = 0.2
+"""How long stopping waits for a reading to end: less than the server keeps back for closing its databases."""
+
+EXPIRY, OVER = "expiry", "the time it was out for is over"
+
+Key: TypeAlias = tuple[Zone, str | None]
+
+
+class _View:
+    """What is known at one revision."""
+
+    __slots__ = ("known", "out", "revision")
+
+    def __init__(self, revision: int, known: dict[Key, ZoneStatus]) -> None:
+        self.revision = revision
+        self.known = known
+        self.out = {key: status for key, status in known.items() if status.out}
+
+
+class Statuses:
+    """A StatusStore that remembers, and that tells what changed, whoever changed it.
+
+    `read`, `write` and `expire` go to the store. Everything else answers from memory, at once, from any thread. When
+    the store is away, what was last known stays; after a restart, what was last recorded.
+    """
+
+    def __init__(
+        self,
+        store: StatusStore,
+        log: StatusLog,
+        *,
+        clock: Clock,
+        refresh: float,
+        tell: Callable[[Change], None] = lambda _: None,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._clock = clock
+        self._refresh = refresh
+        self._tell = tell
+        self._run = secrets.token_hex(4)
+        self._view = _View(0, {_key(status): status for status in log.latest()})
+        """Replaced as a whole, so that readers need no lock."""
+        self._changing = threading.Lock()
+        """Held while what is known changes, so that changes are told in their order; never while a store is asked."""
+        self._recording = threading.Lock()
+        self._writes = 0
+        self._heard: float | None = None
+        self._unlogged: deque[tuple[ZoneStatus, float]] = deque(maxlen=KEPT)
+        """What is still to be recorded; as much as the record keeps."""
+        self._is_held_up = False
+        self._answered = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep_reading, name="holdfast-status", daemon=True)
+
+    def read(self) -> Sequence[ZoneStatus]:
+        return self._store.read()
+
+    def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
+        written = self._store.write(status, expected)
+        with self._changing:
+            self._writes += 1
+            known = self._view.known.get(_key(written))
+            if known is None or known.version < written.version:  # else a later one came to be known first
+                self._take({**self._view.known, _key(written): written})
+        self._record()
+        return written
+
+    def expire(self, now: float) -> Sequence[ZoneStatus]:
+        return self._store.expire(now)
+
+    def start(self) -> None:
+        """Begin to read the store; returns when it has answered, or not answered in time."""
+        self._thread.start()
+        self._answered.wait(FIRST_SECONDS)
+
+    def close(self) -> None:
+        """Stop reading; a reading that takes long is left behind. May be repeated."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(LAST_SECONDS)
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the store was last read; None before the first time."""
+        return None if self._heard is None else self._clock.monotonic() - self._heard
+
+    def find_out(self, zone: str, workload: str | None) -> ZoneStatus | None:
+        """The status by which a zone is out for a workload, or for all; None if it is in."""
+        out = self._view.out
+        if not out:  # as nearly always
+            return None
+        now = self._clock.wall()
+        for key in ((Zone(zone), None), (Zone(zone), workload)):
+            status = out.get(key)
+            if status is not None and status.is_out(now):
+                return status
+        return None
+
+    def snapshot(self) -> Snapshot:
+        """All that is known. Raises EngineUnavailable if that is nothing: not even that no zone is out."""
+        view = self._view
+        if self._heard is None and not view.known:
+            raise EngineUnavailable("the store of zone statuses has not answered yet, and nothing was recorded before")
+        return Snapshot(
+            run=self._run,
+            revision=view.revision,
+            at=self._clock.wall(),
+            age=self.age,
+            statuses=tuple(view.known.values()),
+        )
+
+    def refresh(self) -> None:
+        """Read the store once, and tell what others changed in it. Raises what the store raises."""
+        try:
+            self._read_store()
+        finally:
+            self._record()
+
+    def _read_store(self) -> None:
+        writes, now = self._writes, self._clock.wall()
+        found = self._store.read()
+        if any(status.out and not status.is_out(now) for status in found):
+            try:
+                self._store.expire(now)
+            except EngineError as error:  # readers here know about expiry: only others are told late
+                logger.warning("what has expired cannot be cleared away: %s", error)
+            found = self._store.read()
+        with self._changing:
+            self._heard = self._clock.monotonic()
+            if writes == self._writes:  # else it was read before something that is known already: next time
+                self._take({_key(status): status for status in found})
+
+    def _take(self, known: dict[Key, ZoneStatus]) -> None:
+        """Replace what is known, and tell what is new in it."""
+        now, before = self._clock.wall(), self._view
+        gone = [_gone(status, now) for key, status in before.out.items() if key not in known]
+        changed = [status for key, status in known.items() if before.known.get(key) != status]
+        self._view = _View(before.revision + len(changed) + len(gone), known)
+        for number, status in enumerate((*changed, *gone), start=before.revision + 1):
+            logger.warning("zone %s is %s: %s", status.zone, "out" if status.out else "in", status.reason)
+            self._tell(Change(run=self._run, revision=number, at=now, status=status))
+            self._unlogged.append((status, now))
+
+    def _record(self) -> None:
+        """Write down what was told. What cannot be now, is with the next change or reading."""
+        if not self._recording.acquire(blocking=False):
+            return  # somebody is at it
+        try:
+            while self._unlogged:
+                entry = self._unlogged[0]
+                self._log.append(*entry)
+                if self._unlogged[0] is entry:  # else it was too old to be kept
+                    self._unlogged.popleft()
+            self._is_held_up = False
+        except Conflict:  # another server recorded something at the same moment
+            pass
+        except Exception as error:
+            if not self._is_held_up:
+                logger.warning("a change of status cannot be recorded yet: %s", error, exc_info=_unforeseen(error))
+            self._is_held_up = True
+        finally:
+            self._recording.release()
+
+    def _keep_reading(self) -> None:
+        is_away = False
+        while not self._stopping.is_set():
+            try:
+                self.refresh()
+            except Exception as error:
+                if not is_away and not self._stopping.is_set():
+                    logger.warning("zone statuses stay as they are last known: %s", error, exc_info=_unforeseen(error))
+                is_away = True
+            else:
+                if is_away:
+                    logger.warning("zone statuses are read again")
+                is_away = False
+            self._answered.set()
+            self._stopping.wait(self._refresh)
+
+
+def _unforeseen(error: Exception) -> Exception | None:
+    return None if isinstance(error, HoldfastError) else error
+
+
+def _key(status: ZoneStatus) -> Key:
+    return status.zone, status.workload
+
+
+def _gone(status: ZoneStatus, now: float) -> ZoneStatus:
+    """What to say of a status that was out and is no longer in the store."""
+    if status.expires is None or status.is_out(now):
+        since, by, reason = now, "unknown", "no longer in the store"
+    else:  # at the same time for all servers, so that it is recorded once
+        since, by, reason = status.expires, EXPIRY, OVER
+    return replace(status, out=False, since=since, by=by, reason=reason, expires=None, version=status.version + 1)

@@ -1,0 +1,282 @@
+"""Health checks of Route 53 that tell whether a zone is out, and what they decide when somebody is silent.
+
+A check of an endpoint is healthy when the answer is 2xx or 3xx, and unhealthy for any other answer and for none at all:
+https://docs.aws.amazon.com/Route53/latest/DeveloperGuide/dns-failover-determining-health-of-endpoints.html
+`Inverted` turns both around. So a check knows two states where there are three (out, in, silent), and has to count
+silence as one of the others:
+
+    StatusCheck   200 in, 500 out, not inverted    silent counts as out
+    ObjectCheck   exists: out, inverted            silent counts as in
+
+Several sources are counted by a CALCULATED check, healthy when at least `HealthThreshold` of its children are. A zone
+has to be out when m of n sources say so, by default a majority of them. The others, n - m, may all be healthy, and the
+zone is out all the same: so the threshold is n - m + 1. For 3 of 5 that is 3. With 2, a zone would stay in that 3 say
+is out and 2 say is in; with 4, 2 against 3 would suffice. When everybody answers, both kinds decide alike, and right.
+With silent ones among 5:
+
+                             the rule    ObjectCheck    StatusCheck
+    3 out, 1 in, 1 silent    out         out            out
+    2 out, 2 in, 1 silent    in          in             out
+    2 out, 3 silent          in          in             out
+    2 in, 3 silent           in          in             out
+
+The rule is that a majority of all sources that are configured has to say it. ObjectCheck obeys it to the letter. No
+threshold makes StatusCheck do so: to Route 53 a child that is silent and one that says 500 are the same. Two things
+limit the harm. While fewer than m are silent, one endpoint at least did say that the zone is out. And endpoints that
+are silent are so for every zone: then all records are unhealthy, and Route 53 answers as if all were healthy.
+https://docs.aws.amazon.com/Route53/latest/DeveloperGuide/health-checks-how-route-53-chooses-records.html
+No zone is left then, but one that was out comes back, as it does with ObjectCheck when most buckets are silent.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+
+from holdfast._errors import InvalidValue
+from holdfast._types import Zone
+from holdfast.status.export.template import BUCKET, HOST, REGION, Template, expect, logical_id
+from holdfast.status.names import workload_of
+
+_ROUTING_CONTROL = re.compile(
+    r"arn:aws[a-z-]*:route53-recovery-control::\d{12}:controlpanel/[0-9a-f]{32}/routingcontrol/[0-9a-f]{16}"
+)
+_HEALTH_CHECK = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+_PREFIX = re.compile(r"([A-Za-z0-9._-]+/)*")
+# https://docs.aws.amazon.com/Route53/latest/APIReference/API_HealthCheckConfig.html
+_LONGEST_PATH = 255
+_MOST_CHILDREN = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often Route 53 looks, and how often in a row it must see the same before it believes it."""
+
+    interval: Literal[10, 30] = 10
+    """Seconds; Route 53 has these two. The faster one costs more, and leaves a zone a minute sooner."""
+    failures: int = 3
+    """Route 53's own default: one lost request is not an evacuation, and three take half a minute."""
+
+    def __post_init__(self) -> None:
+        if self.interval not in (10, 30):
+            raise InvalidValue(f"interval is {self.interval}: expected 10 or 30 seconds")
+        if not 1 <= self.failures <= 10:
+            raise InvalidValue(f"failures is {self.failures}: expected 1 to 10")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusCheck:
+    """Asks status endpoints for `/status/<az-id>`, or `/status/<az-id>/<workload>`: 200 is in, 500 is out.
+
+    Silence counts as out; see the top of the module for what that means, and what Route 53 does about it.
+    """
+
+    endpoints: tuple[str, ...]
+    """Addresses such as `https://az-status.example.com`, with the stage of an API Gateway if that has one."""
+    workload: str | None = None
+    quorum: int | None = None
+    """How many endpoints have to say that a zone is out; None is a majority of them."""
+    pace: Pace = field(default_factory=Pace)
+
+    def __post_init__(self) -> None:
+        _expect_sources("endpoint", self.endpoints, self.quorum)
+        for endpoint in self.endpoints:
+            _address(endpoint)
+        _expect_workload(self.workload)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusBucket:
+    """A bucket, and its region: S3 answers a name of the wrong region with 301, which Route 53 takes for an object."""
+
+    name: str
+    region: str
+
+    def __post_init__(self) -> None:
+        expect("bucket", self.name, BUCKET, "3 to 63 lower-case letters, digits and hyphens")
+        expect(f"region of bucket {self.name}", self.region, REGION, "a name like eu-west-1")
+
+    @property
+    def host(self) -> str:
+        """Where the bucket is, over HTTPS."""
+        suffix = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
+        return f"{self.name}.s3.{self.region}.{suffix}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectCheck:
+    """Looks for the object `<prefix><az-id>.txt`: a zone is out while it exists, so that silence counts as in.
+
+    With a workload `<prefix><workload>/<az-id>.txt` as well: the zone is out for the workload while either exists.
+    """
+
+    buckets: tuple[StatusBucket, ...]
+    prefix: str = ""
+    """Folders that end in a slash."""
+    workload: str | None = None
+    quorum: int | None = None
+    """How many buckets have to have the object; None is a majority of them."""
+    pace: Pace = field(default_factory=Pace)
+
+    def __post_init__(self) -> None:
+        _expect_sources("bucket", self.buckets, self.quorum)
+        expect("prefix", self.prefix, _PREFIX, "folders such as status/")
+        _expect_workload(self.workload)
+        if self.workload is not None and len(self.buckets) > 1:
+            # Either of two quorums: a calculated check over calculated checks, which is not known to be possible.
+            raise InvalidValue(
+                f"workload {self.workload} with {len(self.buckets)} buckets: expected one, or no workload"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingControlCheck:
+    """Follows routing controls of Application Recovery Controller: a zone is out while its control is Off."""
+
+    arns: Mapping[Zone, str]
+
+    def __post_init__(self) -> None:
+        for zone, arn in self.arns.items():
+            expect(
+                f"routing control of {zone}",
+                arn,
+                _ROUTING_CONTROL,
+                "arn:aws:route53-recovery-control::ACCOUNT:controlpanel/ID/routingcontrol/ID",
+            )
+        _expect_each_once("routing control", self.arns)
+        object.__setattr__(self, "arns", MappingProxyType(dict(self.arns)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedCheck:
+    """Uses health checks that exist, perhaps in another account: Route 53 asks for no more than their ids."""
+
+    ids: Mapping[Zone, str]
+
+    def __post_init__(self) -> None:
+        for zone, identity in self.ids.items():
+            expect(
+                f"health check of {zone}", identity, _HEALTH_CHECK, "an id like 0385ed2d-d65c-4f63-a19b-2412a31ef431"
+            )
+        _expect_each_once("health check", self.ids)
+        object.__setattr__(self, "ids", MappingProxyType(dict(self.ids)))
+
+
+Check: TypeAlias = StatusCheck | ObjectCheck | RoutingControlCheck | SharedCheck
+
+
+class HealthCheck(NamedTuple):
+    """How a record refers to its health check, and the resources that this check is made of."""
+
+    reference: Any
+    resources: Template
+
+
+def health_check(check: Check, zone: Zone) -> HealthCheck:
+    """The health check of one zone. Raises InvalidValue if there is none for it."""
+    match check:
+        case StatusCheck(endpoints=endpoints):
+            path = "/".join(word for word in ("/status", zone, check.workload) if word is not None)
+            sources = [_endpoint(host, port, base + path, check.pace) for host, port, base in map(_address, endpoints)]
+            return _counted(zone, sources, threshold(len(sources), check.quorum))
+        case ObjectCheck(buckets=buckets):
+            sources = [_object(bucket, f"{check.prefix}{zone}.txt", check.pace) for bucket in buckets]
+            if check.workload is None:
+                return _counted(zone, sources, threshold(len(sources), check.quorum))
+            sources.append(_object(buckets[0], f"{check.prefix}{check.workload}/{zone}.txt", check.pace))
+            return _counted(zone, sources, len(sources))  # both are healthy, or the zone is out
+        case RoutingControlCheck(arns=arns):
+            arn = _find(arns, zone, "routing control")
+            return _counted(zone, [{"Type": "RECOVERY_CONTROL", "RoutingControlArn": arn}], 1)
+        case SharedCheck(ids=ids):
+            return HealthCheck(_find(ids, zone, "health check"), {})
+
+
+def threshold(sources: int, quorum: int | None = None) -> int:
+    """How many of the sources have to be healthy, so that `quorum` of them (None: a majority) suffice to be out."""
+    return sources - (sources // 2 + 1 if quorum is None else quorum) + 1
+
+
+def _counted(zone: Zone, sources: Sequence[Template], healthy: int) -> HealthCheck:
+    name = logical_id("HealthCheck", zone)
+    if len(sources) == 1:
+        return HealthCheck({"Ref": name}, {name: _resource(sources[0], f"holdfast {zone}")})
+    children = {f"{name}Source{number}": source for number, source in enumerate(sources, 1)}
+    resources = {
+        child: _resource(source, f"holdfast {zone}, source {number} of {len(sources)}")
+        for number, (child, source) in enumerate(children.items(), 1)
+    }
+    counting = {
+        "Type": "CALCULATED",
+        "ChildHealthChecks": [{"Ref": child} for child in children],
+        "HealthThreshold": healthy,
+    }
+    return HealthCheck({"Ref": name}, {**resources, name: _resource(counting, f"holdfast {zone}")})
+
+
+def _resource(config: Template, name: str) -> Template:
+    tags = [{"Key": "Name", "Value": name}]
+    return {
+        "Type": "AWS::Route53::HealthCheck",
+        "Properties": {"HealthCheckConfig": config, "HealthCheckTags": tags},
+    }
+
+
+def _endpoint(host: str, port: int, path: str, pace: Pace) -> Template:
+    if len(path) > _LONGEST_PATH:
+        raise InvalidValue(f"path {path} has {len(path)} characters: Route 53 takes {_LONGEST_PATH}")
+    return {
+        "Type": "HTTPS",
+        "FullyQualifiedDomainName": host,
+        "Port": port,
+        "ResourcePath": path,
+        "EnableSNI": True,
+        "RequestInterval": pace.interval,
+        "FailureThreshold": pace.failures,
+    }
+
+
+def _object(bucket: StatusBucket, key: str, pace: Pace) -> Template:
+    return {**_endpoint(bucket.host, 443, f"/{key}", pace), "Inverted": True}
+
+
+def _address(endpoint: str) -> tuple[str, int, str]:
+    """Host, port and path of an endpoint."""
+    try:
+        parts = urlsplit(endpoint)
+        port = parts.port or 443
+    except ValueError as error:
+        raise InvalidValue(f"endpoint {endpoint!r}: {error}") from error
+    path = parts.path.rstrip("/")
+    plain = f"https://{parts.netloc}{parts.path}" == endpoint and "@" not in parts.netloc
+    if not (plain and HOST.fullmatch(parts.hostname or "") and _PATH.fullmatch(path)):
+        raise InvalidValue(f"endpoint {endpoint!r}: expected an address such as https://az-status.example.com")
+    return parts.hostname or "", port, path
+
+
+def _expect_sources(what: str, sources: Sequence[Any], quorum: int | None) -> None:
+    if not 1 <= len(sources) <= _MOST_CHILDREN:
+        raise InvalidValue(f"{len(sources)} of {what}: expected 1 to {_MOST_CHILDREN}")
+    if len(set(sources)) < len(sources):
+        raise InvalidValue(f"{what} is given twice: each has one vote")
+    if quorum is not None and not 1 <= quorum <= len(sources):
+        raise InvalidValue(f"quorum is {quorum}: expected 1 to {len(sources)}, the number of sources")
+
+
+def _expect_workload(workload: str | None) -> None:
+    if workload is not None and not workload_of(workload).strip("."):
+        raise InvalidValue(f"workload {workload!r} means a folder in a path: give it another name")
+
+
+def _expect_each_once(what: str, values: Mapping[Zone, str]) -> None:
+    if len(set(values.values())) < len(values):
+        raise InvalidValue(f"one {what} for several zones: they could only be out together")
+
+
+def _find(values: Mapping[Zone, str], zone: Zone, what: str) -> str:
+    if zone not in values:
+        raise InvalidValue(f"zone {zone} has no {what}: expected one for each zone")
+    return values[zone]

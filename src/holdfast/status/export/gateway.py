@@ -1,0 +1,263 @@
+"""A status endpoint without a server: API Gateway in front of a DynamoDB table, and nothing between them."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from holdfast._errors import InvalidValue
+from holdfast.status.export import mapping
+from holdfast.status.export.template import REGION, Template, expect, new_template
+
+KEY, EXPIRY = "AZ-ID", "ExpiresAt"
+"""Attributes that the table itself knows: its key, and when DynamoDB may delete an item."""
+
+# https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html
+_TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+_STAGE = re.compile(r"[A-Za-z0-9_-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayOptions:
+    """The table, and the API in front of it."""
+
+    table: str | None = None
+    """Its name; None leaves it to CloudFormation."""
+    existing: bool = False
+    """The table is there already: for the regions of a global table other than the first."""
+    replicas: tuple[str, ...] = ()
+    """Other regions that are to have the table. The region of the stack always has it, and is not named here."""
+    stage: str = "live"
+    """The first part of the path, which API Gateway insists on; a domain of one's own hides it."""
+    rate: int = 1000
+    """Requests a second, over all callers, before API Gateway answers 429. A health check of Route 53 makes two at the
+    most, a host that asks every five seconds a fifth: enough for some thousand hosts, and a bound for the bill."""
+    burst: int = 1000
+    """Requests at once, so that hosts that wake up together are served."""
+
+    def __post_init__(self) -> None:
+        if self.table is not None:
+            expect("table", self.table, _TABLE, "3 to 255 letters, digits and any of _.-")
+        expect("stage", self.stage, _STAGE, "1 to 128 letters, digits and any of _-")
+        if self.existing and (self.table is None or self.replicas):
+            raise InvalidValue("an existing table: expected its name, and no replicas, which belong to whoever made it")
+        for region in self.replicas:
+            expect("replica", region, REGION, "a region like eu-west-1")
+        if len(set(self.replicas)) < len(self.replicas):
+            raise InvalidValue(f"replicas {', '.join(self.replicas)}: each region once")
+        for name in ("rate", "burst"):
+            if not 1 <= getattr(self, name) <= 1_000_000:
+                raise InvalidValue(f"{name} is {getattr(self, name)}: expected 1 to 1000000 requests")
+
+
+def gateway_template(options: GatewayOptions) -> Template:
+    """A table of statuses and `GET /status/{az-id}` and `GET /status/{az-id}/{workload}` that read it; HEAD as well.
+
+    Items have the key `use1-az1` for all workloads, `use1-az1/shop` for one, and the attribute Healthy. Answers: 500
+    if an item says false, 200 if it says true or is absent, 503 if that cannot be known, 429 above the rate. A zone
+    that is out for all is out for each workload. Anybody may read it: health checks cannot sign.
+    """
+    table = options.table if options.existing else {"Ref": "StatusTable"}
+    methods = {**_methods(table), "UnknownResponse": _unknown()}
+    # A deployment is a picture of the API when it was made. Under the same name it would never be made again.
+    picture = hashlib.sha256(json.dumps(methods, sort_keys=True).encode()).hexdigest()[:12]
+    deployment = f"Deployment{picture}"
+    resources = {
+        **({} if options.existing else {"StatusTable": _table(options)}),
+        "ReadRole": _role(options),
+        "Api": {
+            "Type": "AWS::ApiGateway::RestApi",
+            "Properties": {
+                "Name": {"Fn::Sub": "${AWS::StackName}-status"},
+                "Description": "Which availability zones are out.",
+                "EndpointConfiguration": {"Types": ["REGIONAL"]},
+            },
+        },
+        "StatusPath": _path({"Fn::GetAtt": ["Api", "RootResourceId"]}, "status"),
+        "ZonePath": _path({"Ref": "StatusPath"}, "{az-id}"),
+        "WorkloadPath": _path({"Ref": "ZonePath"}, "{workload}"),
+        **methods,
+        deployment: {
+            "Type": "AWS::ApiGateway::Deployment",
+            "DependsOn": list(methods),
+            "Properties": {"RestApiId": {"Ref": "Api"}},
+        },
+        "Stage": {
+            "Type": "AWS::ApiGateway::Stage",
+            "Properties": {
+                "RestApiId": {"Ref": "Api"},
+                "DeploymentId": {"Ref": deployment},
+                "StageName": options.stage,
+                "MethodSettings": [
+                    {
+                        "HttpMethod": "*",
+                        "ResourcePath": "/*",
+                        "ThrottlingRateLimit": options.rate,
+                        "ThrottlingBurstLimit": options.burst,
+                    }
+                ],
+            },
+        },
+    }
+    address = f"https://${{Api}}.execute-api.${{AWS::Region}}.${{AWS::URLSuffix}}/{options.stage}"
+    outputs = {
+        "Endpoint": {"Description": "What to put /status/use1-az1 after.", "Value": {"Fn::Sub": address}},
+        "TableName": {"Description": "Where to put and delete items.", "Value": table},
+    }
+    return new_template("Which zones are out, as items of a table, and over HTTPS.", resources, Outputs=outputs)
+
+
+def _table(options: GatewayOptions) -> Template:
+    recovery = {"PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True}}
+    properties = {
+        **({} if options.table is None else {"TableName": options.table}),
+        "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [{"AttributeName": KEY, "AttributeType": "S"}],
+        "KeySchema": [{"AttributeName": KEY, "KeyType": "HASH"}],
+        # A net below whoever brings zones back in: DynamoDB deletes what has expired within days, not seconds.
+        "TimeToLiveSpecification": {"AttributeName": EXPIRY, "Enabled": True},
+    }
+    if options.replicas:
+        regions: list[Any] = [{"Ref": "AWS::Region"}, *options.replicas]
+        kind = "AWS::DynamoDB::GlobalTable"
+        properties["Replicas"] = [{"Region": region, **recovery} for region in regions]
+        # Replication reads it: https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-dynamodb-globaltable.html
+        properties["StreamSpecification"] = {"StreamViewType": "NEW_AND_OLD_IMAGES"}
+    else:
+        kind = "AWS::DynamoDB::Table"
+        properties |= recovery
+    # A table that went with its stack would bring back every zone that is out.
+    return {
+        "Type": kind,
+        "DeletionPolicy": "RetainExceptOnCreate",
+        "UpdateReplacePolicy": "Retain",
+        "Properties": properties,
+    }
+
+
+def _role(options: GatewayOptions) -> Template:
+    """Who API Gateway is to DynamoDB: somebody who can read this table, and nothing else."""
+    made = {"Fn::GetAtt": ["StatusTable", "Arn"]}
+    found = {"Fn::Sub": f"arn:${{AWS::Partition}}:dynamodb:${{AWS::Region}}:${{AWS::AccountId}}:table/{options.table}"}
+    return {
+        "Type": "AWS::IAM::Role",
+        "Properties": {
+            "AssumeRolePolicyDocument": {
+                "Version": "2012-10-17",
+                "Statement": [
+                    {
+                        "Effect": "Allow",
+                        "Principal": {"Service": "apigateway.amazonaws.com"},
+                        "Action": "sts:AssumeRole",
+                    }
+                ],
+            },
+            "Policies": [
+                {
+                    "PolicyName": "read-status",
+                    "PolicyDocument": {
+                        "Version": "2012-10-17",
+                        "Statement": [
+                            {
+                                "Effect": "Allow",
+                                "Action": ["dynamodb:GetItem", "dynamodb:BatchGetItem"],
+                                "Resource": found if options.existing else made,
+                            }
+                        ],
+                    },
+                }
+            ],
+        },
+    }
+
+
+def _path(parent: Template, part: str) -> Template:
+    return {
+        "Type": "AWS::ApiGateway::Resource",
+        "Properties": {"RestApiId": {"Ref": "Api"}, "ParentId": parent, "PathPart": part},
+    }
+
+
+class _Route(NamedTuple):
+    """A path, and what DynamoDB is asked there."""
+
+    path: str
+    names: tuple[str, ...]
+    action: str
+    ask: str
+    answer: str
+
+
+_ROUTES = (
+    _Route("ZonePath", ("az-id",), "GetItem", mapping.ASK_FOR_ZONE, mapping.ANSWER_FOR_ZONE),
+    _Route(
+        "WorkloadPath", ("az-id", "workload"), "BatchGetItem", mapping.ASK_FOR_WORKLOAD, mapping.ANSWER_FOR_WORKLOAD
+    ),
+)
+
+
+def _methods(table: Any) -> Template:
+    return {f"{verb.title()}{route.path}": _method(verb, route, table) for route in _ROUTES for verb in ("GET", "HEAD")}
+
+
+def _method(verb: str, route: _Route, table: Any) -> Template:
+    header = "method.response.header.Cache-Control"
+
+    def reply(status: str, template: Any, **pattern: str) -> Template:
+        return {
+            "StatusCode": status,
+            **pattern,
+            "ResponseParameters": {header: "'no-store'"},
+            "ResponseTemplates": {"application/json": template},
+        }
+
+    return {
+        "Type": "AWS::ApiGateway::Method",
+        "Properties": {
+            "RestApiId": {"Ref": "Api"},
+            "ResourceId": {"Ref": route.path},
+            "HttpMethod": verb,
+            "AuthorizationType": "NONE",
+            "RequestParameters": {f"method.request.path.{name}": True for name in route.names},
+            "MethodResponses": [
+                {"StatusCode": status, "ResponseParameters": {header: True}} for status in ("200", "500", "503")
+            ],
+            "Integration": {
+                "Type": "AWS",
+                "IntegrationHttpMethod": "POST",
+                "Uri": {
+                    "Fn::Sub": f"arn:${{AWS::Partition}}:apigateway:${{AWS::Region}}:dynamodb:action/{route.action}"
+                },
+                "Credentials": {"Fn::GetAtt": ["ReadRole", "Arn"]},
+                # Anything else would hand the body of a request on to DynamoDB as it is.
+                "PassthroughBehavior": "NEVER",
+                "RequestTemplates": {"application/json": _filled(route.ask, table)},
+                "IntegrationResponses": [
+                    reply("200", _filled(route.answer, table)),
+                    reply("503", mapping.ANSWER_FOR_ERROR, SelectionPattern=r"[45]\d{2}"),
+                ],
+            },
+        },
+    }
+
+
+def _unknown() -> Template:
+    """What API Gateway says when it fails itself: not 500, as it would, because that means that a zone is out.
+
+    This one stands for all its server errors:
+    https://docs.aws.amazon.com/apigateway/latest/developerguide/supported-gateway-response-types.html
+    """
+    return {
+        "Type": "AWS::ApiGateway::GatewayResponse",
+        "Properties": {
+            "RestApiId": {"Ref": "Api"},
+            "ResponseType": "DEFAULT_5XX",
+            "StatusCode": "503",
+            "ResponseTemplates": {"application/json": mapping.ANSWER_FOR_ERROR},
+        },
+    }
+
+
+def _filled(text: str, table: Any) -> Any:
+    return {"Fn::Sub": [text, {"Table": table}]} if "${Table}" in text else text

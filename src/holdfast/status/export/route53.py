@@ -1,0 +1,133 @@
+"""Records that spread traffic over the zones of a load balancer, and leave out those whose health check fails."""
+
+import re
+from dataclasses import dataclass
+
+from holdfast._errors import InvalidValue
+from holdfast.status.export.checks import Check, RoutingControlCheck, SharedCheck, health_check
+from holdfast.status.export.template import HOST, Template, expect, new_template
+from holdfast.status.export.zones import MappedZone, expect_zones
+
+WEIGHT = 100
+"""The same for all zones: what counts is the share, and the zones are equal."""
+
+_ZONE_ID = re.compile(r"[A-Z0-9]{1,32}")
+_PARAMETERS = {
+    "HostedZoneId": "The hosted zone that the records are in.",
+    "BalancerName": "The DNS name of the load balancer, without a zone in front.",
+    "BalancerZoneId": "The canonical hosted zone id of the load balancer.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOptions:
+    """One name, the zones behind it, and what tells whether a zone is out.
+
+    What is None becomes a parameter without a default: whoever deploys the template has to say it.
+    """
+
+    record: str
+    """The name that clients look up, such as `www.example.com`."""
+    zones: tuple[MappedZone, ...]
+    check: Check
+    hosted_zone_id: str | None = None
+    hosted_zone_name: str | None = None
+    """Only to see that the record belongs there, before CloudFormation does."""
+    balancer: str | None = None
+    """The DNS name of the load balancer, as it is: a zone's name is put in front of it."""
+    balancer_zone_id: str | None = None
+    """The load balancer's own hosted zone: `CanonicalHostedZoneId` of DescribeLoadBalancers."""
+
+    def __post_init__(self) -> None:
+        expect_zones(self.zones)
+        expect("record", self.record.removeprefix("*.").rstrip("."), HOST, "a name like www.example.com")
+        for name in ("hosted_zone_id", "balancer_zone_id"):
+            value: str | None = getattr(self, name)
+            if value is not None:
+                expect(name, value, _ZONE_ID, "an id like Z26RNL4JYFTOTI")
+        if self.hosted_zone_name is not None:
+            _expect_inside(self.record.rstrip("."), self.hosted_zone_name.rstrip("."))
+        if self.balancer is not None:
+            _expect_balancer(self.balancer, self.zones[0].region)
+        _expect_same_zones(self.zones, self.check)
+
+
+def record_template(options: RecordOptions) -> Template:
+    """Weighted alias records, one for each zone, each with its health check.
+
+    All records are made at once, by one record set group: made one by one, the first would get all traffic for a while.
+    They cannot stand beside a simple record of the same name: Route 53 refuses that.
+    """
+    checks = {zone: health_check(options.check, zone.id) for zone in options.zones}
+    records = [
+        {
+            "Name": options.record,
+            "Type": "A",
+            "SetIdentifier": zone.id,
+            "Weight": WEIGHT,
+            "AliasTarget": {
+                "DNSName": {"Fn::Sub": f"{zone.name}.${{BalancerName}}"},
+                "HostedZoneId": {"Ref": "BalancerZoneId"},
+                "EvaluateTargetHealth": True,
+            },
+            "HealthCheckId": checks[zone].reference,
+        }
+        for zone in options.zones
+    ]
+    resources = {name: resource for check in checks.values() for name, resource in check.resources.items()}
+    resources["Records"] = {
+        "Type": "AWS::Route53::RecordSetGroup",
+        "Properties": {"HostedZoneId": {"Ref": "HostedZoneId"}, "RecordSets": records},
+    }
+    # With these, other accounts attach the same checks to their own records.
+    outputs = {
+        check.reference["Ref"]: {"Description": f"The health check of {zone.id}.", "Value": check.reference}
+        for zone, check in checks.items()
+        if check.resources
+    }
+    return new_template(
+        f"{options.record} over {len(options.zones)} zones, each with a health check that says whether it is out.",
+        resources,
+        Parameters=_parameters(options),
+        Outputs=outputs,
+    )
+
+
+def _parameters(options: RecordOptions) -> Template:
+    defaults = {
+        "HostedZoneId": options.hosted_zone_id,
+        "BalancerName": options.balancer,
+        "BalancerZoneId": options.balancer_zone_id,
+    }
+    return {
+        name: {"Type": "String", "Description": description, "MinLength": 1}
+        | ({} if defaults[name] is None else {"Default": defaults[name]})
+        for name, description in _PARAMETERS.items()
+    }
+
+
+def _expect_inside(record: str, hosted_zone: str) -> None:
+    expect("hosted_zone_name", hosted_zone, HOST, "a name like example.com")
+    if record != hosted_zone and not record.endswith(f".{hosted_zone}"):
+        raise InvalidValue(f"record {record} is outside of the hosted zone {hosted_zone}")
+
+
+def _expect_balancer(name: str, region: str) -> None:
+    expect("balancer", name, HOST, f"a DNS name like name-0123456789abcdef.elb.{region}.amazonaws.com")
+    # A Network Load Balancer is called name.elb.region.amazonaws.com, an Application Load Balancer name.region.elb...
+    labels = name.split(".")
+    if region not in labels or "elb" not in labels:
+        raise InvalidValue(f"balancer {name} is no load balancer of {region}, the region of the zones")
+    if labels[0] == "dualstack" or labels[0][:-1] == region:
+        raise InvalidValue(f"balancer {name} begins with {labels[0]}: expected its DNS name as AWS gave it")
+
+
+def _expect_same_zones(zones: tuple[MappedZone, ...], check: Check) -> None:
+    """Each zone has its own, and there is none left over: that would be a zone which somebody forgot."""
+    match check:
+        case RoutingControlCheck(arns=given) | SharedCheck(ids=given):
+            for zone in given:
+                if zone not in {each.id for each in zones}:
+                    raise InvalidValue(f"{zone} has a check, but is not among the zones")
+            for each in zones:
+                health_check(check, each.id)

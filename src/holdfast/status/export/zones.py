@@ -1,0 +1,65 @@
+"""Zones of one account: the ids that all accounts share, and the names that this one has for them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from holdfast._errors import InvalidValue
+from holdfast._types import Zone
+from holdfast.status.names import zone_of
+
+_ID = re.compile(r"(?P<region>[a-z]+\d+)-az\d+")
+_NAME = re.compile(r"(?P<region>[a-z]{2,3}(-[a-z]+)+-\d+)[a-z]")
+
+
+@dataclass(frozen=True, slots=True)
+class MappedZone:
+    """One zone, by id and by name. The name belongs to one account: the same zone has another one elsewhere."""
+
+    id: Zone
+    name: str
+
+    def __post_init__(self) -> None:
+        if not _ID.fullmatch(zone_of(self.id)):
+            raise InvalidValue(f"zone {self.id!r}: expected an AZ-ID such as use1-az1")
+        if not _NAME.fullmatch(self.name):
+            raise InvalidValue(f"zone {self.id} is named {self.name!r}: expected a name such as us-east-1b")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The zone that is written as `use1-az1=us-east-1b`."""
+        zone, equals, name = text.partition("=")
+        if not equals:
+            raise InvalidValue(
+                f"zone {text!r}: expected its AZ-ID and its name in this account, such as use1-az1=us-east-1b"
+            )
+        return cls(Zone(zone), name)
+
+    @property
+    def region(self) -> str:
+        """The region that the name says."""
+        return self.name[:-1]
+
+
+def expect_zones(zones: Sequence[MappedZone]) -> None:
+    """Raise InvalidValue unless traffic can move between these zones: two at least, each once, all of one region."""
+    if len(zones) < 2:
+        raise InvalidValue(f"{len(zones)} zones: expected two at least, because with one there is nowhere to go")
+    given: dict[str, list[str]] = {"AZ-ID": [zone.id for zone in zones], "name": [zone.name for zone in zones]}
+    for what, values in given.items():
+        for value in values:
+            if values.count(value) > 1:
+                raise InvalidValue(f"{what} {value} is given twice: a zone has one name, and a name means one zone")
+    first = zones[0]
+    for zone in zones[1:]:
+        if zone.region != first.region or _area(zone) != _area(first):
+            raise InvalidValue(
+                f"{zone.id}={zone.name} is of another region than {first.id}={first.name}: "
+                "the zonal names of a load balancer are all of one"
+            )
+
+
+def _area(zone: MappedZone) -> str:
+    """The region as AZ-IDs write it: `use1`."""
+    return zone.id.partition("-")[0]

@@ -1,0 +1,29 @@
+"""What a zone and a workload may be called. Pure."""
+
+import re
+
+from holdfast._errors import InvalidValue
+from holdfast._types import Zone
+
+_ZONE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+_ZONE_NAME = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d[a-z]")
+_WORKLOAD = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+def zone_of(text: str) -> Zone:
+    """The AZ-ID, if it can be one. Raises InvalidValue, also for the name of a zone."""
+    if _ZONE_NAME.fullmatch(text):
+        raise InvalidValue(
+            f"{text} is the name of a zone, which means another zone in every account: "
+            "name its AZ-ID, such as use1-az1 (`aws ec2 describe-availability-zones` lists both)"
+        )
+    if not _ZONE.fullmatch(text):
+        raise InvalidValue(f"zone {text[:80]!r}: expected an AZ-ID such as use1-az1")
+    return Zone(text)
+
+
+def workload_of(text: str) -> str:
+    """The workload's name, if it can be one. Raises InvalidValue."""
+    if not _WORKLOAD.fullmatch(text):
+        raise InvalidValue(f"workload {text[:150]!r}: expected 1 to 128 letters, digits and any of . _ -")
+    return text

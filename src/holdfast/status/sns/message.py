@@ -1,0 +1,208 @@
+"""What SNS posts to an endpoint, and how to tell that SNS posted it. Pure.
+
+Message attributes are not part of what is signed, so nothing here reads them.
+"""
+
+import base64
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Self
+
+import msgspec
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from holdfast._errors import InvalidValue, NotAllowed
+
+BODY_BYTES = 256 * 1024
+"""Longest body: what SNS takes in one message (https://docs.aws.amazon.com/general/latest/gr/sns.html). A status has
+a few hundred bytes."""
+
+_ARN = re.compile(r"arn:(aws[a-z-]*):sns:([a-z0-9-]{1,63}):\d{12}:[A-Za-z0-9_-]{1,256}(\.fifo)?", re.ASCII)
+# Where the SNS of a partition is: `partitions.json` of botocore.
+_SUFFIXES = {"aws": "amazonaws.com", "aws-us-gov": "amazonaws.com", "aws-cn": "amazonaws.com.cn"}
+
+_MESSAGE_ID = re.compile(r"[A-Za-z0-9-]{1,100}")  # a UUID so far; bounded, because receivers remember it
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
+_CERTIFICATE = re.compile(r"[A-Za-z0-9._-]{1,200}\.pem")
+_QUERY = re.compile(r"\?[!-~]{1,4000}")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A standard topic, by its ARN."""
+
+    arn: str
+    partition: str
+    region: str
+
+    @classmethod
+    def parse(cls, arn: str) -> Self:
+        """The topic that `arn` names. Raises InvalidValue, also for a FIFO topic: those reach no HTTP endpoint."""
+        found = _ARN.fullmatch(arn)
+        if found is None:
+            raise InvalidValue(f"topic {arn[:300]!r}: expected one like arn:aws:sns:us-east-1:123456789012:zones")
+        if found[3]:
+            raise InvalidValue(f"topic {arn} is a FIFO topic, and those reach no HTTP endpoint: use a standard topic")
+        return cls(arn, found[1], found[2])
+
+    @property
+    def host(self) -> str:
+        """Where the topic's SNS is, and its certificates are. Raises InvalidValue for a partition not known here."""
+        if self.partition not in _SUFFIXES:
+            raise InvalidValue(f"topic {self.arn} is in partition {self.partition}: expected {', '.join(_SUFFIXES)}")
+        return f"sns.{self.region}.{_SUFFIXES[self.partition]}"
+
+
+class MessageType(StrEnum):
+    """Why SNS posts."""
+
+    NOTIFICATION = "Notification"
+    SUBSCRIPTION = "SubscriptionConfirmation"
+    UNSUBSCRIPTION = "UnsubscribeConfirmation"
+
+
+class Message(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "type": "Type",
+        "message_id": "MessageId",
+        "topic_arn": "TopicArn",
+        "message": "Message",
+        "timestamp": "Timestamp",
+        "signature_version": "SignatureVersion",
+        "signature": "Signature",
+        "certificate_url": "SigningCertURL",
+        "subject": "Subject",
+        "token": "Token",
+        "subscribe_url": "SubscribeURL",
+    },
+):
+    """One message of SNS, as it came: nothing in it may be believed before `check_signature`."""
+
+    type: MessageType
+    message_id: str
+    topic_arn: str
+    message: str
+    timestamp: str
+    signature_version: str
+    signature: str
+    certificate_url: str
+    subject: str | None = None
+    token: str | None = None
+    subscribe_url: str | None = None
+
+    def __post_init__(self) -> None:
+        if not _MESSAGE_ID.fullmatch(self.message_id):
+            raise InvalidValue(f"MessageId {self.message_id[:100]!r}: expected letters, digits and -")
+        if not _TIMESTAMP.fullmatch(self.timestamp):
+            raise InvalidValue(f"Timestamp {self.timestamp[:100]!r}: expected one like 2026-01-31T12:00:00.000Z")
+        datetime.fromisoformat(self.timestamp)
+        if self.type is not MessageType.NOTIFICATION and (self.token is None or self.subscribe_url is None):
+            raise InvalidValue(f"{self.type}: expected Token and SubscribeURL")
+        # What is signed is the fields, one after the other, line by line. With a line break in any but the message,
+        # the same signature would fit other fields: a repeat could pass for something new.
+        for value in (self.topic_arn, self.subject, self.token, self.subscribe_url):
+            if value is not None and "\n" in value:
+                raise InvalidValue("expected line breaks in no field but Message")
+
+    @property
+    def at(self) -> float:
+        """When it was published, in seconds since the epoch."""
+        return datetime.fromisoformat(self.timestamp).astimezone(UTC).timestamp()
+
+
+def parse(body: bytes) -> Message:
+    """What SNS posted. Raises InvalidValue for anything else; fields that are not known are let pass."""
+    if len(body) > BODY_BYTES:
+        raise InvalidValue(f"a body of {len(body)} bytes is no message of SNS: expected at most {BODY_BYTES}")
+    try:
+        return msgspec.json.decode(body, type=Message)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidValue(
+            f"the body is no message of SNS: {error}. Expected its JSON; turn raw message delivery off"
+        ) from error
+
+
+def string_to_sign(message: Message) -> bytes:
+    """What SNS signs: names and values of some fields, in alphabetical order, each on a line.
+
+    https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message-verify-message-signature.html
+    """
+    notification = message.type is MessageType.NOTIFICATION
+    fields = {
+        "Message": message.message,
+        "MessageId": message.message_id,
+        "Subject": message.subject if notification else None,
+        "SubscribeURL": None if notification else message.subscribe_url,
+        "Timestamp": message.timestamp,
+        "Token": None if notification else message.token,
+        "TopicArn": message.topic_arn,
+        "Type": message.type.value,
+    }
+    return "".join(f"{name}\n{value}\n" for name, value in fields.items() if value is not None).encode()
+
+
+def check_certificate_url(message: Message, topic: Topic) -> None:
+    """Raise NotAllowed unless the certificate is where the topic's SNS has its own.
+
+    This is the root of all trust in a message: whoever may choose the host may sign.
+    """
+    # Compared as text, so that there is nothing that two parsers of URLs could read differently.
+    prefix = f"https://{topic.host}/"
+    if not (
+        message.certificate_url.startswith(prefix)
+        and _CERTIFICATE.fullmatch(message.certificate_url.removeprefix(prefix))
+    ):
+        raise NotAllowed(
+            f"message {message.message_id} has its certificate at {message.certificate_url[:300]!r}: "
+            f"expected {prefix}NAME.pem"
+        )
+
+
+def check_subscribe_url(message: Message, topic: Topic) -> str:
+    """The address that confirms a subscription; raises NotAllowed unless it is one of the topic's SNS."""
+    prefix = f"https://{topic.host}/"
+    url = message.subscribe_url or ""
+    if not (url.startswith(prefix) and _QUERY.fullmatch(url.removeprefix(prefix))):
+        host = url.partition("?")[0]  # what follows is a secret
+        raise NotAllowed(f"message {message.message_id} has its SubscribeURL at {host[:300]!r}: expected {prefix}?...")
+    return url
+
+
+def check_signature_version(message: Message, *, allow_sha1: bool) -> None:
+    """Raise NotAllowed for a kind of signature that is not known, or not wanted."""
+    if message.signature_version == "1" and not allow_sha1:
+        raise NotAllowed(
+            f"message {message.message_id} is signed with SHA-1 (SignatureVersion 1): set the attribute "
+            f"SignatureVersion of topic {message.topic_arn[:300]} to 2, or allow SHA-1"
+        )
+    if message.signature_version not in {"1", "2"}:
+        raise NotAllowed(
+            f"message {message.message_id} has SignatureVersion {message.signature_version[:30]!r}: expected 2"
+        )
+
+
+def check_signature(message: Message, certificate: x509.Certificate, now: float) -> None:
+    """Raise NotAllowed unless the holder of `certificate`, which has to be valid at `now`, signed the message."""
+    moment = datetime.fromtimestamp(now, UTC)
+    if not certificate.not_valid_before_utc <= moment <= certificate.not_valid_after_utc:
+        raise NotAllowed(
+            f"message {message.message_id}: its certificate is valid from {certificate.not_valid_before_utc} to "
+            f"{certificate.not_valid_after_utc}, and now it is {moment}"
+        )
+    digest = hashes.SHA1() if message.signature_version == "1" else hashes.SHA256()  # noqa: S303 - if it is allowed
+    try:
+        key = certificate.public_key()
+        if not isinstance(key, rsa.RSAPublicKey):
+            raise NotAllowed(f"message {message.message_id}: its certificate is not for RSA, which SNS signs with")
+        signature = base64.b64decode(message.signature, validate=True)
+        key.verify(signature, string_to_sign(message), padding.PKCS1v15(), digest)
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError) as error:
+        raise NotAllowed(f"message {message.message_id}: its signature is not one of SNS") from error

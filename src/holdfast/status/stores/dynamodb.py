@@ -1,0 +1,211 @@
+"""Zone statuses in a DynamoDB table, for everybody who can read it."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+from holdfast._clock import Clock
+from holdfast._errors import (
+    EngineError,
+    EngineUnavailable,
+    HoldfastError,
+    InvalidValue,
+    NotAllowed,
+    OutcomeUnknown,
+    SettingsError,
+)
+from holdfast._types import ZoneStatus
+from holdfast.engines.aws import AwsSession
+from holdfast.status.stores.dynamodb_item import KEY, TIME_TO_LIVE, VERSION, WRITE, Item, item_of, key_of, status_of
+from holdfast.status.stores.rules import checked, conflict, expired, is_over
+from holdfast.status.stores.versions import Versions
+
+logger = logging.getLogger("holdfast.status")
+
+_CREATION_SECONDS = 120.0
+"""A table is there after some seconds; past two minutes something else is wrong."""
+_SCHEMA = [{"AttributeName": KEY, "KeyType": "HASH"}]
+
+
+class DynamoStatusStore:
+    """Zone statuses in one table of one region. Thread-safe; see `holdfast.StatusStore`.
+
+    A status that is brought in stays, as healthy; one that expires is removed, for readers that know nothing of expiry.
+    """
+
+    def __init__(self, session: AwsSession, table: str, clock: Clock) -> None:
+        self._session = session
+        self._table = table
+        self._clock = clock
+        self._versions = Versions(clock)
+        self._senseless: set[str] = set()
+        """What was warned of already: the store is read twice a second."""
+
+    def create_table(self) -> None:
+        """Create the table, and wait until it can be used. One that is there is left alone, if it has the right key.
+
+        May be repeated.
+        """
+        with self._explained("CreateTable, DescribeTable, DescribeTimeToLive and UpdateTimeToLive"):
+            try:
+                self._client.create_table(
+                    TableName=self._table,
+                    KeySchema=_SCHEMA,
+                    AttributeDefinitions=[{"AttributeName": KEY, "AttributeType": "S"}],
+                    BillingMode="PAY_PER_REQUEST",
+                )
+            except self._client.exceptions.ResourceInUseException:
+                logger.debug("the table %s is there already", self._table)
+            self._wait_for_table()
+            self._enable_time_to_live()
+
+    def read(self) -> Sequence[ZoneStatus]:
+        statuses = []
+        with self._explained():
+            for item in self._session.paginate("dynamodb", "scan", TableName=self._table, ConsistentRead=True):
+                try:
+                    status = status_of(item)
+                except InvalidValue as error:
+                    self._warn(item, error)
+                    continue
+                self._versions.see(key_of(status.zone, status.workload), status.version)
+                statuses.append(status)
+        return statuses
+
+    def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
+        key = key_of(checked(status).zone, status.workload)
+        stored = replace(status, version=self._versions.next(key, expected))
+        write = uuid4().hex
+        try:
+            with self._explained():
+                self._client.put_item(TableName=self._table, Item=item_of(stored, write), **_only_at(expected))
+        except OutcomeUnknown:
+            if not self._was_done(key, write):
+                raise
+        except self._client.exceptions.ConditionalCheckFailedException as error:
+            if not (_was_retried(error) and self._was_done(key, write)):
+                raise conflict(status, expected) from error
+        return stored
+
+    def expire(self, now: float) -> Sequence[ZoneStatus]:
+        changed = []
+        for status in self.read():
+            key = key_of(status.zone, status.workload)
+            if is_over(status, now) and self._remove(key, status.version):
+                changed.append(expired(status, now, self._versions.next(key, status.version)))
+        return changed
+
+    @property
+    def _client(self) -> Any:
+        return self._session.client("dynamodb")
+
+    def _remove(self, key: str, version: int) -> bool:
+        """Whether the item was removed; not if somebody else was quicker, with whatever."""
+        try:
+            with self._explained():
+                self._client.delete_item(TableName=self._table, Key={KEY: {"S": key}}, **_only_at(version))
+        except OutcomeUnknown:
+            if self._find(key) is not None:
+                raise
+        except self._client.exceptions.ConditionalCheckFailedException as error:
+            return _was_retried(error) and self._find(key) is None
+        return True
+
+    def _was_done(self, key: str, write: str) -> bool:
+        item = self._find(key)
+        return item is not None and item.get(WRITE) == {"S": write}
+
+    def _find(self, key: str) -> Item | None:
+        """What is there after the reply to a write was lost."""
+        try:
+            with self._explained():
+                reply = self._client.get_item(TableName=self._table, Key={KEY: {"S": key}}, ConsistentRead=True)
+        except HoldfastError as error:  # not what became of the read counts now, but what became of the write
+            raise OutcomeUnknown(f"{key} of table {self._table} may or may not have been written: {error}") from error
+        found: Item | None = reply.get("Item")
+        return found
+
+    def _wait_for_table(self) -> None:
+        deadline = self._clock.monotonic() + _CREATION_SECONDS
+        while True:
+            try:
+                table = self._client.describe_table(TableName=self._table)["Table"]
+            except self._client.exceptions.ResourceNotFoundException:  # not everywhere known yet
+                table = {"TableStatus": "CREATING"}
+            if table["TableStatus"] in {"ACTIVE", "UPDATING"}:
+                break
+            if self._clock.monotonic() >= deadline:
+                raise EngineUnavailable(
+                    f"the table {self._table} is still {table['TableStatus']} after {_CREATION_SECONDS:.0f} s: "
+                    "look at it in the console, then try again"
+                )
+            self._clock.sleep(1.0)
+        if table["KeySchema"] != _SCHEMA:
+            raise SettingsError(
+                f"the table {self._table} has the key {table['KeySchema']}: expected {KEY!r} alone; name another table"
+            )
+
+    def _enable_time_to_live(self) -> None:
+        if self._has_time_to_live():
+            return
+        wanted = {"Enabled": True, "AttributeName": TIME_TO_LIVE}
+        try:
+            self._client.update_time_to_live(TableName=self._table, TimeToLiveSpecification=wanted)
+        except self._client.exceptions.ClientError:
+            if not self._has_time_to_live():  # else somebody else creates the same table at this moment
+                raise
+
+    def _has_time_to_live(self) -> bool:
+        found = self._client.describe_time_to_live(TableName=self._table)["TimeToLiveDescription"]
+        if found["TimeToLiveStatus"] not in {"ENABLED", "ENABLING"}:
+            return False
+        if found["AttributeName"] != TIME_TO_LIVE:
+            raise SettingsError(
+                f"the table {self._table} removes items by {found['AttributeName']}: expected {TIME_TO_LIVE}; "
+                "name another table, or change its time to live"
+            )
+        return True
+
+    def _warn(self, item: Item, error: InvalidValue) -> None:
+        key = str(item.get(KEY))
+        if key not in self._senseless:
+            self._senseless.add(key)
+            logger.warning("the item %s of table %s is no zone status: %s", key, self._table, error)
+
+    @contextmanager
+    def _explained(self, needed: str = "Scan, GetItem, PutItem and DeleteItem") -> Iterator[None]:
+        """Says of which table an error tells, and what to do. A failed condition passes: it tells of somebody else."""
+        known = self._client.exceptions
+        try:
+            yield
+        except known.ConditionalCheckFailedException:
+            raise
+        except known.ResourceNotFoundException as error:
+            raise SettingsError(
+                f"there is no DynamoDB table {self._table} for these credentials in this region: check the three, or "
+                f"create it with DynamoStatusStore.create_table(), or as an on-demand table with the key {KEY} (string)"
+            ) from error
+        except NotAllowed as error:
+            raise NotAllowed(f"{error}. For table {self._table} allow dynamodb:{needed}") from error
+        except known.ClientError as error:
+            raise EngineError(f"DynamoDB refuses to work with table {self._table}: {error}") from error
+
+
+def _only_at(version: int) -> dict[str, Any]:
+    """The condition that an item still has this version. Version 0 is none: it is absent, or was written by hand."""
+    names = {"#version": VERSION}
+    if version == 0:
+        return {"ConditionExpression": "attribute_not_exists(#version)", "ExpressionAttributeNames": names}
+    return {
+        "ConditionExpression": "#version = :version",
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": {":version": {"N": str(version)}},
+    }
+
+
+def _was_retried(error: Any) -> bool:
+    """Whether a condition may have failed because an earlier attempt of the same call, unheard of, made it so."""
+    return bool(error.response["ResponseMetadata"].get("RetryAttempts", 0))

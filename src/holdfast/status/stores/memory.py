@@ -1,0 +1,36 @@
+"""Zone statuses in the memory of one process, for tests and for trying things out."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+from holdfast._types import Zone, ZoneStatus
+from holdfast.status.stores.rules import checked, conflict, expired, is_over
+
+
+class MemoryStatusStore:
+    """Zone statuses that end with the process. Thread-safe; see `holdfast.StatusStore`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._statuses: dict[tuple[Zone, str | None], ZoneStatus] = {}
+
+    def read(self) -> Sequence[ZoneStatus]:
+        with self._lock:
+            return list(self._statuses.values())
+
+    def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
+        key = (checked(status).zone, status.workload)
+        with self._lock:
+            known = self._statuses.get(key)
+            if expected != (0 if known is None else known.version):
+                raise conflict(status, expected)
+            self._statuses[key] = replace(status, version=expected + 1)
+            return self._statuses[key]
+
+    def expire(self, now: float) -> Sequence[ZoneStatus]:
+        with self._lock:
+            over = {key: status for key, status in self._statuses.items() if is_over(status, now)}
+            changed = {key: expired(status, now, status.version + 1) for key, status in over.items()}
+            self._statuses.update(changed)
+            return list(changed.values())

@@ -1,0 +1,54 @@
+"""What every store of zone statuses holds to, wherever it keeps them. Pure."""
+
+import re
+from dataclasses import replace
+
+from holdfast._errors import Conflict, InvalidValue
+from holdfast._types import ZoneStatus
+from holdfast.status.names import zone_of
+
+EXPIRY = "expiry"
+"""Who brings in what has expired."""
+EXPIRED = ("the time it was out for is over (it was out for: ", ")")
+"""What stands before and after the reason that a status had before it expired."""
+
+# PostgreSQL cannot hold NUL, and nothing can send half a surrogate pair as UTF-8.
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_YEAR_10000 = 253_402_300_800.0
+"""Past what `datetime` can show, and long before what DynamoDB's numbers can hold."""
+
+
+def checked(status: ZoneStatus) -> ZoneStatus:
+    """The status, if every store can hold it. Raises InvalidValue."""
+    zone_of(status.zone)
+    if status.workload == "":
+        raise InvalidValue("workload is '': expected a name, or None for all workloads")
+    for name in ("workload", "by", "reason"):
+        text = getattr(status, name)
+        if text is not None and _UNSTORABLE.search(text):
+            raise InvalidValue(f"{name} {text[:80]!r} of zone {status.zone}: expected Unicode text without NUL")
+    for name in ("since", "expires"):
+        seconds = getattr(status, name)
+        if seconds is not None and not 0 <= seconds < _YEAR_10000:
+            raise InvalidValue(f"{name} of zone {status.zone} is {seconds}: expected seconds since the epoch")
+    return status
+
+
+def conflict(status: ZoneStatus, expected: int) -> Conflict:
+    """What to raise when somebody else was quicker to write."""
+    return Conflict(
+        f"the status of zone {status.zone} for {status.workload or 'all workloads'} is not at version "
+        f"{expected} any more: read it again, then decide again"
+    )
+
+
+def is_over(status: ZoneStatus, now: float) -> bool:
+    """Whether a status says that the zone is out, and no longer means it."""
+    return status.out and not status.is_out(now)
+
+
+def expired(status: ZoneStatus, now: float, version: int) -> ZoneStatus:
+    """The status after its time is over: in, and still telling why it was out."""
+    before, after = EXPIRED
+    reason = f"{before}{status.reason}{after}"
+    return replace(status, out=False, since=now, by=EXPIRY, reason=reason, expires=None, version=version)

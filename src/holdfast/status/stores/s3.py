@@ -1,0 +1,196 @@
+"""Zone statuses as objects in an S3 bucket: the store with the least that can break."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+from holdfast._clock import Clock
+from holdfast._errors import (
+    EngineError,
+    EngineUnavailable,
+    HoldfastError,
+    InvalidValue,
+    NotAllowed,
+    OutcomeUnknown,
+    SettingsError,
+)
+from holdfast._types import ZoneStatus
+from holdfast.engines.aws import AwsSession
+from holdfast.status.stores.rules import checked, conflict, expired, is_over
+from holdfast.status.stores.s3_object import LARGEST, SUFFIX, content_of, key_of, parsed, place_of, status_of
+from holdfast.status.stores.versions import Versions
+
+logger = logging.getLogger("holdfast.status")
+
+# What S3 answers when the condition of a request does not hold, the object is gone, or another request is under way:
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html and conditional-deletes.html there.
+_LOST_THE_RACE = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "404", "409", "412"})
+
+
+class _LostRace(Exception):
+    """The object is not as it was when it was looked at, or an unheard attempt of the same call changed it."""
+
+    def __init__(self, *, retried: bool) -> None:
+        super().__init__()
+        self.retried = retried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    status: ZoneStatus
+    tag: str
+    write: str | None
+
+
+class S3StatusStore:
+    """Zone statuses below one prefix of one bucket. Thread-safe; see `holdfast.StatusStore`.
+
+    Keeps only what is out: to bring a zone in is to remove its object. Nothing else should be below the prefix.
+    """
+
+    def __init__(self, session: AwsSession, bucket: str, clock: Clock, prefix: str = "") -> None:
+        self._session = session
+        self._bucket = bucket
+        self._prefix = prefix
+        self._versions = Versions(clock)
+        self._senseless: set[str] = set()
+        """What was warned of already: the store is read twice a second."""
+
+    def read(self) -> Sequence[ZoneStatus]:
+        return [found.status for found in self._all()]
+
+    def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
+        key = key_of(self._prefix, checked(status).zone, status.workload)
+        found = self._find(key)
+        if expected != (0 if found is None else found.status.version):
+            raise conflict(status, expected)
+        stored = replace(status, version=self._versions.next(key, expected))
+        done = self._put(key, stored, found) if status.out else found is None or self._remove(key, found)
+        if not done:
+            raise conflict(status, expected)
+        return stored
+
+    def expire(self, now: float) -> Sequence[ZoneStatus]:
+        changed = []
+        for found in self._all():
+            status = found.status
+            key = key_of(self._prefix, status.zone, status.workload)
+            if is_over(status, now) and self._remove(key, found):
+                changed.append(expired(status, now, self._versions.next(key, status.version)))
+        return changed
+
+    def _all(self) -> list[_Found]:
+        with self._explained():
+            listed = self._session.paginate("s3", "list_objects_v2", Bucket=self._bucket, Prefix=self._prefix)
+            keys = [entry["Key"] for entry in listed if entry["Key"].endswith(SUFFIX)]
+        found = [self._find(key) for key in keys if self._makes_sense(key)]
+        return [each for each in found if each is not None]  # one that vanished since it was listed is in
+
+    def _makes_sense(self, key: str) -> bool:
+        try:
+            place_of(self._prefix, key)
+        except InvalidValue as error:
+            if key not in self._senseless:
+                self._senseless.add(key)
+                logger.warning("the object %r of bucket %s is no zone status: %s", key, self._bucket, error)
+            return False
+        return True
+
+    def _find(self, key: str) -> _Found | None:
+        try:
+            with self._explained():
+                reply = self._client.get_object(Bucket=self._bucket, Key=key)
+                content = parsed(_body(reply))
+        except _LostRace:
+            return None
+        zone, workload = place_of(self._prefix, key)
+        status = status_of(zone, workload, content, reply["LastModified"])
+        self._versions.see(key, status.version)
+        return _Found(status=status, tag=reply["ETag"], write=None if content is None else content.write)
+
+    def _put(self, key: str, status: ZoneStatus, found: _Found | None) -> bool:
+        """Whether the object was written; not if somebody else was quicker."""
+        write = uuid4().hex
+        content = content_of(status, write)
+        condition = {"IfNoneMatch": "*"} if found is None else {"IfMatch": found.tag}
+        try:
+            with self._explained():
+                self._client.put_object(
+                    Bucket=self._bucket,
+                    Key=key,
+                    Body=content,
+                    ContentType="application/json",
+                    CacheControl="no-store",  # a health check behind a cache would see yesterday's zones
+                    **condition,
+                )
+        except OutcomeUnknown:
+            if not self._was_done(key, write):
+                raise
+        except _LostRace as error:
+            return error.retried and self._was_done(key, write)
+        return True
+
+    def _remove(self, key: str, found: _Found) -> bool:
+        """Whether the object was removed; not if somebody else was quicker, with whatever."""
+        try:
+            with self._explained():
+                self._client.delete_object(Bucket=self._bucket, Key=key, IfMatch=found.tag)
+        except OutcomeUnknown:
+            if self._look_again(key) is not None:
+                raise
+        except _LostRace as error:
+            return error.retried and self._look_again(key) is None
+        return True
+
+    def _was_done(self, key: str, write: str) -> bool:
+        found = self._look_again(key)
+        return found is not None and found.write == write
+
+    def _look_again(self, key: str) -> _Found | None:
+        """What is there after the reply to a write was lost."""
+        try:
+            return self._find(key)
+        except HoldfastError as error:  # not what became of the read counts now, but what became of the write
+            raise OutcomeUnknown(
+                f"the object {key} of bucket {self._bucket} may or may not have been written: {error}"
+            ) from error
+
+    @property
+    def _client(self) -> Any:
+        return self._session.client("s3")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Says of which bucket an error tells, and what to do."""
+        known = self._client.exceptions
+        try:
+            yield
+        except known.NoSuchBucket as error:
+            raise SettingsError(
+                f"there is no S3 bucket {self._bucket}: check its name and the account, or create it, private"
+            ) from error
+        except NotAllowed as error:
+            raise NotAllowed(
+                f"{error}. For bucket {self._bucket} allow s3:ListBucket, and GetObject, PutObject and DeleteObject "
+                f"for {self._prefix}*"
+            ) from error
+        except known.ClientError as error:
+            if error.response["Error"]["Code"] in _LOST_THE_RACE:
+                retried = bool(error.response["ResponseMetadata"].get("RetryAttempts", 0))
+                raise _LostRace(retried=retried) from error
+            raise EngineError(f"S3 refuses to work with bucket {self._bucket}: {error}") from error
+
+
+def _body(reply: Any) -> bytes:
+    """The content of an object; nothing, if it is too large to be ours."""
+    with reply["Body"] as body:
+        if reply["ContentLength"] > LARGEST:
+            return b""
+        try:
+            content: bytes = body.read()
+        except Exception as error:
+            raise EngineUnavailable(f"AWS s3 GetObject: the rest of the reply did not come ({error})") from error
+        return content

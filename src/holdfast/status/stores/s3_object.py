@@ -1,0 +1,87 @@
+"""A zone status as an object in S3. Pure.
+
+That the object is there says that the zone is out; so any tool can take a zone out, and any reader that can tell 200
+from 404 can ask. The content is for people, and for us.
+"""
+
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from holdfast._errors import InvalidValue
+from holdfast._types import Zone, ZoneStatus
+from holdfast.status.names import zone_of
+
+SUFFIX = ".txt"
+LARGEST = 65_536
+"""Bytes of the largest content that is ours: the longest reason fits many times over. More is not even read."""
+
+
+class Content(Struct, frozen=True, kw_only=True):
+    """What an object of ours says beside that the zone is out."""
+
+    since: float
+    by: str
+    reason: str
+    expires: float | None
+    version: Annotated[int, Meta(ge=1)]
+    write: str
+    """Tells one write from all others, so that whoever lost the reply can see whether it was done."""
+
+
+def key_of(prefix: str, zone: Zone, workload: str | None) -> str:
+    """The name of the object: `use1-az1.txt` for all workloads, `shop/use1-az1.txt` for one."""
+    return f"{prefix}{zone}{SUFFIX}" if workload is None else f"{prefix}{workload}/{zone}{SUFFIX}"
+
+
+def place_of(prefix: str, key: str) -> tuple[Zone, str | None]:
+    """The zone and the workload that a key stands for. Raises InvalidValue if it stands for none."""
+    workload, slash, zone = key.removeprefix(prefix).removesuffix(SUFFIX).rpartition("/")
+    if slash and not workload:
+        raise InvalidValue("nothing stands before the slash: expected a workload")
+    return zone_of(zone), workload or None
+
+
+def content_of(status: ZoneStatus, write: str) -> bytes:
+    """What the object says when it is written by the write of that name. Raises InvalidValue if it is too much."""
+    content = Content(
+        since=status.since,
+        by=status.by,
+        reason=status.reason,
+        expires=status.expires,
+        version=status.version,
+        write=write,
+    )
+    encoded = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
+    if len(encoded) > LARGEST:
+        raise InvalidValue(
+            f"the status of zone {status.zone} takes {len(encoded)} bytes: expected at most {LARGEST}, say less"
+        )
+    return encoded
+
+
+def parsed(content: bytes) -> Content | None:
+    """What the object says; None if it was put there by somebody else."""
+    try:
+        return msgspec.json.decode(content, type=Content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def status_of(zone: Zone, workload: str | None, content: Content | None, modified: datetime) -> ZoneStatus:
+    """The status that an object stands for: out, whatever it says."""
+    if content is None:
+        since, reason = modified.timestamp(), "none was given: the object was put there by hand"
+        return ZoneStatus(zone=zone, workload=workload, out=True, since=since, by="unknown", reason=reason)
+    return ZoneStatus(
+        zone=zone,
+        workload=workload,
+        out=True,
+        since=content.since,
+        by=content.by,
+        reason=content.reason,
+        expires=content.expires,
+        version=content.version,
+    )

@@ -1,0 +1,251 @@
+"""What becomes of zone statuses when servers are killed, stores go away, and several do the same thing at once."""
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import psycopg
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from holdfast import Zone, ZoneStatus
+from holdfast._clock import SystemClock
+from holdfast.engines.aws import AwsOptions, AwsSession
+from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.status import Board, SqlStatusStore
+from holdfast.status.stores.dynamodb import DynamoStatusStore
+from holdfast.testing.proxy import LossyProxy
+from tests.integration.server.listen import events, until
+from tests.integration.server.process import STUCK, HoldfastServer
+
+AZ1, AZ2 = "use1-az1", "use1-az2"
+REGION = "us-east-1"
+QUICK = "[status]\nrefresh = 0.1\n"
+
+
+def put(server: HoldfastServer, zone: str, token: str | None, *, out: bool, reason: str = "test") -> httpx.Response:
+    with server.client(token) as client:
+        return client.put(f"/v1/zones/{zone}", json={"out": out, "reason": reason})
+
+
+def code(server: HoldfastServer, path: str) -> int:
+    with server.client() as client:
+        return client.get(path).status_code
+
+
+def status(zone: str, *, out: bool, reason: str = "test") -> ZoneStatus:
+    return ZoneStatus(zone=Zone(zone), out=out, since=1.0, by="somebody", reason=reason)
+
+
+def test_what_was_written_right_before_a_kill_is_known_to_all_after_the_restart(tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        server = HoldfastServer.start(tmp_path, settings=QUICK)
+        opened.callback(server.kill)
+        put(server, AZ1, server.token, out=True).raise_for_status()
+        board = opened.enter_context(Board(server.address))
+        until(lambda: board.out() == {AZ1})
+        with events(server) as stream:
+            last = next(stream).id
+            server.kill()
+            with pytest.raises(httpx.HTTPError):
+                list(stream)
+        with SqliteDatabase(tmp_path / "data" / "status.sqlite") as database:
+            store = SqlStatusStore(database)
+            [known] = store.read()
+            store.write(status(AZ1, out=False, reason="mended"), known.version)
+            store.write(status(AZ2, out=True, reason="gray"), 0)
+        assert board.out() == {AZ1}, "last known good"
+        again = opened.enter_context(HoldfastServer.start(tmp_path, settings=QUICK, port=server.port))
+        assert (code(again, f"/status/{AZ1}"), code(again, f"/status/{AZ2}")) == (200, 500), "from its first answer"
+        with events(again, last) as stream:
+            snapshot = next(stream)
+        assert snapshot.name == "snapshot"
+        assert [each["zone"] for each in snapshot.data["statuses"] if each["out"]] == [AZ2]
+        until(lambda: board.out() == {AZ2})
+        with again.client(server.token) as operator:
+            history = operator.get("/v1/status/history").json()
+        assert sorted(entry["status"]["reason"] for entry in history) == ["gray", "mended", "test"]
+
+
+def test_what_is_written_on_one_server_is_told_by_another_on_the_same_database(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    schema = f"servers_{uuid.uuid4().hex}"
+    settings = f"[database]\nurl = '{postgres_url}?options=-csearch_path%3D{schema}'\nconnections = 4\n"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"create schema {schema}".encode())
+        with (
+            HoldfastServer.start(tmp_path / "one", settings=settings) as one,
+            HoldfastServer.start(tmp_path / "two", settings=settings) as two,
+            events(one) as told_by_one,
+            events(two) as told_by_two,
+        ):
+            next(told_by_one)
+            next(told_by_two)
+            waits = []
+            for number in range(6):
+                begun = time.monotonic()
+                server = (one, two)[number % 2]
+                written = put(server, AZ1, one.token, out=number % 2 == 0, reason=f"number {number}").json()
+                assert next(told_by_one).data["status"] == written
+                assert next(told_by_two).data["status"] == written
+                waits.append(time.monotonic() - begun)
+            assert sorted(waits)[len(waits) // 2] < 1.5, "with the default settings, about half a second"
+
+            def history(server: HoldfastServer) -> list[str]:
+                with server.client(one.token) as operator:
+                    entries = operator.get("/v1/status/history").json()
+                return [entry["status"]["reason"] for entry in reversed(entries)]
+
+            expected = [f"number {number}" for number in range(6)]
+            until(lambda: history(one) == history(two) == expected)
+        connection.execute(f"drop schema {schema} cascade".encode())
+
+
+@pytest.fixture
+def some_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+
+
+@pytest.fixture
+def session(some_credentials: None, moto_url: str) -> Iterator[AwsSession]:
+    with AwsSession(AwsOptions(region=REGION, endpoint_url=moto_url, attempts=1)) as session:
+        yield session
+
+
+@pytest.fixture
+def proxy(moto_url: str) -> Iterator[LossyProxy]:
+    """What stands between the server and AWS."""
+    port = urlsplit(moto_url).port
+    assert port is not None
+    with LossyProxy("127.0.0.1", port) as proxy:
+        yield proxy
+
+
+def aws(proxy: LossyProxy) -> str:
+    return f"[aws]\nregion = '{REGION}'\nendpoint_url = 'http://127.0.0.1:{proxy.port}'\n"
+
+
+def test_a_server_whose_store_goes_away_keeps_what_it_knows_also_over_a_restart(
+    tmp_path: Path, session: AwsSession, proxy: LossyProxy
+) -> None:
+    table = f"status-{uuid.uuid4()}"
+    store = DynamoStatusStore(session, table, SystemClock())
+    store.create_table()
+    settings = f"{aws(proxy)}{QUICK}store = 'dynamodb:{table}'\n"
+    proxy.refuse()
+    with ExitStack() as opened:
+        server = HoldfastServer.start(tmp_path, settings=settings)
+        opened.callback(server.kill)
+        # Nothing is known, not even from before: nobody is sent away, and nobody is told that all is well.
+        assert (code(server, f"/status/{AZ1}"), code(server, "/v1/status")) == (200, 503)
+        assert code(server, "/v1/status/events") == 503
+        with (
+            connect(f"ws://127.0.0.1:{server.port}/v1/status/socket", proxy=None) as listener,
+            pytest.raises(ConnectionClosed) as closed,
+        ):
+            listener.recv(STUCK)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1013
+        proxy.admit()
+        until(lambda: code(server, "/v1/status") == 200)
+        put(server, AZ1, server.token, out=True).raise_for_status()
+        proxy.refuse()
+        until(lambda: put(server, AZ1, server.token, out=False).status_code == 503)
+        assert code(server, f"/status/{AZ1}") == 500
+        until(lambda: age(server) > 0.5)
+        server.kill()
+
+        again = HoldfastServer.start(tmp_path, settings=settings)
+        opened.callback(again.kill)
+        with again.client() as client:
+            assert client.get(f"/status/{AZ1}").status_code == 500
+            known = client.get("/v1/status").json()
+        assert (known["age"], [each["zone"] for each in known["statuses"] if each["out"]]) == (None, [AZ1])
+        with events(again) as stream:
+            assert next(stream).data["statuses"] == known["statuses"]
+            [written] = store.read()
+            store.write(status(AZ1, out=False, reason="mended"), written.version)
+            proxy.admit()
+            assert next(stream).data["status"]["reason"] == "mended"
+        assert code(again, f"/status/{AZ1}") == 200
+
+
+def age(server: HoldfastServer) -> float:
+    with server.client() as client:
+        found: float = client.get("/v1/status").json()["age"]
+        return found
+
+
+class Queue:
+    """An SQS queue that is subscribed to an SNS topic."""
+
+    def __init__(self, session: AwsSession) -> None:
+        name = f"status-{uuid.uuid4()}"
+        self._sqs = session.client("sqs")
+        self._url = self._sqs.create_queue(QueueName=name)["QueueUrl"]
+        arn = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        self.topic: str = session.client("sns").create_topic(Name=name)["TopicArn"]
+        session.client("sns").subscribe(TopicArn=self.topic, Protocol="sqs", Endpoint=arn)
+
+    def receive(self, count: int) -> list[Any]:
+        """The next so many statuses that were published; without those that were published again."""
+        found: list[Any] = []
+        end = time.monotonic() + STUCK
+        while len(found) < count:
+            assert time.monotonic() < end, f"only {found} arrived"
+            answer = self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=1, WaitTimeSeconds=1)
+            for message in answer.get("Messages", []):
+                status = json.loads(json.loads(message["Body"])["Message"])
+                if status not in found:
+                    found.append(status)
+                self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])
+        return found
+
+
+def test_every_change_is_published_to_sns_whatever_comes_between(
+    tmp_path: Path, session: AwsSession, proxy: LossyProxy
+) -> None:
+    queue = Queue(session)
+    settings = f"{aws(proxy)}{QUICK}sns_topic = '{queue.topic}'\n"
+    with ExitStack() as opened:
+        server = HoldfastServer.start(tmp_path, settings=settings)
+        opened.callback(server.kill)
+
+        def change(server: HoldfastServer, number: int) -> Any:
+            answer = put(server, AZ1, first_token, out=number % 2 == 0, reason=f"number {number}")
+            return answer.raise_for_status().json()
+
+        first_token = server.token
+        written = [change(server, 0)]
+        assert queue.receive(1) == written
+
+        proxy.refuse()
+        written = [change(server, number) for number in (1, 2)]
+        server.kill()
+        proxy.admit()
+        again = opened.enter_context(HoldfastServer.start(tmp_path, settings=settings))
+        assert queue.receive(2) == written, "recorded, and published after the restart"
+
+        proxy.refuse()
+        written = [change(again, number) for number in (3, 4, 5)]
+        server_complains(again)
+        proxy.admit()
+        assert queue.receive(3) == written, "in order"
+
+        # The topic has it, and the server never hears of it: it is published again, with the next ones after it.
+        proxy.lose("reply", b"Action=Publish")
+        written = [change(again, number) for number in (6, 7)]
+        assert queue.receive(2) == written
+
+
+def server_complains(server: HoldfastServer) -> None:
+    until(lambda: any("cannot be published yet" in entry["message"] for entry in server.entries()))

@@ -1,0 +1,122 @@
+"""The latest state arrives, one at a time and in order, however often it takes."""
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from holdfast import Zone
+from holdfast.agent.courier import Courier
+from holdfast.agent.state import State
+
+SOON = 10.0
+
+
+def state(number: int) -> State:
+    return State(zone=Zone("use1-az1"), workload=None, changed_at=float(number))
+
+
+class Desk:
+    """Takes what is brought, and answers with what the test says."""
+
+    def __init__(self) -> None:
+        self.brought: queue.Queue[State] = queue.Queue()
+        self.replies: queue.Queue[bool | Exception] = queue.Queue()
+
+    def take(self, state: State, stopping: threading.Event) -> bool:
+        self.brought.put(state)
+        reply = self.replies.get(timeout=SOON)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def next(self) -> State:
+        return self.brought.get(timeout=SOON)
+
+
+@contextmanager
+def courier(desk: Desk, waits: Callable[[], Iterator[float]] = lambda: itertools.repeat(0.0)) -> Iterator[Courier]:
+    brings = Courier(desk, "test", waits)
+    yield brings
+    brings.stop()
+    desk.replies.put(True)
+    brings.join(SOON)
+
+
+def test_what_has_arrived_already_is_not_brought_and_what_changes_is() -> None:
+    desk = Desk()
+    with courier(desk) as brings:
+        brings.start(state(0))
+        brings.submit(state(1))
+        assert desk.next() == state(1)
+        desk.replies.put(True)
+        brings.submit(state(2))
+        assert desk.next() == state(2)
+
+
+def test_what_was_submitted_before_the_start_is_brought() -> None:
+    desk = Desk()
+    with courier(desk) as brings:
+        brings.submit(state(1))
+        brings.start(state(0))
+        assert desk.next() == state(1)
+
+
+def test_of_several_changes_meanwhile_only_the_latest_is_brought() -> None:
+    desk = Desk()
+    with courier(desk) as brings:
+        brings.start(state(0))
+        brings.submit(state(1))
+        assert desk.next() == state(1)
+        for number in (2, 3, 4):
+            brings.submit(state(number))
+        assert desk.brought.empty(), "one at a time"
+        desk.replies.put(True)
+        assert desk.next() == state(4)
+
+
+def test_what_failed_is_brought_again_after_pauses_that_grow_until_it_arrives() -> None:
+    desk = Desk()
+    taken: list[float] = []
+
+    def waits() -> Iterator[float]:
+        for number in itertools.count():
+            taken.append(number / 1000)
+            yield number / 1000
+
+    with courier(desk, waits) as brings:
+        brings.start(state(0))
+        brings.submit(state(1))
+        for reply in (False, OSError("broken"), False, True):
+            assert desk.next() == state(1)
+            desk.replies.put(reply)
+        brings.submit(state(2))
+        assert desk.next() == state(2)
+    assert taken == [0.0, 0.001, 0.002]
+
+
+def test_a_change_is_brought_at_once_although_the_last_one_failed() -> None:
+    desk = Desk()
+    with courier(desk, lambda: itertools.repeat(3600.0)) as brings:
+        brings.start(state(0))
+        brings.submit(state(1))
+        assert desk.next() == state(1)
+        desk.replies.put(False)
+        brings.submit(state(0))
+        assert desk.next() == state(0), "also one that had arrived before: who knows what the failed one has done"
+
+
+def test_stopping_ends_the_wait_for_another_try() -> None:
+    desk = Desk()
+    brings = Courier(desk, "test", lambda: itertools.repeat(3600.0))
+    brings.start(state(0))
+    brings.submit(state(1))
+    desk.next()
+    desk.replies.put(False)
+    brings.stop()
+    brings.stop()
+    brings.join(SOON)
+    assert "test" not in {thread.name for thread in threading.enumerate()}
+    brings.submit(state(2))
+    assert desk.brought.empty()

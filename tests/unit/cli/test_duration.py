@@ -1,0 +1,52 @@
+"""Durations as people write them."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import InvalidValue
+from holdfast.cli.duration import LONGEST_SECONDS, seconds_of
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("30m", 1800),
+        ("2h", 7200),
+        ("1d", 86_400),
+        ("2h30m", 9000),
+        ("1d2h3m4s", 93_784),
+        ("90m", 5400),
+        ("90", 90),
+        ("0.5", 0.5),
+        ("365d", LONGEST_SECONDS),
+    ],
+)
+def test_days_hours_minutes_and_seconds_are_added_up(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "0", "0s", "0.0", "-1", "+1", "1w", "h", "2 h", "30m2h", "1h1h", "1.5h", "1e3", "nan", "inf"),
+        *("366d", "31536001", "٣s", "9" * 20 + "d", "9" * 400),
+    ],
+)
+def test_anything_else_is_refused_with_what_is_expected(text: str) -> None:
+    with pytest.raises(InvalidValue, match="expected one such as 90s, 30m, 2h30m or 1d, or seconds; more than 0"):
+        seconds_of(text)
+
+
+@given(st.integers(1, 364), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
+def test_every_sum_of_units_is_read_as_what_it_is(days: int, hours: int, minutes: int, seconds: int) -> None:
+    assert seconds_of(f"{days}d{hours}h{minutes}m{seconds}s") == ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+@given(st.text("0123456789.dhms ", max_size=12))
+def test_any_text_is_read_within_bounds_or_refused(text: str) -> None:
+    with suppress(InvalidValue):
+        assert 0 < seconds_of(text) <= LONGEST_SECONDS

@@ -1,0 +1,97 @@
+"""What a stream of events looks like to whoever listens."""
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from holdfast.server import push, streams
+from holdfast.server.push import Event, Hub
+from holdfast.server.streams import EventStream
+
+
+class Connection:
+    """The other side: keeps what it is sent, until it takes nothing more."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.takes = asyncio.Event()
+        self.takes.set()
+        self.leaves = asyncio.Event()
+        self.alive = asyncio.Event()
+
+    async def send(self, message: Any) -> None:
+        await self.takes.wait()
+        self.sent.append(message)
+        if message.get("body") == push.LIFE:
+            self.alive.set()
+
+    async def receive(self) -> Any:
+        if not self.leaves.is_set() and not self.sent:
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message["body"] for message in self.sent[1:])
+
+
+async def listening(hub: Hub, connection: Connection) -> asyncio.Task[None]:
+    stream = EventStream(hub, lambda: [Event(hub.last, "hello", b"{}")])
+    task = asyncio.create_task(stream.to_asgi_response()({}, connection.receive, connection.send))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert hub.listeners == 1
+    return task
+
+
+def test_a_stream_says_hello_then_what_happens_then_that_it_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> Connection:
+        hub, connection = Hub(), Connection()
+        hub.start()
+        task = await listening(hub, connection)
+        hub.publish("zone", b'{"zone":"use1-az1"}')
+        await connection.alive.wait()
+        hub.close()
+        await task
+        return connection
+
+    monkeypatch.setattr(push, "LIFE_SECONDS", 1)
+    connection = asyncio.run(asyncio.wait_for(story(), 30))
+    assert dict(connection.sent[0]["headers"])[b"content-type"] == b"text/event-stream; charset=utf-8"
+    retry, hello, event, quiet, rest = connection.body.split(b"\n\n")
+    [milliseconds] = re.findall(rb"^retry: (\d+)$", retry)
+    assert 1000 <= int(milliseconds) <= 5000
+    assert re.fullmatch(rb"id: [0-9a-f]{8}-0\nevent: hello\ndata: {}", hello)
+    assert re.fullmatch(rb'id: [0-9a-f]{8}-1\nevent: zone\ndata: {"zone":"use1-az1"}', event)
+    assert (quiet, rest) == (b": still here", b"")  # a comment: no browser makes an event of it
+    assert [message["more_body"] for message in connection.sent[1:]] == [True] * 4 + [False]
+
+
+def test_a_stream_ends_when_the_other_side_has_gone() -> None:
+    async def story() -> None:
+        hub, connection = Hub(), Connection()
+        hub.start()
+        task = await listening(hub, connection)
+        connection.leaves.set()
+        await task
+        assert hub.listeners == 0
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+
+
+def test_a_stream_that_is_too_slow_ends_also_if_not_even_its_end_can_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        hub, connection = Hub(), Connection()
+        hub.start()
+        task = await listening(hub, connection)
+        connection.takes.clear()
+        hub.publish("zone", b"{}")
+        await task
+        assert hub.listeners == 0
+        assert all(message.get("more_body", True) for message in connection.sent)
+
+    monkeypatch.setattr(streams, "_GOODBYE_SECONDS", 0.01)
+    asyncio.run(asyncio.wait_for(story(), 30))

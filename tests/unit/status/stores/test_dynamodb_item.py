@@ -1,0 +1,77 @@
+"""A status as an item: the two attributes that everybody reads, and ours beside them."""
+
+from typing import Any
+
+import pytest
+
+from holdfast import InvalidValue, Zone, ZoneStatus
+from holdfast.status.stores.dynamodb_item import item_of, key_of, status_of
+
+ZONE = Zone("use1-az1")
+STATUS = ZoneStatus(
+    zone=ZONE, workload="shop", out=True, since=100.25, by="operator", reason="slow", expires=200.5, version=7
+)
+
+
+def test_a_status_becomes_an_item_that_others_understand() -> None:
+    assert item_of(STATUS, "w1") == {
+        "AZ-ID": {"S": "use1-az1/shop"},
+        "Healthy": {"BOOL": False},
+        "Since": {"N": "100.25"},
+        "By": {"S": "operator"},
+        "Reason": {"S": "slow"},
+        "Expires": {"N": "200.5"},
+        "ExpiresAt": {"N": "201"},
+        "Version": {"N": "7"},
+        "Write": {"S": "w1"},
+    }
+
+
+def test_what_was_made_from_a_status_is_read_as_the_same_status() -> None:
+    assert status_of(item_of(STATUS, "w1")) == STATUS
+
+
+def test_what_is_in_or_has_no_end_is_not_removed_by_its_time_to_live() -> None:
+    back = ZoneStatus(zone=ZONE, out=False, since=1.0, by="operator", reason="well again", expires=200.0, version=8)
+    assert "ExpiresAt" not in item_of(back, "w2")
+    assert item_of(back, "w2")["Healthy"] == {"BOOL": True}
+    for_ever = ZoneStatus(zone=ZONE, out=True, since=1.0, by="operator", reason="slow", version=9)
+    assert not {"Expires", "ExpiresAt"} & item_of(for_ever, "w3").keys()
+
+
+def test_the_key_names_the_zone_first() -> None:
+    assert key_of(ZONE, None) == "use1-az1"
+    assert key_of(ZONE, "shop/basket") == "use1-az1/shop/basket"
+    assert status_of({"AZ-ID": {"S": "use1-az1/shop/basket"}, "Healthy": {"BOOL": True}}).workload == "shop/basket"
+
+
+@pytest.mark.parametrize("healthy", [True, False])
+def test_an_item_written_by_hand_is_a_status_of_version_0(healthy: bool) -> None:
+    status = status_of({"AZ-ID": {"S": "use1-az1"}, "Healthy": {"BOOL": healthy}})
+    assert (status.zone, status.workload, status.out) == (ZONE, None, not healthy)
+    assert (status.since, status.by, status.expires, status.version) == (0.0, "unknown", None, 0)
+    assert "by hand" in status.reason
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"Healthy": None},
+        {"Healthy": {"S": "false"}},
+        {"Healthy": {"NULL": True}},
+        {"AZ-ID": {"S": "us-east-1a"}},
+        {"AZ-ID": {"S": "use1-az1/"}},
+        {"AZ-ID": {"S": "/shop"}},
+        {"Reason": {"N": "1"}},
+        {"Since": {"S": "yesterday"}},
+        {"Expires": {"BOOL": True}},
+        {"Version": {"S": "1"}},
+        {"Version": {"N": "0"}},
+        {"Version": {"N": "1.5"}},
+    ],
+    ids=str,
+)
+def test_an_item_that_makes_no_sense_is_told_apart(wrong: dict[str, Any]) -> None:
+    item = {**item_of(STATUS, "w1"), **wrong}
+    with pytest.raises(InvalidValue):
+        status_of({name: value for name, value in item.items() if value is not None})

@@ -1,0 +1,307 @@
+"""Taking a zone out and bringing it in: what may be done, and that two who do it at once do not harm anybody."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from holdfast import Conflict, InvalidValue, StatusStore, Zone, ZoneStatus
+from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.status.change import REASON_CHARACTERS, Changes, others_out
+from holdfast.status.names import workload_of, zone_of
+from holdfast.status.stores.memory import MemoryStatusStore
+from holdfast.status.stores.sql import SqlStatusStore
+from holdfast.testing import FakeClock
+from holdfast.testing.randomness import seeded
+
+AZ1, AZ2, AZ3 = Zone("use1-az1"), Zone("use1-az2"), Zone("use1-az3")
+STUCK = 30.0
+
+
+class Store(MemoryStatusStore):
+    """A store in which somebody else does something right before the next write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before_write: list[Callable[[], object]] = []
+
+    def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
+        if self.before_write:
+            self.before_write.pop(0)()
+        return super().write(status, expected)
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.store = Store()
+        self.changes = Changes(self.store, self.clock)
+
+    def take_out(
+        self,
+        zone: Zone,
+        workload: str | None = None,
+        *,
+        by: str = "somebody",
+        reason: str = "test",
+        seconds: float | None = None,
+        force: bool = False,
+    ) -> ZoneStatus:
+        return self.changes.take_out(zone, workload, by=by, reason=reason, seconds=seconds, force=force)
+
+    def bring_in(self, zone: Zone, workload: str | None = None) -> ZoneStatus:
+        return self.changes.bring_in(zone, workload, by="somebody else", reason="mended")
+
+    @property
+    def out(self) -> set[tuple[str, str | None]]:
+        return {(each.zone, each.workload) for each in self.store.read() if each.is_out(self.clock.wall())}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+class TestTakingOut:
+    def test_it_is_recorded_with_who_when_why_and_for_how_long(self, world: World) -> None:
+        written = world.take_out(AZ1, "shop", by="credential 1", reason="  gray failure ", seconds=60)
+        now = world.clock.wall()
+        assert written == ZoneStatus(
+            zone=AZ1,
+            workload="shop",
+            out=True,
+            since=now,
+            by="credential 1",
+            reason="gray failure",
+            expires=now + 60,
+            version=1,
+        )
+        assert list(world.store.read()) == [written]
+
+    def test_without_an_end_it_is_out_until_it_is_brought_in(self, world: World) -> None:
+        assert world.take_out(AZ1).expires is None
+
+    @pytest.mark.parametrize("first", [None, "shop"])
+    @pytest.mark.parametrize("second", [None, "shop"])
+    def test_a_second_zone_is_refused_while_one_is_out_for_anybody_concerned(
+        self, world: World, first: str | None, second: str | None
+    ) -> None:
+        world.take_out(AZ1, first)
+        with pytest.raises(Conflict, match="zone use1-az1 is out: never a second zone while one is"):
+            world.take_out(AZ2, second)
+        assert world.out == {(AZ1, first)}
+        world.take_out(AZ2, second, force=True)
+        assert world.out == {(AZ1, first), (AZ2, second)}
+
+    def test_another_workload_may_leave_another_zone(self, world: World) -> None:
+        world.take_out(AZ1, "shop")
+        world.take_out(AZ2, "cart")
+        with pytest.raises(Conflict, match="zones use1-az1, use1-az2 is out"):
+            world.take_out(AZ3)
+
+    def test_a_zone_that_is_out_for_one_workload_can_be_taken_out_for_all(self, world: World) -> None:
+        world.take_out(AZ1, "shop")
+        world.take_out(AZ1)
+        assert world.out == {(AZ1, "shop"), (AZ1, None)}
+
+    def test_a_zone_whose_time_is_over_keeps_nobody_from_leaving_another(self, world: World) -> None:
+        world.take_out(AZ1, seconds=60)
+        world.clock.advance(60)
+        world.take_out(AZ2)
+        assert world.out == {(AZ2, None)}
+
+    def test_one_that_is_out_already_gets_the_new_reason_and_end_and_stays_out_since_it_first_was(
+        self, world: World
+    ) -> None:
+        first = world.take_out(AZ1, seconds=60)
+        world.clock.advance(30)
+        renewed = world.take_out(AZ1, reason="still", seconds=60)
+        assert (renewed.since, renewed.reason) == (first.since, "still")
+        assert renewed.expires == world.clock.wall() + 60
+        world.clock.advance(60)
+        assert world.take_out(AZ1).since == world.clock.wall(), "it was in for a moment"
+
+    @pytest.mark.parametrize("reason", ["", " \n ", "x" * (REASON_CHARACTERS + 1)])
+    def test_a_reason_is_needed_and_not_a_log(self, world: World, reason: str) -> None:
+        for change in (world.changes.take_out, world.changes.bring_in):
+            with pytest.raises(InvalidValue, match=f"expected 1 to {REASON_CHARACTERS}"):
+                change(AZ1, by="somebody", reason=reason)
+        assert world.take_out(AZ1, reason=f" {'x' * REASON_CHARACTERS} ").reason == "x" * REASON_CHARACTERS
+
+    def test_a_collision_is_tried_again_and_too_many_are_told(self, world: World) -> None:
+        def renew() -> None:
+            [version] = [each.version for each in world.store.read()] or [0]
+            MemoryStatusStore.write(world.store, _status(AZ1, out=True), version)
+
+        world.store.before_write = [renew, renew]
+        assert world.take_out(AZ1, reason="mine").reason == "mine"
+        world.store.before_write = [renew, renew, renew]
+        with pytest.raises(Conflict, match="not at version"):
+            world.take_out(AZ1)
+
+    def test_who_sees_a_second_zone_only_afterwards_steps_back(self, world: World) -> None:
+        world.store.before_write = [lambda: MemoryStatusStore.write(world.store, _status(AZ2, out=True), 0)]
+        with pytest.raises(Conflict, match="zone use1-az2 was taken out at the same moment, so use1-az1 was not"):
+            world.take_out(AZ1, seconds=60)
+        assert world.out == {(AZ2, None)}
+        [back] = [each for each in world.store.read() if each.zone == AZ1]
+        assert (back.out, back.expires, back.reason) == (False, None, "another zone was taken out at the same moment")
+
+    def test_who_steps_back_leaves_a_zone_that_was_out_before_as_it_was(self, world: World) -> None:
+        before = world.take_out(AZ1, reason="since yesterday")
+        world.store.before_write = [lambda: MemoryStatusStore.write(world.store, _status(AZ2, out=True), 0)]
+        with pytest.raises(Conflict, match="at the same moment"):
+            world.take_out(AZ1, reason="renewed")
+        assert world.out == {(AZ1, None), (AZ2, None)}, "whoever took the second did so by force"
+        [kept] = [each for each in world.store.read() if each.zone == AZ1]
+        assert (kept.reason, kept.since) == (before.reason, before.since)
+
+    def test_by_force_nobody_steps_back(self, world: World) -> None:
+        world.store.before_write = [lambda: MemoryStatusStore.write(world.store, _status(AZ2, out=True), 0)]
+        world.take_out(AZ1, force=True)
+        assert world.out == {(AZ1, None), (AZ2, None)}
+
+
+class TestBringingIn:
+    def test_it_is_in_from_now_on_and_says_who_did_it_and_why(self, world: World) -> None:
+        out = world.take_out(AZ1, "shop", seconds=600)
+        world.clock.advance(60)
+        back = world.bring_in(AZ1, "shop")
+        assert (back.out, back.since, back.by, back.reason) == (False, world.clock.wall(), "somebody else", "mended")
+        assert back.expires is None
+        assert back.version > out.version
+        assert world.out == set()
+
+    def test_one_that_is_in_stays_as_it_is(self, world: World) -> None:
+        assert world.bring_in(AZ1).version == 0
+        assert list(world.store.read()) == []
+        world.take_out(AZ1)
+        back = world.bring_in(AZ1)
+        world.clock.advance(60)
+        assert world.bring_in(AZ1) == back
+
+    def test_one_whose_time_is_over_is_brought_in(self, world: World) -> None:
+        world.take_out(AZ1, seconds=60)
+        world.clock.advance(60)
+        assert world.bring_in(AZ1).reason == "mended"
+
+    def test_one_that_is_out_for_all_cannot_come_in_for_one_workload(self, world: World) -> None:
+        world.take_out(AZ1)
+        with pytest.raises(Conflict, match="use1-az1 is out for all workloads: it cannot be brought in for shop alone"):
+            world.bring_in(AZ1, "shop")
+        assert world.out == {(AZ1, None)}
+
+    def test_one_that_is_out_for_some_workloads_says_for_which(self, world: World) -> None:
+        world.take_out(AZ1, "shop")
+        world.take_out(AZ1, "cart")
+        with pytest.raises(Conflict, match="not out for all workloads, but for cart, shop: name the workload"):
+            world.bring_in(AZ1)
+        assert len(world.out) == 2
+
+    def test_a_collision_is_tried_again_and_too_many_are_told(self, world: World) -> None:
+        def renew() -> None:
+            [version] = [each.version for each in world.store.read()]
+            MemoryStatusStore.write(world.store, _status(AZ1, out=True), version)
+
+        world.take_out(AZ1)
+        world.store.before_write = [renew, renew]
+        assert not world.bring_in(AZ1).out
+        world.take_out(AZ1)
+        world.store.before_write = [renew, renew, renew]
+        with pytest.raises(Conflict):
+            world.bring_in(AZ1)
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["us-east-1a", "eu-central-1b", "us-gov-west-1a", "ap-southeast-2c"])
+    def test_the_name_of_a_zone_is_refused_because_it_means_another_one_elsewhere(self, name: str) -> None:
+        with pytest.raises(InvalidValue, match=f"{name} is the name of a zone.*AZ-ID, such as use1-az1"):
+            zone_of(name)
+
+    @pytest.mark.parametrize("name", ["use1-az1", "euc1-az3", "use1-bos1-az1", "usgw1-az1", "az1", "x" * 64])
+    def test_what_can_be_an_id_is_one(self, name: str) -> None:
+        assert zone_of(name) == name
+
+    @pytest.mark.parametrize("name", ["", "-az1", "use1/az1", "use1 az1", "use1-az1\n", "x" * 65, "zonë", "é"])
+    def test_what_cannot_be_an_id_is_refused(self, name: str) -> None:
+        with pytest.raises(InvalidValue, match="expected an AZ-ID such as use1-az1"):
+            zone_of(name)
+
+    @pytest.mark.parametrize("name", ["", "a/b", "a b", "x" * 129, "a\n"])
+    def test_what_cannot_be_a_workload_is_refused(self, name: str) -> None:
+        with pytest.raises(InvalidValue, match="expected 1 to 128 letters"):
+            workload_of(name)
+        assert workload_of("Shop_1.front-end") == "Shop_1.front-end"
+
+
+class TestTwoAtOnce:
+    @pytest.fixture(autouse=True)
+    def in_turns(self) -> Iterator[None]:
+        """Threads take turns as often as they can: a store in memory is done before they would otherwise."""
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        yield
+        sys.setswitchinterval(before)
+
+    @pytest.fixture(params=["memory", "sqlite"])
+    def store(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StatusStore]:
+        if request.param == "memory":
+            yield MemoryStatusStore()
+            return
+        with SqliteDatabase(tmp_path / "status.sqlite") as database:
+            yield SqlStatusStore(database)
+
+    def test_there_are_never_two_zones_out_without_force(self, store: StatusStore) -> None:
+        """Of those who try at once, one or none succeeds; who is told that it did, did."""
+        clock, chance, won = FakeClock(), seeded("two at once"), 0
+        with ThreadPoolExecutor(3) as threads:
+            for number in range(300):
+                workloads = [chance.choice([None, f"shop-{number}"]) for _ in range(3)]
+                start = threading.Barrier(3)
+
+                def attempt(
+                    zone: Zone, workload: str | None, start: threading.Barrier = start
+                ) -> tuple[Zone, str | None] | None:
+                    start.wait(STUCK)
+                    try:
+                        Changes(store, clock).take_out(zone, workload, by=zone, reason="test")
+                    except Conflict:
+                        return None
+                    return zone, workload
+
+                tried = threads.map(attempt, (AZ1, AZ2, AZ3), workloads, timeout=STUCK)
+                succeeded = [result for result in tried if result is not None]
+                assert {(each.zone, each.workload) for each in store.read() if each.out} == set(succeeded)
+                assert len(succeeded) <= 1
+                won += len(succeeded)
+                for zone, workload in succeeded:
+                    Changes(store, clock).bring_in(zone, workload, by="test", reason="next")
+        assert won > 0
+
+    def test_of_two_who_take_the_same_zone_out_both_may_succeed_and_it_is_out(self, store: StatusStore) -> None:
+        clock = FakeClock()
+        with ThreadPoolExecutor(2) as threads:
+            taken = threads.map(
+                lambda by: Changes(store, clock).take_out(AZ1, by=by, reason="test"), ["one", "two"], timeout=STUCK
+            )
+            assert {each.by for each in taken} == {"one", "two"}
+        assert [each.out for each in store.read()] == [True]
+
+
+def test_only_what_concerns_the_same_workload_stands_in_the_way() -> None:
+    statuses: Sequence[ZoneStatus] = [
+        _status(AZ1, out=True),
+        _status(AZ2, out=True, workload="shop"),
+        _status(AZ3, out=False),
+    ]
+    assert others_out(statuses, AZ3, None, 10.0) == {AZ1, AZ2}
+    assert others_out(statuses, AZ3, "shop", 10.0) == {AZ1, AZ2}
+    assert others_out(statuses, AZ3, "cart", 10.0) == {AZ1}
+    assert others_out(statuses, AZ1, "cart", 10.0) == frozenset()
+
+
+def _status(zone: Zone, *, out: bool, workload: str | None = None) -> ZoneStatus:
+    return ZoneStatus(zone=zone, workload=workload, out=out, since=1.0, by="somebody", reason="test")
