@@ -94,10 +94,10 @@ class Writer:
         if self._leader == threading.get_ident():
             raise self._would_wait_for_itself()
         item = _Item(work, can_lead=threading.current_thread() is not threading.main_thread())
-        self._queue(item)
-        if not item.leads:
+        # Not whether it leads by now: whoever hands the lead on says so first and wakes it afterwards.
+        if not self._queue(item):
             item.wait()
-        if item.leads:  # now, or when it was woken
+        if item.leads:
             self._lead()
         if item.error is not None:
             raise item.error
@@ -128,8 +128,10 @@ class Writer:
         if connection is not None:
             connection.close()
 
-    def _queue(self, item: _Item) -> None:
-        """Queue the work. When nobody writes, its caller leads, or the writer's own thread does.
+    def _queue(self, item: _Item) -> bool:
+        """Queue the work; true if its caller leads from now on, else it will be woken.
+
+        When nobody writes, the caller leads, or the writer's own thread does.
 
         The main thread may be interrupted anywhere in here. It takes no role, so it can leave none behind: a work whose
         bell was not rung is committed by whoever leads next.
@@ -138,10 +140,12 @@ class Writer:
             if not self._open:
                 raise EngineError(f"{self._path} is closed: open it again before writing")
             self._waiting.append(item)
-            if item.can_lead and not self._writing:
+            leads = item.can_lead and not self._writing
+            if leads:
                 self._writing = item.leads = True
         if not item.can_lead:
             self._bell.put(True)
+        return leads
 
     def _lead(self) -> None:
         """Commit one group and hand the role on. Never in the main thread, so nothing interrupts it."""

@@ -6,15 +6,20 @@ import subprocess
 import sys
 import textwrap
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import Conflict, DatabaseFull, EngineError, InvalidValue, OutcomeUnknown
 from holdfast.engines import Transaction
 from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.engines.sqlite.writer import Writer, _Item
 from holdfast.testing.disk import FaultyDisk
+
+STUCK = 30.0
+"""Seconds until a thread of a test is taken to be stuck."""
 
 
 @pytest.fixture
@@ -317,6 +322,7 @@ def in_a_process(script: str, path: Path) -> "subprocess.CompletedProcess[str]":
 INTERRUPTED = """
     import os, signal, sys, threading
     from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.engines.sqlite.writer import Writer, _Item
 
     database = SqliteDatabase(sys.argv[1])
     database.write(lambda transaction: transaction.execute("create table item (name text)"))
@@ -352,6 +358,7 @@ def test_a_caller_interrupted_while_it_waits_holds_up_nobody(tmp_path: Path) -> 
 STORM = """
     import signal, sys, threading, time
     from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.engines.sqlite.writer import Writer, _Item
 
     class Alarm(Exception):
         pass
@@ -404,6 +411,7 @@ def test_signals_that_raise_in_the_main_thread_never_wedge_the_writer(tmp_path: 
 EVERY_LINE = """
     import inspect, sys, threading
     from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.engines.sqlite.writer import Writer, _Item
     from holdfast.engines.sqlite.writer import Writer, _Item
 
     watched = {function.__code__: function for function in (Writer.write, Writer._queue, _Item.__init__, _Item.wait)}
@@ -444,3 +452,63 @@ EVERY_LINE = """
 def test_an_interrupt_at_any_line_of_a_write_in_the_main_thread_holds_up_nobody(tmp_path: Path) -> None:
     run = in_a_process(EVERY_LINE, tmp_path / "test")
     assert run.stdout == "True True\n", run.stdout + run.stderr
+
+
+def test_whoever_is_handed_the_lead_early_does_not_harm_the_one_who_hands_it_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next leader is told so before it has begun to wait, and is woken only after it has gone on."""
+    begun, queued, went_on = threading.Event(), threading.Event(), threading.Event()
+    queue, lead, wait, wake = Writer._queue, Writer._lead, _Item.wait, _Item.wake
+
+    def is_next() -> bool:
+        return threading.current_thread().name.startswith("next")
+
+    def queue_late(writer: Writer, item: _Item) -> Any:
+        result = queue(writer, item)
+        if is_next():
+            queued.set()
+            while not item.leads:
+                threading.Event().wait(0.001)
+        return result
+
+    def lead_and_go_on(writer: Writer) -> None:
+        lead(writer)
+        if is_next():
+            went_on.set()
+
+    def wait_and_go_on(item: _Item) -> None:
+        if is_next():
+            went_on.set()
+        wait(item)
+
+    def wake_late(item: _Item) -> None:
+        if item.work is insert_one and not is_next():
+            assert went_on.wait(STUCK)
+        wake(item)
+
+    monkeypatch.setattr(Writer, "_queue", queue_late)
+    monkeypatch.setattr(Writer, "_lead", lead_and_go_on)
+    monkeypatch.setattr(_Item, "wait", wait_and_go_on)
+    monkeypatch.setattr(_Item, "wake", wake_late)
+
+    def insert_one(transaction: Transaction) -> None:
+        transaction.execute("insert into item default values")
+
+    def insert_slowly(transaction: Transaction) -> None:
+        begun.set()
+        assert queued.wait(STUCK)
+        insert_one(transaction)
+
+    with (
+        SqliteDatabase(tmp_path / "busy.sqlite") as database,
+        ThreadPoolExecutor(1, "first") as first,
+        ThreadPoolExecutor(1, "next") as second,
+    ):
+        database.write(lambda transaction: transaction.execute("create table item (id integer primary key)"))
+        leading = first.submit(database.write, insert_slowly)
+        assert begun.wait(STUCK)
+        led = second.submit(database.write, insert_one)
+        leading.result(STUCK)
+        led.result(STUCK)
+        assert database.read(lambda transaction: transaction.execute("select count(*) from item")) == [(2,)]
