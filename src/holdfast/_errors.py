@@ -52,7 +52,10 @@ class MissingExtra(HoldfastError, ImportError):
 
     def __str__(self) -> str:
         what, extra = self.args
-        return f"{what} needs an optional dependency: pip install 'holdfast[{extra}]'"
+        # The public registry has another project of this name: nobody should be sent there.
+        return (
+            f"{what} needs the extra '{extra}': install Holdfast with it, such as pip install '.[{extra}]' in a clone"
+        )
 
 
 class NotFound(HoldfastError):

@@ -7,6 +7,8 @@ from holdfast._types import Zone
 
 _ZONE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 _ZONE_NAME = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d[a-z]")
+# https://docs.aws.amazon.com/global-infrastructure/latest/regions/az-ids.html
+_AWS = re.compile(r"([a-z]+\d+)(-[a-z0-9]+)*-az\d+")
 _WORKLOAD = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
@@ -27,3 +29,9 @@ def workload_of(text: str) -> str:
     if not _WORKLOAD.fullmatch(text):
         raise InvalidValue(f"workload {text[:150]!r}: expected 1 to 128 letters, digits and any of . _ -")
     return text
+
+
+def region_of(zone: Zone) -> str:
+    """What zones of one region have in common: `use1` of use1-az1; nothing for zones that are not AWS's."""
+    found = _AWS.fullmatch(zone)
+    return "" if found is None else found[1]

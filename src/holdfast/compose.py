@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import pwd
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -118,10 +119,58 @@ def open_aws(settings: Settings) -> "AwsSession":
 
 
 def existing_store(settings: Settings, subsystem: str) -> None:
-    """Raise NotFound where a subsystem has no store yet, so that looking for something does not make an empty one."""
+    """Raise NotFound where a subsystem has no store yet, so that looking for something does not make an empty one.
+
+    Raises SettingsError where this user may not look.
+    """
+    if settings.database.url.scheme != "sqlite":
+        return
+    require_access(settings.data_directory)
     path = settings.data_directory / f"{subsystem}{SQLITE_SUFFIX}"
-    if settings.database.url.scheme == "sqlite" and not path.exists():
-        raise NotFound(f"there is no store at {path}: name the data_directory or the settings that the server uses")
+    if not path.exists():
+        raise NotFound(
+            f"there is no store at {path}: name what the server uses, with --settings, HOLDFAST_SETTINGS or "
+            "--data-directory"
+        )
+
+
+def require_access(folder: Path) -> None:
+    """Raise SettingsError, with the user who may, where this one may not read and write a data directory.
+
+    One that is not there is none of its business.
+    """
+    try:
+        folder.stat()
+    except PermissionError:
+        pass
+    except OSError:
+        return
+    else:
+        if os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            return
+    place = folder.absolute()
+    while (owner := _owner(place)) is None:
+        place = place.parent  # whoever closed a folder above is the one to ask
+    raise SettingsError(
+        f"data_directory {folder} cannot be read and written by {user_name(os.geteuid())}: "
+        f"{place} belongs to {owner}; do this as {owner}, or set another data_directory"
+    )
+
+
+def _owner(path: Path) -> str | None:
+    """Whose it is; None if this user may not even ask."""
+    try:
+        return user_name(path.stat().st_uid)
+    except OSError:
+        return None
+
+
+def user_name(number: int) -> str:
+    """The name of a user of this system, or a word with the number."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # a container may run as anybody
+        return f"uid-{number}"
 
 
 def data_directory(settings: Settings) -> Path:
@@ -131,8 +180,7 @@ def data_directory(settings: Settings) -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise SettingsError(f"data_directory {path} cannot be made: {error.strerror}") from error
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise SettingsError(f"data_directory {path} cannot be written by this user: change its owner, or set another")
+    require_access(path)
     return path
 
 

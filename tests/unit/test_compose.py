@@ -1,7 +1,9 @@
 """From settings to objects."""
 
 import os
+import tempfile
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from holdfast.engines.aws import AwsSession
 from holdfast.status.stores.dynamodb import DynamoStatusStore
 from holdfast.status.stores.s3 import S3StatusStore
 from holdfast.status.stores.sql import SqlStatusStore
+from tests.unit.cli.conftest import NOBODY, closed
 
 
 def settings(folder: Path, url: str = "sqlite:") -> Settings:
@@ -59,6 +62,51 @@ def test_a_store_that_is_not_there_is_named_and_not_made(tmp_path: Path) -> None
     assert not (tmp_path / "data").exists()
     open_database(values, "server").close()
     existing_store(values, "server")
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users may enter, as they may not those of pytest."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@pytest.mark.parametrize("below", ["data", "data/deeper"])
+def test_a_store_of_another_user_is_told_with_that_user(open_folder: Path, below: str) -> None:
+    values = Settings(data_directory=open_folder / below)
+    open_database(values, "server").close()
+    with closed(open_folder / "data") as owner, pytest.raises(SettingsError) as refused:
+        existing_store(values, "server")
+    assert f"{open_folder}/data belongs to {owner}; do this as {owner}" in str(refused.value)
+
+
+def test_a_data_directory_of_another_user_is_told_with_that_user(open_folder: Path) -> None:
+    values = settings(open_folder)
+    data_directory(values)
+    with closed(open_folder / "data") as owner, pytest.raises(SettingsError, match=f"belongs to {owner}; do this as"):
+        data_directory(values)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_a_file_of_another_user_in_a_folder_that_is_fine_is_told_as_that(open_folder: Path, mode: int) -> None:
+    """As root leaves it who runs a command in the folder of another user."""
+    values = settings(open_folder)
+    open_database(values, "server").close()
+    is_root = os.geteuid() == 0
+    (open_folder / "data" / "server.sqlite").chmod(mode if is_root else mode & 0o044)
+    if is_root:
+        os.chown(open_folder / "data", NOBODY, NOBODY)
+        os.seteuid(NOBODY)
+    try:
+        with pytest.raises(EngineError) as refused, open_database(values, "server") as database:
+            database.write(lambda transaction: transaction.execute("create table item (id bigint)"))
+    finally:
+        if is_root:
+            os.seteuid(0)
+    assert "server.sqlite" in str(refused.value)
+    assert ("belongs to root" in str(refused.value)) == is_root
 
 
 def test_a_store_in_postgresql_is_looked_for_there(tmp_path: Path) -> None:

@@ -29,7 +29,9 @@ class Courier:
         self._receiver = receiver
         self._waits = waits or (lambda: pauses(random.Random()))  # noqa: S311 - spreads load, hides nothing
         self._latest: State | None = None
-        self._arrived: State | None = None
+        self._known: State | None = None
+        """What arrived, or was brought last, arrived or not."""
+        self._has_brought = False
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._bring, name=name, daemon=True)
@@ -37,7 +39,7 @@ class Courier:
     def start(self, arrived: State) -> None:
         """Begin; `arrived` needs not be brought."""
         with self._changed:
-            self._arrived = arrived
+            self._known = arrived
             self._latest = self._latest or arrived
         self._thread.start()
 
@@ -46,6 +48,13 @@ class Courier:
         with self._changed:
             self._latest = state
             self._changed.notify()
+
+    def bring_once(self) -> None:
+        """Bring the latest state although it had arrived at `start`; nothing if one was brought since."""
+        with self._changed:
+            if not self._has_brought:
+                self._known = None
+                self._changed.notify()
 
     def stop(self) -> None:
         """Bring nothing more. May be repeated."""
@@ -60,18 +69,21 @@ class Courier:
 
     def _bring(self) -> None:
         waits = self._waits()
-        known, pause = self._arrived, None
-        while (state := self._next(known, pause)) is not None:
-            if state != known:
+        last, pause = None, None
+        while (state := self._next(pause)) is not None:
+            if state != last:
                 waits = self._waits()
             pause = None if self._take(state) else next(waits)
-            known = state
+            last = state
 
-    def _next(self, known: State | None, pause: float | None) -> State | None:
-        """The state to bring: another than the `known` one, or after a pause that one again. None at the end."""
+    def _next(self, pause: float | None) -> State | None:
+        """The state to bring: another than the known one, or after a pause that one again. None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping.is_set() or self._latest != known, pause)
-            return None if self._stopping.is_set() else self._latest
+            self._changed.wait_for(lambda: self._stopping.is_set() or self._latest != self._known, pause)
+            if self._stopping.is_set():
+                return None
+            self._known, self._has_brought = self._latest, True
+            return self._latest
 
     def _take(self, state: State) -> bool:
         try:

@@ -11,6 +11,7 @@ import holdfast
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError, SettingsError
 from holdfast._listen import address_of, listen
+from holdfast._names import workload_of, zone_of
 from holdfast._types import Zone, ZoneStatus
 from holdfast.agent.answers import Answer, Known, answer, path_of
 from holdfast.agent.channel import Channel
@@ -21,17 +22,20 @@ from holdfast.agent.state import State
 from holdfast.agent.web import BACKLOG, Request, Web
 from holdfast.config import Settings
 from holdfast.status import Board, PushedSource, Source
-from holdfast.status.names import workload_of, zone_of
 from holdfast.status.sources import source_of
 
 logger = logging.getLogger("holdfast.agent")
 
 FIRST_SECONDS = 1.0
 """How long starting waits for the first word on zones, so that a restart does not call a zone in that is out."""
+LOOK_SECONDS = 0.1
+"""How often it is looked, after that, whether enough was heard at last."""
 STOP_SECONDS = 1.5
 """For ending a hook and a subscription; orchestrators wait longer before they kill, and 2 s are promised."""
 POST_BYTES = 256 * 1024
 """What SNS takes in one message: https://docs.aws.amazon.com/general/latest/gr/sns.html"""
+
+_HOOK = "holdfast-hook"
 
 
 def run(settings: Settings, announce: Callable[[str], None], token: str | None = None) -> None:
@@ -75,17 +79,24 @@ class Agent:
         if len({address.rstrip("/") for address in options.endpoints}) < len(options.endpoints):
             # Its word would count twice, and one that lies could be a majority.
             raise SettingsError(f"agent.endpoints: expected every one once, found {', '.join(options.endpoints)}")
+        for address in options.endpoints:
+            if workload is None and "{workload}" in address:
+                raise SettingsError(
+                    f"agent.endpoints: {address} asks about a workload, and agent.workload is not set: name it, or "
+                    "leave {workload} out of the address"
+                )
         self._options = options
         self._clock = clock or SystemClock()
         self._state = State(zone=zone, workload=workload, changed_at=self._clock.wall())
         self._file = None if options.file is None else StateFile(options.file)
         self._hook = None if options.hook is None else Hook(options.hook, options.hook_within)
-        # Before the agent knew anything, nothing was out: so a hook is run if something is, and else not.
         self._couriers = {
-            Courier(receiver, name): self._state
-            for receiver, name in ((self._file, "holdfast-file"), (self._hook, "holdfast-hook"))
+            name: Courier(receiver, name)
+            for receiver, name in ((self._file, "holdfast-file"), (self._hook, _HOOK))
             if receiver is not None
         }
+        self._first = self._state
+        """Before the agent knew anything: nothing is out."""
         pushed = PushedSource("sns", self._clock)
         sources: list[Source] = [
             source_of(address, zones=(zone,), workload=workload, token=token, period=options.period)
@@ -120,19 +131,31 @@ class Agent:
             address = address_of(listener)
             logger.info(
                 "starting",
-                extra={"address": address, "zone": self._state.zone, "version": holdfast.__version__},
+                extra={
+                    "address": address,
+                    "zone": self._state.zone,
+                    "workload": self._state.workload,
+                    "version": holdfast.__version__,
+                },
             )
+            waiting: asyncio.Task[None] | None = None
             try:
                 self._board.start()
-                if not await asyncio.to_thread(self._board.wait, FIRST_SECONDS):
-                    logger.warning("no word on zones yet: none counts as out")
+                is_heard = await asyncio.to_thread(self._board.wait, FIRST_SECONDS)
                 self._tell_first()
+                if is_heard:
+                    self._run_hook()
+                else:
+                    self._warn()
+                    waiting = asyncio.create_task(self._run_hook_when_heard())
                 await self._web.start(listener)
                 if self._channel is not None:
                     self._channel.start(self._fail)
                 announce(address)
                 await self._stopped.wait()
             finally:
+                if waiting is not None:
+                    waiting.cancel()
                 await self._finish()
         if self._failure is not None:
             raise self._failure
@@ -146,18 +169,37 @@ class Agent:
                 self._file.write(state)
             except OSError as error:
                 raise SettingsError(f"agent.file {self._options.file} cannot be written: {error.strerror}") from error
-        for courier, arrived in self._couriers.items():
-            courier.start(arrived)
+        for courier in self._couriers.values():
+            courier.start(self._first)
+
+    def _run_hook(self) -> None:
+        """Once at every start, whatever the state: what the last agent's hook has done may hold still."""
+        if _HOOK in self._couriers:
+            self._couriers[_HOOK].bring_once()
+
+    async def _run_hook_when_heard(self) -> None:
+        while not self._board.wait(0):  # noqa: ASYNC110 - a thread says so, and the loop must be free to stop
+            await asyncio.sleep(LOOK_SECONDS)
+        logger.info("enough sources are heard now")
+        self._run_hook()
+
+    def _warn(self) -> None:
+        sources = self._board.sources()
+        logger.warning(
+            "no word on zones yet, none counts as out: %d of %d sources heard, and a majority is needed",
+            sum(source.age is not None for source in sources),
+            len(sources),
+        )
 
     async def _finish(self) -> None:
         deadline = time.monotonic() + STOP_SECONDS
         await self._web.close()
         self._board.close()
-        for courier in self._couriers:
+        for courier in self._couriers.values():
             courier.stop()
         if self._channel is not None:
             self._channel.close(STOP_SECONDS / 2)
-        for courier in self._couriers:
+        for courier in self._couriers.values():
             courier.join(max(0.0, deadline - time.monotonic()))
 
     def _changed(self, by_workload: Mapping[str | None, frozenset[Zone]]) -> None:
@@ -169,7 +211,7 @@ class Agent:
             zone=self._state.zone, workload=self._state.workload, out=out, changed_at=self._clock.wall()
         )
         logger.info("zones that are out: %s", ", ".join(sorted(out)) or "none", extra={"is_out": self._state.is_out})
-        for courier in self._couriers:
+        for courier in self._couriers.values():
             courier.submit(self._state)
 
     def _fail(self, error: HoldfastError) -> None:

@@ -1,6 +1,5 @@
 """`holdfast agent`: tell a host that is not Python which zones are out."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,7 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.cli.output import Json, SettingsFile
-from holdfast.cli.remote import TOKEN_VARIABLE
+from holdfast.cli.remote import token_of_environment
 from holdfast.config import load
 from holdfast.config.places import Place
 
@@ -25,7 +24,9 @@ def agent(
     host: Annotated[str | None, Parameter(help="Instead of agent.host.")] = None,
     port: Annotated[int | None, Parameter(help="Instead of agent.port; 0 for any free one.")] = None,
     file: Annotated[Path | None, Parameter(help="A file to keep the state in. Instead of agent.file.")] = None,
-    hook: Annotated[str | None, Parameter(help="A command to run on every change. Instead of agent.hook.")] = None,
+    hook: Annotated[
+        str | None, Parameter(help="A command to run at the start and on every change. Instead of agent.hook.")
+    ] = None,
     settings: SettingsFile = None,
     json: Json = False,
 ) -> None:
@@ -52,8 +53,14 @@ def agent(
 
     def announce(address: str) -> None:
         if json:
-            print(msgspec.json.encode({"address": address}).decode(), flush=True)
+            told = {"address": address, "zone": values.agent.zone, "workload": values.agent.workload}
+            print(msgspec.json.encode(told).decode(), flush=True)
         else:
-            print(f"Holdfast {holdfast.__version__} agent for {values.agent.zone} on {address}", flush=True)
+            whom = (
+                values.agent.zone
+                if values.agent.workload is None
+                else f"{values.agent.workload} in {values.agent.zone}"
+            )
+            print(f"Holdfast {holdfast.__version__} agent for {whom} on {address}", flush=True)
 
-    run(values, announce, os.environ.get(TOKEN_VARIABLE) or None)
+    run(values, announce, token_of_environment())

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue, NotFound
 from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json
-from holdfast.compose import SQLITE_SUFFIX
+from holdfast.compose import SQLITE_SUFFIX, require_access
 from holdfast.config import load
 
 
@@ -32,6 +32,7 @@ def backup(
     values = load(settings, options={("data_directory",): data_directory}).settings
     if values.database.url.scheme != "sqlite":
         raise InvalidValue(f"database.url is {values.database.url}: back up PostgreSQL with its own tools (pg_dump)")
+    require_access(values.data_directory)  # a folder that cannot be read looks empty
     sources = sorted(values.data_directory.glob(f"*{SQLITE_SUFFIX}"))
     if not sources:
         raise NotFound(f"there is nothing to back up in {values.data_directory}")

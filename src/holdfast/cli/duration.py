@@ -4,6 +4,8 @@ import re
 
 from holdfast._errors import InvalidValue
 
+SHORTEST_SECONDS = 1.0
+"""As over HTTP: a zone that is out for less is in again before anybody has left it."""
 LONGEST_SECONDS = 31_536_000.0
 """A year: a zone that is to be out for longer is one to take from the settings."""
 _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
@@ -21,9 +23,9 @@ def seconds_of(text: str) -> float:
         )
     else:
         seconds = float(text) if _SECONDS.fullmatch(text) else 0.0
-    if not 0 < seconds <= LONGEST_SECONDS:
+    if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
         raise InvalidValue(
-            f"duration {text[:40]!r}: expected one such as 90s, 30m, 2h30m or 1d, or seconds; more than 0, "
+            f"duration {text[:40]!r}: expected one such as 90s, 30m, 2h30m or 1d, or seconds; 1 second at least, "
             "and a year at the most"
         )
     return seconds

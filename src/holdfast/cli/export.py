@@ -8,6 +8,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from holdfast._errors import Conflict, InvalidValue
+from holdfast._names import zone_of
 from holdfast._types import Zone
 from holdfast.cli.commands import EXIT_CODES
 from holdfast.cli.output import SettingsFile, print_json
@@ -28,7 +29,6 @@ from holdfast.status.export import (
     record_template,
 )
 from holdfast.status.export.checks import Check
-from holdfast.status.names import zone_of
 
 app = App(
     name="export",

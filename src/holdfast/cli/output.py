@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
-from cyclopts import Parameter
+from cyclopts import MissingArgumentError, Parameter
 
 from holdfast._errors import HoldfastError
 
@@ -51,10 +51,21 @@ def print_error(error: Exception, *, as_json: bool) -> None:
     if as_json:
         slug = error.slug if isinstance(error, HoldfastError) else "usage"
         # A file's name need not be Unicode; JSON must.
-        detail = str(error).encode(errors="backslashreplace").decode()
+        detail = _told(error).encode(errors="backslashreplace").decode()
         print(msgspec.json.encode({"error": slug, "detail": detail}).decode(), file=sys.stderr)
     else:
-        print(f"holdfast: {error}", file=sys.stderr)
+        print(f"holdfast: {_told(error)}", file=sys.stderr)
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, MissingArgumentError) and error.argument and not (error.keyword or error.argument.tokens):
+        return f"{error.argument.name} is needed"
+    return str(error)
+
+
+def print_note(text: str, *, as_json: bool) -> None:
+    """On standard error, what somebody should know although all went well."""
+    print(msgspec.json.encode({"note": text}).decode() if as_json else f"holdfast: {text}", file=sys.stderr)
 
 
 def moment(at: float | None) -> str:

@@ -4,7 +4,7 @@ import http.client
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
@@ -21,6 +21,7 @@ from holdfast._errors import (
     OutcomeUnknown,
 )
 from holdfast._types import Zone, ZoneStatus
+from holdfast.server.status_log import Logged
 from holdfast.status.sources.web import LARGEST_ANSWER, check, connect
 from holdfast.status.wire import Snapshot
 
@@ -38,6 +39,13 @@ _ERRORS: Mapping[int, type[HoldfastError]] = {
     503: EngineUnavailable,
     507: DatabaseFull,
 }
+_URN = "urn:holdfast:problem:"
+"""Begins the type of a problem that is one of Holdfast's errors."""
+
+
+def token_of_environment() -> str | None:
+    """The token that the environment holds, if there is one; a file that it was read from may end in a line end."""
+    return os.environ.get(TOKEN_VARIABLE, "").strip() or None
 
 
 class RemoteZones:
@@ -45,15 +53,27 @@ class RemoteZones:
 
     def __init__(self, address: str, token: str | None) -> None:
         self._address = check(address)
+        self._shown = _without_user(self._address)
         self._token = token
 
     @classmethod
     def open(cls, address: str) -> "RemoteZones":
         """With the token that the environment holds, if there is one."""
-        return cls(address, os.environ.get(TOKEN_VARIABLE) or None)
+        return cls(address, token_of_environment())
 
-    def read(self) -> tuple[Sequence[ZoneStatus], float]:
+    @property
+    def place(self) -> str:
+        """Where the statuses are, for people; no secret in it."""
+        return f"server: {self._shown}"
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """The server sees to it."""
+        return True
+
+    def read(self, zone: Zone | None = None, workload: str | None = None) -> tuple[Sequence[ZoneStatus], float]:
         """All statuses, and the server's time."""
+        del zone, workload  # a server does not tell everybody which it is configured for
         snapshot: Snapshot = self._ask("GET", "/v1/status", Snapshot)
         return snapshot.statuses, snapshot.at
 
@@ -67,6 +87,11 @@ class RemoteZones:
         """Mark a zone as in."""
         return self._change(zone, workload, {"out": False, "reason": reason})
 
+    def history(self, limit: int) -> Sequence[Logged]:
+        """The latest changes that the server has recorded, newest first."""
+        changes: list[Logged] = self._ask("GET", f"/v1/status/history?limit={limit}", list[Logged])
+        return changes
+
     def _change(self, zone: Zone, workload: str | None, wanted: Mapping[str, object]) -> ZoneStatus:
         try:
             body = msgspec.json.encode(wanted)
@@ -76,7 +101,7 @@ class RemoteZones:
         status: ZoneStatus = self._ask("PUT", path, ZoneStatus, body)
         return status
 
-    def _ask(self, method: str, path: str, kind: type[Any], body: bytes | None = None) -> Any:
+    def _ask(self, method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
         headers = {} if body is None else {"Content-Type": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -84,7 +109,7 @@ class RemoteZones:
         try:
             connection.connect()
         except OSError as error:
-            raise EngineUnavailable(f"server {self._address} cannot be reached: {error}") from error
+            raise EngineUnavailable(f"server {self._shown} cannot be reached: {error}") from error
         try:
             connection.request(method, urlsplit(self._address).path + path, body, headers)
             response = connection.getresponse()
@@ -95,33 +120,53 @@ class RemoteZones:
             ) from error
         except (OSError, http.client.HTTPException) as error:
             if method == "GET":
-                raise EngineUnavailable(f"server {self._address} did not answer: {error}") from error
+                raise EngineUnavailable(f"server {self._shown} did not answer: {error}") from error
             raise OutcomeUnknown(
-                f"server {self._address} did not answer: {error}; it may or may not have done it, "
+                f"server {self._shown} did not answer: {error}; it may or may not have done it, "
                 "`holdfast zone status` shows"
             ) from error
         finally:
             connection.close()
         if response.status != http.client.OK:
-            raise self._problem(response.status, content)
+            raise self._problem(f"{method} {self._shown}{path}", response.status, content)
         try:
             return msgspec.json.decode(content, type=kind)
         except (msgspec.DecodeError, ValueError) as error:
-            raise EngineError(f"{self._address} is no Holdfast server, by its answer to {method} {path}") from error
+            raise EngineError(f"{self._shown} is no Holdfast server, by its answer to {method} {path}") from error
 
-    def _problem(self, status: int, content: bytes) -> HoldfastError:
+    def _problem(self, asked: str, status: int, content: bytes) -> HoldfastError:
         try:
             problem = msgspec.json.decode(content, type=_Problem)
-            told = "; ".join([problem.detail, *(str(error.get("detail")) for error in problem.errors)])
         except (msgspec.DecodeError, ValueError):
-            told = f"server {self._address} answered {status}"
+            problem = _Problem(f"server {self._shown} answered {status}")
+        told = "; ".join([problem.detail, *map(_complaint, problem.errors)])
+        kind = _ERRORS.get(status, EngineError)
+        if problem.type == _URN + OutcomeUnknown.slug:
+            kind = OutcomeUnknown
+            if "may or may not" not in told:
+                told += "; it may or may not have been done: look before you repeat it"
+        if status == http.client.NOT_FOUND and not problem.type.startswith(_URN):
+            told = f"{asked} answered 404: expected the base URL of a Holdfast server, such as http://127.0.0.1:8470"
         if status == http.client.UNAUTHORIZED and self._token is None:
             told += f" (set {TOKEN_VARIABLE} to the token of a credential)"
-        return _ERRORS.get(status, EngineError)(told)
+        return kind(f"{told} (trace {problem.trace})" if problem.trace else told)
 
 
 class _Problem(msgspec.Struct, frozen=True):
     """What is read of a server's problem details."""
 
     detail: str
+    type: str = "about:blank"
+    trace: str | None = None
     errors: tuple[dict[str, str | None], ...] = ()
+
+
+def _complaint(error: Mapping[str, str | None]) -> str:
+    name, detail = error.get("name"), error.get("detail")
+    return f"{name}: {detail}" if name else str(detail)
+
+
+def _without_user(address: str) -> str:
+    """The address without a name and a password in it, which are not for the screen."""
+    parts = urlsplit(address)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

@@ -3,9 +3,6 @@
 Works on the store of the settings directly, also while the server is down, or with --server on a server elsewhere.
 """
 
-import os
-import pwd
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,19 +10,16 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
-from holdfast._clock import Clock, SystemClock
-from holdfast._types import StatusStore, Zone, ZoneStatus
+from holdfast._errors import InvalidValue
+from holdfast._names import workload_of, zone_of
+from holdfast._types import ZoneStatus
 from holdfast.cli.commands import EXIT_CODES
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_json, print_table
+from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_json, print_note, print_table
 from holdfast.cli.remote import RemoteZones
-from holdfast.compose import Databases, existing_store, open_status_store
-from holdfast.config import WorkloadSettings, load
-from holdfast.config.workloads import require_known
-from holdfast.status.change import Changes
-from holdfast.status.names import workload_of, zone_of
-from holdfast.status.stores.sql import SUBSYSTEM
+from holdfast.cli.stored import StoredZones
 
 app = App(
     name="zone",
@@ -34,6 +28,8 @@ app = App(
 )
 
 ZoneArgument: TypeAlias = Annotated[str, Parameter(name="ZONE", help="An AZ-ID such as use1-az1.")]
+# Only to be told from a slip: words that are left over would else be refused without a word on why.
+Others: TypeAlias = Annotated[str, Parameter(show=False)]
 Reason: TypeAlias = Annotated[str, Parameter(help="Why, for whoever comes next.")]
 Workload: TypeAlias = Annotated[str | None, Parameter(help="Only for this workload; without it, for all.")]
 Server: TypeAlias = Annotated[
@@ -48,7 +44,7 @@ Server: TypeAlias = Annotated[
 def status(
     zone: Annotated[str | None, Parameter(name="ZONE", help="Only this one.")] = None,
     /,
-    *,
+    *others: Others,
     workload: Annotated[str | None, Parameter(help="What holds for this workload.")] = None,
     server: Server = None,
     settings: SettingsFile = None,
@@ -59,13 +55,14 @@ def status(
 
     Example: holdfast zone status use1-az1
     """
+    _expect_alone(others)
     wanted = None if zone is None else zone_of(zone)
     concerned = None if workload is None else workload_of(workload)
     with _zones(server, settings, data_directory) as zones:
-        statuses, now = zones.read()
+        statuses, now = zones.read(wanted, concerned)
     shown = sorted(
         (
-            replace(each, out=each.is_out(now))
+            _as_of(each, now)
             for each in statuses
             if wanted in (None, each.zone) and (concerned is None or each.workload in (None, concerned))
         ),
@@ -84,12 +81,16 @@ def status(
 def take_out(
     zone: ZoneArgument,
     /,
-    *,
+    *others: Others,
     reason: Reason,
     workload: Workload = None,
     duration: Annotated[
         str | None,
-        Parameter(name="--for", help="In again by itself after 90s, 30m, 2h30m, 1d; without it, when brought in."),
+        Parameter(
+            name="--for",
+            allow_leading_hyphen=True,  # so that -5m is told what a duration is
+            help="In again by itself after 90s, 30m, 2h30m, 1d; without it, when brought in.",
+        ),
     ] = None,
     force: Annotated[bool, Parameter(negative="", help="Also while another zone is out.")] = False,
     server: Server = None,
@@ -102,22 +103,28 @@ def take_out(
     Refused while another zone is out, unless by force. A server on the same store tells everybody within a second.
     Example: holdfast zone out use1-az2 --reason "errors on checkout" --for 2h
     """
+    _expect_alone(others)
     wanted, concerned = zone_of(zone), None if workload is None else workload_of(workload)
     seconds = None if duration is None else seconds_of(duration)
-    with _zones(server, settings, data_directory, is_new=True) as zones:
+    with _zones(server, settings, data_directory) as zones:
         written = zones.take_out(wanted, concerned, reason=reason, seconds=seconds, force=force)
     if json:
         print_json(written)
     else:
         end = "it is brought in" if written.expires is None else moment(written.expires)
-        print(f"{zone} is out for {workload or 'all workloads'} until {end}")
+        print(f"{zone} is out for {workload or 'all workloads'} until {end} ({zones.place})")
+    if seconds is not None and not zones.ends_by_itself:
+        print_note(
+            "a server has to run to bring it in at that time for those who know nothing of it, such as Route 53",
+            as_json=json,
+        )
 
 
 @app.command(name="in")
 def bring_in(
     zone: ZoneArgument,
     /,
-    *,
+    *others: Others,
     reason: Reason,
     workload: Workload = None,
     server: Server = None,
@@ -127,54 +134,73 @@ def bring_in(
 ) -> None:
     """Bring a zone in again. One that is in already stays as it is.
 
+    Brought in for all, it stays out for single workloads that it is out for, and the command says for which.
     Example: holdfast zone in use1-az2 --reason "mended"
     """
+    _expect_alone(others)
     wanted, concerned = zone_of(zone), None if workload is None else workload_of(workload)
     with _zones(server, settings, data_directory) as zones:
+        # Before the change: if it cannot be read, nothing was done.
+        statuses, now = ((), 0.0) if concerned else zones.read()
         written = zones.bring_in(wanted, concerned, reason=reason)
+    left = sorted(each.workload for each in statuses if each.zone == wanted and each.workload and each.is_out(now))
     if json:
         print_json(written)
+        if left:
+            print_note(f"{zone} is still out for {', '.join(left)}", as_json=True)
+    elif left:
+        print(f"{zone} is no longer out for all workloads, but still out for {', '.join(left)} ({zones.place})")
     else:
-        print(f"{zone} is in for {workload or 'all workloads'}")
+        print(f"{zone} is in for {workload or 'all workloads'} ({zones.place})")
 
 
-class _StoredZones:
-    """Reads and changes the statuses of a store, as the user who runs the command."""
+@app.command
+def history(
+    *,
+    limit: Annotated[
+        int, Parameter(validator=Number(gte=1, lte=1000), help="How many changes at the most, 1 to 1000.")
+    ] = 100,
+    server: Server = None,
+    settings: SettingsFile = None,
+    data_directory: DataDirectory = None,
+    json: Json = False,
+) -> None:
+    """Show who took which zone out or in, and when, the latest change first, as servers recorded it.
 
-    def __init__(self, store: StatusStore, workloads: Sequence[WorkloadSettings], clock: Clock) -> None:
-        self._store = store
-        self._workloads = workloads
-        self._clock = clock
-        self._changes = Changes(store, clock)
-
-    def read(self) -> tuple[Sequence[ZoneStatus], float]:
-        return self._store.read(), self._clock.wall()
-
-    def take_out(
-        self, zone: Zone, workload: str | None, *, reason: str, seconds: float | None, force: bool
-    ) -> ZoneStatus:
-        require_known(self._workloads, zone, workload)
-        return self._changes.take_out(zone, workload, by=_user(), reason=reason, seconds=seconds, force=force)
-
-    def bring_in(self, zone: Zone, workload: str | None, *, reason: str) -> ZoneStatus:
-        require_known(self._workloads, zone, workload)
-        return self._changes.bring_in(zone, workload, by=_user(), reason=reason)
+    What is changed while no server runs is recorded when the next one starts.
+    Example: holdfast zone history --limit 20
+    """
+    with _zones(server, settings, data_directory) as zones:
+        changes = zones.history(limit)
+    if json:
+        print_json(changes)
+    elif not changes:
+        print("no server has recorded a change yet")
+    else:
+        rows = [(moment(each.seen_at), *_row(each.status)) for each in changes]
+        print_table(("seen", "zone", "workload", "status", "since", "until", "by", "reason"), rows)
 
 
 @contextmanager
-def _zones(
-    server: str | None, file: Path | None, data_directory: Path | None, *, is_new: bool = False
-) -> Iterator[_StoredZones | RemoteZones]:
-    """Where statuses are read and changed; a store that is not there yet is made only for what will be written."""
+def _zones(server: str | None, file: Path | None, data_directory: Path | None) -> Iterator[StoredZones | RemoteZones]:
+    """Where statuses are read and changed."""
     if server is not None:
         yield RemoteZones.open(server)
         return
-    values = load(file, options={("data_directory",): data_directory}).settings
-    if not is_new and values.status.store == "database":
-        existing_store(values, SUBSYSTEM)
-    clock = SystemClock()
-    with Databases(values) as databases:
-        yield _StoredZones(open_status_store(values, databases, clock), values.workload, clock)
+    with StoredZones.open(file, data_directory) as zones:
+        yield zones
+
+
+def _expect_alone(others: Sequence[str]) -> None:
+    if others:
+        raise InvalidValue(
+            f"one zone at a time, and a reason of several words in quotes: what is {' '.join(others)!r}?"
+        )
+
+
+def _as_of(status: ZoneStatus, now: float) -> ZoneStatus:
+    """The status as it is by now: one whose time is over is in, and has no end to come."""
+    return status if status.is_out(now) or not status.out else replace(status, out=False, expires=None)
 
 
 def _row(status: ZoneStatus) -> tuple[object, ...]:
@@ -187,13 +213,3 @@ def _row(status: ZoneStatus) -> tuple[object, ...]:
         status.by,
         status.reason,
     )
-
-
-def _user() -> str:
-    """Who decides, for the record: by the system's word, which no variable changes."""
-    number = os.getuid()
-    try:
-        name = pwd.getpwuid(number).pw_name
-    except KeyError:  # a container may run as anybody
-        name = f"uid-{number}"
-    return f"{name}@{socket.gethostname()}"

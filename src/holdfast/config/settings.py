@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from msgspec import Meta, Struct
 
 from holdfast._errors import InvalidValue
+from holdfast._names import zone_of
 from holdfast.detect import ThresholdOptions
 from holdfast.telemetry import BIN_SECONDS
 
@@ -194,6 +195,11 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         if not self.endpoints and self.sns_topic is None:
             raise InvalidValue("endpoints: expected at least one, found none")
+        if self.stale_after < 2 * self.period:
+            raise InvalidValue(
+                f"stale_after is {self.stale_after:g} and period {self.period:g}: expected at least twice the period, "
+                "or endpoints would count as silent between two pulls"
+            )
         if (self.sns_topic is None) != (self.sns_endpoint is None):
             raise InvalidValue("sns_topic and sns_endpoint: expected both or none")
         if self.sns_topic is not None and not SNS_TOPIC.fullmatch(self.sns_topic):
@@ -213,6 +219,8 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     thresholds: ThresholdSettings = ThresholdSettings()
 
     def __post_init__(self) -> None:
+        for zone in self.zones:
+            zone_of(zone)
         if len(set(self.zones)) < len(self.zones):
             raise InvalidValue(f"expected every zone once, found {', '.join(self.zones)}")
 

@@ -11,10 +11,10 @@ BY = "holdfast"
 class Evacuator:
     """Carries out what the guard allows. Idempotent: a verdict that was acted upon changes nothing more."""
 
-    def __init__(self, store: StatusStore, clock: Clock) -> None:
+    def __init__(self, store: StatusStore, clock: Clock, changes: Changes) -> None:
         self._store = store
         self._clock = clock
-        self._changes = Changes(store, clock)
+        self._changes = changes
 
     def out(self, workload: str) -> frozenset[Zone]:
         """The zones that are out for a workload now, or for all."""
@@ -28,7 +28,8 @@ class Evacuator:
 
         Raises Conflict if somebody takes another zone out at the same moment.
         """
-        decision = decide(verdict, zones, self.out(verdict.workload))
+        decision = decide(verdict, zones, self.out(verdict.workload) & zones)
         if decision.zone is None:
             return None
-        return self._changes.take_out(decision.zone, verdict.workload, by=BY, reason=decision.reason)
+        # What an operator has taken out meanwhile keeps its reason and its end.
+        return self._changes.take_out(decision.zone, verdict.workload, by=BY, reason=decision.reason, renew=False)

@@ -5,7 +5,7 @@ import random
 import threading
 from typing import Protocol
 
-from holdfast._errors import HoldfastError
+from holdfast._errors import EngineError, HoldfastError
 from holdfast._types import ZoneStatus
 from holdfast.server.status_log import StatusLog
 from holdfast.status.sources.rhythm import pauses
@@ -49,7 +49,12 @@ class Announcer:
         for entry in self._log.unannounced():
             if self._stopping.is_set():
                 return
-            self._publisher.publish(entry.status)
+            try:
+                self._publisher.publish(entry.status)
+            except EngineError as error:
+                if type(error) is not EngineError:  # its kinds pass, or can be mended: this one is there to stay
+                    raise
+                logger.error("a change of status is not published, because it is refused: %s", error)  # noqa: TRY400
             self._log.announced(entry.number)
 
     def _run(self) -> None:

@@ -13,6 +13,7 @@ from holdfast.config import WorkloadSettings
 from holdfast.engines import Database
 from holdfast.server.auth import Authority
 from holdfast.server.credentials import CredentialStore
+from holdfast.server.lane import Lane
 from holdfast.server.problems import answer
 from holdfast.server.push import Hub
 from holdfast.server.routes.credentials import create_credential, list_credentials, revoke_credential, whoami
@@ -106,6 +107,7 @@ def create_app(services: Services, *, is_open: bool = False, open_reads: bool = 
                 "authority": Authority(None if is_open else services.credentials),
                 "stopping": False,
                 "probe": Probe(services.database),
+                "changing": Lane("holdfast-changing"),
                 **{field.name: getattr(services, field.name) for field in fields(services)},
             }
         ),

@@ -19,6 +19,7 @@ from holdfast._errors import (
     InvalidValue,
     NotAllowed,
     NotFound,
+    OutcomeUnknown,
 )
 from holdfast.server.access import trace_of
 from holdfast.server.credentials import masked
@@ -71,6 +72,7 @@ _HEADERS_OF = {
 
 
 # Files, hosts and statements are not for everybody who can send a request.
+_UNCERTAIN = "it may or may not have been done: look before you repeat it; the log says why, under this trace"
 _UNTOLD = "the server could not do its part; its log says why, under this trace"
 
 
@@ -82,7 +84,7 @@ def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Proble
             detail = str(error)
             if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
                 logger.error("%s", error, extra={"trace": trace_of(request.scope), "error": error.slug})
-                detail = _UNTOLD
+                detail = _UNCERTAIN if isinstance(error, OutcomeUnknown) else _UNTOLD
             return _problem(request, status, detail, kind=f"urn:holdfast:problem:{error.slug}")
         case ValidationException():
             errors = [
@@ -136,6 +138,8 @@ def _name(item: dict[str, Any]) -> str | None:
 
 def _complaint(item: dict[str, Any]) -> str | None:
     complaint: str | None = item.get("message")
+    if complaint is not None and " matching regex " in complaint:  # nobody reads those at night
+        return "expected text of another form: /openapi.json says which; a reason is one line, and not blank"
     return "expected a body, found none" if complaint == repr(_BODY) else complaint
 
 

@@ -140,14 +140,14 @@ def _services(settings: Settings, databases: Databases, credentials: CredentialS
         hub.publish_threadsafe("status", msgspec.json.encode(change.status))
         status_hub.publish_threadsafe("status", msgspec.json.encode(change))
 
-    statuses = Statuses(
-        open_status_store(settings, databases, clock), log, clock=clock, refresh=settings.status.refresh, tell=tell
-    )
+    store = open_status_store(settings, databases, clock)
+    statuses = Statuses(store, log, clock=clock, refresh=settings.status.refresh, tell=tell)
+    changes = Changes(statuses, clock, claims=store)
     verdicts = VerdictLog(databases.of(verdict_log.SUBSYSTEM))
     watch = Watch(
         settings.workload,
         bin_seconds=settings.telemetry.bin_seconds,
-        evacuator=Evacuator(statuses, clock),
+        evacuator=Evacuator(statuses, clock, changes),
         verdicts=verdicts,
         hub=hub,
         clock=clock,
@@ -157,7 +157,7 @@ def _services(settings: Settings, databases: Databases, credentials: CredentialS
         credentials=credentials,
         statuses=statuses,
         status_log=log,
-        changes=Changes(statuses, clock),
+        changes=changes,
         verdicts=verdicts,
         watch=watch,
         workloads=settings.workload,

@@ -159,9 +159,12 @@ class Statuses:
         changed = [status for key, status in known.items() if before.known.get(key) != status]
         self._view = _View(before.revision + len(changed) + len(gone), known)
         for number, status in enumerate((*changed, *gone), start=before.revision + 1):
-            logger.warning("zone %s is %s: %s", status.zone, "out" if status.out else "in", status.reason)
-            self._tell(Change(run=self._run, revision=number, at=now, status=status))
-            self._unlogged.append((status, now))
+            told = status if status.version else replace(status, version=_moment(now), since=status.since or now)
+            logger.warning(
+                "zone %s is %s: %s", told.zone, "out" if told.out else "in", told.reason, extra=_fields(told)
+            )
+            self._tell(Change(run=self._run, revision=number, at=now, status=told))
+            self._unlogged.append((told, now))
 
     def _record(self) -> None:
         """Write down what was told. What cannot be now, is with the next change or reading."""
@@ -214,4 +217,15 @@ def _gone(status: ZoneStatus, now: float) -> ZoneStatus:
         since, by, reason = now, "unknown", "no longer in the store"
     else:  # at the same time for all servers, so that it is recorded once
         since, by, reason = status.expires, EXPIRY, OVER
-    return replace(status, out=False, since=since, by=by, reason=reason, expires=None, version=status.version + 1)
+    # One that was written by hand has no version to count on from.
+    version = status.version + 1 if status.version else _moment(now)
+    return replace(status, out=False, since=since, by=by, reason=reason, expires=None, version=version)
+
+
+def _moment(now: float) -> int:
+    """A version for what has none: later ones are greater, so that whoever is told late is not told wrong."""
+    return int(now * 1000)
+
+
+def _fields(status: ZoneStatus) -> dict[str, object]:
+    return {"zone": status.zone, "workload": status.workload, "out": status.out, "by": status.by}

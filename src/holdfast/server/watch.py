@@ -156,7 +156,7 @@ class Watch:
 
     def _look(self, watched: _Watched, window: Window) -> None:
         """Let the detector look at a window, record what it says, and act on it."""
-        out = self._evacuator.out(watched.settings.name)
+        out = self._evacuator.out(watched.settings.name) & frozenset(watched.zones)
         state, verdict = watched.detector.step(watched.state, window, out)
         now = self._clock.wall()
         for shown in [shown for shown in watched.shown.values() if shown.id != verdict.id and shown.zone not in out]:

@@ -47,6 +47,9 @@ class Board:
     ) -> None:
         if not sources:
             raise InvalidValue("a board without sources: expected at least one, such as http://127.0.0.1:8470")
+        addresses = [source.rstrip("/") for source in sources if isinstance(source, str)]
+        if len(set(addresses)) < len(addresses):
+            raise InvalidValue(f"sources {', '.join(addresses)}: expected each once, because each has one vote")
         if not 0 < stale_after < math.inf:
             raise InvalidValue(f"stale_after is {stale_after}: expected seconds, more than 0")
         when_silent = WhenSilent(when_silent)
@@ -126,15 +129,20 @@ class Board:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def hear(self, position: int, statuses: Iterable[ZoneStatus], at: float) -> None:
-        """Take what the source at `position` says is so; `at` is the time there, by which expiry is told."""
+    def hear(
+        self, position: int, statuses: Iterable[ZoneStatus], at: float, about: frozenset[Zone] | None = None
+    ) -> None:
+        """Take what the source at `position` says is so; `at` is the time there, by which expiry is told.
+
+        `about` are the zones that it speaks of; None stands for all.
+        """
         now = self._clock.monotonic()
         out = {
             (status.zone, status.workload): math.inf if status.expires is None else now + status.expires - at
             for status in statuses
             if status.is_out(at)
         }
-        self._votes[position] = Vote(now, out)
+        self._votes[position] = Vote(now, out, about)
         self._stirred.set()
 
     def review(self) -> float:
@@ -175,5 +183,5 @@ class _Listener:
         self._board = board
         self._position = position
 
-    def hear(self, statuses: Iterable[ZoneStatus], at: float) -> None:
-        self._board.hear(self._position, statuses, at)
+    def hear(self, statuses: Iterable[ZoneStatus], at: float, about: frozenset[Zone] | None = None) -> None:
+        self._board.hear(self._position, statuses, at, about)

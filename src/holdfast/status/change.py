@@ -1,35 +1,48 @@
 """Taking a zone out and bringing it in: the rules that hold for operators and for detectors alike."""
 
+import math
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from holdfast._clock import Clock
-from holdfast._errors import Conflict, InvalidValue
+from holdfast._errors import Conflict, EngineError, InvalidValue, OutcomeUnknown
+from holdfast._names import region_of
 from holdfast._types import StatusStore, Zone, ZoneStatus
 
 REASON_CHARACTERS = 500
 """Longest reason: a sentence or two, not a log."""
+REASON_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
+"""One line, and not of blanks alone: a terminal shows it, and what else it could be told to do is left out."""
+CLAIM_SECONDS = 30.0
+"""How long a zone is out before it is certain that no other is: longer than a slow store takes for three requests."""
 _TRIES = 3
 """Writes of the same status that may collide before somebody must look: operators do not write faster than that."""
 
 
 def others_out(statuses: Iterable[ZoneStatus], zone: Zone, workload: str | None, now: float) -> frozenset[Zone]:
-    """The other zones that are out for somebody for whom this one is meant to be."""
+    """The other zones of the region that are out for somebody for whom this one is meant to be."""
     return frozenset(
         status.zone
         for status in statuses
         if status.zone != zone
+        and region_of(status.zone) == region_of(zone)
         and status.is_out(now)
         and (workload is None or status.workload is None or status.workload == workload)
     )
 
 
 class Changes:
-    """Changes statuses in a store, within the rules. Thread-safe as far as the store is."""
+    """Changes statuses in a store, within the rules. Thread-safe as far as the store is.
 
-    def __init__(self, store: StatusStore, clock: Clock) -> None:
+    `claims` is the same store, where it would tell everybody of every write: what is not certain yet is written there.
+    """
+
+    def __init__(self, store: StatusStore, clock: Clock, *, claims: StatusStore | None = None) -> None:
         self._store = store
         self._clock = clock
+        self._claims = claims or store
 
     def take_out(
         self,
@@ -40,11 +53,14 @@ class Changes:
         reason: str,
         seconds: float | None = None,
         force: bool = False,
+        renew: bool = True,
     ) -> ZoneStatus:
-        """Mark a zone as out, for `seconds` or until it is brought in. One that is out already gets the new reason.
+        """Mark a zone as out, for `seconds` or until it is brought in.
 
-        Raises Conflict while another zone is out for anybody concerned, unless by `force`: two of three zones are
-        rarely left with capacity enough.
+        One that is out already gets the new reason and end, or with `renew` false stays as it is. Raises Conflict
+        while another zone of the region is out for anybody concerned, unless by `force`: two of three zones are rarely
+        left with capacity enough. Raises OutcomeUnknown if the store fails half-way: then the zone is out for half a
+        minute at the most.
         """
         now = self._clock.wall()
         wanted = ZoneStatus(
@@ -56,38 +72,67 @@ class Changes:
             reason=_reason(reason),
             expires=None if seconds is None else now + seconds,
         )
-        before, written = self._write(wanted, force=force)
-        others = frozenset() if force else others_out(self._store.read(), zone, workload, now)
+        for attempt in range(_TRIES):
+            try:
+                return self._take_out(wanted, force=force, renew=renew)
+            except _Overtaken as error:  # somebody took the same zone out at the same moment
+                if attempt == _TRIES - 1:
+                    raise Conflict(str(error)) from error
+        raise AssertionError  # the loop returns or raises
+
+    def _take_out(self, wanted: ZoneStatus, *, force: bool, renew: bool) -> ZoneStatus:
+        now = self._clock.wall()
+        statuses = self._store.read()
+        known = _find(statuses, wanted.zone, wanted.workload)
+        before = known if known is not None and known.is_out(now) else None
+        if before is not None:
+            if not renew:
+                return before
+            wanted = replace(wanted, since=before.since)  # one that is out stays so since it first was
+        if force:
+            return _written(self._store, wanted, _version(known))
+        others = others_out(statuses, wanted.zone, wanted.workload, now)
         if others:
-            # Somebody took another zone out between our look and our write, and may have seen ours, or not. Only if
-            # whoever sees the other's steps back, there are never two. A zone that was out before is as it was.
-            reason = "another zone was taken out at the same moment"
-            back = replace(written, out=False, expires=None, by=by, reason=reason)
-            self._store.write(back if before is None else before, written.version)
-            raise Conflict(f"{_names(others)} was taken out at the same moment, so {zone} was not: look, then decide")
-        return written
+            raise Conflict(
+                f"{_names(others)} is out: never a second zone while one is. Bring it in first, or use force if "
+                "the zones that are left can carry everything"
+            )
+        # For a moment at first, and for good only after another look: somebody may have taken another zone out between
+        # our look and our write. Whoever dies in between, or cannot go on, leaves nothing behind that stays.
+        end = min(wanted.expires or math.inf, now + CLAIM_SECONDS)
+        if before is not None:  # what was out already does not come back because somebody fails to renew it
+            end = max(before.expires or math.inf, end)
+        claim = _written(self._claims, replace(wanted, expires=None if end == math.inf else end), _version(known))
+        try:
+            others = others_out(self._store.read(), wanted.zone, wanted.workload, self._clock.wall())
+            if others:
+                self._step_back(claim, before)
+                raise Conflict(
+                    f"{_names(others)} was taken out at the same moment, so {wanted.zone} was not: look, then decide"
+                )
+            return _written(self._store, wanted, claim.version)
+        except EngineError as error:
+            raise OutcomeUnknown(
+                f"{wanted.zone} was taken out, it is not certain for how long: look, then take it out again ({error})"
+            ) from error
 
     def bring_in(self, zone: Zone, workload: str | None = None, *, by: str, reason: str) -> ZoneStatus:
-        """Mark a zone as in; one that is in already stays as it is. Raises Conflict where that would not make it so."""
+        """Mark a zone as in, for one workload or for all; one that is in already stays as it is.
+
+        What is out for single workloads stays so when the zone is brought in for all. Raises Conflict where the zone is
+        not out for all but for single ones, and the other way round.
+        """
         now = self._clock.wall()
+        wanted = ZoneStatus(zone=zone, workload=workload, out=False, since=now, by=by, reason=_reason(reason))
         for attempt in range(_TRIES):
             statuses = self._store.read()
-            out = [status for status in statuses if status.zone == zone and status.is_out(now)]
-            if workload is not None and any(status.workload is None for status in out):
-                raise Conflict(f"{zone} is out for all workloads: it cannot be brought in for {workload} alone")
             known = _find(statuses, zone, workload)
-            wanted = ZoneStatus(
-                zone=zone,
-                workload=workload,
-                out=False,
-                since=now,
-                by=by,
-                reason=_reason(reason),
-                version=_version(known),
-            )
+            out = {status.workload for status in statuses if status.zone == zone and status.is_out(now)}
+            if workload is not None and None in out:
+                raise Conflict(f"{zone} is out for all workloads: it cannot be brought in for {workload} alone")
             if known is None or not known.out:
-                if out:
-                    named = ", ".join(sorted(str(status.workload) for status in out))
+                if workload is None and out:
+                    named = ", ".join(sorted(map(str, out)))
                     raise Conflict(f"{zone} is not out for all workloads, but for {named}: name the workload")
                 return known or wanted
             try:
@@ -97,26 +142,23 @@ class Changes:
                     raise
         raise AssertionError  # the loop returns or raises
 
-    def _write(self, wanted: ZoneStatus, *, force: bool) -> tuple[ZoneStatus | None, ZoneStatus]:
-        """What was out before, if the zone was, and what was written."""
-        for attempt in range(_TRIES):
-            statuses = self._store.read()
-            others = others_out(statuses, wanted.zone, wanted.workload, wanted.since)
-            if others and not force:
-                raise Conflict(
-                    f"{_names(others)} is out: never a second zone while one is. Bring it in first, or use force if "
-                    "the zones that are left can carry everything"
-                )
-            known = _find(statuses, wanted.zone, wanted.workload)
-            # One that is out stays so since it first was.
-            before = known if known is not None and known.is_out(wanted.since) else None
-            since = wanted.since if before is None else before.since
-            try:
-                return before, self._store.write(replace(wanted, since=since), _version(known))
-            except Conflict:
-                if attempt == _TRIES - 1:
-                    raise
-        raise AssertionError  # the loop returns or raises
+    def _step_back(self, claim: ZoneStatus, before: ZoneStatus | None) -> None:
+        """Only if whoever sees another zone out steps back, there are never two. What was out before is as it was."""
+        reason = "another zone was taken out at the same moment"
+        back = replace(claim, out=False, expires=None, reason=reason)
+        with suppress(Conflict):  # somebody else has changed it since, and looks after it
+            self._store.write(before or back, claim.version)
+
+
+class _Overtaken(Exception):
+    """Somebody else wrote the same status first."""
+
+
+def _written(store: StatusStore, status: ZoneStatus, expected: int) -> ZoneStatus:
+    try:
+        return store.write(status, expected)
+    except Conflict as error:
+        raise _Overtaken(str(error)) from error
 
 
 def _reason(text: str) -> str:
@@ -125,6 +167,8 @@ def _reason(text: str) -> str:
         raise InvalidValue(
             f"reason of {len(text)} characters: expected 1 to {REASON_CHARACTERS}, for whoever comes next"
         )
+    if not re.search(REASON_PATTERN, text):
+        raise InvalidValue(f"reason {text[:80]!r}: expected one line of text")
     return text
 
 

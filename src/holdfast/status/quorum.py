@@ -35,6 +35,12 @@ class Vote:
     heard: float
     out: Mapping[Key, float]
     """The keys that are out, each with the time until which it is."""
+    about: frozenset[Zone] | None = None
+    """The zones that it was asked about: of all others it says nothing. None stands for all zones."""
+
+    def speaks_of(self, zone: Zone) -> bool:
+        """Whether it says anything of a zone."""
+        return self.about is None or zone in self.about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +77,6 @@ class Decision:
 def decide(votes: Sequence[Vote | None], rules: Rules, previous: Decision, now: float) -> Decision:
     """Count the votes. `previous` is what was decided before; the first time, an empty Decision."""
     fresh = [vote for vote in votes if vote is not None and now < vote.heard + rules.stale_after]
-    is_silent = len(fresh) < rules.majority
     keys = {key for vote in fresh for key in vote.out} | set(previous.until)
     zones, workloads = {zone for zone, _ in keys}, {workload for _, workload in keys} | {None}
     until = {
@@ -80,41 +85,49 @@ def decide(votes: Sequence[Vote | None], rules: Rules, previous: Decision, now: 
         for zone in zones
         if (end := _out_until(fresh, rules, previous, (zone, workload), now)) > now
     }
-    moments = [vote.heard + rules.stale_after for vote in fresh] + [end for vote in fresh for end in vote.out.values()]
-    if is_silent and rules.when_silent is WhenSilent.LEAVE and rules.own_zone is not None:
-        patience = rules.started + rules.stale_after
-        if now >= patience:
-            until |= {(rules.own_zone, workload): math.inf for workload in workloads}
-        moments.append(patience)
+    left, patience = _left(len(fresh), rules, now)
+    moments = [patience, *until.values(), *(vote.heard + rules.stale_after for vote in fresh)]
+    moments += [end for vote in fresh for end in vote.out.values()]
     return Decision(
-        out=_by_workload(until, workloads),
+        out=_by_workload(until, workloads, left),
         until=until,
         heard=len(fresh),
-        review_at=min((moment for moment in (*moments, *until.values()) if moment > now), default=math.inf),
+        review_at=min((moment for moment in moments if moment > now), default=math.inf),
     )
+
+
+def _left(heard: int, rules: Rules, now: float) -> tuple[frozenset[Zone], float]:
+    """The own zone, if it is to be left because too few are heard; and when that may come to be so."""
+    if rules.when_silent is not WhenSilent.LEAVE or rules.own_zone is None or heard >= rules.majority:
+        return frozenset(), math.inf
+    patience = rules.started + rules.stale_after
+    return frozenset({rules.own_zone}) if now >= patience else frozenset(), patience
 
 
 def _out_until(fresh: Sequence[Vote], rules: Rules, previous: Decision, key: Key, now: float) -> float:
     """Until when a zone is out for a workload; nothing later than now if it is in."""
     zone, workload = key
+    said = [vote for vote in fresh if vote.speaks_of(zone)]
     ends = sorted(
         (
             end
-            for vote in fresh
+            for vote in said
             if (end := max(vote.out.get((zone, None), -math.inf), vote.out.get((zone, workload), -math.inf))) > now
         ),
         reverse=True,
     )
     if len(ends) >= rules.majority:
         return ends[rules.majority - 1]  # until then a majority says so
-    if len(fresh) - len(ends) >= rules.majority or rules.when_silent is WhenSilent.RETURN:
+    if len(said) - len(ends) >= rules.majority or rules.when_silent is WhenSilent.RETURN:
         return -math.inf
     # A workload that had no entry of its own was decided with all the others.
     return max(previous.until.get(key, -math.inf), previous.until.get((zone, None), -math.inf))
 
 
-def _by_workload(keys: Iterable[Key], workloads: Iterable[str | None]) -> dict[str | None, frozenset[Zone]]:
+def _by_workload(
+    keys: Iterable[Key], workloads: Iterable[str | None], left: frozenset[Zone]
+) -> dict[str | None, frozenset[Zone]]:
     listed = list(keys)
-    by_workload = {each: frozenset(zone for zone, workload in listed if workload == each) for each in workloads}
+    by_workload = {each: left.union(zone for zone, workload in listed if workload == each) for each in workloads}
     everywhere = by_workload[None]
     return {each: zones for each, zones in by_workload.items() if each is None or zones != everywhere}

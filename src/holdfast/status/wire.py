@@ -7,6 +7,9 @@ from holdfast._types import ZoneStatus
 TIME_HEADER = "holdfast-time"
 """The server's time, also with an answer that says only that nothing is new."""
 
+KNOWN_HEADER = "holdfast-known"
+"""`no` where a zone is said to be in because nothing at all is known yet."""
+
 
 class Snapshot(Struct, frozen=True, kw_only=True):
     """Every status that a server knows."""

@@ -39,6 +39,7 @@ class HoldfastAgent:
     process: subprocess.Popen[str]
     address: str
     log: Path
+    announced: dict[str, str | None]
 
     @classmethod
     def start(
@@ -62,7 +63,8 @@ class HoldfastAgent:
             process.kill()
             process.communicate()
             raise AssertionError(f"the agent did not start: {log.read_text()}")
-        return cls(process, json.loads(line)["address"], log)
+        announced = json.loads(line)
+        return cls(process, announced["address"], log, announced)
 
     def __enter__(self) -> Self:
         return self

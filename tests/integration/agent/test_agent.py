@@ -19,6 +19,7 @@ import pytest
 from tests.integration.agent.process import HoldfastAgent, until
 from tests.integration.server.process import STUCK, HoldfastServer, environment
 from tests.integration.server.process import holdfast as run
+from tests.services.start import free_port
 
 OPEN = "[server]\nopen = true\n[status]\nrefresh = 0.1\n"
 QUICK = {"HOLDFAST_AGENT__PERIOD": "0.5", "HOLDFAST_AGENT__STALE_AFTER": "1"}
@@ -68,6 +69,7 @@ def test_an_operator_takes_the_zone_out_and_the_host_is_told_in_every_way(
     with HoldfastAgent.start(tmp_path, *words) as agent:
         assert agent.get("/health").status_code == 200
         assert content(file)["is_out"] is False
+        until(lambda: lines(told) == ["use1-az1/shop in ()"])
         finished = run("zone", "out", "use1-az1", "--reason", "gray", directory=server.directory)
         assert finished.returncode == 0, finished.stderr
 
@@ -86,16 +88,58 @@ def test_an_operator_takes_the_zone_out_and_the_host_is_told_in_every_way(
             "sources": [{"name": server.address}],
         }
         until(lambda: content(file)["is_out"] is True)
-        until(lambda: lines(told) == ["use1-az1/shop out (use1-az1)"])
+        until(lambda: lines(told)[1:] == ["use1-az1/shop out (use1-az1)"])
 
         change(server, "use1-az1", out=False)
         until(lambda: agent.get("/health").status_code == 200)
         until(lambda: content(file)["out"] == [])
-        until(lambda: lines(told)[1:] == ["use1-az1/shop in ()"])
+        until(lambda: lines(told)[2:] == ["use1-az1/shop in ()"])
         code, seconds = agent.stop()
     assert code == 0
     assert seconds < 2
     assert "Traceback" not in agent.log.read_text()
+    assert agent.announced == {"address": agent.address, "zone": "use1-az1", "workload": "shop"}
+    starting = json.loads(lines(agent.log)[0])
+    assert (starting["message"], starting["zone"], starting["workload"]) == ("starting", "use1-az1", "shop")
+
+
+def test_after_a_restart_the_hook_is_told_that_the_zone_is_in_again(server: HoldfastServer, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    words = ["--endpoint", server.address, "--hook", hook_into(told)]
+    change(server, "use1-az1", out=True)
+    with HoldfastAgent.start(tmp_path, *words) as agent:
+        until(lambda: lines(told) == ["use1-az1/ out (use1-az1)"])
+        agent.stop()
+    change(server, "use1-az1", out=False)
+    with HoldfastAgent.start(tmp_path, *words):
+        until(lambda: lines(told)[1:] == ["use1-az1/ in ()"])
+
+
+def test_the_hook_is_told_nothing_before_enough_is_heard_and_then_also_that_the_zone_is_in(tmp_path: Path) -> None:
+    told, port = tmp_path / "told", free_port()
+    others = [f"http://127.0.0.1:{free_port()}" for _ in range(2)]
+    with HoldfastServer.start(tmp_path / "one", settings=OPEN) as one:
+        words = [
+            word for address in (one.address, f"http://127.0.0.1:{port}", others[0]) for word in ("--endpoint", address)
+        ]
+        with HoldfastAgent.start(tmp_path, *words, "--hook", hook_into(told), variables=QUICK) as agent:
+            until(lambda: "1 of 3 sources heard, and a majority is needed" in agent.log.read_text())
+            assert lines(told) == []
+            with HoldfastServer.start(tmp_path / "two", settings=OPEN, port=port):
+                until(lambda: lines(told) == ["use1-az1/ in ()"])
+            code, seconds = agent.stop()
+    assert (code, seconds < 2) == (0, True)
+    assert lines(told) == ["use1-az1/ in ()"]
+
+
+def test_a_zone_that_is_left_because_nobody_is_heard_is_told_to_the_hook_at_once(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    words = ["--endpoint", f"http://127.0.0.1:{free_port()}", "--hook", hook_into(told)]
+    variables = {**QUICK, "HOLDFAST_AGENT__WHEN_SILENT": "leave"}
+    with HoldfastAgent.start(tmp_path, *words, variables=variables) as agent:
+        until(lambda: lines(told) == ["use1-az1/ out (use1-az1)"])
+        code, seconds = agent.stop()
+    assert (code, seconds < 2) == (0, True), "also while it still waits for the first word"
 
 
 def test_what_is_out_for_other_workloads_is_no_matter(server: HoldfastServer, tmp_path: Path) -> None:
@@ -106,7 +150,8 @@ def test_what_is_out_for_other_workloads_is_no_matter(server: HoldfastServer, tm
         change(server, "use1-az2", out=True, workload="shop")
         until(lambda: agent.known()["out"] == ["use1-az2"])
         assert agent.get("/health").status_code == 200, "another zone is out, not its own"
-        until(lambda: lines(told) == ["use1-az1/shop in (use1-az2)"])
+        until(lambda: lines(told)[-1:] == ["use1-az1/shop in (use1-az2)"])
+        assert set(lines(told)) <= {"use1-az1/shop in ()", "use1-az1/shop in (use1-az2)"}
 
 
 def test_an_agent_that_starts_while_its_zone_is_out_never_says_otherwise(
@@ -163,8 +208,8 @@ def test_one_of_three_servers_that_lies_moves_nobody(tmp_path: Path) -> None:
 
 def test_a_hook_that_fails_is_run_again_until_it_succeeds(server: HoldfastServer, tmp_path: Path) -> None:
     script = 'n=$(cat count 2>/dev/null || echo 0); echo $((n + 1)) > count; echo try $n; [ "$n" -ge 1 ]'
+    change(server, "use1-az1", out=True)
     with HoldfastAgent.start(tmp_path, "--endpoint", server.address, "--hook", f"sh -c '{script}'") as agent:
-        change(server, "use1-az1", out=True)
         until(lambda: lines(tmp_path / "count") == ["2"])
         failures = [json.loads(line) for line in lines(agent.log) if "agent.hook failed" in line]
         assert [(entry["exit_code"], entry["output"]) for entry in failures] == [(1, "try 0")]
@@ -247,7 +292,7 @@ def test_without_any_server_the_zone_is_in_and_without_extras_the_agent_runs(tmp
     """Nothing but the core install, and nobody to follow."""
     missing = ("litestar", "uvicorn", "boto3", "botocore", "cryptography", "psycopg")
     script = f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\nfrom holdfast.cli import main\n"
-    words = ["agent", "--zone", "use1-az1", "--port", "0", "--endpoint", "http://127.0.0.1:1"]
+    words = ["agent", "--zone", "use1-az1", "--workload", "shop", "--port", "0", "--endpoint", "http://127.0.0.1:1"]
     with subprocess.Popen(
         [sys.executable, "-c", f"{script}sys.exit(main({words!r}))"],
         cwd=tmp_path,
@@ -259,7 +304,7 @@ def test_without_any_server_the_zone_is_in_and_without_extras_the_agent_runs(tmp
         assert process.stdout is not None
         try:
             line = process.stdout.readline()
-            assert " agent for use1-az1 on http://127.0.0.1:" in line
+            assert " agent for shop in use1-az1 on http://127.0.0.1:" in line
             address = line.split()[-1]
             answer = httpx.get(f"{address}/health", timeout=STUCK, trust_env=False)
             assert (answer.status_code, "Age" in answer.headers) == (200, False)
@@ -268,5 +313,5 @@ def test_without_any_server_the_zone_is_in_and_without_extras_the_agent_runs(tmp
         finally:
             process.kill()
     assert process.returncode == 0
-    assert "no word on zones yet: none counts as out" in errors
+    assert "no word on zones yet, none counts as out: 0 of 1 sources heard" in errors
     assert "Traceback" not in errors

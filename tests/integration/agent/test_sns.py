@@ -119,6 +119,7 @@ def agent(ministack_url: str, topic: str, relay: Relay, signer: Signer) -> Calla
                 zone="use1-az1",
                 endpoints=endpoints,
                 period=3600.0,
+                stale_after=7200.0,
                 port=0,
                 sns_topic=named,
                 sns_endpoint=relay.address,

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast._clock import SystemClock
+from holdfast.compose import Databases, open_status_store
+from holdfast.config import Settings
 from holdfast.engines.sqlite import SqliteDatabase
 from tests.integration.server.process import COMMAND, STUCK, HoldfastServer, environment
 from tests.integration.server.process import holdfast as run
@@ -58,6 +61,15 @@ def test_a_command_imports_no_engine_and_no_server_that_it_does_not_need(tmp_pat
     assert modules & HEAVY == set()
 
 
+def test_looking_at_what_was_changed_needs_no_server_to_be_installed(tmp_path: Path) -> None:
+    values = Settings(data_directory=tmp_path / "holdfast-data")
+    with Databases(values) as databases:
+        open_status_store(values, databases, SystemClock())
+    script = "import sys; sys.modules['litestar'] = sys.modules['uvicorn'] = None\nfrom holdfast.cli import main\n"
+    finished = python(script + "sys.exit(main(['zone', 'history']))", tmp_path)
+    assert (finished.returncode, finished.stdout) == (0, "no server has recorded a change yet\n"), finished.stderr
+
+
 def test_managing_credentials_needs_no_server_to_be_installed(tmp_path: Path) -> None:
     script = "import sys; sys.modules['litestar'] = sys.modules['uvicorn'] = None\nfrom holdfast.cli import main\n"
     finished = python(script + "sys.exit(main(['credential', 'create', '--role', 'viewer']))", tmp_path)
@@ -74,7 +86,8 @@ def test_a_server_that_is_not_installed_is_told_with_what_to_install(tmp_path: P
     assert (finished.returncode, finished.stdout) == (1, "")
     assert json.loads(finished.stderr) == {
         "error": "missing-extra",
-        "detail": "holdfast up needs an optional dependency: pip install 'holdfast[server]'",
+        "detail": "holdfast up needs the extra 'server': install Holdfast with it, such as pip install '.[server]' "
+        "in a clone",
     }
 
 
@@ -83,7 +96,7 @@ def test_a_database_driver_that_is_not_installed_is_told_with_what_to_install(tm
     script += "sys.exit(main(['credential', 'list']))"
     finished = python(script, tmp_path, HOLDFAST_DATABASE__URL="postgresql://127.0.0.1/name")
     assert finished.returncode == 1
-    assert "pip install 'holdfast[postgres]'" in finished.stderr
+    assert "needs the extra 'postgres'" in finished.stderr
     assert "Traceback" not in finished.stderr
 
 

@@ -21,6 +21,12 @@ zones = ["use1-az1", "use1-az2"]
 """
 
 
+def problem(**parts: str) -> bytes:
+    """The answer of a server that met an error."""
+    body = json.dumps(parts).encode()
+    return b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldfastServer]:
     with HoldfastServer.start(tmp_path_factory.mktemp("server"), settings=SETTINGS) as server:
@@ -59,11 +65,14 @@ def test_what_is_written_to_the_store_is_known_to_the_server_that_runs(server: H
             assert time.monotonic() < end
 
 
-def test_what_was_taken_out_before_the_first_start_is_known_to_the_server_from_its_first_answer(
+def test_what_was_taken_out_while_the_server_was_down_is_known_to_it_from_its_first_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["zone", "out", "use1-az1", "--reason", "test", "--data-directory", "data"]) == 0
+    words = ["zone", "out", "use1-az1", "--reason", "test", "--data-directory", "data"]
+    assert main(words) == 1, "before the first start there is no store that anybody would read"
+    HoldfastServer.start(tmp_path).stop()
+    assert main(words) == 0
     with HoldfastServer.start(tmp_path) as server, server.client() as client:
         assert client.get("/status/use1-az1").status_code == 500
 
@@ -88,13 +97,38 @@ def test_a_server_is_asked_and_told_over_http(zone: Callable[..., tuple[int, Any
         assert (code, back["out"]) == (0, False)
 
 
+def test_what_the_server_recorded_is_shown_over_http_as_it_is_directly(
+    zone: Callable[..., tuple[int, Any]], server: HoldfastServer
+) -> None:
+    for command in ("out", "in"):
+        assert zone(command, "use1-az1", "--reason", f"recorded {command}")[0] == 0
+    code, changes = zone("history", "--limit", "2")
+    assert (code, len(changes)) == (0, 2)
+    assert changes[0]["status"]["reason"] == "recorded in"
+    code, error = zone("history", token=None)
+    assert (code, error["error"]) == (4, "credential-refused"), "who did what is not for everybody"
+    finished = run("zone", "history", "--limit", "2", "--json", directory=server.directory)
+    assert json.loads(finished.stdout) == changes, finished.stderr
+
+
+def test_people_are_told_which_server_it_was_and_no_password_of_its_address(
+    server: HoldfastServer, tmp_path: Path
+) -> None:
+    assert server.token is not None
+    address = server.address.replace("://", "://me:hunter2@")
+    for command, told in (("out", "out for all workloads until it is brought in"), ("in", "in for all workloads")):
+        words = ["zone", command, "use1-az1", "--reason", "x", "--server", address]
+        finished = run(*words, directory=tmp_path, HOLDFAST_TOKEN=f" {server.token}\n")
+        assert (finished.stdout, finished.stderr) == (f"use1-az1 is {told} (server: {server.address})\n", "")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "slug", "told"),
     [
         (["out", "use1-az9", "--reason", "x"], 1, "not-found", "no zone use1-az9 is configured: use1-az1, use1-az2"),
         (["in", "use1-az1", "--reason", "x", "--workload", "chop"], 1, "not-found", "no workload chop is configured"),
-        (["out", "use1-az1", "--reason", " "], 2, "invalid-value", "reason of 0 characters"),
-        (["out", "use1-az1", "--reason", "x" * 501], 2, "invalid-value", "length <= 500"),
+        (["out", "use1-az1", "--reason", " "], 2, "invalid-value", "reason"),
+        (["out", "use1-az1", "--reason", "x" * 501], 2, "invalid-value", "; reason: Expected `str` of length <= 500"),
         (["out", "use1-az1", "--reason", "\udcff"], 2, "invalid-value", "reason: expected Unicode text"),
     ],
 )
@@ -104,6 +138,17 @@ def test_what_the_server_refuses_is_told_in_its_words(
     found, error = zone(*words)
     assert (found, error["error"]) == (code, slug)
     assert told in error["detail"]
+    assert ("(trace " in error["detail"]) == ("Unicode" not in told), "which finds it in the server's log"
+
+
+def test_a_url_that_is_more_than_the_base_is_told_as_that(
+    zone: Callable[..., tuple[int, Any]], server: HoldfastServer
+) -> None:
+    code, error = zone("status", address=f"{server.address}/v1/status/")
+    assert (code, error["error"]) == (1, "not-found")
+    assert error["detail"].startswith(
+        f"GET {server.address}/v1/status/v1/status answered 404: expected the base URL of a Holdfast server"
+    )
 
 
 def test_without_a_credential_that_may_the_server_is_not_moved(
@@ -137,6 +182,27 @@ def test_a_server_that_is_not_there_is_unavailable(zone: Callable[..., tuple[int
         (b"", ["out", "use1-az1", "--reason", "x"], 1, "outcome-unknown", "it may or may not have done it"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", ["status"], 1, "engine", "is no Holdfast server"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\xff\xff", ["status"], 1, "engine", "is no Holdfast server"),
+        (
+            b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nhtml",
+            ["status"],
+            1,
+            "not-found",
+            "/v1/status answered 404: expected the base URL of a Holdfast server, such as http://127.0.0.1:8470",
+        ),
+        (
+            problem(type="urn:holdfast:problem:outcome-unknown", detail="the log says why", trace="0af7"),
+            ["out", "use1-az1", "--reason", "x"],
+            1,
+            "outcome-unknown",
+            "the log says why; it may or may not have been done: look before you repeat it (trace 0af7)",
+        ),
+        (
+            problem(type="urn:holdfast:problem:engine", detail="the log says why", trace="0af7"),
+            ["out", "use1-az1", "--reason", "x"],
+            1,
+            "engine",
+            "the log says why (trace 0af7)",
+        ),
         (b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", ["status"], 1, "engine", "answered 302"),
         (b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\nhtml", ["status"], 1, "engine", "answered 502"),
         (b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", ["status"], 3, "engine-unavailable", "answered 503"),

@@ -1,9 +1,11 @@
 """What becomes of zone statuses when servers are killed, stores go away, and several do the same thing at once."""
 
 import json
+import socket
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -249,3 +251,27 @@ def test_every_change_is_published_to_sns_whatever_comes_between(
 
 def server_complains(server: HoldfastServer) -> None:
     until(lambda: any("cannot be published yet" in entry["message"] for entry in server.entries()))
+
+
+def test_a_store_that_hangs_holds_up_nothing_but_what_is_written_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=512) as hanging,  # takes connections, and never answers
+        ThreadPoolExecutor(24) as operators,
+        ExitStack() as opened,
+    ):
+        address = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+        settings = f"[aws]\nregion = '{REGION}'\nendpoint_url = '{address}'\n"
+        settings += "[status]\nstore = 'dynamodb:zones'\nopen_reads = false\n"
+        server = HoldfastServer.start(tmp_path, settings=settings)
+        opened.callback(server.kill)
+        writes = [operators.submit(put, server, AZ1, server.token, out=True) for _ in range(24)]
+        refused = next(as_completed(writes, STUCK)).result()
+        assert refused.status_code == 503
+        for path in ("/v1/whoami", f"/status/{AZ1}", "/v1/verdicts"):
+            with server.operator() as operator:
+                assert operator.get(path).status_code == 200
+        assert not all(write.done() for write in writes), "the others still wait for the store"

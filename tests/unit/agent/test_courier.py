@@ -63,6 +63,30 @@ def test_what_was_submitted_before_the_start_is_brought() -> None:
         assert desk.next() == state(1)
 
 
+def test_what_had_arrived_is_brought_once_if_that_is_asked_for() -> None:
+    desk = Desk()
+    with courier(desk) as brings:
+        brings.start(state(0))
+        brings.bring_once()
+        assert desk.next() == state(0)
+        brings.bring_once()
+        desk.replies.put(True)
+        brings.submit(state(1))
+        assert desk.next() == state(1), "and not once more"
+
+
+def test_what_changed_before_is_brought_instead() -> None:
+    desk = Desk()
+    with courier(desk) as brings:
+        brings.submit(state(1))
+        brings.start(state(0))
+        assert desk.next() == state(1)
+        brings.bring_once()
+        desk.replies.put(True)
+        brings.submit(state(2))
+        assert desk.next() == state(2)
+
+
 def test_of_several_changes_meanwhile_only_the_latest_is_brought() -> None:
     desk = Desk()
     with courier(desk) as brings:

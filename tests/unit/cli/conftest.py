@@ -2,7 +2,9 @@
 
 import json
 import os
-from collections.abc import Callable
+import pwd
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -50,6 +52,28 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
+
+
+NOBODY = 65_534
+
+
+@contextmanager
+def closed(path: Path) -> Iterator[str]:
+    """Only its owner may use the path, and that is not us; hands out who it is.
+
+    Nothing is closed to root: so root does it as nobody, and everybody else shuts himself out.
+    """
+    mode = path.stat().st_mode
+    is_root = os.geteuid() == 0
+    path.chmod(0o700 if is_root else 0)
+    if is_root:
+        os.seteuid(NOBODY)
+    try:
+        yield pwd.getpwuid(0 if is_root else os.geteuid()).pw_name
+    finally:
+        if is_root:
+            os.seteuid(0)
+        path.chmod(mode)
 
 
 @pytest.fixture

@@ -56,6 +56,10 @@ def test_a_zone_that_is_not_set_is_told_with_the_ways_to_set_it(run: Run) -> Non
             ["--endpoint", "http://127.0.0.1:1", "--endpoint", "http://127.0.0.1:1/"],
             "agent.endpoints: expected every one once, found http://127.0.0.1:1, http://127.0.0.1:1/",
         ),
+        (
+            ["--endpoint", "https://a.example.com/{workload}/{zone}"],
+            "/{workload}/{zone} asks about a workload, and agent.workload is not set: name it, or leave {workload} out",
+        ),
         (["--hook", "no-such-program"], "agent.hook: there is no program 'no-such-program'"),
         (["--hook", "'"], 'agent.hook "\'" is no command: No closing quotation'),
         (["--file", "/"], "agent.file / is a folder"),

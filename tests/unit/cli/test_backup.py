@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from tests.unit.cli.conftest import Run
+from tests.unit.cli.conftest import Run, closed
 
 
 @pytest.fixture
@@ -60,6 +60,14 @@ def test_where_there_is_nothing_nothing_is_made(run: Run, here: Path, exists: bo
     assert (ran.code, ran.error["error"]) == (1, "not-found")
     assert ran.error["detail"] == "there is nothing to back up in holdfast-data"
     assert [entry.name for entry in here.iterdir()] == ["holdfast-data"] * exists
+
+
+def test_a_data_directory_of_another_user_is_told_with_that_user_and_never_looks_empty(run: Run, filled: Path) -> None:
+    assert run("backup", "copies").code == 0  # imports what nobody else may
+    with closed(filled) as owner:
+        ran = run("backup", "more", "--json")
+    assert (ran.code, ran.error["error"]) == (2, "settings")
+    assert f"belongs to {owner}; do this as {owner}" in ran.error["detail"]
 
 
 def test_a_target_that_cannot_be_made_is_named(run: Run, here: Path, filled: Path) -> None:

@@ -26,6 +26,7 @@ COMMANDS = [
     "export status-endpoint",
     "up",
     "zone",
+    "zone history",
     "zone in",
     "zone out",
     "zone status",

@@ -21,7 +21,8 @@ from holdfast.cli.duration import LONGEST_SECONDS, seconds_of
         ("1d2h3m4s", 93_784),
         ("90m", 5400),
         ("90", 90),
-        ("0.5", 0.5),
+        ("1", 1),
+        ("1.5", 1.5),
         ("365d", LONGEST_SECONDS),
     ],
 )
@@ -32,12 +33,31 @@ def test_days_hours_minutes_and_seconds_are_added_up(text: str, seconds: float) 
 @pytest.mark.parametrize(
     "text",
     [
-        *("", " ", "0", "0s", "0.0", "-1", "+1", "1w", "h", "2 h", "30m2h", "1h1h", "1.5h", "1e3", "nan", "inf"),
+        *(
+            "",
+            " ",
+            "0",
+            "0s",
+            "0.0",
+            "0.5",
+            "0.999",
+            "-1",
+            "+1",
+            "1w",
+            "h",
+            "2 h",
+            "30m2h",
+            "1h1h",
+            "1.5h",
+            "1e3",
+            "nan",
+            "inf",
+        ),
         *("366d", "31536001", "٣s", "9" * 20 + "d", "9" * 400),
     ],
 )
 def test_anything_else_is_refused_with_what_is_expected(text: str) -> None:
-    with pytest.raises(InvalidValue, match="expected one such as 90s, 30m, 2h30m or 1d, or seconds; more than 0"):
+    with pytest.raises(InvalidValue, match="expected one such as 90s, 30m, 2h30m or 1d, or seconds; 1 second at least"):
         seconds_of(text)
 
 
@@ -49,4 +69,4 @@ def test_every_sum_of_units_is_read_as_what_it_is(days: int, hours: int, minutes
 @given(st.text("0123456789.dhms ", max_size=12))
 def test_any_text_is_read_within_bounds_or_refused(text: str) -> None:
     with suppress(InvalidValue):
-        assert 0 < seconds_of(text) <= LONGEST_SECONDS
+        assert 1 <= seconds_of(text) <= LONGEST_SECONDS

@@ -1,5 +1,6 @@
 """`holdfast zone` works on the store of the settings, whether a server runs or not."""
 
+import json
 import os
 import pwd
 import re
@@ -10,10 +11,14 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import SystemClock
+from holdfast import SystemClock, Zone, ZoneStatus
+from holdfast.compose import Databases, open_status_store
+from holdfast.config import Settings
 from holdfast.engines.aws import AwsOptions, AwsSession
+from holdfast.server.status_log import StatusLog
 from holdfast.status.stores.dynamodb import DynamoStatusStore
-from tests.unit.cli.conftest import Ran, Run
+from holdfast.status.stores.s3 import S3StatusStore
+from tests.unit.cli.conftest import Ran, Run, closed
 
 WORKLOADS = """
 [[workload]]
@@ -27,6 +32,27 @@ zones = ["use1-az2", "use1-az3"]
 """
 
 
+STORE = "(store: holdfast-data/status.sqlite)"
+
+
+def write(*statuses: ZoneStatus, folder: Path = Path("holdfast-data"), recorded: bool = False) -> None:
+    """Make the store as a server does, with these in it, or in its record of changes."""
+    values = Settings(data_directory=folder)
+    with Databases(values) as databases:
+        store = open_status_store(values, databases, SystemClock())
+        log = StatusLog(databases.of("status"))
+        for number, status in enumerate(statuses):
+            if recorded:
+                log.append(status, 1_800_000_000.0 + number)
+            else:
+                store.write(status, 0)
+
+
+@pytest.fixture(autouse=True)
+def _a_server_was_here(here: Path) -> None:
+    write()
+
+
 def out(run: Run, zone: str = "use1-az1", *words: str) -> Ran:
     return run("zone", "out", zone, "--reason", "gray", *words, "--json")
 
@@ -34,9 +60,14 @@ def out(run: Run, zone: str = "use1-az1", *words: str) -> Ran:
 def test_taking_a_zone_out_is_told_and_recorded_with_who_did_it_and_why(run: Run) -> None:
     before = time.time()
     ran = run("zone", "out", "use1-az1", "--reason", "errors on checkout")
-    assert (ran.code, ran.out, ran.err) == (0, "use1-az1 is out for all workloads until it is brought in\n", "")
+    assert (ran.code, ran.out, ran.err) == (
+        0,
+        f"use1-az1 is out for all workloads until it is brought in {STORE}\n",
+        "",
+    )
     (status,) = run("zone", "status", "--json").result
     assert before <= status.pop("since") <= time.time()
+    assert status.pop("version") > 0
     assert status == {
         "zone": "use1-az1",
         "workload": None,
@@ -44,7 +75,6 @@ def test_taking_a_zone_out_is_told_and_recorded_with_who_did_it_and_why(run: Run
         "by": f"{pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}",
         "reason": "errors on checkout",
         "expires": None,
-        "version": 1,
     }
 
 
@@ -62,9 +92,9 @@ def test_a_user_without_a_name_is_recorded_by_number(run: Run, monkeypatch: pyte
 def test_a_zone_that_was_brought_in_is_shown_as_in(run: Run) -> None:
     out(run)
     ran = run("zone", "in", "use1-az1", "--reason", "mended")
-    assert (ran.code, ran.out, ran.err) == (0, "use1-az1 is in for all workloads\n", "")
+    assert (ran.code, ran.out, ran.err) == (0, f"use1-az1 is in for all workloads {STORE}\n", "")
     (status,) = run("zone", "status", "--json").result
-    assert (status["out"], status["reason"], status["version"]) == (False, "mended", 2)
+    assert (status["out"], status["reason"]) == (False, "mended")
     again = run("zone", "in", "use1-az1", "--reason", "mended twice", "--json").result
     assert again == status, "one that is in stays as it is"
 
@@ -73,18 +103,21 @@ def test_a_zone_is_out_for_as_long_as_was_said(run: Run) -> None:
     status = out(run, "use1-az1", "--for", "2h30m").result
     assert status["expires"] - status["since"] == pytest.approx(9000, abs=1)
     ran = run("zone", "out", "use1-az1", "--reason", "gray", "--for", "90s")
-    assert re.fullmatch(r"use1-az1 is out for all workloads until \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ\n", ran.out)
+    assert re.fullmatch(
+        r"use1-az1 is out for all workloads until \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \(store: .*\)\n", ran.out
+    )
+    assert ran.err == "", "everybody who reads this store knows of the end"
     (status,) = run("zone", "status", "--json").result
     assert status["expires"] == pytest.approx(time.time() + 90, abs=10)
 
 
 def test_what_has_expired_is_in_also_if_no_server_was_there_to_see_it(run: Run) -> None:
-    status = out(run, "use1-az1", "--for", "0.001").result
-    while time.time() < status["expires"]:
-        pass
+    write(ZoneStatus(zone=Zone("use1-az1"), workload=None, out=True, since=1.0, by="me", reason="gray", expires=2.0))
     (shown,) = run("zone", "status", "--json").result
-    assert shown["out"] is False
-    assert "  in  " in run("zone", "status").out
+    assert (shown["out"], shown["expires"]) == (False, None)
+    header, row = (re.split(r"  +", line.strip()) for line in run("zone", "status").out.splitlines())
+    assert dict(zip(header, row, strict=False))["status"] == "in"
+    assert "1970-01-01 00:00:02Z" not in row, "no end that is past"
     assert out(run, "use1-az2").code == 0, "so another zone may be taken out"
 
 
@@ -150,12 +183,21 @@ def test_a_zone_that_is_out_for_all_cannot_come_in_for_one(run: Run) -> None:
         (["status", "us-east-1a"], "us-east-1a is the name of a zone"),
         (["out", "use1-az1", "--reason", ""], "reason of 0 characters"),
         (["out", "use1-az1", "--reason", "x" * 501], "reason of 501 characters"),
-        (["out", "use1-az1", "--reason", "\udcff", "--force"], "expected Unicode text"),
+        (["out", "use1-az1", "--reason", "\udcff", "--force"], "reason '"),
         (["out", "use1-az1", "--reason", "x", "--workload", "a b"], "workload 'a b'"),
         (["in", "use1-az1", "--reason", "x", "--workload", ""], "workload ''"),
         (["status", "--workload", "a/b"], "workload 'a/b'"),
         (["out", "use1-az1", "--reason", "x", "--for", "soon"], "duration 'soon': expected one such as 90s"),
-        (["out", "use1-az1", "--reason", "x", "--for", "0"], "more than 0"),
+        (["out", "use1-az1", "--reason", "x", "--for", "0"], "1 second at least"),
+        (["out", "use1-az1", "--reason", "x", "--for", "0.5"], "1 second at least"),
+        (["out", "use1-az1", "--reason", "x", "--for", "-5m"], "duration '-5m': expected one such as 90s"),
+        (["out", "use1-az1", "use1-az2", "--reason", "x"], "one zone at a time"),
+        (["in", "use1-az1", "use1-az2", "--reason", "x"], "one zone at a time"),
+        (["status", "use1-az1", "use1-az2"], "one zone at a time"),
+        (
+            ["out", "use1-az1", "--reason", "errors", "on", "checkout"],
+            "several words in quotes: what is 'on checkout'?",
+        ),
         (["out", "use1-az1", "--reason", "x", "--server", "nonsense"], "expected one such as http://127.0.0.1:8470"),
     ],
 )
@@ -167,10 +209,20 @@ def test_what_cannot_be_right_is_refused_and_nothing_is_changed(run: Run, words:
     assert [each["zone"] for each in run("zone", "status", "--json").result] == ["use1-az9"]
 
 
-@pytest.mark.parametrize("words", [["out", "use1-az1"], ["in", "use1-az1"], ["out", "--reason", "x"], ["out"]])
-def test_a_zone_and_a_reason_have_to_be_given(run: Run, words: list[str]) -> None:
-    ran = run("zone", *words, "--json")
-    assert (ran.code, ran.error["error"]) == (2, "usage")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["out", "use1-az1"], "--reason is needed"),
+        (["in", "use1-az1"], "--reason is needed"),
+        (["out", "--reason", "x"], "ZONE is needed"),
+        (["out"], "ZONE is needed"),
+        (["out", "use1-az1", "--reason"], 'Command "zone out" parameter --reason requires an argument.'),
+    ],
+)
+def test_a_zone_and_a_reason_have_to_be_given(run: Run, words: list[str], told: str) -> None:
+    assert run("zone", *words).err == f"holdfast: {told}\n"
+    ran = run("zone", words[0], "--json", *words[1:])
+    assert (ran.code, ran.error) == (2, {"error": "usage", "detail": told})
 
 
 @pytest.mark.parametrize(
@@ -187,37 +239,117 @@ def test_what_is_not_configured_is_a_slip(run: Run, here: Path, words: list[str]
     for command in ("out", "in"):
         ran = run("zone", command, *words, "--reason", "x", "--json")
         assert (ran.code, ran.error) == (1, {"error": "not-found", "detail": told})
+    ran = run("zone", "status", *words, "--json")
+    assert (ran.code, ran.error) == (1, {"error": "not-found", "detail": told})
 
 
-def test_a_zone_can_be_taken_out_before_the_first_start_and_looking_makes_nothing(run: Run, here: Path) -> None:
-    for words in (["status"], ["in", "use1-az1", "--reason", "x"]):
+def test_a_workload_that_is_configured_can_be_asked_for_alone_and_no_other(run: Run, here: Path) -> None:
+    (here / "holdfast.toml").write_text(WORKLOADS)
+    assert run("zone", "status", "--workload", "shop", "--json").result == []
+    ran = run("zone", "status", "--workload", "chop", "--json")
+    assert (ran.code, ran.error["detail"]) == (1, "no workload chop is configured: shop, cart")
+
+
+COMMANDS = [
+    ["status"],
+    ["history"],
+    ["in", "use1-az1", "--reason", "x"],
+    ["out", "use1-az1", "--reason", "x"],
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_where_there_is_no_store_none_is_made_and_people_are_told_what_to_name(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    ran = run("zone", *words, "--data-directory", "elsewhere", "--json")
+    assert (ran.code, ran.error["error"]) == (1, "not-found")
+    assert ran.error["detail"] == (
+        "there is no store at elsewhere/status.sqlite: name what the server uses, with --settings, HOLDFAST_SETTINGS "
+        "or --data-directory, or ask the server with --server URL"
+    )
+    monkeypatch.setenv("HOLDFAST_TOKEN", "hf_1")
+    ran = run("zone", *words, "--data-directory", "elsewhere", "--json")
+    assert ran.error["detail"].endswith("; HOLDFAST_TOKEN is set, so --server was probably meant")
+    assert not (here / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_a_store_of_another_user_is_told_with_that_user(run: Run, here: Path, words: list[str]) -> None:
+    run("zone", "status")  # imports what nobody else may
+    with closed(here / "holdfast-data") as owner:
         ran = run("zone", *words, "--json")
-        assert (ran.code, ran.error["error"]) == (1, "not-found")
-        assert "there is no store at holdfast-data/status.sqlite" in ran.error["detail"]
-    assert list(here.iterdir()) == []
-    assert out(run, "use1-az1", "--data-directory", "elsewhere").code == 0
-    assert (here / "elsewhere" / "status.sqlite").exists()
-    assert len(run("zone", "status", "--data-directory", "elsewhere", "--json").result) == 1
+    assert (ran.code, ran.error["error"]) == (2, "settings")
+    assert f"belongs to {owner}; do this as {owner}" in ran.error["detail"]
+
+
+def test_a_zone_that_comes_in_for_all_is_not_called_so_while_it_is_out_for_single_workloads(run: Run) -> None:
+    for workload in ("shop", "cart", "over"):
+        out(run, "use1-az1", "--workload", workload)
+    run("zone", "in", "use1-az1", "--workload", "over", "--reason", "mended")
+    out(run, "use1-az1")
+    ran = run("zone", "in", "use1-az1", "--reason", "mended")
+    told = f"use1-az1 is no longer out for all workloads, but still out for cart, shop {STORE}\n"
+    assert (ran.code, ran.out, ran.err) == (0, told, "")
+    out(run, "use1-az1")
+    ran = run("zone", "in", "use1-az1", "--reason", "mended", "--json")
+    assert json.loads(ran.out)["out"] is False
+    assert json.loads(ran.err) == {"note": "use1-az1 is still out for cart, shop"}
+
+
+def test_what_servers_recorded_is_shown_the_latest_first(run: Run) -> None:
+    assert run("zone", "history").out == "no server has recorded a change yet\n"
+    first = ZoneStatus(
+        zone=Zone("use1-az1"), workload="shop", out=True, since=1.0, by="me", reason="[b]gray", expires=9.0, version=1
+    )
+    second = ZoneStatus(
+        zone=Zone("use1-az2"), workload=None, out=False, since=3.0, by="expiry", reason="over", version=2
+    )
+    write(first, second, recorded=True)
+    ran = run("zone", "history")
+    assert (ran.code, ran.err) == (0, "")
+    header, *rows = (re.split(r"  +", line.strip()) for line in ran.out.splitlines())
+    assert header == ["seen", "zone", "workload", "status", "since", "until", "by", "reason"]
+    day = "1970-01-01 00:00:0"
+    assert rows == [
+        ["2027-01-15 08:00:01Z", "use1-az2", "(all)", "in", f"{day}3Z", "expiry", "over"],
+        ["2027-01-15 08:00:00Z", "use1-az1", "shop", "out", f"{day}1Z", f"{day}9Z", "me", "[b]gray"],
+    ]
+    (only,) = run("zone", "history", "--limit", "1", "--json").result
+    assert (only["number"], only["seen_at"], only["status"]["reason"]) == (2, 1_800_000_001.0, "over")
+
+
+@pytest.mark.parametrize("limit", ["0", "1001", "-1", "x"])
+def test_as_many_changes_as_a_server_would_tell_can_be_asked_for(run: Run, limit: str) -> None:
+    ran = run("zone", "history", "--limit", limit, "--json")
+    assert (ran.code, ran.error["error"]) == (2, "usage")
 
 
 def test_a_settings_file_says_where_the_store_is(run: Run, here: Path) -> None:
+    write(folder=Path("one"))
     (here / "one.toml").write_text("data_directory = 'one'\n")
     assert out(run, "use1-az1", "--settings", "one.toml").code == 0
     assert len(run("zone", "status", "--data-directory", "one", "--json").result) == 1
 
 
-def test_what_is_kept_in_dynamodb_is_changed_there_and_makes_no_store_here(
-    run: Run, here: Path, moto_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = f"zones-{uuid4()}"
+@pytest.fixture
+def in_aws(monkeypatch: pytest.MonkeyPatch, moto_url: str) -> None:
     for name, value in {
-        "HOLDFAST_STATUS__STORE": f"dynamodb:{table}",
+        "HOLDFAST_DATA_DIRECTORY": "none-here",
         "HOLDFAST_AWS__ENDPOINT_URL": moto_url,
         "HOLDFAST_AWS__REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
     }.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("in_aws")
+def test_what_is_kept_in_dynamodb_is_changed_there_and_makes_no_store_here(
+    run: Run, here: Path, moto_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = f"zones-{uuid4()}"
+    monkeypatch.setenv("HOLDFAST_STATUS__STORE", f"dynamodb:{table}")
     missing = run("zone", "status", "--json")
     assert (missing.code, missing.error["error"]) == (2, "settings")
     with AwsSession(AwsOptions(region="us-east-1", endpoint_url=moto_url)) as session:
@@ -226,5 +358,31 @@ def test_what_is_kept_in_dynamodb_is_changed_there_and_makes_no_store_here(
         out(run, "use1-az1", "--workload", "shop")
         (status,) = store.read()
         assert (status.zone, status.workload, status.out) == ("use1-az1", "shop", True)
+        told = run("zone", "out", "use1-az1", "--workload", "shop", "--reason", "gray")
+        assert told.out == f"use1-az1 is out for shop until it is brought in (store: dynamodb:{table})\n"
+        assert told.err == ""
+        _expect_note(run)
     assert [each["zone"] for each in run("zone", "status", "--json").result] == ["use1-az1"]
-    assert list(here.iterdir()) == []
+    assert not (here / "none-here").exists()
+
+
+@pytest.mark.usefixtures("in_aws")
+def test_whoever_sets_an_end_in_s3_is_told_who_has_to_see_to_it(
+    run: Run, moto_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = f"zones-{uuid4()}"
+    monkeypatch.setenv("HOLDFAST_STATUS__STORE", f"s3:{bucket}")
+    with AwsSession(AwsOptions(region="us-east-1", endpoint_url=moto_url)) as session:
+        session.client("s3").create_bucket(Bucket=bucket)
+        _expect_note(run)
+        assert [status.zone for status in S3StatusStore(session, bucket, SystemClock()).read()] == ["use1-az1"]
+
+
+def _expect_note(run: Run) -> None:
+    words = ["zone", "out", "use1-az1", "--workload", "shop", "--reason", "gray", "--for", "1h"]
+    note = "a server has to run to bring it in at that time for those who know nothing of it, such as Route 53"
+    ran = run(*words)
+    assert (ran.code, ran.err) == (0, f"holdfast: {note}\n")
+    ran = run(*words, "--json")
+    assert json.loads(ran.out)["expires"] is not None
+    assert json.loads(ran.err) == {"note": note}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidValue
 from holdfast.config import DatabaseSettings, DatabaseUrl, LogSettings, ServerSettings, Settings
-from holdfast.config.settings import AgentSettings, AwsSettings, StatusSettings
+from holdfast.config.settings import AgentSettings, AwsSettings, StatusSettings, WorkloadSettings
 
 SECRET = "hunter2"
 TOPIC = "arn:aws:sns:us-east-1:123456789012:zones"
@@ -111,7 +111,7 @@ def test_an_address_that_is_refused_is_told_by_what_is_expected_and_without_its_
 
 # Neither part of what is shown around it, nor a character that must be written as %XX.
 PASSWORDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="@/?#*"), min_size=6).filter(
-    lambda text: text not in "postgresql://user:****@host:5432/name?sslmode=require"
+    lambda text: text not in "DatabaseUrl('postgresql://user:****@host:5432/name?sslmode=require')"
 )
 
 
@@ -173,3 +173,15 @@ def test_an_agent_needs_somebody_to_tell_it() -> None:
 def test_an_agent_is_reached_by_sns_with_a_topic_and_an_address_or_not_at_all(half: dict[str, str]) -> None:
     with pytest.raises(InvalidValue, match="sns_topic and sns_endpoint: expected both or none"):
         AgentSettings(**half)  # type: ignore[arg-type]
+
+
+def test_an_endpoint_must_not_count_as_silent_between_two_pulls() -> None:
+    with pytest.raises(InvalidValue, match="at least twice the period"):
+        AgentSettings(period=10.0, stale_after=15.0)
+    assert AgentSettings(period=7.5, stale_after=15.0).stale_after == 15.0
+
+
+@pytest.mark.parametrize("zone", ["us-east-1a", "zone_a", ""])
+def test_zones_of_a_workload_are_ids_that_every_store_takes(zone: str) -> None:
+    with pytest.raises(InvalidValue, match="AZ-ID"):
+        WorkloadSettings(name="shop", region="us-east-1", zones=("use1-az1", zone))

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import EngineUnavailable, Zone, ZoneStatus
+from holdfast import (
+    EngineError,
+    EngineUnavailable,
+    HoldfastError,
+    NotAllowed,
+    OutcomeUnknown,
+    SettingsError,
+    Zone,
+    ZoneStatus,
+)
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.server.announce import Announcer
 from holdfast.server.status_log import StatusLog
@@ -63,6 +72,27 @@ def test_what_cannot_be_published_holds_up_what_comes_after_it(log: StatusLog) -
     assert topic.published == ["a"]
     announcer.announce()
     assert topic.published == ["a", "b", "c"]
+
+
+def test_what_is_refused_for_good_is_left_out_and_does_not_hold_up_the_rest(log: StatusLog) -> None:
+    topic = Topic(2)
+    topic.error = EngineError("the message is too long")
+    record(log, "a", "b", "c")
+    Announcer(log, topic).announce()
+    assert topic.published == ["a", "c"]
+    assert not log.unannounced()
+
+
+@pytest.mark.parametrize("error", [SettingsError("no such topic"), NotAllowed("no permission"), OutcomeUnknown("lost")])
+def test_what_can_be_mended_is_waited_for(log: StatusLog, error: HoldfastError) -> None:
+    topic = Topic(1)
+    topic.error = error
+    record(log, "a")
+    announcer = Announcer(log, topic)
+    with pytest.raises(type(error)):
+        announcer.announce()
+    announcer.announce()
+    assert topic.published == ["a"]
 
 
 def test_what_was_published_and_not_marked_is_published_again(log: StatusLog) -> None:

@@ -167,6 +167,22 @@ class TestWhatIsTold:
         assert (change.status, change.revision, change.at) == (written, 1, world.clock.wall())
         assert change.run == world.statuses.snapshot().run
 
+    def test_what_is_written_by_hand_again_and_again_is_told_and_recorded_every_time(self, world: World) -> None:
+        """It has no version, and the same reason each time: so it gets a version of its own, which grows."""
+        by_hand = replace(status(), since=0.0, by="unknown", reason="none was given", version=0)
+        for _ in range(3):
+            world.store._statuses[AZ1, None] = by_hand
+            world.clock.advance(1)
+            world.statuses.refresh()
+            world.store.forget(AZ1)
+            world.clock.advance(1)
+            world.statuses.refresh()
+        assert [change.status.out for change in world.told] == [True, False] * 3
+        versions = [change.status.version for change in world.told]
+        assert versions == sorted(set(versions)), "whoever drops what is older drops none of them"
+        assert [entry.status.out for entry in reversed(world.log.list())] == [True, False] * 3
+        assert not world.log.latest()[0].out
+
     def test_what_is_written_here_is_known_at_once_and_told_once(self, world: World) -> None:
         written = world.statuses.write(status(), 0)
         assert world.statuses.find_out(AZ1, None) == written

@@ -17,6 +17,7 @@ from holdfast.server.statuses import Statuses
 from holdfast.server.verdict_log import VerdictLog
 from holdfast.server.watch import Watch
 from holdfast.status import SqlStatusStore
+from holdfast.status.change import Changes
 from holdfast.status.wire import Change
 from holdfast.testing import FakeClock
 
@@ -56,8 +57,9 @@ class World:
         self.clock = FakeClock(wall=1_700_000_000.0)
         self.database = SqliteDatabase(folder / "test.sqlite")
         self.told: list[Change] = []
+        store = SqlStatusStore(self.database)
         self.statuses = Statuses(
-            SqlStatusStore(self.database),
+            store,
             StatusLog(self.database),
             clock=self.clock,
             refresh=1.0,
@@ -69,7 +71,7 @@ class World:
         self.watch = Watch(
             [settings],
             bin_seconds=10.0,
-            evacuator=Evacuator(self.statuses, self.clock),
+            evacuator=Evacuator(self.statuses, self.clock, Changes(self.statuses, self.clock, claims=store)),
             verdicts=self.log,
             hub=self.hub,
             clock=self.clock,

@@ -175,6 +175,7 @@ def test_silence_can_be_set_to_mean_that_the_own_zone_is_out() -> None:
         (("ftp://127.0.0.1",), {}, "expected one such as"),
         (("http://",), {}, "expected one such as"),
         (("http://127.0.0.1/status/{zone}",), {}, "without zones"),
+        (("http://127.0.0.1:1", "http://127.0.0.1:1/"), {}, "each has one vote"),
         (("exists+http://127.0.0.1/az1.txt",), {"zone": ONE}, "expected one such as"),
     ],
 )

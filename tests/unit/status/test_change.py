@@ -4,14 +4,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from holdfast import Conflict, InvalidValue, StatusStore, Zone, ZoneStatus
+from holdfast import Conflict, EngineUnavailable, InvalidValue, OutcomeUnknown, StatusStore, Zone, ZoneStatus
+from holdfast._names import workload_of, zone_of
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.status.change import REASON_CHARACTERS, Changes, others_out
-from holdfast.status.names import workload_of, zone_of
+from holdfast.status.change import CLAIM_SECONDS, REASON_CHARACTERS, Changes, others_out
 from holdfast.status.stores.memory import MemoryStatusStore
 from holdfast.status.stores.sql import SqlStatusStore
 from holdfast.testing import FakeClock
@@ -22,11 +23,17 @@ STUCK = 30.0
 
 
 class Store(MemoryStatusStore):
-    """A store in which somebody else does something right before the next write."""
+    """A store in which something else happens right before the next reading or write."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.before_read: list[Callable[[], object]] = []
         self.before_write: list[Callable[[], object]] = []
+
+    def read(self) -> Sequence[ZoneStatus]:
+        if self.before_read:
+            self.before_read.pop(0)()
+        return super().read()
 
     def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
         if self.before_write:
@@ -77,7 +84,7 @@ class TestTakingOut:
             by="credential 1",
             reason="gray failure",
             expires=now + 60,
-            version=1,
+            version=written.version,
         )
         assert list(world.store.read()) == [written]
 
@@ -164,8 +171,86 @@ class TestTakingOut:
         world.take_out(AZ1, force=True)
         assert world.out == {(AZ1, None), (AZ2, None)}
 
+    def test_it_is_out_for_a_moment_before_it_is_certain_that_no_other_zone_is(self, world: World) -> None:
+        seen: list[ZoneStatus] = []
+        world.store.before_read = [lambda: None, lambda: seen.extend(MemoryStatusStore.read(world.store))]
+        world.take_out(AZ1)
+        [claim] = seen
+        assert (claim.out, claim.expires) == (True, world.clock.wall() + CLAIM_SECONDS)
+
+    @pytest.mark.parametrize("step", ["second look", "second write"])
+    def test_a_store_that_fails_half_way_leaves_the_zone_out_for_a_moment_only(self, world: World, step: str) -> None:
+        """Also what a process leaves that dies there."""
+
+        def fail() -> None:
+            raise EngineUnavailable("the store is away")
+
+        if step == "second look":
+            world.store.before_read = [lambda: None, fail]
+        else:
+            world.store.before_write = [lambda: None, fail]
+        with pytest.raises(OutcomeUnknown, match="not certain for how long"):
+            world.take_out(AZ1)
+        assert world.out == {(AZ1, None)}
+        world.clock.advance(CLAIM_SECONDS)
+        assert world.out == set()
+
+    def test_a_zone_that_is_out_stays_so_if_renewing_it_fails(self, world: World) -> None:
+        def fail() -> None:
+            raise EngineUnavailable("the store is away")
+
+        world.take_out(AZ1)
+        world.store.before_write = [lambda: None, fail]
+        with pytest.raises(OutcomeUnknown):
+            world.take_out(AZ1, seconds=60)
+        world.clock.advance(CLAIM_SECONDS)
+        assert world.out == {(AZ1, None)}
+
+    def test_who_steps_back_does_not_revive_what_another_one_claimed(self, world: World) -> None:
+        """One claims a zone, a second takes the same one over, a third another zone; everybody steps back."""
+        first = Changes(world.store, world.clock)
+        other = replace(_status(AZ2, out=True), expires=None)
+
+        def second() -> None:
+            MemoryStatusStore.write(world.store, other, 0)
+            with pytest.raises(Conflict):
+                Changes(world.store, world.clock).take_out(AZ1, by="second", reason="test")
+
+        world.store.before_read = [lambda: None, second]
+        with pytest.raises(Conflict, match="at the same moment"):
+            first.take_out(AZ1, by="first", reason="test")
+        world.clock.advance(CLAIM_SECONDS)
+        assert world.out == {(AZ2, None)}
+
+    def test_what_somebody_took_out_meanwhile_is_left_alone_where_nothing_is_to_be_renewed(self, world: World) -> None:
+        mine = world.take_out(AZ1, "shop", by="operator", seconds=60)
+        assert world.changes.take_out(AZ1, "shop", by="holdfast", reason="verdict", renew=False) == mine
+        assert list(world.store.read()) == [mine]
+
+    def test_a_zone_of_another_region_does_not_stand_in_the_way(self, world: World) -> None:
+        world.take_out(AZ1)
+        world.take_out(Zone("euw1-az1"))
+        with pytest.raises(Conflict, match="zone euw1-az1 is out"):
+            world.take_out(Zone("euw1-wl1-az2"), "shop")
+
+    @pytest.mark.parametrize("reason", ["two\nlines", "a\x1b[31mb", "bell\a"])
+    def test_a_reason_is_one_line_that_a_terminal_can_show(self, world: World, reason: str) -> None:
+        with pytest.raises(InvalidValue, match="one line of text"):
+            world.take_out(AZ1, reason=reason)
+
 
 class TestBringingIn:
+    def test_one_that_is_out_for_another_workload_is_in_for_this_one(self, world: World) -> None:
+        world.take_out(AZ1, "cart")
+        assert not world.bring_in(AZ1, "shop").out
+        assert world.out == {(AZ1, "cart")}
+
+    def test_what_is_out_for_single_workloads_stays_so_when_it_comes_in_for_all(self, world: World) -> None:
+        world.take_out(AZ1)
+        world.take_out(AZ1, "shop")
+        assert not world.bring_in(AZ1).out
+        assert world.out == {(AZ1, "shop")}
+
     def test_it_is_in_from_now_on_and_says_who_did_it_and_why(self, world: World) -> None:
         out = world.take_out(AZ1, "shop", seconds=600)
         world.clock.advance(60)
@@ -280,6 +365,28 @@ class TestTwoAtOnce:
                 for zone, workload in succeeded:
                     Changes(store, clock).bring_in(zone, workload, by="test", reason="next")
         assert won > 0
+
+    def test_two_who_take_the_same_zone_out_and_one_another_never_leave_two_out(self, store: StatusStore) -> None:
+        clock = FakeClock()
+        with ThreadPoolExecutor(3) as threads:
+            for _ in range(200):
+                start = threading.Barrier(3)
+
+                def attempt(zone: Zone, start: threading.Barrier = start) -> Zone | None:
+                    start.wait(STUCK)
+                    try:
+                        Changes(store, clock).take_out(zone, by=zone, reason="test")
+                    except Conflict:
+                        return None
+                    return zone
+
+                told = {zone for zone in threads.map(attempt, (AZ1, AZ1, AZ2), timeout=STUCK) if zone is not None}
+                clock.advance(CLAIM_SECONDS)
+                out = {each.zone for each in store.read() if each.is_out(clock.wall())}
+                assert told == out
+                assert len(out) <= 1
+                for zone in out:
+                    Changes(store, clock).bring_in(zone, by="test", reason="next")
 
     def test_of_two_who_take_the_same_zone_out_both_may_succeed_and_it_is_out(self, store: StatusStore) -> None:
         clock = FakeClock()

@@ -97,6 +97,22 @@ def test_the_own_zone_is_not_left_before_there_was_time_to_hear_anybody() -> Non
     assert decide([None] * 3, own, early, early.review_at).out == {None: frozenset({ONE})}
 
 
+def test_leaving_the_own_zone_ends_with_the_silence_even_if_nobody_agrees_on_it() -> None:
+    own = rules(5, WhenSilent.LEAVE, ONE)
+    left = decide([None] * 5, own, Decision(), NOW)
+    assert left.out == {None: frozenset({ONE})}
+    heard = [vote("in"), vote("in"), vote("out"), None, None]
+    assert decide(heard, own, left, NOW).out == decide(heard, own, Decision(), NOW).out == {None: frozenset()}
+
+
+def test_who_was_not_asked_about_a_zone_is_silent_about_it() -> None:
+    about_two = Vote(NOW, {}, frozenset({TWO}))
+    was_out = decide([vote("out")] * 3, rules(3), Decision(), NOW)
+    votes = [vote("out"), about_two, about_two]
+    assert decide(votes, rules(3), Decision(), NOW).out == {None: frozenset()}
+    assert decide(votes, rules(3), was_out, NOW).out == {None: frozenset({ONE})}, "two of three say nothing"
+
+
 def test_what_was_heard_too_long_ago_does_not_count() -> None:
     votes = [vote("out", heard=NOW - STALE), vote("out"), vote("in")]
     decision = decide(votes, rules(3), Decision(), NOW)

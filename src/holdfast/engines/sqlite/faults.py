@@ -1,5 +1,7 @@
 """What SQLite's errors mean to a caller, and who holds a lock."""
 
+import os
+import pwd
 from pathlib import Path
 
 import apsw
@@ -32,9 +34,12 @@ def translate(error: apsw.Error, path: Path, waited: float = 0.0) -> EngineError
         case apsw.ConstraintError():
             return Conflict(f"{path}: {error}")
         case apsw.CantOpenError() | apsw.PermissionsError():
-            return EngineError(f"cannot open {path}: its folder must exist and be writable by this user ({error})")
+            return EngineError(
+                f"cannot open {path} ({error}): its folder must exist, and this user must be able to write to the "
+                f"folder and to the file{_owned_by(path)}"
+            )
         case apsw.ReadOnlyError():
-            return EngineError(f"{path} cannot be written here: {error}")
+            return EngineError(f"{path} cannot be written here{_owned_by(path)}: {error}")
         case _:
             return EngineError(f"{path}: {error}")
 
@@ -44,6 +49,21 @@ def translate_commit(error: apsw.Error, path: Path) -> EngineError | Conflict:
     if isinstance(error, apsw.IOError):
         return OutcomeUnknown(f"the disk failed while {path} was being committed ({error}): look before repeating it")
     return translate(error, path)
+
+
+def _owned_by(path: Path) -> str:
+    """` (which belongs to root)`, where it is somebody else's: often root ran a command that made it."""
+    try:
+        number = path.stat().st_uid
+    except OSError:
+        return ""
+    if number == os.geteuid():
+        return ""
+    try:
+        name = pwd.getpwuid(number).pw_name
+    except KeyError:
+        name = f"user {number}"
+    return f" (which belongs to {name})"
 
 
 def _held_by(path: Path) -> str:

@@ -16,18 +16,19 @@ from litestar.types import Receive, Scope, Send
 from msgspec import Meta, Struct
 
 from holdfast._errors import Conflict, EngineUnavailable
+from holdfast._names import workload_of, zone_of
 from holdfast._types import Zone, ZoneStatus
 from holdfast.config.workloads import require_known
 from holdfast.server.auth import SECURITY, requires
 from holdfast.server.credentials import Credential, Role
+from holdfast.server.lane import Lane
 from holdfast.server.problems import described
 from holdfast.server.push import Event, Hub
 from holdfast.server.status_log import Logged, StatusLog
 from holdfast.server.statuses import Statuses
 from holdfast.server.streams import EventStream, serve_socket
-from holdfast.status.change import REASON_CHARACTERS, Changes
-from holdfast.status.names import workload_of, zone_of
-from holdfast.status.wire import TIME_HEADER, Snapshot
+from holdfast.status.change import REASON_CHARACTERS, REASON_PATTERN, Changes
+from holdfast.status.wire import KNOWN_HEADER, TIME_HEADER, Snapshot
 
 _JSON = "application/json"
 _IN = '"in"'
@@ -50,7 +51,7 @@ class Wanted(Struct, frozen=True, forbid_unknown_fields=True, rename={"seconds":
     """How a zone's status is to be."""
 
     out: bool
-    reason: Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS)]
+    reason: Annotated[str, Meta(pattern=REASON_PATTERN, min_length=1, max_length=REASON_CHARACTERS)]
     seconds: Annotated[float, Meta(ge=1, le=31_536_000)] | None = None
     """Until it is in again by itself; without it, until somebody brings it in."""
     force: bool = False
@@ -84,6 +85,8 @@ def _answer(request: Request[Any, Any, Any]) -> Response[Any]:
     headers = {"cache-control": "no-cache"}
     if (age := statuses.age) is not None:
         headers["age"] = str(int(age))
+    else:
+        headers[KNOWN_HEADER] = "no"
     if status is not None:
         answer = Answer(zone, workload, True, status.since, status.reason)
         return _Said(500, headers, msgspec.json.encode(answer))
@@ -220,7 +223,7 @@ WorkloadName: TypeAlias = Annotated[
 _WRITE: dict[str, Any] = {
     "guards": [requires(Role.OPERATOR)],
     "security": SECURITY,
-    "responses": described(400, 401, 403, 404, 409, 413, 503, 507),
+    "responses": described(400, 401, 403, 404, 409, 413, 500, 503, 507),
     "tags": ["zones"],
 }
 
@@ -230,7 +233,8 @@ async def change_zone(
     request: Request[Any, Any, Any], state: State, zone: ZoneName, data: JSONBody[Wanted]
 ) -> ZoneStatus:
     """For all workloads. Recorded with the credential and the reason. One zone is out at a time, unless by force."""
-    return await asyncio.to_thread(_change, state, request.state.credential, zone_of(zone), None, data)
+    lane: Lane = state.changing
+    return await lane.run(_change, state, request.state.credential, zone_of(zone), None, data)
 
 
 @put("/v1/zones/{zone:str}/{workload:str}", summary="Take a zone out for one workload, or bring it in", **_WRITE)
@@ -238,7 +242,8 @@ async def change_workload(
     request: Request[Any, Any, Any], state: State, zone: ZoneName, workload: WorkloadName, data: JSONBody[Wanted]
 ) -> ZoneStatus:
     """For one workload."""
-    return await asyncio.to_thread(_change, state, request.state.credential, zone_of(zone), workload_of(workload), data)
+    lane: Lane = state.changing
+    return await lane.run(_change, state, request.state.credential, zone_of(zone), workload_of(workload), data)
 
 
 def _change(state: State, credential: Credential, zone: Zone, workload: str | None, wanted: Wanted) -> ZoneStatus:

@@ -36,9 +36,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from holdfast._errors import InvalidValue
+from holdfast._names import workload_of
 from holdfast._types import Zone
 from holdfast.status.export.template import BUCKET, HOST, REGION, Template, expect, logical_id
-from holdfast.status.names import workload_of
 
 _ROUTING_CONTROL = re.compile(
     r"arn:aws[a-z-]*:route53-recovery-control::\d{12}:controlpanel/[0-9a-f]{32}/routingcontrol/[0-9a-f]{16}"
@@ -191,7 +191,7 @@ def health_check(check: Check, zone: Zone) -> HealthCheck:
         case RoutingControlCheck(arns=arns):
             arn = _find(arns, zone, "routing control")
             return _counted(zone, [{"Type": "RECOVERY_CONTROL", "RoutingControlArn": arn}], 1)
-        case SharedCheck(ids=ids):
+        case SharedCheck(ids=ids):  # pragma: no branch - there is no other kind
             return HealthCheck(_find(ids, zone, "health check"), {})
 
 
@@ -254,6 +254,10 @@ def _address(endpoint: str) -> tuple[str, int, str]:
     plain = f"https://{parts.netloc}{parts.path}" == endpoint and "@" not in parts.netloc
     if not (plain and HOST.fullmatch(parts.hostname or "") and _PATH.fullmatch(path)):
         raise InvalidValue(f"endpoint {endpoint!r}: expected an address such as https://az-status.example.com")
+    before, found, _ = f"{path}/".partition("/status/")
+    if found:
+        base = f"https://{parts.netloc}{before}"
+        raise InvalidValue(f"endpoint {endpoint!r}: expected the base, such as {base}; /status/... is put after it")
     return parts.hostname or "", port, path
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from holdfast._errors import InvalidValue
+from holdfast._names import zone_of
 from holdfast._types import Zone
 from holdfast.engines.aws import AwsSession
 from holdfast.status.export.zones import MappedZone
-from holdfast.status.names import zone_of
 
 
 def discover_zones(session: AwsSession, wanted: Iterable[str] = ()) -> tuple[MappedZone, ...]:

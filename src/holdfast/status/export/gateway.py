@@ -40,6 +40,8 @@ class GatewayOptions:
         if self.table is not None:
             expect("table", self.table, _TABLE, "3 to 255 letters, digits and any of _.-")
         expect("stage", self.stage, _STAGE, "1 to 128 letters, digits and any of _-")
+        if self.stage == "status":  # as part of an address it looks as if more than the base was given
+            raise InvalidValue("stage is 'status': expected another word than the one that follows it in the path")
         if self.existing and (self.table is None or self.replicas):
             raise InvalidValue("an existing table: expected its name, and no replicas, which belong to whoever made it")
         for region in self.replicas:
@@ -102,7 +104,7 @@ def gateway_template(options: GatewayOptions) -> Template:
     }
     address = f"https://${{Api}}.execute-api.${{AWS::Region}}.${{AWS::URLSuffix}}/{options.stage}"
     outputs = {
-        "Endpoint": {"Description": "What to put /status/use1-az1 after.", "Value": {"Fn::Sub": address}},
+        "Endpoint": {"Description": "The base address, for --endpoint as it is.", "Value": {"Fn::Sub": address}},
         "TableName": {"Description": "Where to put and delete items.", "Value": table},
     }
     return new_template("Which zones are out, as items of a table, and over HTTPS.", resources, Outputs=outputs)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from holdfast._errors import InvalidValue
+from holdfast._names import zone_of
 from holdfast._types import Zone
-from holdfast.status.names import zone_of
 
 _ID = re.compile(r"(?P<region>[a-z]+\d+)-az\d+")
 _NAME = re.compile(r"(?P<region>[a-z]{2,3}(-[a-z]+)+-\d+)[a-z]")

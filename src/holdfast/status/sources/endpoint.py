@@ -9,7 +9,8 @@ from holdfast._errors import InvalidValue
 from holdfast._types import Zone, ZoneStatus
 from holdfast.status.sources.rhythm import PERIOD_SECONDS, Rhythm
 from holdfast.status.sources.source import Listener
-from holdfast.status.sources.web import ask, check
+from holdfast.status.sources.web import FORGOTTEN_SECONDS, Reply, ask, check
+from holdfast.status.wire import KNOWN_HEADER
 
 logger = logging.getLogger("holdfast.status")
 
@@ -56,13 +57,13 @@ class EndpointSource:
         def look() -> None:
             try:
                 out = [status for zone in self._addresses if (status := self._look(zone)) is not None]
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException, ValueError) as error:
                 if not self._is_silent:
                     logger.warning("%s is silent: %s", self._pattern, error)
                 self._is_silent = True
             else:
                 self._is_silent = False
-                listener.hear(out, self._clock.wall())
+                listener.hear(out, self._clock.wall(), frozenset(self._addresses))
 
         self._rhythm.start(look)
 
@@ -74,6 +75,8 @@ class EndpointSource:
 
     def _look(self, zone: Zone) -> ZoneStatus | None:
         reply = ask(self._addresses[zone], {})
+        if reply.headers.get(KNOWN_HEADER) == "no" or _age(reply) >= FORGOTTEN_SECONDS:
+            raise http.client.HTTPException(f"{self._addresses[zone]} has not heard from its own store for long")
         if reply.status in self._in:
             self._since.pop(zone, None)
             return None
@@ -82,3 +85,8 @@ class EndpointSource:
         since = self._since.setdefault(zone, self._clock.wall())
         reason = f"answered {reply.status}"
         return ZoneStatus(zone=zone, workload=self._workload, out=True, since=since, by=self._pattern, reason=reason)
+
+
+def _age(reply: Reply) -> int:
+    """Seconds since the endpoint itself knew; 0 if it does not say."""
+    return int(reply.headers.get("age", "0"))

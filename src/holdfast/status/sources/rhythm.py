@@ -1,8 +1,11 @@
 """Doing something again and again, from a thread, at times that no two processes share."""
 
+import logging
 import random
 import threading
 from collections.abc import Callable, Iterator
+
+logger = logging.getLogger("holdfast.status")
 
 PERIOD_SECONDS = 5.0
 """Between two pulls: with push beside it, the longest that a change stays unknown when push is broken."""
@@ -28,8 +31,16 @@ class Rhythm:
         """Begin, in a thread."""
 
         def run() -> None:
+            is_failing = False
             while not self._stopping.is_set():
-                work()
+                try:
+                    work()
+                except Exception:
+                    if not is_failing:
+                        logger.exception("%s failed in a way that nobody foresaw, and goes on", self._name)
+                    is_failing = True
+                else:
+                    is_failing = False
                 if self._poked.wait(self._period * self._randomness.uniform(1 - SPREAD, 1 + SPREAD)):
                     self._stopping.wait(self._randomness.uniform(0, POKED_SECONDS))
                     self._poked.clear()

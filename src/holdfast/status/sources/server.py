@@ -5,6 +5,7 @@ import logging
 import random
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -13,16 +14,13 @@ import msgspec
 from holdfast._types import Zone, ZoneStatus
 from holdfast.status.sources.rhythm import PERIOD_SECONDS, Rhythm, pauses
 from holdfast.status.sources.source import Listener
-from holdfast.status.sources.web import ask, check, events
+from holdfast.status.sources.web import FORGOTTEN_SECONDS, Reply, ask, check, events
 from holdfast.status.wire import TIME_HEADER, Change, Snapshot
 
 logger = logging.getLogger("holdfast.status")
 
-FORGOTTEN_SECONDS = 15.0
-"""A server that has not read its own store for this long counts as silent: it may not know what the others know."""
-# AttributeError: http.client's answer to a socket that was closed under its hands. ValueError: what is not JSON, or
-# not text.
-_TROUBLE = (OSError, http.client.HTTPException, msgspec.DecodeError, AttributeError, ValueError)
+SETTLED_SECONDS = 10.0
+"""A stream that lived that long was a good one: after it, the pauses before connecting again begin anew."""
 
 
 class ServerSource:
@@ -109,25 +107,28 @@ class ServerSource:
 
     def _pull(self) -> None:
         try:
-            reply = ask(f"{self._address}/v1/status", {**self._headers, "If-None-Match": self._tag})
-            if reply.status == http.client.NOT_MODIFIED:
-                self._take_nothing_new(reply.headers)
-            elif reply.status == http.client.OK:
-                self.take_snapshot(msgspec.json.decode(reply.body, type=Snapshot))
-                self._tag = reply.headers.get("etag", "")
-            else:
-                raise http.client.HTTPException(f"GET /v1/status answered {reply.status}")
-        except _TROUBLE as error:
+            self._take(ask(f"{self._address}/v1/status", {**self._headers, "If-None-Match": self._tag}))
+        except Exception as error:  # noqa: BLE001 - what one answer does must not keep the next from counting
             if not self._is_silent and not self._stopping.is_set():
                 logger.warning("status server %s is silent: %s", self._address, error)
             self._is_silent = True
         else:
             self._is_silent = False
 
+    def _take(self, reply: Reply) -> None:
+        if reply.status == http.client.NOT_MODIFIED:
+            self._take_nothing_new(reply.headers)
+        elif reply.status == http.client.OK:
+            self.take_snapshot(msgspec.json.decode(reply.body, type=Snapshot))
+            self._tag = reply.headers.get("etag", "")
+        else:
+            raise http.client.HTTPException(f"GET /v1/status answered {reply.status}")
+
     def _listen(self) -> None:
         waits, last = pauses(self._randomness), ""
         while not self._stopping.is_set():
             headers = {**self._headers, "Last-Event-ID": last} if last else self._headers
+            begun = time.monotonic()
             try:
                 for number, name, data in events(f"{self._address}/v1/status/events", headers, self._opened):
                     if name == "snapshot":
@@ -135,10 +136,11 @@ class ServerSource:
                     elif name == "status":
                         self.take_change(msgspec.json.decode(data, type=Change))
                     last = number
-                    waits = pauses(self._randomness)
-            except _TROUBLE as error:
+            except Exception as error:  # noqa: BLE001 - whatever it was, the next stream may be better
                 if not self._stopping.is_set():
                     logger.debug("the stream of %s broke: %s", self._address, error)
+            if time.monotonic() - begun >= SETTLED_SECONDS:
+                waits = pauses(self._randomness)
             self._stopping.wait(next(waits))
 
     def _opened(self, stream: socket.socket) -> None:

@@ -16,8 +16,11 @@ logger = logging.getLogger("holdfast.status")
 class Listener(Protocol):
     """Who wants to know."""
 
-    def hear(self, statuses: Iterable[ZoneStatus], at: float) -> None:
-        """Take everything that the source holds to be so, and the wall time there."""
+    def hear(self, statuses: Iterable[ZoneStatus], at: float, about: frozenset[Zone] | None = None) -> None:
+        """Take everything that the source holds to be so, and the wall time there.
+
+        `about` are the zones that it was asked about, if it was not about all.
+        """
 
 
 class Source(Protocol):

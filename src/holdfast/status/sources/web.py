@@ -12,6 +12,8 @@ TIMEOUT_SECONDS = 2.0
 """For connecting, and for every wait for a part of an answer: a source that needs longer is silent."""
 SILENCE_SECONDS = 40.0
 """Without a byte for this long a stream counts as dead: the server sends a sign of life every 15 s."""
+FORGOTTEN_SECONDS = 15.0
+"""A server that has not read its own store for this long counts as silent: it may not know what the others know."""
 LARGEST_ANSWER = 4 << 20
 """Bytes that are read of an answer: thousands of statuses, and no end of memory for a source gone mad."""
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from holdfast._errors import InvalidValue
+from holdfast._names import zone_of
 from holdfast._types import Zone, ZoneStatus
-from holdfast.status.names import zone_of
 
 KEY = "AZ-ID"
 VERSION = "Version"

@@ -4,8 +4,8 @@ import re
 from dataclasses import replace
 
 from holdfast._errors import Conflict, InvalidValue
+from holdfast._names import zone_of
 from holdfast._types import ZoneStatus
-from holdfast.status.names import zone_of
 
 EXPIRY = "expiry"
 """Who brings in what has expired."""

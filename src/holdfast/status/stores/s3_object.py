@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from holdfast._errors import InvalidValue
+from holdfast._names import zone_of
 from holdfast._types import Zone, ZoneStatus
-from holdfast.status.names import zone_of
 
 SUFFIX = ".txt"
 LARGEST = 65_536

@@ -322,7 +322,6 @@ def in_a_process(script: str, path: Path) -> "subprocess.CompletedProcess[str]":
 INTERRUPTED = """
     import os, signal, sys, threading
     from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.engines.sqlite.writer import Writer, _Item
 
     database = SqliteDatabase(sys.argv[1])
     database.write(lambda transaction: transaction.execute("create table item (name text)"))
@@ -358,7 +357,6 @@ def test_a_caller_interrupted_while_it_waits_holds_up_nobody(tmp_path: Path) -> 
 STORM = """
     import signal, sys, threading, time
     from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.engines.sqlite.writer import Writer, _Item
 
     class Alarm(Exception):
         pass
@@ -411,7 +409,6 @@ def test_signals_that_raise_in_the_main_thread_never_wedge_the_writer(tmp_path: 
 EVERY_LINE = """
     import inspect, sys, threading
     from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.engines.sqlite.writer import Writer, _Item
     from holdfast.engines.sqlite.writer import Writer, _Item
 
     watched = {function.__code__: function for function in (Writer.write, Writer._queue, _Item.__init__, _Item.wait)}

@@ -166,6 +166,14 @@ def test_a_routing_control_is_followed_and_a_shared_check_is_only_named() -> Non
         (lambda: StatusCheck(endpoints=("https://a.example.com/?x=1",)), "expected an address"),
         (lambda: StatusCheck(endpoints=("https://a.example.com/a b",)), "expected an address"),
         (lambda: StatusCheck(endpoints=("https://a.example.com:port",)), "https://a.example.com:port"),
+        (
+            lambda: StatusCheck(endpoints=("https://a.example.com/live/status",)),
+            "expected the base, such as https://a.example.com/live; /status/... is put after it",
+        ),
+        (
+            lambda: StatusCheck(endpoints=("https://a.example.com/status-1/status/use1-az1/",)),
+            "expected the base, such as https://a.example.com/status-1;",
+        ),
         (lambda: StatusCheck(endpoints=ENDPOINTS, quorum=0), "quorum is 0: expected 1 to 5"),
         (lambda: StatusCheck(endpoints=ENDPOINTS, quorum=6), "quorum is 6: expected 1 to 5"),
         (lambda: StatusCheck(endpoints=ENDPOINTS, workload="a/b"), "workload 'a/b'"),

@@ -182,6 +182,7 @@ def test_callers_together_are_held_to_the_rate() -> None:
         {"HttpMethod": "*", "ResourcePath": "/*", "ThrottlingRateLimit": 10, "ThrottlingBurstLimit": 20}
     ]
     assert template["Outputs"]["Endpoint"]["Value"]["Fn::Sub"].endswith("/v1")
+    assert "/status" not in template["Outputs"]["Endpoint"]["Description"], "the base is what `export route53` takes"
 
 
 @pytest.mark.parametrize(
@@ -190,6 +191,7 @@ def test_callers_together_are_held_to_the_rate() -> None:
         ({"table": "a b"}, "table is 'a b'"),
         ({"table": "'"}, 'table is "\'"'),
         ({"stage": "a/b"}, "stage is 'a/b'"),
+        ({"stage": "status"}, "stage is 'status': expected another word"),
         ({"existing": True}, "an existing table: expected its name"),
         ({"existing": True, "table": "zones", "replicas": ("eu-west-1",)}, "no replicas"),
         ({"replicas": ("europe",)}, "replica is 'europe'"),

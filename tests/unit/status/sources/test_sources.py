@@ -14,8 +14,8 @@ import pytest
 from holdfast import EngineUnavailable, InvalidValue, Zone, ZoneStatus
 from holdfast.status import EndpointSource, MemoryStatusStore, ServerSource, StoreSource
 from holdfast.status.sources import rhythm, source_of, web
-from holdfast.status.sources.rhythm import FIRST_PAUSE, LONGEST_PAUSE, SPREAD, Rhythm, pauses
-from holdfast.status.wire import TIME_HEADER, Change, Snapshot
+from holdfast.status.sources.rhythm import Rhythm, pauses
+from holdfast.status.wire import KNOWN_HEADER, TIME_HEADER, Change, Snapshot
 from holdfast.testing import FakeClock
 from tests.unit.status.sources.scripted import Scripted, hang
 
@@ -33,7 +33,7 @@ class Ear:
     def __init__(self) -> None:
         self.said: queue.Queue[tuple[set[str], float]] = queue.Queue()
 
-    def hear(self, statuses: Iterable[ZoneStatus], at: float) -> None:
+    def hear(self, statuses: Iterable[ZoneStatus], at: float, about: frozenset[Zone] | None = None) -> None:
         self.said.put(({each.zone for each in statuses if each.out}, at))
 
     def next(self) -> set[str]:
@@ -348,7 +348,7 @@ def test_an_endpoint_that_answers_anything_else_is_silent(ear: Ear, code: int) -
 def test_an_endpoint_may_be_asked_for_a_workload(ear: Ear) -> None:
     with Scripted(lambda _, __: (500, {}, b"")) as server:
         said: list[ZoneStatus] = []
-        ear.hear = lambda statuses, at: said.extend(statuses)  # type: ignore[method-assign]
+        ear.hear = lambda statuses, at, about=None: said.extend(statuses)  # type: ignore[method-assign]
         source = EndpointSource(server.address + "/status/{zone}/{workload}", [ONE], workload="shop", period=0.05)
         source.start(ear)
         deadline = time.monotonic() + STUCK
@@ -422,5 +422,68 @@ def test_ten_thousand_that_lose_a_server_at_once_do_not_come_back_at_once() -> N
         assert max(buckets) < 1.2 * 10_000 / 10, "spread evenly"
 
 
-def test_the_first_pause_of_a_real_board_leaves_a_server_time_to_breathe() -> None:
-    assert (FIRST_PAUSE, LONGEST_PAUSE, SPREAD) == (1.0, 15.0, 0.2)
+def test_work_that_fails_in_a_way_nobody_foresaw_is_done_again() -> None:
+    done = threading.Semaphore(0)
+    failures = iter([KeyError("no"), RecursionError("no")])
+
+    def work() -> None:
+        error = next(failures, None)
+        if error is not None:
+            raise error
+        done.release()
+
+    beat = Rhythm(0.01, "test", random.Random(1))
+    beat.start(work)
+    assert done.acquire(timeout=STUCK)
+    beat.close()
+
+
+def bounds_of_pauses(followed: Callable[..., ServerSource]) -> list[float]:
+    """The bounds of the first six pauses of a board whose server greets it and hangs up."""
+    bounds: list[float] = []
+    many = threading.Event()
+
+    class Noted(random.Random):
+        def uniform(self, a: float, b: float) -> float:
+            if a == 0:
+                bounds.append(b)
+                if len(bounds) >= 6:
+                    many.set()
+            return 0.0
+
+    def greet(connection: socket.socket) -> None:
+        connection.sendall(event("snapshot", snapshot(1, status(ONE))))
+
+    with Scripted(lambda path, _: (200, {}, greet) if path.endswith("events") else (503, {}, b"")) as server:
+        followed(server.address, period=3600.0, randomness=Noted())
+        assert many.wait(STUCK)
+    return bounds[:6]
+
+
+def test_a_server_that_greets_and_hangs_up_is_not_asked_ever_so_often(followed: Callable[..., ServerSource]) -> None:
+    assert bounds_of_pauses(followed) == [0.01 * 2**number for number in range(6)]
+
+
+def test_a_stream_that_lived_for_a_while_makes_the_pauses_short_again(
+    followed: Callable[..., ServerSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.status.sources.server.SETTLED_SECONDS", 0.0)
+    assert bounds_of_pauses(followed) == [0.01] * 6
+
+
+@pytest.mark.parametrize("headers", [{"Age": "15"}, {"Age": "86400"}, {"Age": "old"}, {KNOWN_HEADER: "no"}])
+def test_an_endpoint_that_has_not_heard_from_its_own_store_is_silent(ear: Ear, headers: dict[str, str]) -> None:
+    answers = iter([(200, headers), (200, headers)])
+    with Scripted(lambda _, __: (*next(answers, (500, {"Age": "14"})), b"")) as server:
+        source = EndpointSource(f"{server.address}/status/{{zone}}", [ONE], period=0.01)
+        source.start(ear)
+        assert ear.next() == {ONE}, "the first thing that it is heard to say"
+        source.close()
+
+
+def test_a_304_without_a_time_is_survived(ear: Ear, followed: Callable[..., ServerSource]) -> None:
+    good = msgspec.json.encode(snapshot(1, status(ONE)))
+    pulls = iter([(304, {"Age": "1"}, b""), (200, {}, b"[" * 100_000)])
+    with Scripted(lambda path, _: quiet(path) or next(pulls, served(good))) as server:
+        followed(server.address)
+        assert ear.next() == {ONE}

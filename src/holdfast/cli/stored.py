@@ -1,0 +1,103 @@
+"""Zone statuses of the store that the settings name, without a server between."""
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+from holdfast._clock import Clock, SystemClock
+from holdfast._errors import NotFound
+from holdfast._types import StatusStore, Zone, ZoneStatus
+from holdfast.cli.remote import TOKEN_VARIABLE, token_of_environment
+from holdfast.compose import SQLITE_SUFFIX, Databases, existing_store, open_status_store, user_name
+from holdfast.config import Settings, load
+from holdfast.config.workloads import require_known
+from holdfast.server.status_log import SUBSYSTEM, Logged, StatusLog
+from holdfast.status.change import Changes
+
+
+class StoredZones:
+    """Reads and changes the statuses of a store, as the user who runs the command.
+
+    Raises NotFound for zones and workloads that are not configured, where some are.
+    """
+
+    def __init__(self, settings: Settings, databases: Databases, clock: Clock) -> None:
+        self._settings = settings
+        self._databases = databases
+        self._clock = clock
+
+    @classmethod
+    @contextmanager
+    def open(cls, file: Path | None, data_directory: Path | None) -> "Iterator[StoredZones]":
+        """With the settings that the options name. Opens nothing before it is needed, and makes no store."""
+        values = load(file, options={("data_directory",): data_directory}).settings
+        clock = SystemClock()
+        with Databases(values) as databases:
+            yield cls(values, databases, clock)
+
+    @property
+    def place(self) -> str:
+        """Where the statuses are, for people; no secret in it."""
+        if self._settings.status.store != "database":
+            return f"store: {self._settings.status.store}"
+        url = self._settings.database.url
+        is_file = url.scheme == "sqlite"
+        return f"store: {self._settings.data_directory / f'{SUBSYSTEM}{SQLITE_SUFFIX}' if is_file else url}"
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether everybody who reads the store knows when a status is over."""
+        return self._settings.status.store == "database"
+
+    def read(self, zone: Zone | None = None, workload: str | None = None) -> tuple[Sequence[ZoneStatus], float]:
+        """All statuses, and the time; the zone and the workload only have to exist."""
+        workloads = self._settings.workload
+        if zone is not None:
+            require_known(workloads, zone, workload)
+        elif workload is not None:
+            zones = (Zone(each.zones[0]) for each in workloads if each.name == workload)
+            require_known(workloads, next(zones, Zone("")), workload)
+        return self._store.read(), self._clock.wall()
+
+    def take_out(
+        self, zone: Zone, workload: str | None, *, reason: str, seconds: float | None, force: bool
+    ) -> ZoneStatus:
+        """Mark a zone as out."""
+        require_known(self._settings.workload, zone, workload)
+        return self._changes.take_out(zone, workload, by=_user(), reason=reason, seconds=seconds, force=force)
+
+    def bring_in(self, zone: Zone, workload: str | None, *, reason: str) -> ZoneStatus:
+        """Mark a zone as in."""
+        require_known(self._settings.workload, zone, workload)
+        return self._changes.bring_in(zone, workload, by=_user(), reason=reason)
+
+    def history(self, limit: int) -> Sequence[Logged]:
+        """The latest changes that a server has recorded, newest first: in its database, wherever the store is."""
+        self._require_database()
+        return StatusLog(self._databases.of(SUBSYSTEM)).list(limit)
+
+    @cached_property
+    def _store(self) -> StatusStore:
+        if self._settings.status.store == "database":
+            self._require_database()
+        return open_status_store(self._settings, self._databases, self._clock)
+
+    @property
+    def _changes(self) -> Changes:
+        return Changes(self._store, self._clock)
+
+    def _require_database(self) -> None:
+        # Whoever takes a zone out in a store that no server reads believes that it is out.
+        try:
+            existing_store(self._settings, SUBSYSTEM)
+        except NotFound as error:
+            hint = f"; {TOKEN_VARIABLE} is set, so --server was probably meant" if token_of_environment() else ""
+            raise NotFound(f"{error}, or ask the server with --server URL{hint}") from error
+
+
+def _user() -> str:
+    """Who decides, for the record: by the system's word, which no variable changes."""
+    return f"{user_name(os.getuid())}@{socket.gethostname()}"
