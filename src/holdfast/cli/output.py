@@ -64,7 +64,8 @@ def _told(error: Exception) -> str:
 
 
 def print_note(text: str, *, as_json: bool) -> None:
-    """On standard error, what somebody should know although all went well."""
+    """On standard error, after what was printed before it, what somebody should know although all went well."""
+    sys.stdout.flush()
     print(msgspec.json.encode({"note": text}).decode() if as_json else f"holdfast: {text}", file=sys.stderr)
 
 
