@@ -6,6 +6,7 @@ is a package of its own (`holdfast.engines`, `holdfast.testing`, ...). Start rea
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import (
+    CapacityExhausted,
     Conflict,
     CredentialRefused,
     DatabaseCorrupt,
@@ -41,6 +42,7 @@ from holdfast._types import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "CapacityExhausted",
     "Carrier",
     "Clock",
     "Conflict",

@@ -6,6 +6,7 @@
     ├── MissingExtra            an optional dependency is not installed                           (also ImportError)
     ├── NotFound                what was asked for does not exist
     ├── Conflict                somebody else changed it first
+    ├── CapacityExhausted       there are no more shards of the kind that was asked for
     ├── CredentialRefused       no credential, or one that is unknown, revoked or malformed
     ├── NotAllowed              a good credential that may not do this
     └── EngineError             a database or a cloud service did not do its part
@@ -68,6 +69,12 @@ class Conflict(HoldfastError):
     """Somebody else changed it first: read it again, then decide again."""
 
     slug = "conflict"
+
+
+class CapacityExhausted(HoldfastError):
+    """There are no more shards of the kind that was asked for; the message says what would give more."""
+
+    slug = "capacity-exhausted"
 
 
 class CredentialRefused(HoldfastError):

@@ -48,6 +48,8 @@ PACKAGES = (
     "holdfast.engines.postgres",
     "holdfast.engines.sqlite",
     "holdfast.evacuate",
+    "holdfast.shards",
+    "holdfast.shards.designs",
     "holdfast.status",
     "holdfast.status.export",
     "holdfast.status.sns",

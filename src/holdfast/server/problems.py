@@ -11,6 +11,7 @@ from litestar.openapi import ResponseSpec
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast._errors import (
+    CapacityExhausted,
     Conflict,
     CredentialRefused,
     DatabaseFull,
@@ -60,6 +61,7 @@ _STATUS_OF: dict[type[HoldfastError], http.HTTPStatus] = {
     NotAllowed: http.HTTPStatus.FORBIDDEN,
     NotFound: http.HTTPStatus.NOT_FOUND,
     Conflict: http.HTTPStatus.CONFLICT,
+    CapacityExhausted: http.HTTPStatus.CONFLICT,
     EngineUnavailable: http.HTTPStatus.SERVICE_UNAVAILABLE,
     DatabaseFull: http.HTTPStatus.INSUFFICIENT_STORAGE,
 }

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from holdfast import _errors
 from holdfast._errors import (
+    CapacityExhausted,
     Conflict,
     CredentialRefused,
     DatabaseCorrupt,
@@ -40,6 +41,7 @@ STATUSES = {
     MissingExtra: 500,
     NotFound: 404,
     Conflict: 409,
+    CapacityExhausted: 409,
     CredentialRefused: 401,
     NotAllowed: 403,
     EngineError: 500,

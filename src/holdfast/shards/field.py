@@ -1,0 +1,121 @@
+"""Finite fields: addition and multiplication of q numbers, q a prime or a power of one. Pure.
+
+Elements are 0 to q - 1. For a prime they add and multiply as numbers do, modulo q. For a power p^m an element stands
+for a polynomial over the integers modulo p, its digits in base p being the coefficients; what is multiplied is taken
+modulo a polynomial that cannot be divided, found by trying.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from holdfast._errors import InvalidValue
+
+LARGEST = 1 << 16
+"""Largest field: its tables take some hundred kilobytes, and no group of workers is larger."""
+
+
+def prime_power(number: int) -> tuple[int, int] | None:
+    """The prime p and the exponent m with p^m = number; None if there are none."""
+    if number < 2:
+        return None
+    prime = next((factor for factor in range(2, int(number**0.5) + 1) if number % factor == 0), number)
+    exponent, rest = 0, number
+    while rest % prime == 0:
+        rest //= prime
+        exponent += 1
+    return (prime, exponent) if rest == 1 else None
+
+
+def largest_prime_power(limit: int) -> int | None:
+    """The largest prime power that is not above the limit; None below 2."""
+    return next((number for number in range(limit, 1, -1) if prime_power(number)), None)
+
+
+class Field:
+    """The field with q elements. Immutable; `field_of` hands out one for each size."""
+
+    __slots__ = ("_exponents", "_logarithms", "characteristic", "size")
+
+    def __init__(self, size: int) -> None:
+        found = prime_power(size)
+        if found is None or size > LARGEST:
+            raise InvalidValue(f"a field of {size} elements: expected a prime power, 2 to {LARGEST}")
+        self.size = size
+        self.characteristic, exponent = found
+        powers = _powers_of_generator(self.characteristic, exponent)
+        # Twice around, so that a sum of two logarithms needs no modulo.
+        self._exponents = (*powers, *powers)
+        logarithms = [0] * size
+        for power, element in enumerate(powers):
+            logarithms[element] = power
+        self._logarithms = tuple(logarithms)
+
+    def add(self, left: int, right: int) -> int:
+        """The sum."""
+        if self.characteristic == 2:
+            return left ^ right
+        if self.characteristic == self.size:
+            return (left + right) % self.size
+        return _add_digits(left, right, self.characteristic)
+
+    def multiply(self, left: int, right: int) -> int:
+        """The product."""
+        if left == 0 or right == 0:
+            return 0
+        return self._exponents[self._logarithms[left] + self._logarithms[right]]
+
+    def powers(self, element: int, count: int) -> Sequence[int]:
+        """The element to the power of 0, 1, and so on, `count` of them."""
+        found = [1]
+        while len(found) < count:
+            found.append(self.multiply(found[-1], element))
+        return tuple(found[:count])
+
+
+@lru_cache(maxsize=64)
+def field_of(size: int) -> Field:
+    """The field with so many elements. Raises InvalidValue if there is none, or it is too large."""
+    return Field(size)
+
+
+def _add_digits(left: int, right: int, base: int) -> int:
+    total, place = 0, 1
+    while left or right:
+        left, one = divmod(left, base)
+        right, other = divmod(right, base)
+        total += (one + other) % base * place
+        place *= base
+    return total
+
+
+def _powers_of_generator(prime: int, exponent: int) -> Sequence[int]:
+    """All elements but 0, each the product of the one before it and of an element that generates them all."""
+    size = prime**exponent
+    if exponent == 1:
+        candidates = ((generator, 0) for generator in range(1, size))
+    else:
+        # x itself generates the field if the polynomial is primitive: those are found by trying.
+        candidates = ((prime, rest) for rest in range(size))
+    for generator, rest in candidates:
+        powers = [1]
+        while len(powers) < size:
+            following = _times(powers[-1], generator, prime, exponent, rest)
+            if following in (0, 1):
+                break
+            powers.append(following)
+        if len(powers) == size - 1:
+            return tuple(powers)
+    raise AssertionError(f"a field of {size} elements has a generator")
+
+
+def _times(element: int, generator: int, prime: int, exponent: int, rest: int) -> int:
+    """An element times a number (prime fields), or times x, modulo x^m minus `rest`."""
+    if exponent == 1:
+        return element * generator % prime
+    size = prime**exponent
+    carried, element = divmod(element * prime, size)
+    if prime == 2:  # the largest fields there are, and the same in fewer steps
+        return element ^ rest if carried else element
+    for _ in range(carried):
+        element = _add_digits(element, rest, prime)
+    return element

@@ -1,0 +1,201 @@
+"""Every pair of every small design: no two shards share more than is promised, and all workers are loaded alike."""
+
+import math
+from collections import Counter
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import InvalidValue
+from holdfast.shards.designs import Design, Parity, Polynomials, Quadruples
+
+MANY = 10_000
+"""All designs with up to so many shards are looked at, shard by shard; and the largest below, with some 700,000."""
+
+QUADRUPLES = [Quadruples(bits, start) for bits in range(2, 7) for start in range(2, bits + 1)]
+PARITIES = [Parity(groups, start) for groups in range(2, 7) for start in range(1, 9) if start ** (groups - 1) <= MANY]
+DOUBLED = [
+    Parity(groups, start, doublings)
+    for groups in range(2, 6)
+    for start in range(1, 5)
+    for doublings in (1, 2)
+    if (start << doublings) ** (groups - 1) <= MANY
+]
+POLYNOMIALS = [
+    Polynomials(groups, per_group, overlap)
+    for per_group in (2, 3, 4, 5, 7, 8, 9, 11, 16, 25, 27)
+    for groups in range(1, min(per_group, 6) + 1)
+    for overlap in range(groups)
+    if per_group ** (overlap + 1) <= MANY
+]
+ALL = [*QUADRUPLES, *PARITIES, *DOUBLED, *POLYNOMIALS]
+LARGEST = [
+    Quadruples(8),
+    Quadruples(7, 5),
+    Parity(4, 25),
+    Parity(4, 6, 2),
+    Polynomials(4, 64, 2),
+    Polynomials(5, 16, 3),
+]
+
+
+def name(design: object) -> str:
+    assert isinstance(design, Quadruples | Parity | Polynomials)
+    return f"{type(design).__name__}-{design.workers}-{design.size}-{design.overlap}-{design.capacity}"
+
+
+def shards(design: Design) -> list[tuple[int, ...]]:
+    return [design.shard(number) for number in range(design.capacity)]
+
+
+@pytest.mark.parametrize("design", [*ALL, *LARGEST], ids=name)
+def test_no_two_shards_share_more_than_is_promised(design: Design) -> None:
+    """Two share `overlap` + 1 workers exactly if some set of that many is in both: so none may come twice."""
+    seen: set[tuple[int, ...]] = set()
+    for shard in shards(design):
+        assert len(set(shard)) == design.size
+        assert 0 <= min(shard) <= max(shard) < design.workers
+        for part in combinations(sorted(shard), design.overlap + 1):
+            assert part not in seen
+            seen.add(part)
+
+
+@pytest.mark.parametrize("design", ALL, ids=name)
+def test_all_shards_are_in_classes_and_a_class_shares_no_worker(design: Design) -> None:
+    end = 0
+    for segment in design.segments:
+        assert segment.first == end
+        end = segment.end
+        for first in range(segment.first, segment.end, segment.class_size):
+            load = Counter(
+                worker for number in range(first, first + segment.class_size) for worker in design.shard(number)
+            )
+            if not isinstance(design, Parity):
+                assert set(load.values()) == {1}
+    assert end == design.capacity
+
+
+@pytest.mark.parametrize("design", ALL, ids=name)
+def test_with_all_shards_taken_every_worker_has_as_many(design: Design) -> None:
+    load = Counter(worker for shard in shards(design) for worker in shard)
+    assert len(load) == design.workers
+    assert len(set(load.values())) == 1
+
+
+@pytest.mark.parametrize("design", [each for each in ALL if isinstance(each, Polynomials)], ids=name)
+def test_a_shard_has_one_worker_of_each_group(design: Polynomials) -> None:
+    for shard in shards(design):
+        assert [worker // design.per_group for worker in shard] == list(range(design.size))
+
+
+@pytest.mark.parametrize("design", [*PARITIES, *DOUBLED], ids=name)
+def test_a_shard_with_a_check_has_one_worker_of_each_group(design: Parity) -> None:
+    for shard in shards(design):
+        assert [worker // design.per_group for worker in shard] == list(range(design.size))
+
+
+@pytest.mark.parametrize("design", [each for each in PARITIES if each.per_group % 2 or each.size % 2 == 0], ids=name)
+def test_a_class_with_a_check_has_every_worker_once(design: Parity) -> None:
+    [segment] = design.segments
+    for first in range(0, segment.end, segment.class_size):
+        load = Counter(worker for number in range(first, first + segment.class_size) for worker in design.shard(number))
+        assert set(load.values()) == {1}
+        assert len(load) == design.workers
+
+
+@pytest.mark.parametrize("design", [each for each in PARITIES if each.per_group % 2 == 0 and each.size % 2], ids=name)
+def test_where_no_class_can_have_every_worker_once_load_still_differs_by_little(design: Parity) -> None:
+    load: Counter[int] = Counter(dict.fromkeys(range(design.workers), 0))
+    for number, shard in enumerate(shards(design), start=1):
+        load.update(shard)
+        assert max(load.values()) - min(load.values()) <= 4, f"after {number} shards"
+
+
+@pytest.mark.parametrize("bits", range(2, 6))
+def test_doubling_the_workers_moves_no_quadruple(bits: int) -> None:
+    before = Quadruples(bits)
+    after = before.doubled()
+    assert after.workers == 2 * before.workers
+    assert [after.shard(number) for number in range(before.capacity)] == shards(before)
+    again = after.doubled()
+    assert [again.shard(number) for number in range(after.capacity)] == shards(after)
+
+
+@pytest.mark.parametrize(("groups", "start"), [(2, 3), (3, 3), (3, 4), (4, 3), (5, 2)])
+def test_doubling_the_workers_of_every_group_moves_no_shard_with_a_check(groups: int, start: int) -> None:
+    def places(design: Parity) -> list[list[int]]:
+        return [[worker % design.per_group for worker in shard] for shard in shards(design)]
+
+    before = Parity(groups, start)
+    after = before.doubled()
+    assert after.per_group == 2 * before.per_group
+    assert places(after)[: before.capacity] == places(before)
+    again = after.doubled()
+    assert places(again)[: after.capacity] == places(after)
+
+
+def test_after_a_doubling_the_new_workers_come_first() -> None:
+    quadruples, parity = Quadruples(5).doubled(), Parity(4, 5).doubled()
+    for design, start in ((quadruples, Quadruples(5)), (parity, Parity(4, 5))):
+        new = set(range(design.workers))
+        for number in range(start.capacity):
+            new -= set(design.shard(number))
+        assert set(design.shard(start.capacity)) <= new
+    assert len(set(range(quadruples.workers))) == 64
+
+
+def test_the_figures_of_a_large_fleet() -> None:
+    """2048 virtual name servers, four for each domain: 730 billion sets, of which these never share three."""
+    route53 = Quadruples(11)
+    assert math.comb(2048, 4) == 730_862_190_080
+    assert route53.capacity == 357_389_824
+    assert Polynomials(4, 512, 2).capacity == Parity(4, 512).capacity == 134_217_728
+
+
+@given(st.integers(0, Quadruples(11).capacity - 1), st.integers(0, Quadruples(11).capacity - 1))
+def test_any_two_of_a_large_fleet_share_two_at_most(one: int, other: int) -> None:
+    design = Quadruples(11)
+    first, second = set(design.shard(one)), set(design.shard(other))
+    assert len(first) == len(second) == 4
+    assert max(first | second) < 2048
+    assert (one == other) == (first == second)
+    assert one == other or len(first & second) <= 2
+
+
+@given(st.sampled_from([13, 16, 25, 49, 64, 97, 512]), st.data())
+def test_any_two_polynomials_share_no_more_than_is_promised(per_group: int, data: st.DataObject) -> None:
+    overlap = data.draw(st.integers(0, 4))
+    design = Polynomials(5, per_group, overlap)
+    one, other = (data.draw(st.integers(0, design.capacity - 1)) for _ in range(2))
+    shared = set(design.shard(one)) & set(design.shard(other))
+    assert one == other or len(shared) <= overlap
+
+
+@pytest.mark.parametrize("design", [Quadruples(3), Parity(3, 4), Polynomials(3, 5, 1)], ids=name)
+def test_past_its_capacity_there_is_no_shard(design: Design) -> None:
+    for number in (-1, design.capacity):
+        with pytest.raises(InvalidValue, match=f"expected 0 to {design.capacity - 1}"):
+            design.shard(number)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Quadruples(1),
+        lambda: Quadruples(21),
+        lambda: Quadruples(4, 5),
+        lambda: Parity(1, 4),
+        lambda: Parity(3, 0),
+        lambda: Parity(3, 4, -1),
+        lambda: Polynomials(3, 6, 1),
+        lambda: Polynomials(3, 5, 3),
+        lambda: Polynomials(3, 5, -1),
+        lambda: Polynomials(6, 5, 1),
+    ],
+)
+def test_what_is_no_design_is_refused(build: object) -> None:
+    assert callable(build)
+    with pytest.raises(InvalidValue, match="expected"):
+        build()

@@ -1,0 +1,50 @@
+"""Finite fields are fields: every law for every small one."""
+
+from itertools import product
+
+import pytest
+
+from holdfast import InvalidValue
+from holdfast.shards.field import LARGEST, Field, field_of, largest_prime_power, prime_power
+
+SMALL = [2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 25, 27]
+
+
+@pytest.mark.parametrize("size", SMALL)
+def test_the_laws_of_a_field_hold(size: int) -> None:
+    field = Field(size)
+    everything = range(size)
+    for one in everything:
+        assert sorted(field.add(one, other) for other in everything) == list(everything)
+        assert (field.add(one, 0), field.multiply(one, 1), field.multiply(one, 0)) == (one, one, 0)
+        if one:
+            assert sorted(field.multiply(one, other) for other in everything) == list(everything)
+    for a, b in product(everything, repeat=2):
+        assert field.add(a, b) == field.add(b, a)
+        assert field.multiply(a, b) == field.multiply(b, a)
+    for a, b, c in product(range(min(size, 9)), everything, range(min(size, 9))):
+        assert field.add(field.add(a, b), c) == field.add(a, field.add(b, c))
+        assert field.multiply(field.multiply(a, b), c) == field.multiply(a, field.multiply(b, c))
+        assert field.multiply(a, field.add(b, c)) == field.add(field.multiply(a, b), field.multiply(a, c))
+
+
+@pytest.mark.parametrize("size", [101, 512, 729, 1021, 2048, 65_536])
+def test_large_fields_have_every_product_once(size: int) -> None:
+    field = field_of(size)
+    assert len({field.multiply(3 % size or 2, other) for other in range(size)}) == size
+    assert field.powers(2, 3) == (1, 2, field.multiply(2, 2))
+    assert field_of(size) is field
+
+
+@pytest.mark.parametrize("size", [-1, 0, 1, 6, 10, 12, 100, LARGEST + 1, 65_537])
+def test_other_sizes_have_no_field(size: int) -> None:
+    with pytest.raises(InvalidValue, match="prime power"):
+        Field(size)
+
+
+def test_prime_powers_are_told_from_others() -> None:
+    assert [number for number in range(30) if prime_power(number)] == [
+        *(2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 17, 19, 23, 25, 27, 29),
+    ]
+    assert (prime_power(8), prime_power(81), prime_power(97)) == ((2, 3), (3, 4), (97, 1))
+    assert [largest_prime_power(limit) for limit in (1, 2, 6, 100, 512)] == [None, 2, 5, 97, 512]
