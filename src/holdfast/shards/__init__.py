@@ -5,6 +5,7 @@ May import the base; pure. Start reading at `fleet.py` for what there is, and at
 
 from holdfast.shards.designed import Designed, Shard
 from holdfast.shards.fleet import Fleet, Slot
+from holdfast.shards.hashed import Hashed
 from holdfast.shards.pick import pick
 
-__all__ = ["Designed", "Fleet", "Shard", "Slot", "pick"]
+__all__ = ["Designed", "Fleet", "Hashed", "Shard", "Slot", "pick"]

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from holdfast import CapacityExhausted, InvalidValue
 from holdfast.shards import Designed, Fleet, Shard, Slot
 from holdfast.shards.designs import Parity, Polynomials, Quadruples
+from holdfast.shards.order import Order
+from holdfast.shards.permutation import LARGEST
 
 KEY = b"a secret of sixteen bytes or more"
 
@@ -111,6 +113,15 @@ def test_so_many_poison_tenants_cannot_cover_another(size: int, overlap: int, su
     for victim in shards[:10]:
         for poison in combinations([shard for shard in shards if shard != victim], min(survives, 2)):
             assert victim - set().union(*poison)
+
+
+def test_where_there_are_more_classes_than_are_shuffled_the_rest_still_come_once() -> None:
+    design = Parity(8, 64)
+    order = Order(design, KEY)
+    last = LARGEST * 64
+    assert last < design.capacity
+    assert len({order[number] for number in range(last - 128, last + 128)}) == 256
+    assert all(0 <= order[number] < design.capacity for number in (0, last, design.capacity - 1))
 
 
 def test_the_key_decides_who_is_next_to_whom_and_nothing_else_does() -> None:
