@@ -50,6 +50,7 @@ PACKAGES = (
     "holdfast.evacuate",
     "holdfast.shards",
     "holdfast.shards.designs",
+    "holdfast.shards.stores",
     "holdfast.status",
     "holdfast.status.export",
     "holdfast.status.sns",

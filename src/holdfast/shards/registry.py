@@ -1,0 +1,72 @@
+"""Which number a tenant has: a design needs one for each, and no two may have the same."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from holdfast._errors import CapacityExhausted, NotFound
+
+
+class NumberStore(Protocol):
+    """Where tenants' numbers are kept. Safe for threads and processes at once; a call is done whole or not at all."""
+
+    def find(self, tenants: Sequence[bytes]) -> list[int | None]:
+        """The number of each tenant, in order; None for one that has none."""
+
+    def assign(self, tenants: Sequence[bytes], limit: int) -> list[int]:
+        """The number of each tenant, in order; one that has none gets the lowest that is free.
+
+        Raises CapacityExhausted, and assigns none, if one of them would have to be `limit` or more.
+        """
+
+    def release(self, tenants: Sequence[bytes]) -> int:
+        """Take the numbers of tenants back, to be given to others; returns how many had one."""
+
+    def count(self) -> int:
+        """How many tenants have a number."""
+
+
+class Registry:
+    """Numbers for the tenants of one design, from 0 to its capacity. Thread-safe as far as the store is.
+
+    A tenant is text or bytes, any at all; text is the same as its UTF-8 bytes. A number stays with its tenant until it
+    is released.
+    """
+
+    def __init__(self, store: NumberStore, capacity: int) -> None:
+        self._store = store
+        self._capacity = capacity
+
+    def number(self, tenant: str | bytes) -> int:
+        """The number of a tenant, which gets one if it has none. Raises CapacityExhausted."""
+        return self._store.assign([_bytes(tenant)], self._capacity)[0]
+
+    def numbers(self, tenants: Iterable[str | bytes]) -> list[int]:
+        """The same for many at once, which is much quicker."""
+        return self._store.assign([_bytes(tenant) for tenant in tenants], self._capacity)
+
+    def known(self, tenant: str | bytes) -> int:
+        """The number of a tenant that has one. Raises NotFound, and assigns nothing."""
+        [found] = self._store.find([_bytes(tenant)])
+        if found is None:
+            raise NotFound(f"tenant {_bytes(tenant)[:80]!r} has no number yet")
+        return found
+
+    def release(self, tenants: Iterable[str | bytes]) -> int:
+        """Take numbers back; returns how many tenants had one. Whoever comes next may get their shards."""
+        return self._store.release([_bytes(tenant) for tenant in tenants])
+
+    @property
+    def left(self) -> int:
+        """How many more tenants there is room for."""
+        return self._capacity - self._store.count()
+
+
+def exhausted(limit: int) -> CapacityExhausted:
+    """What a store raises when there are no more numbers."""
+    return CapacityExhausted(
+        f"all {limit} numbers are taken: release tenants that are gone, or make a design with more shards"
+    )
+
+
+def _bytes(tenant: str | bytes) -> bytes:
+    return tenant.encode("utf-8", "surrogatepass") if isinstance(tenant, str) else tenant

@@ -1,0 +1,95 @@
+"""Tenants' numbers in SQLite or PostgreSQL."""
+
+from collections.abc import Sequence
+
+from holdfast.engines import Database, Migration, Transaction
+from holdfast.shards.registry import exhausted
+
+SUBSYSTEM = "shards"
+
+MIGRATIONS = (
+    Migration(
+        1,
+        "numbers of tenants",
+        (
+            "create table holdfast_shard_registry (name text primary key, next_number bigint not null)",
+            """create table holdfast_shard_tenant (
+                registry text not null,
+                tenant bytea not null,
+                number bigint not null,
+                primary key (registry, tenant),
+                unique (registry, number)
+            )""",
+            """create table holdfast_shard_free (
+                registry text not null,
+                number bigint not null,
+                primary key (registry, number)
+            )""",
+        ),
+    ),
+)
+
+_FIND = "select number from holdfast_shard_tenant where registry = $1 and tenant = $2"
+_COUNT = "select count(*) from holdfast_shard_tenant where registry = $1"
+_CREATE = "insert into holdfast_shard_registry (name, next_number) values ($1, 0) on conflict do nothing"
+# Whoever else assigns or releases waits here until this transaction has ended.
+_LOCK = "update holdfast_shard_registry set next_number = next_number where name = $1 returning next_number"
+_FREE = "select number from holdfast_shard_free where registry = $1 order by number limit $2"
+_TAKE = "delete from holdfast_shard_free where registry = $1 and number = $2"
+_GIVE = "insert into holdfast_shard_free (registry, number) values ($1, $2)"
+_ADVANCE = "update holdfast_shard_registry set next_number = $1 where name = $2"
+_ASSIGN = "insert into holdfast_shard_tenant (registry, tenant, number) values ($1, $2, $3)"
+_RELEASE = "delete from holdfast_shard_tenant where registry = $1 and tenant = $2 returning number"
+
+
+class SqlNumberStore:
+    """The numbers of one registry in a database, which may hold several. See `holdfast.shards.NumberStore`."""
+
+    def __init__(self, database: Database, registry: str) -> None:
+        self._database = database
+        self._registry = registry
+        database.migrate(SUBSYSTEM, MIGRATIONS)
+        database.write(lambda transaction: transaction.execute(_CREATE, (registry,)))
+
+    def find(self, tenants: Sequence[bytes]) -> list[int | None]:
+        return self._database.read(lambda transaction: self._find(transaction, tenants))
+
+    def assign(self, tenants: Sequence[bytes], limit: int) -> list[int]:
+        found = self.find(tenants)
+        if None not in found:  # as nearly always: then nobody has to wait for anybody
+            return [number for number in found if number is not None]
+        return self._database.write(lambda transaction: self._assign(transaction, tenants, limit))
+
+    def release(self, tenants: Sequence[bytes]) -> int:
+        return self._database.write(lambda transaction: self._release(transaction, tenants))
+
+    def count(self) -> int:
+        [(count,)] = self._database.read(lambda transaction: transaction.execute(_COUNT, (self._registry,)))
+        return int(count)
+
+    def _find(self, transaction: Transaction, tenants: Sequence[bytes]) -> list[int | None]:
+        found = (transaction.execute(_FIND, (self._registry, tenant)) for tenant in tenants)
+        return [rows[0][0] if rows else None for rows in found]
+
+    def _assign(self, transaction: Transaction, tenants: Sequence[bytes], limit: int) -> list[int]:
+        [(following,)] = transaction.execute(_LOCK, (self._registry,))
+        known = dict(zip(tenants, self._find(transaction, tenants), strict=True))
+        missing = [tenant for tenant, number in known.items() if number is None]
+        reused = [number for (number,) in transaction.execute(_FREE, (self._registry, len(missing)))]
+        fresh = range(following, following + len(missing) - len(reused))
+        numbers = [*reused, *fresh]
+        if numbers and max(numbers) >= limit:
+            raise exhausted(limit)
+        transaction.execute_many(_TAKE, [(self._registry, number) for number in reused])
+        transaction.execute(_ADVANCE, (following + len(fresh), self._registry))
+        assigned = dict(zip(missing, numbers, strict=True))
+        transaction.execute_many(_ASSIGN, [(self._registry, *entry) for entry in assigned.items()])
+        both = {**known, **assigned}
+        return [number for tenant in tenants if (number := both[tenant]) is not None]
+
+    def _release(self, transaction: Transaction, tenants: Sequence[bytes]) -> int:
+        transaction.execute(_LOCK, (self._registry,))
+        found = [transaction.execute(_RELEASE, (self._registry, tenant)) for tenant in tenants]
+        gone = [rows[0][0] for rows in found if rows]
+        transaction.execute_many(_GIVE, [(self._registry, number) for number in gone])
+        return len(gone)
