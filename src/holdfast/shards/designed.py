@@ -34,7 +34,7 @@ class Designed:
     are spare and move nobody. Raises InvalidValue where no design fits, saying what would.
     """
 
-    __slots__ = ("_cells", "_key", "_order", "design", "fleet")
+    __slots__ = ("_capacity", "_cells", "_key", "_order", "_workers", "design", "fleet")
 
     design: Quadruples | Parity | Polynomials
 
@@ -48,8 +48,7 @@ class Designed:
             raise InvalidValue(f"overlap {overlap} of shards of {size}: expected 0 to {size - 1}")
         self.fleet = fleet
         self._key = key
-        self.design, self._cells = _choose(replace(fleet, slots=fleet.slots[:count]), size, overlap)
-        self._order = Order(self.design, key)
+        self._build(*_choose(replace(fleet, slots=fleet.slots[:count]), size, overlap))
 
     def doubled(self, workers: Sequence[str]) -> "Designed":
         """With a twin for each worker there is: more shards, and nobody who has one moves.
@@ -63,12 +62,19 @@ class Designed:
             )
         twin = copy(self)
         twin.fleet = self.fleet.double(workers)
-        twin.design = self.design.doubled()
-        twin._cells = [  # noqa: SLF001 - of its own kind
-            [*cell, *(len(self.fleet) + place for place in cell)] for cell in self._cells
-        ]
-        twin._order = Order(twin.design, self._key)  # noqa: SLF001
+        cells = [[*cell, *(len(self.fleet) + place for place in cell)] for cell in self._cells]
+        twin._build(self.design.doubled(), cells)  # noqa: SLF001 - of its own kind
         return twin
+
+    def _build(self, design: Quadruples | Parity | Polynomials, cells: Sequence[Sequence[int]]) -> None:
+        """Take a design, and the slots that stand for its workers."""
+        self.design = design
+        self._cells = cells
+        self._order = Order(design, self._key)
+        self._capacity = design.capacity
+        listed = [place for cell in cells for place in cell]
+        # Nothing to look up where the workers of the design are the slots, as with quadruples of a whole fleet.
+        self._workers = None if listed == list(range(len(listed))) else listed
 
     @property
     def size(self) -> int:
@@ -96,18 +102,23 @@ class Designed:
 
     def shard(self, tenant: int) -> Shard:
         """The shard of the tenant with this number. Raises CapacityExhausted past the capacity."""
+        places, slots = self.places(tenant), self.fleet.slots
+        return Shard(tenant, places, tuple([slots[place] for place in places]))
+
+    def places(self, tenant: int) -> tuple[int, ...]:
+        """The slots of that shard alone, which is quicker."""
+        if not 0 <= tenant < self._capacity:
+            raise self._outside(tenant)
+        workers, numbers = self._workers, self.design.shard(self._order[tenant])
+        return numbers if workers is None else tuple([workers[number] for number in numbers])
+
+    def _outside(self, tenant: int) -> InvalidValue | CapacityExhausted:
         if tenant < 0:
-            raise InvalidValue(f"tenant {tenant}: expected 0 or more")
-        if tenant >= self.capacity:
-            raise CapacityExhausted(
-                f"tenant {tenant} has no shard of its own: {len(self.fleet)} workers give {self.capacity} shards of "
-                f"{self.size} that share at most {self.overlap}; {self._advice()}"
-            )
-        width = len(self._cells[0])
-        places = tuple(
-            self._cells[worker // width][worker % width] for worker in self.design.shard(self._order[tenant])
+            return InvalidValue(f"tenant {tenant}: expected 0 or more")
+        return CapacityExhausted(
+            f"tenant {tenant} has no shard of its own: {len(self.fleet)} workers give {self.capacity} shards of "
+            f"{self.size} that share at most {self.overlap}; {self._advice()}"
         )
-        return Shard(tenant, places, tuple(self.fleet.slots[place] for place in places))
 
     def _advice(self) -> str:
         more = []

@@ -32,22 +32,29 @@ class Permutation:
         """What stands at a place."""
         if not 0 <= number < self.size:
             raise InvalidValue(f"place {number}: expected 0 to {self.size - 1}")
+        half, mask, size = self._half, self._mask, self.size
+        first, second, third, fourth = self._tables
         while True:
-            left, right = number >> self._half, number & self._mask
-            for table in self._tables:
-                left, right = right, left ^ table[right]
-            number = left << self._half | right
-            if number < self.size:
+            left, right = number >> half, number & mask
+            left ^= first[right]
+            right ^= second[left]
+            left ^= third[right]
+            right ^= fourth[left]
+            number = left << half | right
+            if number < size:
                 return number
 
     def place_of(self, number: int) -> int:
         """At which place it stands."""
         if not 0 <= number < self.size:
             raise InvalidValue(f"number {number}: expected 0 to {self.size - 1}")
+        first, second, third, fourth = self._tables
         while True:
             left, right = number >> self._half, number & self._mask
-            for table in reversed(self._tables):
-                left, right = right ^ table[left], left
+            right ^= fourth[left]
+            left ^= third[right]
+            right ^= second[left]
+            left ^= first[right]
             number = left << self._half | right
             if number < self.size:
                 return number

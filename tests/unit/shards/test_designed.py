@@ -78,6 +78,7 @@ def test_every_tenant_has_a_shard_of_its_own_and_none_shares_more_than_promised(
     assert len({frozenset(shard.places) for shard in shards}) == len(shards)
     for shard in shards:
         assert len(set(shard.workers)) == size
+        assert designed.places(shard.tenant) == shard.places
         groups = Counter(slot.group for slot in shard.slots)
         assert max(groups.values()) - min(groups.values()) <= 1
         assert len(groups) == len(sizes)

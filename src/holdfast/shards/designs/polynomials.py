@@ -21,7 +21,7 @@ class Polynomials:
     `per_group` is a prime power, at least as large as the number of groups: there are no more points.
     """
 
-    __slots__ = ("_field", "_powers", "overlap", "per_group", "size")
+    __slots__ = ("_field", "_products", "overlap", "per_group", "size")
 
     def __init__(self, groups: int, per_group: int, overlap: int) -> None:
         self._field = field_of(per_group)
@@ -32,8 +32,11 @@ class Polynomials:
         self.size = groups
         self.per_group = per_group
         self.overlap = overlap
-        points = _scattered_points(groups, per_group)
-        self._powers = tuple(self._field.powers(point, overlap + 1) for point in points)
+        # For every group, and every coefficient but the constant one: what it adds to the value, whatever it is.
+        self._products = [
+            [[self._field.multiply(number, power) for number in range(per_group)] for power in powers[1:]]
+            for powers in (self._field.powers(point, overlap + 1) for point in _scattered_points(groups, per_group))
+        ]
 
     @property
     def workers(self) -> int:
@@ -50,15 +53,18 @@ class Polynomials:
     def shard(self, number: int) -> tuple[int, ...]:
         if not 0 <= number < self.capacity:
             raise InvalidValue(f"shard {number}: expected 0 to {self.capacity - 1}")
-        field, coefficients = self._field, []
-        for _ in range(self.overlap + 1):
+        number, constant = divmod(number, self.per_group)
+        coefficients = []
+        for _ in range(self.overlap):
             number, coefficient = divmod(number, self.per_group)
             coefficients.append(coefficient)
+        add, is_binary = self._field.add, self._field.characteristic == 2
         workers, first = [], 0
-        for powers in self._powers:
-            value = 0
-            for coefficient, power in zip(coefficients, powers, strict=True):
-                value = field.add(value, field.multiply(coefficient, power))
+        for products in self._products:
+            value = constant
+            for product, coefficient in zip(products, coefficients, strict=True):
+                # Where that is all there is to adding, without the call.
+                value = value ^ product[coefficient] if is_binary else add(value, product[coefficient])
             workers.append(first + value)
             first += self.per_group
         return tuple(workers)
