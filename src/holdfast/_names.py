@@ -5,11 +5,14 @@ import re
 from holdfast._errors import InvalidValue
 from holdfast._types import Zone
 
-_ZONE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+ZONE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$"
+WORKLOAD_PATTERN = r"^[A-Za-z0-9._-]{1,128}$"
+"""Also for settings and descriptions, which take patterns as text."""
+_ZONE = re.compile(ZONE_PATTERN)
 _ZONE_NAME = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d[a-z]")
 # https://docs.aws.amazon.com/global-infrastructure/latest/regions/az-ids.html
 _AWS = re.compile(r"([a-z]+\d+)(-[a-z0-9]+)*-az\d+")
-_WORKLOAD = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_WORKLOAD = re.compile(WORKLOAD_PATTERN)
 
 
 def zone_of(text: str) -> Zone:

@@ -76,9 +76,6 @@ class Agent:
                 "HOLDFAST_AGENT__ZONE or agent.zone of the settings file"
             )
         zone, workload = zone_of(options.zone), None if options.workload is None else workload_of(options.workload)
-        if len({address.rstrip("/") for address in options.endpoints}) < len(options.endpoints):
-            # Its word would count twice, and one that lies could be a majority.
-            raise SettingsError(f"agent.endpoints: expected every one once, found {', '.join(options.endpoints)}")
         for address in options.endpoints:
             if workload is None and "{workload}" in address:
                 raise SettingsError(
@@ -219,20 +216,21 @@ class Agent:
             self._failure = error
             self.stop()
 
-        self._in_loop(stop)
-
-    def _in_loop(self, work: Callable[[], object]) -> None:
-        assert self._loop is not None  # the board and the channel start after it
+        assert self._loop is not None  # the channel starts after it
         with suppress(RuntimeError):  # it has ended meanwhile
-            self._loop.call_soon_threadsafe(work)
+            self._loop.call_soon_threadsafe(stop)
 
     def _takes_body(self, method: str, target: str) -> int:
-        is_post = self._channel is not None and method == "POST" and path_of(target) == "/sns"
-        return POST_BYTES if is_post else 0
+        return POST_BYTES if self._channel_of(method, target) is not None else 0
+
+    def _channel_of(self, method: str, target: str) -> Channel | None:
+        """The channel, if this is a message for it."""
+        return self._channel if method == "POST" and path_of(target) == "/sns" else None
 
     async def _respond(self, request: Request) -> Answer:
-        if self._channel is not None and request.method == "POST" and path_of(request.target) == "/sns":
-            return await self._channel.receive(request.body)
+        channel = self._channel_of(request.method, request.target)
+        if channel is not None:
+            return await channel.receive(request.body)
         known = Known(
             state=self._state, age=self._board.age, sources=self._board.sources(), period=self._options.period
         )

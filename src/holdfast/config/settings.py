@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from msgspec import Meta, Struct
 
 from holdfast._errors import InvalidValue
-from holdfast._names import zone_of
+from holdfast._names import WORKLOAD_PATTERN, zone_of
 from holdfast.detect import ThresholdOptions
 from holdfast.telemetry import BIN_SECONDS
 
@@ -211,7 +211,7 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One service that is watched, and leaves a zone, as a whole."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
+    name: Annotated[str, Meta(pattern=WORKLOAD_PATTERN)]
     """As it stands in the namespace of its telemetry, before the slash."""
     region: Annotated[str, Meta(min_length=1)]
     zones: Annotated[tuple[str, ...], Meta(min_length=2, max_length=32)]

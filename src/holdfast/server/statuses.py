@@ -12,6 +12,7 @@ from holdfast._clock import Clock
 from holdfast._errors import Conflict, EngineError, EngineUnavailable, HoldfastError
 from holdfast._types import StatusStore, Zone, ZoneStatus
 from holdfast.server.status_log import KEPT, StatusLog
+from holdfast.status.stores.rules import expired
 from holdfast.status.wire import Change, Snapshot
 
 logger = logging.getLogger("holdfast.status")
@@ -21,8 +22,6 @@ FIRST_SECONDS = 2.0
 
 LAST_SECONDS = 0.2
 """How long stopping waits for a reading to end: less than the server keeps back for closing its databases."""
-
-EXPIRY, OVER = "expiry", "the time it was out for is over"
 
 Key: TypeAlias = tuple[Zone, str | None]
 
@@ -213,13 +212,12 @@ def _key(status: ZoneStatus) -> Key:
 
 def _gone(status: ZoneStatus, now: float) -> ZoneStatus:
     """What to say of a status that was out and is no longer in the store."""
-    if status.expires is None or status.is_out(now):
-        since, by, reason = now, "unknown", "no longer in the store"
-    else:  # at the same time for all servers, so that it is recorded once
-        since, by, reason = status.expires, EXPIRY, OVER
     # One that was written by hand has no version to count on from.
     version = status.version + 1 if status.version else _moment(now)
-    return replace(status, out=False, since=since, by=by, reason=reason, expires=None, version=version)
+    if status.expires is not None and not status.is_out(now):
+        return expired(status, status.expires, version)  # the same for all servers, so that it is recorded once
+    reason = "no longer in the store"
+    return replace(status, out=False, since=now, by="unknown", reason=reason, expires=None, version=version)
 
 
 def _moment(now: float) -> int:

@@ -58,7 +58,8 @@ class Fleet:
                     f"workers {hosts[slot.host]} and {slot.worker} are both on {slot.host}: what shards share no "
                     "longer says what fails together; give each a machine, or allow it with share_hosts"
                 )
-            hosts[slot.host or ""] = slot.worker
+            if slot.host is not None:
+                hosts[slot.host] = slot.worker
         object.__setattr__(self, "_places", places)
 
     @classmethod

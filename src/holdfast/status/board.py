@@ -47,9 +47,6 @@ class Board:
     ) -> None:
         if not sources:
             raise InvalidValue("a board without sources: expected at least one, such as http://127.0.0.1:8470")
-        addresses = [source.rstrip("/") for source in sources if isinstance(source, str)]
-        if len(set(addresses)) < len(addresses):
-            raise InvalidValue(f"sources {', '.join(addresses)}: expected each once, because each has one vote")
         if not 0 < stale_after < math.inf:
             raise InvalidValue(f"stale_after is {stale_after}: expected seconds, more than 0")
         when_silent = WhenSilent(when_silent)
@@ -60,6 +57,9 @@ class Board:
         self._sources = tuple(
             source_of(source, zones=zones) if isinstance(source, str) else source for source in sources
         )
+        names = [source.name for source in self._sources]
+        if len(set(names)) < len(names):
+            raise InvalidValue(f"sources {', '.join(names)}: expected each once, because each has one vote")
         self._rules = Rules(
             sources=len(sources),
             stale_after=stale_after,

@@ -1,8 +1,6 @@
 """A real `holdfast agent`, as a process of its own; and one in this process, for what a process cannot be given."""
 
 import asyncio
-import json
-import selectors
 import signal
 import subprocess
 import threading
@@ -55,15 +53,7 @@ class HoldfastAgent:
                 stderr=errors,
                 text=True,
             )
-        assert process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            line = process.stdout.readline() if selector.select(STUCK) else ""
-        if not line:
-            process.kill()
-            process.communicate()
-            raise AssertionError(f"the agent did not start: {log.read_text()}")
-        announced = json.loads(line)
+        announced = server.announcement(process, log)
         return cls(process, announced["address"], log, announced)
 
     def __enter__(self) -> Self:

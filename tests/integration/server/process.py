@@ -41,6 +41,19 @@ def holdfast(*words: str, directory: Path, **more: str) -> subprocess.CompletedP
     )
 
 
+def announcement(process: "subprocess.Popen[str]", log: Path) -> dict[str, Any]:
+    """What a process says, in its first line, when it takes requests. One that does not start is ended."""
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        line = process.stdout.readline() if selector.select(STUCK) else ""
+    if not line:
+        process.kill()
+        process.communicate()
+        raise AssertionError(f"it did not start: {log.read_text()}")
+    return dict(json.loads(line))
+
+
 @dataclass
 class HoldfastServer:
     """A server that takes requests; ends when the context does."""
@@ -73,15 +86,7 @@ class HoldfastServer:
                 stderr=errors,
                 text=True,
             )
-        assert process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            line = process.stdout.readline() if selector.select(STUCK) else ""
-        if not line:
-            process.kill()
-            process.communicate()
-            raise AssertionError(f"the server did not start: {log.read_text()}")
-        announced = json.loads(line)
+        announced = announcement(process, log)
         return cls(process, directory, announced["address"], announced["token"], log)
 
     def __enter__(self) -> Self:

@@ -271,7 +271,7 @@ class TestWhatIsTold:
         first, second = (change.status for change in world.told[-2:])
         assert first == second
         assert (first.out, first.by, first.since) == (False, "expiry", end)
-        assert world.recorded == ["test", "the time it was out for is over"]
+        assert world.recorded == ["test", "the time it was out for is over (it was out for: test)"]
 
     def test_what_was_in_and_was_removed_is_nothing_new(self, world: World) -> None:
         world.statuses.write(status(out=False), 0)

@@ -44,7 +44,7 @@ class Silent:
 
 
 def board(clock: FakeClock | None = None, count: int = 1) -> Board:
-    return Board(*(Silent() for _ in range(count)), clock=clock or FakeClock(wall=1000.0))
+    return Board(*(Silent(f"source-{number}") for number in range(count)), clock=clock or FakeClock(wall=1000.0))
 
 
 def heard(known: Board, *statuses: ZoneStatus, position: int = 0, at: float = 1000.0) -> None:

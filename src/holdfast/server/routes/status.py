@@ -16,7 +16,7 @@ from litestar.types import Receive, Scope, Send
 from msgspec import Meta, Struct
 
 from holdfast._errors import Conflict, EngineUnavailable
-from holdfast._names import workload_of, zone_of
+from holdfast._names import WORKLOAD_PATTERN, ZONE_PATTERN, workload_of, zone_of
 from holdfast._types import Zone, ZoneStatus
 from holdfast.config.workloads import require_known
 from holdfast.server.auth import SECURITY, requires
@@ -211,13 +211,11 @@ def reading(*, is_open: bool) -> Router:
 # Only described here: whoever slips is told more by `zone_of` and `workload_of`.
 ZoneName: TypeAlias = Annotated[
     str,
-    PathParameter(
-        description="An AZ-ID, such as use1-az1", schema_extra={"pattern": "^[A-Za-z0-9][A-Za-z0-9-]{0,63}$"}
-    ),
+    PathParameter(description="An AZ-ID, such as use1-az1", schema_extra={"pattern": ZONE_PATTERN}),
 ]
 WorkloadName: TypeAlias = Annotated[
     str,
-    PathParameter(description="The name of a workload", schema_extra={"pattern": "^[A-Za-z0-9._-]{1,128}$"}),
+    PathParameter(description="The name of a workload", schema_extra={"pattern": WORKLOAD_PATTERN}),
 ]
 
 _WRITE: dict[str, Any] = {

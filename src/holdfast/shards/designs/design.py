@@ -7,7 +7,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Shards in a row that are made of classes. The shards of one class have no worker in common, and cover alike."""
+    """Shards in a row that are made of classes. Those of one class load all workers alike, or as nearly as can be."""
 
     first: int
     class_size: int

@@ -143,7 +143,6 @@ def test_after_a_doubling_the_new_workers_come_first() -> None:
         for number in range(start.capacity):
             new -= set(design.shard(number))
         assert set(design.shard(start.capacity)) <= new
-    assert len(set(range(quadruples.workers))) == 64
 
 
 def test_the_figures_of_a_large_fleet() -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast import EngineUnavailable, InvalidValue, Zone, ZoneStatus
-from holdfast.status import EndpointSource, MemoryStatusStore, ServerSource, StoreSource
+from holdfast.status import Board, EndpointSource, MemoryStatusStore, ServerSource, StoreSource
 from holdfast.status.sources import rhythm, source_of, web
 from holdfast.status.sources.rhythm import Rhythm, pauses
 from holdfast.status.wire import KNOWN_HEADER, TIME_HEADER, Change, Snapshot
@@ -405,6 +405,51 @@ def test_work_is_done_at_once_and_soon_after_a_poke() -> None:
     beat.poke()
     assert done.acquire(timeout=STUCK)
     beat.close()
+
+
+def test_pulls_of_many_drift_apart() -> None:
+    spans: list[tuple[float, float]] = []
+    many = threading.Event()
+
+    class Noted(random.Random):
+        def uniform(self, a: float, b: float) -> float:
+            spans.append((a, b))
+            if len(spans) >= 3:
+                many.set()
+            return 0.001
+
+    beat = Rhythm(1.0, "test", Noted())
+    beat.start(lambda: None)
+    assert many.wait(STUCK)
+    beat.close()
+    assert spans[:3] == [(0.8, 1.2)] * 3
+
+
+def test_two_of_five_that_are_dead_or_hang_keep_a_board_neither_from_being_right_nor_from_being_read() -> None:
+    statuses = [status(ONE)]
+
+    def answer(path: str, _: dict[str, str]) -> tuple[int, dict[str, str], Any]:
+        return quiet(path) or served(msgspec.json.encode(snapshot(len(statuses), *statuses)))
+
+    with (
+        Scripted(answer) as first,
+        Scripted(answer) as second,
+        Scripted(answer) as third,
+        socket.create_server(("127.0.0.1", 0)) as hanging,  # takes connections, and never answers
+        socket.socket() as dead,  # bound, and nobody listens
+    ):
+        dead.bind(("127.0.0.1", 0))
+        silent = [f"http://127.0.0.1:{each.getsockname()[1]}" for each in (hanging, dead)]
+        alive = [ServerSource(server.address, period=0.05) for server in (first, second, third)]
+        with Board(*silent, *alive) as board:
+            assert board.wait(STUCK)
+            assert board.out("shop") == {ONE}
+            statuses.append(status(TWO))
+            end = time.monotonic() + STUCK
+            while board.out("shop") != {ONE, TWO}:
+                assert time.monotonic() < end, "the three that live were not heard"
+                time.sleep(0.005)
+            assert [source.age is None for source in board.sources()] == [True, True, False, False, False]
 
 
 def test_ten_thousand_that_lose_a_server_at_once_do_not_come_back_at_once() -> None:
