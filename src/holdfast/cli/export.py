@@ -12,6 +12,7 @@ from holdfast._names import zone_of
 from holdfast._types import Zone
 from holdfast.cli.commands import EXIT_CODES
 from holdfast.cli.output import SettingsFile, print_json
+from holdfast.compose import open_aws
 from holdfast.config import load
 from holdfast.status.export import (
     BucketOptions,
@@ -195,18 +196,9 @@ def _zones(
     if not discover:
         _refuse({"--region": region}, "zones that are not to be discovered")
         return tuple(MappedZone.parse(text) for text in given)
-    from holdfast.engines.aws import AwsOptions, AwsSession
     from holdfast.status.export.discovery import discover_zones
 
-    account = load(settings, options={("aws", "region"): region}).settings.aws
-    options = AwsOptions(
-        region=account.region,
-        profile=account.profile,
-        role_arn=account.role_arn,
-        external_id=account.external_id,
-        endpoint_url=account.endpoint_url,
-    )
-    with AwsSession(options) as session:
+    with open_aws(load(settings, options={("aws", "region"): region}).settings) as session:
         return discover_zones(session, given)
 
 
