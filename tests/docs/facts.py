@@ -50,6 +50,7 @@ PACKAGES = (
     "holdfast.evacuate",
     "holdfast.shards",
     "holdfast.shards.designs",
+    "holdfast.shards.report",
     "holdfast.shards.stores",
     "holdfast.status",
     "holdfast.status.export",
@@ -59,6 +60,9 @@ PACKAGES = (
     "holdfast.testing",
 )
 MODULES = (
+    "holdfast.shards.adapt",
+    "holdfast.shards.batch",
+    "holdfast.shards.schemes",
     "holdfast.status.export.discovery",
     "holdfast.status.stores.dynamodb",
     "holdfast.status.stores.s3",
@@ -154,9 +158,8 @@ def public_names() -> dict[str, set[str]]:
 def packages() -> set[str]:
     """Every package that says what it offers, except the command line, which is no library."""
     walked = [module.name for module in pkgutil.walk_packages(holdfast.__path__, "holdfast.") if module.ispkg]
-    return {name for name in ("holdfast", *walked) if hasattr(importlib.import_module(name), "__all__")} - {
-        "holdfast.cli"
-    }
+    library = [name for name in ("holdfast", *walked) if not f"{name}.".startswith("holdfast.cli.")]
+    return {name for name in library if hasattr(importlib.import_module(name), "__all__")}
 
 
 def _defined(name: str) -> set[str]:

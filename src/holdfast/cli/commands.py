@@ -59,6 +59,7 @@ app.command("holdfast.cli.completion:completion", name="completion", help_epilog
 app.command("holdfast.cli.credential:app", name="credential")
 app.command("holdfast.cli.demo:demo", name="demo", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.export:app", name="export")
+app.command("holdfast.cli.shards:app", name="shards")
 app.command("holdfast.cli.up:up", name="up", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.zone:app", name="zone")
 

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from cyclopts import App, Parameter
 
-from holdfast._errors import Conflict, InvalidValue
+from holdfast._errors import InvalidValue
 from holdfast._names import zone_of
 from holdfast._types import Zone
 from holdfast.cli.commands import EXIT_CODES
-from holdfast.cli.output import SettingsFile, print_json
+from holdfast.cli.output import SettingsFile, new_file, print_json
 from holdfast.compose import open_aws
 from holdfast.config import load
 from holdfast.status.export import (
@@ -227,10 +227,5 @@ def _write(template: dict[str, Any], output: Path | None, *, force: bool) -> Non
         print_json(template)
         return
     text = msgspec.json.format(msgspec.json.encode(template), indent=2) + b"\n"
-    try:
-        with output.open("wb" if force else "xb") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise Conflict(f"{output} exists already: remove it, or overwrite it with --force") from error
-    except OSError as error:
-        raise InvalidValue(f"{output} cannot be written: {error.strerror}; name another file") from error
+    with new_file(output, force=force) as file:
+        file.write(text)

@@ -1,15 +1,16 @@
 """What commands print: a table or a line for people, one JSON document for machines."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, BinaryIO, TypeAlias
 
 import msgspec
 from cyclopts import MissingArgumentError, Parameter
 
-from holdfast._errors import HoldfastError
+from holdfast._errors import Conflict, HoldfastError, InvalidValue
 
 Json: TypeAlias = Annotated[
     bool, Parameter(name="--json", negative="", help="Print JSON, for machines, instead of text for people.")
@@ -44,6 +45,18 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     for row in rows:
         table.add_row(*("" if cell is None else str(cell) for cell in row))
     console.print(table)
+
+
+@contextmanager
+def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
+    """A file to write to. Raises Conflict if there is one already, unless it is to be overwritten."""
+    try:
+        with path.open("wb" if force else "xb") as file:
+            yield file
+    except FileExistsError as error:
+        raise Conflict(f"{path} exists already: remove it, or overwrite it with --force") from error
+    except OSError as error:
+        raise InvalidValue(f"{path} cannot be written: {error.strerror}; name another file") from error
 
 
 def print_error(error: Exception, *, as_json: bool) -> None:

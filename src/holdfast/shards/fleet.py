@@ -5,8 +5,10 @@ so that a worker can be replaced without moving anybody: only whoever has its sl
 """
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from holdfast._errors import InvalidValue, NotFound
 
@@ -24,10 +26,15 @@ class Slot:
     """The machine behind it, if several workers may share one."""
     is_drained: bool = False
     """Still a member of its shards, and no longer to be given work."""
+    relieves: str | None = None
+    """The worker whose tenants it shares: it has no slot of its own, and serves some of those of the other."""
 
     def __post_init__(self) -> None:
-        if not self.worker:
-            raise InvalidValue("a worker without a name: expected some text")
+        if not is_text(self.worker):
+            raise InvalidValue(f"a worker named {self.worker!r}: expected some text")
+        for name in (*self.group, *(() if self.host is None else (self.host,))):
+            if not is_text(name):
+                raise InvalidValue(f"worker {self.worker} in {name!r}: expected some text")
         if not 0 < self.weight < math.inf:
             raise InvalidValue(f"weight {self.weight} of worker {self.worker}: expected a number above 0")
 
@@ -37,8 +44,8 @@ class Fleet:
     """All slots, in an order that never changes: new ones come at the end. Every change is a new fleet."""
 
     slots: tuple[Slot, ...]
-    share_hosts: bool = False
-    """Whether several slots may be on one machine. Then two shards that share no worker may still fail together."""
+    shared_hosts: Literal["refuse", "warn", "allow"] = "refuse"
+    """What to do if several slots are on one machine: then two shards that share no worker may still fail together."""
     _places: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -53,14 +60,30 @@ class Fleet:
                     f"{len(self.slots[0].group)}: expected as many for each"
                 )
             places[slot.worker] = place
-            if slot.host is not None and not self.share_hosts and slot.host in hosts:
-                raise InvalidValue(
-                    f"workers {hosts[slot.host]} and {slot.worker} are both on {slot.host}: what shards share no "
-                    "longer says what fails together; give each a machine, or allow it with share_hosts"
-                )
             if slot.host is not None:
-                hosts[slot.host] = slot.worker
+                other = hosts.setdefault(slot.host, slot.worker)
+                if other != slot.worker:
+                    self._judge_shared(slot.host, other, slot.worker)
+            if slot.relieves is not None:
+                self._check_relief(slot, places)
         object.__setattr__(self, "_places", places)
+
+    def _judge_shared(self, host: str, one: str, other: str) -> None:
+        found = f"workers {one} and {other} are both on {host}: what shards share no longer says what fails together"
+        if self.shared_hosts == "refuse":
+            raise InvalidValue(f"{found}; give each a machine, or let it pass with shared_hosts")
+        if self.shared_hosts == "warn":
+            warnings.warn(found, stacklevel=2)
+
+    def _check_relief(self, slot: Slot, places: Mapping[str, int]) -> None:
+        other = self.slots[places[slot.relieves]] if slot.relieves and slot.relieves in places else None
+        if other is None or other is slot or other.relieves is not None:
+            raise InvalidValue(
+                f"worker {slot.worker} relieves {slot.relieves}: expected a worker that came before it and has a slot"
+            )
+        if other.group != slot.group:
+            # Else it would be in a group from which its shards have another worker already.
+            raise InvalidValue(f"worker {slot.worker} relieves {slot.relieves} in another group: expected the same")
 
     @classmethod
     def of(cls, workers: Iterable[str]) -> "Fleet":
@@ -81,11 +104,29 @@ class Fleet:
             raise NotFound(f"there is no worker {worker} in this fleet")
         return self._places[worker]
 
-    def groups(self) -> dict[tuple[str, ...], Sequence[int]]:
-        """The slots of every group, in the order in which the groups came to be."""
+    def groups(self, first: int | None = None) -> dict[tuple[str, ...], Sequence[int]]:
+        """The slots of every group, in the order in which the groups came to be; or only of the first slots.
+
+        Workers that relieve others have none.
+        """
         found: dict[tuple[str, ...], list[int]] = {}
+        for place, slot in enumerate(self.slots[:first]):
+            if slot.relieves is None:
+                found.setdefault(slot.group, []).append(place)
+        return dict(found)
+
+    def dimensions(self) -> tuple[tuple[str, ...], ...]:
+        """What there is of each dimension of the groups, such as all zones and all versions, in the order of slots."""
+        depth = len(self.slots[0].group) if self.slots else 0
+        return tuple(tuple(dict.fromkeys(slot.group[number] for slot in self.slots)) for number in range(depth))
+
+    def reliefs(self) -> dict[int, Sequence[int]]:
+        """The workers that share the tenants of a slot, itself among them; only slots with more than one."""
+        found: dict[int, list[int]] = {}
         for place, slot in enumerate(self.slots):
-            found.setdefault(slot.group, []).append(place)
+            if slot.relieves is not None:
+                relieved = self._places[slot.relieves]
+                found.setdefault(relieved, [relieved]).append(place)
         return dict(found)
 
     def add(self, *slots: Slot) -> "Fleet":
@@ -97,21 +138,75 @@ class Fleet:
         place = self.place_of(worker)
         return self._with(place, replace(self.slots[place], is_drained=True))
 
-    def replace(self, place: int, worker: str, *, host: str | None = None) -> "Fleet":
+    def replace(self, place: int, worker: str, *, host: str | None = None, weight: float | None = None) -> "Fleet":
         """With another worker in a slot: whoever has the slot gets it."""
         if not 0 <= place < len(self.slots):
             raise InvalidValue(f"slot {place}: expected 0 to {len(self.slots) - 1}")
-        return self._with(place, replace(self.slots[place], worker=worker, host=host, is_drained=False))
+        old = self.slots[place]
+        slots = self._relieving(old.worker, worker)
+        slots[place] = replace(
+            old, worker=worker, host=host, weight=old.weight if weight is None else weight, is_drained=False
+        )
+        return replace(self, slots=tuple(slots))
+
+    def relieve(self, worker: str, by: str, *, weight: float | None = None, host: str | None = None) -> "Fleet":
+        """With one more worker, that takes over some of the tenants of another: half of them, if of the same weight.
+
+        Nobody else moves, and no two shards share more than before: who shares the new worker shared the old one.
+        """
+        slot = self.slots[self.place_of(worker)]
+        more = replace(
+            slot,
+            worker=by,
+            weight=slot.weight if weight is None else weight,
+            host=host,
+            is_drained=False,
+            relieves=slot.relieves or worker,
+        )
+        return self.add(more)
+
+    def substitute(self, worker: str, by: str) -> "Fleet":
+        """With a spare worker in the slot of another, which is drained and gets the spare's slot."""
+        place, spare = self.place_of(worker), self.place_of(by)
+        if place == spare:
+            raise InvalidValue(f"{by} in its own slot: expected a spare worker")
+        old, new = self.slots[place], self.slots[spare]
+        if new.is_drained:
+            raise InvalidValue(f"{by} in the slot of {worker}: it is drained; expected one that can take work")
+        if (old.group, old.relieves) != (new.group, new.relieves):
+            raise InvalidValue(f"{by} in the slot of {worker}: expected a worker of the same group with its own slot")
+        slots = self._relieving(worker, by)
+        slots[place], slots[spare] = new, replace(old, is_drained=True)
+        return replace(self, slots=tuple(slots))
 
     def double(self, workers: Sequence[str]) -> "Fleet":
         """With a new worker for each there is, in the same group and of the same weight."""
         if len(workers) != len(self.slots):
             raise InvalidValue(f"{len(workers)} workers to double a fleet of {len(self.slots)}: expected as many")
+        names = {slot.worker: new for slot, new in zip(self.slots, workers, strict=True)}
         twins = (
-            replace(slot, worker=new, host=None, is_drained=False)
-            for slot, new in zip(self.slots, workers, strict=True)
+            replace(
+                slot,
+                worker=names[slot.worker],
+                host=None,
+                is_drained=False,
+                relieves=None if slot.relieves is None else names[slot.relieves],
+            )
+            for slot in self.slots
         )
         return self.add(*twins)
 
+    def _relieving(self, old: str, new: str) -> list[Slot]:
+        """All slots, where whoever relieved one worker relieves another."""
+        return [replace(slot, relieves=new) if slot.relieves == old else slot for slot in self.slots]
+
     def _with(self, place: int, slot: Slot) -> "Fleet":
         return replace(self, slots=(*self.slots[:place], slot, *self.slots[place + 1 :]))
+
+
+def is_text(name: str) -> bool:
+    """Whether it is some text that can be written down: not empty, and Unicode throughout."""
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False

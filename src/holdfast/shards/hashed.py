@@ -5,15 +5,19 @@ for every tenant, and the highest scores are the tenant's shard. A worker that c
 nobody else's, so that it moves only those who win or lose it.
 """
 
-import hashlib
 import math
 from collections.abc import Sequence
 from heapq import nlargest
+from itertools import permutations, product
 
 from holdfast._errors import InvalidValue
-from holdfast.shards.fleet import Fleet, Slot
+from holdfast.shards.fleet import Fleet
+from holdfast.shards.lattice import diagonals, require_all
+from holdfast.shards.scores import mixed, number_of, score
+from holdfast.shards.shard import Shard
 
-_MASK = (1 << 64) - 1
+_LISTED = 5040
+"""Orders of dimensions that are gone through to tell the odds: past that they are as if cells were drawn alone."""
 
 
 class Hashed:
@@ -22,92 +26,101 @@ class Hashed:
     Weights count: a worker of weight 2 is in twice as many shards as one of weight 1. Drained workers are in none.
     """
 
-    __slots__ = ("_groups", "_key", "fleet", "size")
+    __slots__ = ("_cells", "_dimensions", "_key", "_walk", "fleet", "size")
 
     def __init__(self, fleet: Fleet, size: int, *, key: bytes) -> None:
         self.fleet = fleet
-        self._key = key[:64]
-        self._groups = [
-            (
-                _number(self._key, "/".join(group).encode()),
-                [(place, self._seed(fleet.slots[place])) for place in places],
-            )
-            for group, members in fleet.groups().items()
-            if (places := [place for place in members if not fleet.slots[place].is_drained])
+        self._key = key
+        # By what they are called: where a zone comes in the list of zones decides nothing.
+        self._cells: dict[tuple[str, ...], dict[int, int]] = {}
+        for place, slot in enumerate(fleet.slots):
+            if not slot.is_drained:
+                self._cells.setdefault(slot.group, {})[place] = number_of(key, b"worker:" + slot.worker.encode())
+        kept = {name for group in self._cells for name in enumerate(group)}
+        self._dimensions = [
+            {name: number_of(key, b"%d:%b" % (number, name.encode())) for name in names if (number, name) in kept}
+            for number, names in enumerate(fleet.dimensions())
         ]
+        if self._cells:
+            require_all([list(names) for names in self._dimensions], self._cells)
+        self._walk = [cell for line in diagonals([*map(len, self._dimensions)]) for cell in line]
         self.size = self._checked(size)
 
-    def shard(self, tenant: str | bytes, size: int | None = None) -> tuple[Slot, ...]:
+    def shard(self, tenant: str | bytes, size: int | None = None) -> Shard:
         """The shard of the tenant of this name, which may be larger or smaller than those of others.
 
         Each group gives as many as the others, or one more; which give more follows from the tenant's name.
         """
         wanted = self.size if size is None else self._checked(size)
-        name = _number(self._key, tenant.encode("utf-8", "surrogatepass") if isinstance(tenant, str) else tenant)
-        each, more = divmod(wanted, len(self._groups))
-        luck = sorted(range(len(self._groups)), key=lambda group: _mixed(name ^ self._groups[group][0]), reverse=True)
+        name = number_of(self._key, tenant.encode("utf-8", "surrogatepass") if isinstance(tenant, str) else tenant)
         chosen: list[int] = []
-        for rank, group in enumerate(luck):
-            members = self._groups[group][1]
-            chosen += nlargest(
-                each + (rank < more), (place for place, _ in members), key=_Scores(members, name, self.fleet)
-            )
-        return tuple(self.fleet.slots[place] for place in chosen)
+        for cell, count in self._counts(name, wanted).items():
+            seeds = self._cells[cell]
+            chosen += nlargest(count, seeds, key=lambda place: self._score(name, place, seeds[place]))
+        return Shard(tuple(chosen), tuple([self.fleet.slots[place] for place in chosen]))
+
+    def _counts(self, name: int, wanted: int) -> dict[tuple[str, ...], int]:
+        """How many workers each cell gives: a walk along diagonals through dimensions that each tenant orders anew."""
+        orders = [
+            sorted(seeds, key=lambda group: mixed(name ^ seeds[group]), reverse=True) for seeds in self._dimensions
+        ]
+        found: dict[tuple[str, ...], int] = {}
+        each, more = divmod(wanted, len(self._cells))
+        for rank, cell in enumerate(self._walk if each else self._walk[:more]):
+            found[tuple(order[at] for order, at in zip(orders, cell, strict=True))] = each + (rank < more)
+        return found
+
+    def _score(self, name: int, place: int, seed: int) -> float:
+        return score(name ^ seed, self.fleet.slots[place].weight)
 
     def chance(self, shared: int, tenants: int) -> float:
         """The share of tenants that have a neighbour with `shared` or more workers in common, when there are so many.
 
         By the odds of two shards drawn by chance from groups of equal size and weight: real fleets are a little worse.
         """
-        counts = [len(members) for _, members in self._groups]
-        if self.size % len(counts):  # which groups give more differs by tenant: as if there were no groups
-            counts = [sum(counts)]
-        each = self.size // len(counts)
-        odds = [1.0]
-        for count in counts:
-            one = [
-                math.comb(each, hit) * math.comb(count - each, each - hit) / math.comb(count, each)
-                for hit in range(each + 1)
-            ]
-            odds = [
-                sum(odds[other] * one[total - other] for other in range(len(odds)) if 0 <= total - other <= each)
-                for total in range(len(odds) + each)
-            ]
-        pair = sum(odds[shared:])
+        count = sum(map(len, self._cells.values())) // len(self._cells)
+        each, more = divmod(self.size, len(self._cells))
+        pair = 0.0
+        for both, odds in enumerate(self._common(more)):
+            # Cells from which both have one worker more, only one of them, and neither.
+            kinds = [(each + 1, each + 1)] * both + [(each + 1, each)] * 2 * (more - both)
+            kinds += [(each, each)] * (len(self._cells) - len(kinds))
+            pair += odds * _at_least(shared, count, kinds) if odds else 0.0
         return -math.expm1((tenants - 1) * math.log1p(-pair)) if pair < 1 else 1.0
 
+    def _common(self, more: int) -> Sequence[float]:
+        """The odds that two tenants have 0, 1 and so on cells in common, of those that give one worker more."""
+        sizes = [len(names) for names in self._dimensions]
+        ways = math.prod(map(math.factorial, sizes))
+        if len(sizes) <= 1 or ways > _LISTED:
+            cells = len(self._cells)
+            return [
+                math.comb(more, both) * math.comb(cells - more, more - both) / math.comb(cells, more)
+                for both in range(more + 1)
+            ]
+        mine, found = {*self._walk[:more]}, [0] * (more + 1)
+        for orders in product(*(permutations(range(size)) for size in sizes)):
+            other = {tuple(order[at] for order, at in zip(orders, cell, strict=True)) for cell in mine}
+            found[len(mine & other)] += 1
+        return [number / ways for number in found]
+
     def _checked(self, size: int) -> int:
-        most = min((len(members) for _, members in self._groups), default=0) * len(self._groups)
+        most = min((len(members) for members in self._cells.values()), default=0) * len(self._cells)
         if not 1 <= size <= most:
             raise InvalidValue(f"shards of {size}: expected 1 to {most}, as many of each group as its smallest allows")
         return size
 
-    def _seed(self, slot: Slot) -> int:
-        return _number(self._key, slot.worker.encode("utf-8", "surrogatepass"))
 
-
-class _Scores:
-    """How high each worker of a group scores for one tenant."""
-
-    __slots__ = ("_fleet", "_name", "_seeds")
-
-    def __init__(self, members: Sequence[tuple[int, int]], name: int, fleet: Fleet) -> None:
-        self._seeds = dict(members)
-        self._name = name
-        self._fleet = fleet
-
-    def __call__(self, place: int) -> float:
-        # The logarithm makes a weight of 2 as good as two draws: https://www.snia.org/sites/default/files/SDC15_presentations/dist_sys/Jason_Resch_New_Consistent_Hashings_Rev.pdf
-        drawn = (_mixed(self._name ^ self._seeds[place]) + 0.5) / (_MASK + 1)
-        return -self._fleet.slots[place].weight / math.log(drawn)
-
-
-def _number(key: bytes, name: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(name, key=key, digest_size=8).digest())
-
-
-def _mixed(number: int) -> int:
-    """A number whose every bit depends on every bit: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
-    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & _MASK
-    number = (number ^ number >> 27) * 0x94D049BB133111EB & _MASK
-    return number ^ number >> 31
+def _at_least(shared: int, count: int, kinds: Sequence[tuple[int, int]]) -> float:
+    """The odds that two shards share so many workers or more, of cells of so many from which they have so many."""
+    odds = [1.0]
+    for mine, other in kinds:
+        one = [
+            math.comb(mine, hit) * math.comb(count - mine, other - hit) / math.comb(count, other)
+            for hit in range(min(mine, other) + 1)
+        ]
+        odds = [
+            sum(odds[before] * one[total - before] for before in range(len(odds)) if 0 <= total - before < len(one))
+            for total in range(len(odds) + len(one) - 1)
+        ]
+    return sum(odds[shared:])

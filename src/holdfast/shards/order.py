@@ -3,12 +3,32 @@
 import hashlib
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from holdfast.shards.designs.design import Design
 from holdfast.shards.permutation import LARGEST, Permutation
 
-_TURNS = 4096
+TURNS = 4096
 """Classes that begin at a place of their own; the next ones begin where these did."""
+
+
+class Part(NamedTuple):
+    """The order of one segment of a design."""
+
+    first: int
+    class_size: int
+    classes: Permutation
+    """Which class is next."""
+    turns: Sequence[int]
+    """Where in it one begins."""
+
+    def locate(self, number: int) -> tuple[int, int]:
+        """The class of a shard of this segment, and its place there."""
+        _, class_size, classes, turns = self
+        index, place = divmod(number, class_size)
+        if index < LARGEST:  # past four thousand million classes they come as they are
+            index = classes.at(index)
+        return index, (place + turns[index % TURNS]) % class_size
 
 
 class Order:
@@ -18,31 +38,32 @@ class Order:
     begins, only whoever has the key can tell. What a design keeps when it is doubled, its order keeps as well.
     """
 
-    __slots__ = ("_firsts", "_segments")
+    __slots__ = ("_key", "_made", "firsts", "segments")
 
     def __init__(self, design: Design, key: bytes) -> None:
-        self._firsts = [segment.first for segment in design.segments]
-        self._segments = [
-            (
-                segment.first,
-                segment.class_size,
-                Permutation(min(segment.classes, LARGEST), b"%d:%b" % (number, key)),
-                _turns(segment.class_size, b"%d:%b" % (number, key)),
-            )
-            for number, segment in enumerate(design.segments)
-        ]
+        self.segments = design.segments
+        self.firsts = [segment.first for segment in self.segments]
+        self._key = key
+        self._made: dict[int, Part] = {}
+
+    def part(self, number: int) -> Part:
+        """The order of a segment, made when it is first asked for: a doubled design may have hundreds."""
+        made = self._made.get(number)
+        if made is None:
+            segment, key = self.segments[number], b"%d:%b" % (number, self._key)
+            classes = Permutation(min(segment.classes, LARGEST), key)
+            made = Part(segment.first, segment.class_size, classes, _turns(segment.class_size, key))
+            self._made[number] = made
+        return made
 
     def __getitem__(self, number: int) -> int:
         """The shard of a tenant."""
-        which = bisect_right(self._firsts, number) - 1 if len(self._firsts) > 1 else 0
-        first, class_size, permutation, turns = self._segments[which]
-        index, place = divmod(number - first, class_size)
-        if index < LARGEST:  # past four thousand million classes they come as they are
-            index = permutation[index]
-        return first + index * class_size + (place + turns[index % _TURNS]) % class_size
+        part = self.part(bisect_right(self.firsts, number) - 1)
+        index, place = part.locate(number - part.first)
+        return part.first + index * part.class_size + place
 
 
 def _turns(class_size: int, key: bytes) -> Sequence[int]:
     """Where in a class one begins: enough different places that nobody who has not the key can tell."""
-    stream = hashlib.shake_256(b"turns:%b" % key).digest(8 * _TURNS)
+    stream = hashlib.shake_256(b"turns:%b" % key).digest(8 * TURNS)
     return [value % class_size for value in memoryview(stream).cast("Q")]

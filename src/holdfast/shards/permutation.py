@@ -18,22 +18,26 @@ LARGEST = 1 << 32
 class Permutation:
     """One of the orders of 0 to `size` - 1, chosen by a key. Immutable; both ways take the same time."""
 
-    __slots__ = ("_half", "_mask", "_tables", "size")
+    __slots__ = ("_mask", "half", "size", "tables")
 
     def __init__(self, size: int, key: bytes) -> None:
         if not 1 <= size <= LARGEST:
             raise InvalidValue(f"a permutation of {size}: expected 1 to {LARGEST}")
         self.size = size
-        self._half = max(1, ((size - 1).bit_length() + 1) // 2)
-        self._mask = (1 << self._half) - 1
-        self._tables = tuple(_table(key, number, self._half) for number in range(ROUNDS))
+        self.half = max(1, ((size - 1).bit_length() + 1) // 2)
+        self._mask = (1 << self.half) - 1
+        self.tables = tuple(_table(key, number, self.half) for number in range(ROUNDS))
 
     def __getitem__(self, number: int) -> int:
         """What stands at a place."""
         if not 0 <= number < self.size:
             raise InvalidValue(f"place {number}: expected 0 to {self.size - 1}")
-        half, mask, size = self._half, self._mask, self.size
-        first, second, third, fourth = self._tables
+        return self.at(number)
+
+    def at(self, number: int) -> int:
+        """The same, for who knows that there is such a place."""
+        half, mask, size = self.half, self._mask, self.size
+        first, second, third, fourth = self.tables
         while True:
             left, right = number >> half, number & mask
             left ^= first[right]
@@ -48,14 +52,14 @@ class Permutation:
         """At which place it stands."""
         if not 0 <= number < self.size:
             raise InvalidValue(f"number {number}: expected 0 to {self.size - 1}")
-        first, second, third, fourth = self._tables
+        first, second, third, fourth = self.tables
         while True:
-            left, right = number >> self._half, number & self._mask
+            left, right = number >> self.half, number & self._mask
             right ^= fourth[left]
             left ^= third[right]
             right ^= second[left]
             left ^= first[right]
-            number = left << self._half | right
+            number = left << self.half | right
             if number < self.size:
                 return number
 

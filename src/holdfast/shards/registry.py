@@ -1,13 +1,27 @@
-"""Which number a tenant has: a design needs one for each, and no two may have the same."""
+"""Which number a tenant has, and where that is kept: a design needs one for each, and no two may have the same."""
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from holdfast._errors import CapacityExhausted, NotFound
+from holdfast._errors import CapacityExhausted, Conflict, NotFound
+from holdfast.shards.names import name_of, shown
 
 
-class NumberStore(Protocol):
-    """Where tenants' numbers are kept. Safe for threads and processes at once; a call is done whole or not at all."""
+class StoredLayout(NamedTuple):
+    """One version of how shards are made, as it is kept: see `holdfast.shards.Layout`."""
+
+    version: int
+    """1 for the first, and one more for each that followed."""
+    at: float
+    """Since when it holds, as wall time."""
+    text: bytes
+
+
+class ShardStore(Protocol):
+    """Where tenants' numbers and layouts are kept. Safe for threads and processes at once.
+
+    A call is done whole or not at all.
+    """
 
     def find(self, tenants: Sequence[bytes]) -> list[int | None]:
         """The number of each tenant, in order; None for one that has none."""
@@ -24,6 +38,18 @@ class NumberStore(Protocol):
     def count(self) -> int:
         """How many tenants have a number."""
 
+    def tenants(self, after: bytes | None, limit: int) -> list[tuple[bytes, int]]:
+        """Tenants and their numbers, in the order of their names: so many of those that come after one, or first."""
+
+    def layouts(self, after: int) -> list[StoredLayout]:
+        """The layouts of a version above `after`, oldest first."""
+
+    def write_layout(self, text: bytes, expected: int, at: float) -> StoredLayout:
+        """Keep a layout, which holds from now on. Raises Conflict if the newest version is not `expected`."""
+
+    def forget_layouts(self, before: float) -> int:
+        """Remove layouts that another had followed by then; returns how many. The newest stays."""
+
 
 class Registry:
     """Numbers for the tenants of one design, from 0 to its capacity. Thread-safe as far as the store is.
@@ -32,28 +58,28 @@ class Registry:
     is released.
     """
 
-    def __init__(self, store: NumberStore, capacity: int) -> None:
+    def __init__(self, store: ShardStore, capacity: int) -> None:
         self._store = store
         self._capacity = capacity
 
     def number(self, tenant: str | bytes) -> int:
         """The number of a tenant, which gets one if it has none. Raises CapacityExhausted."""
-        return self._store.assign([_bytes(tenant)], self._capacity)[0]
+        return self._store.assign([name_of(tenant)], self._capacity)[0]
 
     def numbers(self, tenants: Iterable[str | bytes]) -> list[int]:
         """The same for many at once, which is much quicker."""
-        return self._store.assign([_bytes(tenant) for tenant in tenants], self._capacity)
+        return self._store.assign([name_of(tenant) for tenant in tenants], self._capacity)
 
     def known(self, tenant: str | bytes) -> int:
         """The number of a tenant that has one. Raises NotFound, and assigns nothing."""
-        [found] = self._store.find([_bytes(tenant)])
+        [found] = self._store.find([name_of(tenant)])
         if found is None:
-            raise NotFound(f"tenant {_bytes(tenant)[:80]!r} has no number yet")
+            raise NotFound(f"tenant {shown(name_of(tenant))} has no number yet")
         return found
 
     def release(self, tenants: Iterable[str | bytes]) -> int:
         """Take numbers back; returns how many tenants had one. Whoever comes next may get their shards."""
-        return self._store.release([_bytes(tenant) for tenant in tenants])
+        return self._store.release([name_of(tenant) for tenant in tenants])
 
     @property
     def left(self) -> int:
@@ -68,5 +94,9 @@ def exhausted(limit: int) -> CapacityExhausted:
     )
 
 
-def _bytes(tenant: str | bytes) -> bytes:
-    return tenant.encode("utf-8", "surrogatepass") if isinstance(tenant, str) else tenant
+def changed_meanwhile(expected: int, found: int) -> Conflict:
+    """What a store raises when the newest layout is not the one that was expected."""
+    return Conflict(
+        f"the layout of shards is at version {found}, and {expected} was expected: somebody changed it meanwhile; "
+        "plan again from what there is"
+    )

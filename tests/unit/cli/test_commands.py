@@ -24,6 +24,16 @@ COMMANDS = [
     "export",
     "export route53",
     "export status-endpoint",
+    "shards",
+    "shards assign",
+    "shards blast",
+    "shards grow",
+    "shards isolate",
+    "shards plan",
+    "shards release",
+    "shards remove",
+    "shards report",
+    "shards suspects",
     "up",
     "zone",
     "zone history",
@@ -39,10 +49,12 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
+GROUPS = ["credential", "export", "shards", "zone"]
+
+
 def test_every_command_is_in_these_tests() -> None:
     found = [name for name in app if not name.startswith("-")]
-    groups = ("credential", "export", "zone")
-    found += [f"{group} {name}" for group in groups for name in app[group] if not name.startswith("-")]
+    found += [f"{group} {name}" for group in GROUPS for name in app[group] if not name.startswith("-")]
     assert sorted(found) == COMMANDS
 
 
@@ -58,6 +70,15 @@ def test_the_help_lists_every_command_with_what_it_does(run: Run, words: list[st
     for name in (command for command in COMMANDS if " " not in command):
         assert re.search(rf"│ {name} +[A-Z]\w+", ran.out), name
     assert "Exit codes: 0 done, 1 failed" in plain(ran.out)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_help_of_a_group_lists_its_commands_with_what_they_do(run: Run, group: str) -> None:
+    for words in ([group], [group, "--help"]):
+        ran = run(*words)
+        assert (ran.code, ran.err) == (0, "")
+        for name in (command.split()[1] for command in COMMANDS if command.startswith(f"{group} ")):
+            assert re.search(rf"│ {name} +[A-Z]\w+", ran.out), name
 
 
 @by_command
@@ -102,6 +123,11 @@ def test_the_examples_of_the_help_are_ones_that_their_commands_take(run: Run) ->
         (["credential", "revoke"], "ID"),
         (["completion", "tcsh"], "tcsh"),
         (["backup"], "TARGET"),
+        (["shards", "nonsense"], "nonsense"),
+        (["shards", "plan", "fleet.csv", "--sise", "3"], "Did you mean --size?"),
+        (["shards", "plan", "--size", "four"], "four"),
+        (["shards", "isolate"], "TENANT"),
+        (["shards", "isolate", "a", "b"], "b"),
     ],
 )
 def test_wrong_arguments_exit_with_2_and_one_line_that_names_them(run: Run, words: list[str], told: str) -> None:

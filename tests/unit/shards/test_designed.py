@@ -1,7 +1,8 @@
 """The shards of real fleets: bounded overlap, even load, spare capacity, and changes that move few."""
 
 from collections import Counter
-from itertools import combinations
+from collections.abc import Sequence
+from itertools import combinations, product
 
 import pytest
 from hypothesis import given
@@ -9,9 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast import CapacityExhausted, InvalidValue
 from holdfast.shards import Designed, Fleet, Shard, Slot
-from holdfast.shards.designs import Parity, Polynomials, Quadruples
-from holdfast.shards.order import Order
-from holdfast.shards.permutation import LARGEST
+from holdfast.shards.designs import Disjoint, Families, Pairs, Parity, Polynomials, Quadruples, Tuples
 
 KEY = b"a secret of sixteen bytes or more"
 
@@ -25,8 +24,46 @@ def fleet(*sizes: int) -> Fleet:
     )
 
 
-def most_shared(shards: list[Shard]) -> int:
+def lattice(*counts: int, each: int) -> Fleet:
+    """So many groups in each dimension, and so many workers in every combination of them."""
+    names = [[f"d{number}-{group}" for group in range(count)] for number, count in enumerate(counts)]
+    return Fleet(
+        slots=tuple(
+            Slot(worker=f"{'/'.join(group)}/{number}", group=group)
+            for group in product(*names)
+            for number in range(each)
+        )
+    )
+
+
+def shape(value: object) -> str | None:
+    """What a fleet is called in the name of a test."""
+    return "-".join(str(len(some)) for some in value.groups().values()) if isinstance(value, Fleet) else None
+
+
+def most_shared(shards: Sequence[Shard]) -> int:
+    """Of any two."""
     return max((len(set(one.places) & set(other.places)) for one, other in combinations(shards, 2)), default=0)
+
+
+def shares_too_much(designed: Designed, step: int = 1) -> bool:
+    """Whether any two share more workers than promised: exactly if some set of one more is in both."""
+    seen: set[tuple[str, ...]] = set()
+    for tenant in range(0, designed.capacity, step):
+        for part in combinations(sorted(designed.shard(tenant).workers), designed.overlap + 1):
+            if part in seen:
+                return True
+            seen.add(part)
+    return False
+
+
+def spread(shard: Shard, whole: Fleet) -> int:
+    """By how much the groups of a dimension differ, in the worst of them; those with no worker count as well."""
+    found = 0
+    for number, groups in enumerate(whole.dimensions()):
+        load = Counter(slot.group[number] for slot in shard.slots)
+        found = max(found, max(load.values()) - min(load.get(group, 0) for group in groups))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -39,12 +76,23 @@ def most_shared(shards: list[Shard]) -> int:
         ((25, 25, 25, 25), 4, 2, Parity, 15_625, 0),
         ((25, 26, 25, 30), 4, 1, Polynomials, 625, 6),
         ((24, 24, 24), 3, 1, Parity, 576, 0),
-        ((24, 24, 24), 3, 0, Polynomials, 23, 3),
+        ((24, 24, 24), 3, 0, Disjoint, 24, 0),
         ((30, 30, 30), 6, 4, Parity, 759_375, 0),
-        ((20, 20, 20), 4, 2, Parity, 1000, 20),
-        ((8,), 2, 0, Parity, 4, 0),
-        ((8,), 2, 1, Polynomials, 16, 0),
-        ((7,), 1, 0, Polynomials, 7, 0),
+        ((20, 20, 20), 4, 2, Polynomials, 729, 6),
+        ((8,), 2, 0, Disjoint, 4, 0),
+        ((8,), 2, 1, Pairs, 28, 0),
+        ((2,), 2, 1, Pairs, 1, 0),
+        ((7,), 1, 0, Disjoint, 7, 0),
+        ((8,), 4, 0, Disjoint, 2, 0),
+        ((9,), 3, 2, Tuples, 27, 0),
+        ((8, 8), 2, 1, Tuples, 64, 0),
+        ((5, 5, 5, 5, 5), 4, 2, Polynomials, 125, 0),
+        ((6, 6, 6, 6, 6), 3, 1, Polynomials, 25, 5),
+        ((4, 4, 4, 4, 4), 4, 2, Parity, 64, 4),
+        ((4, 4, 4, 4, 4), 2, 1, Families, 32, 4),
+        ((4, 4, 4, 4, 4), 2, 0, Families, 8, 4),
+        ((8, 8, 8, 8, 8, 8, 8, 8), 4, 2, Families, 1024, 0),
+        ((7, 7, 7, 7), 1, 0, Families, 28, 0),
     ],
 )
 def test_the_design_follows_from_fleet_size_and_overlap(
@@ -66,21 +114,31 @@ def test_the_design_follows_from_fleet_size_and_overlap(
         ((7, 8, 9, 7), 4, 1),
         ((6, 6, 6), 6, 4),
         ((9, 9), 4, 2),
+        ((13,), 2, 1),
+        ((14,), 2, 1),
+        ((9,), 1, 0),
+        ((12,), 3, 2),
+        ((20, 20, 20), 4, 2),
+        ((8, 9, 8, 8, 8), 3, 2),
+        ((4, 4, 4, 4, 4), 2, 1),
+        ((6, 6, 6, 6, 6, 6), 3, 1),
+        ((7, 7, 7, 7, 7), 3, 1),
     ],
 )
 def test_every_tenant_has_a_shard_of_its_own_and_none_shares_more_than_promised(
     sizes: tuple[int, ...], size: int, overlap: int
 ) -> None:
     designed = Designed(fleet(*sizes), size, overlap, key=KEY)
-    shards = [designed.shard(tenant) for tenant in range(min(designed.capacity, 1500))]
-    assert most_shared(shards) <= overlap
+    assert not shares_too_much(designed)
+    shards = [designed.shard(tenant) for tenant in range(designed.capacity)]
+    assert most_shared(shards[:700]) <= overlap
     assert len({frozenset(shard.places) for shard in shards}) == len(shards)
-    for shard in shards:
+    for tenant, shard in enumerate(shards):
         assert len(set(shard.workers)) == size
-        assert designed.places(shard.tenant) == shard.places
-        groups = Counter(slot.group for slot in shard.slots)
-        assert max(groups.values()) - min(groups.values()) <= 1
-        assert len(groups) == len(sizes)
+        assert designed.places(tenant) == shard.places
+        assert shard.slots == tuple(designed.fleet.slots[place] for place in shard.places)
+        assert spread(shard, designed.fleet) <= 1
+        assert len({slot.group for slot in shard.slots}) == min(size, len(sizes))
 
 
 @given(st.integers(1, 3000))
@@ -88,6 +146,32 @@ def test_load_stays_even_however_many_there_are(tenants: int) -> None:
     designed = Designed(fleet(64), 4, 2, key=KEY)
     load = Counter(place for tenant in range(tenants) for place in designed.shard(tenant).places)
     assert max(load.values()) - min(load.get(place, 0) for place in range(64)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("whole", "size", "overlap"),
+    [
+        (fleet(7, 7, 7, 7, 7), 3, 1),
+        (fleet(20, 20, 20), 4, 2),
+        (fleet(7, 7, 7, 7, 7, 7), 3, 1),
+        (fleet(15), 2, 1),
+        (fleet(12), 3, 2),
+        (lattice(3, 2, each=9), 4, 2),
+        (lattice(3, 2, each=7), 2, 1),
+        (lattice(2, 2, 2, each=8), 3, 1),
+    ],
+    ids=shape,
+)
+def test_after_each_whole_class_load_is_even_over_all_groups(whole: Fleet, size: int, overlap: int) -> None:
+    designed = Designed(whole, size, overlap, key=KEY)
+    [segment, *_] = designed.design.segments
+    used = [place for place in range(len(whole)) if place not in designed.spare]
+    load: Counter[int] = Counter(dict.fromkeys(used, 0))
+    for tenant in range(segment.end):
+        load.update(designed.places(tenant))
+        if (tenant + 1) % segment.class_size == 0:
+            assert len(set(load.values())) == 1, f"after {tenant + 1} tenants"
+    assert len(load) == len(used)
 
 
 def test_a_zone_takes_one_worker_of_each_shard_and_no_more() -> None:
@@ -113,15 +197,6 @@ def test_so_many_poison_tenants_cannot_cover_another(size: int, overlap: int, su
     for victim in shards[:10]:
         for poison in combinations([shard for shard in shards if shard != victim], min(survives, 2)):
             assert victim - set().union(*poison)
-
-
-def test_where_there_are_more_classes_than_are_shuffled_the_rest_still_come_once() -> None:
-    design = Parity(8, 64)
-    order = Order(design, KEY)
-    last = LARGEST * 64
-    assert last < design.capacity
-    assert len({order[number] for number in range(last - 128, last + 128)}) == 256
-    assert all(0 <= order[number] < design.capacity for number in (0, last, design.capacity - 1))
 
 
 def test_the_key_decides_who_is_next_to_whom_and_nothing_else_does() -> None:
@@ -153,7 +228,8 @@ def test_a_spare_worker_that_is_added_moves_nobody() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "size", "overlap"), [((16,), 4, 2), ((6, 6, 6), 3, 1), ((20,), 4, 2), ((9, 9), 4, 2)]
+    ("sizes", "size", "overlap"),
+    [((16,), 4, 2), ((6, 6, 6), 3, 1), ((20,), 4, 2), ((9, 9), 4, 2), ((5, 5, 5, 5, 5, 5), 3, 1)],
 )
 def test_doubling_a_fleet_moves_nobody(sizes: tuple[int, ...], size: int, overlap: int) -> None:
     before = Designed(fleet(*sizes), size, overlap, key=KEY)
@@ -173,7 +249,7 @@ def test_doubling_a_fleet_moves_nobody(sizes: tuple[int, ...], size: int, overla
 
 def test_a_design_that_cannot_be_doubled_says_so() -> None:
     with pytest.raises(InvalidValue, match="cannot be doubled in place"):
-        Designed(fleet(7, 7, 7), 3, 0, key=KEY).doubled([f"new-{number}" for number in range(21)])
+        Designed(fleet(7, 7, 7, 7), 4, 1, key=KEY).doubled([f"new-{number}" for number in range(28)])
 
 
 @pytest.mark.parametrize("first", [0, 101])
@@ -187,7 +263,7 @@ def test_past_the_capacity_it_is_said_what_gives_more(tenant: int) -> None:
     designed = Designed(fleet(16), 4, 2, key=KEY)
     assert len(designed.shard(139).workers) == 4
     with pytest.raises(
-        CapacityExhausted, match=r"16 workers give 140 shards.*an overlap of 3 gives more and more workers"
+        CapacityExhausted, match=r"16 workers give 140 shards.*an overlap of 3 gives more, and so do more workers"
     ):
         designed.shard(tenant)
     with pytest.raises(InvalidValue, match="expected 0 or more"):
@@ -204,7 +280,6 @@ def test_past_the_capacity_it_is_said_what_gives_more(tenant: int) -> None:
         ((8,), 4, 4, "expected 0 to 3"),
         ((8,), 4, -1, "expected 0 to 3"),
         ((8,), 4, 1, "allow a larger overlap"),
-        ((4, 4, 4, 4, 4), 4, 2, "in each of 5 groups"),
         ((1, 8, 8), 6, 4, "a group of 1 workers for 2 of each shard"),
     ],
 )
@@ -222,4 +297,320 @@ def test_the_three_layouts_of_the_article() -> None:
     assert len(set(shards)) == 4
     assert sum(bool(shard & shards[0]) for shard in shards) / len(shards) == 0.25
     shuffled = Designed(fleet(8), 2, 1, key=KEY)
-    assert sum(shuffled.shard(tenant).workers == shuffled.shard(0).workers for tenant in range(16)) == 1
+    assert shuffled.capacity == 28
+    assert sum(set(shuffled.shard(tenant).workers) == set(shuffled.shard(0).workers) for tenant in range(28)) == 1
+
+
+LATTICES = [
+    # Zones and versions, workers in each combination; size, overlap; design, capacity and what is left over.
+    ((3, 2), 9, 2, 1, Families, 243, 0),
+    ((3, 2), 9, 3, 1, Families, 162, 0),
+    ((3, 2), 9, 4, 2, Polynomials, 729, 0),
+    ((3, 2), 10, 5, 1, Polynomials, 81, 6),
+    ((3, 2), 9, 6, 2, Polynomials, 729, 0),
+    ((3, 2), 4, 4, 2, Parity, 64, 8),
+    ((3, 2), 4, 9, 8, Tuples, 512, 6),
+    ((2, 2), 8, 2, 1, Families, 128, 0),
+    ((2, 2), 8, 4, 2, Parity, 512, 0),
+    ((2, 4), 9, 4, 2, Families, 1458, 0),
+    ((3, 3), 9, 4, 2, Polynomials, 1458, 0),
+    ((2, 2, 2), 8, 3, 1, Polynomials, 128, 0),
+    ((2, 3, 2), 5, 6, 4, Families, 6250, 0),
+    ((1, 4), 5, 4, 2, Parity, 125, 0),
+]
+
+
+@pytest.mark.parametrize(("counts", "each", "size", "overlap", "kind", "capacity", "spare"), LATTICES)
+def test_a_shard_is_spread_over_every_dimension(
+    counts: tuple[int, ...], each: int, size: int, overlap: int, kind: type, capacity: int, spare: int
+) -> None:
+    designed = Designed(lattice(*counts, each=each), size, overlap, key=KEY)
+    assert isinstance(designed.design, kind)
+    assert (designed.capacity, len(designed.spare)) == (capacity, spare)
+    assert not shares_too_much(designed)
+    for tenant in range(designed.capacity):
+        shard = designed.shard(tenant)
+        assert len(set(shard.workers)) == size
+        assert spread(shard, designed.fleet) <= 1
+
+
+@pytest.mark.parametrize(("counts", "each", "size", "overlap"), [((3, 2), 64, 4, 2), ((2, 3, 2), 32, 5, 3)])
+def test_a_large_lattice_keeps_its_promises_where_one_looks(
+    counts: tuple[int, ...], each: int, size: int, overlap: int
+) -> None:
+    designed = Designed(lattice(*counts, each=each), size, overlap, key=KEY)
+    assert designed.capacity > 100_000
+    assert not shares_too_much(designed, step=designed.capacity // 5000)
+    for tenant in range(0, designed.capacity, designed.capacity // 500):
+        assert spread(designed.shard(tenant), designed.fleet) <= 1
+
+
+def test_a_combination_without_workers_is_refused_by_name() -> None:
+    whole = lattice(3, 2, each=5)
+    some = Fleet(slots=tuple(slot for slot in whole.slots if slot.group != ("d0-2", "d1-0")))
+    with pytest.raises(InvalidValue, match=r"no worker in d0-2 / d1-0: .* in every combination"):
+        Designed(some, 2, 1, key=KEY)
+
+
+def test_a_combination_without_workers_among_the_first_slots_is_refused_by_name() -> None:
+    whole = lattice(2, 2, each=1)
+    with pytest.raises(InvalidValue, match="no worker in d0-1 / d1-1"):
+        Designed(whole, 2, 1, key=KEY, first=3)
+
+
+def test_a_combination_without_slots_is_the_one_that_is_missed() -> None:
+    whole = lattice(2, 2, each=1)
+    some = Fleet(slots=whole.slots[:3]).drain(whole.slots[0].worker)
+    with pytest.raises(InvalidValue, match="no worker in d0-1 / d1-1"):
+        Designed(some, 2, 1, key=KEY)
+
+
+RELIEVED = [
+    (fleet(16), 4, 2),
+    (fleet(6, 6, 6), 3, 1),
+    (fleet(8), 2, 1),
+    (fleet(7, 7, 7, 7, 7), 3, 1),
+    (lattice(3, 2, each=5), 2, 1),
+]
+
+
+def moves(before: Designed, after: Designed) -> dict[int, tuple[set[str], set[str]]]:
+    """For whoever moves, the workers that it loses and gains."""
+    found = {}
+    for tenant in range(before.capacity):
+        old, new = before.shard(tenant), after.shard(tenant)
+        if old.workers != new.workers:
+            found[tenant] = set(old.workers) - set(new.workers), set(new.workers) - set(old.workers)
+    return found
+
+
+@pytest.mark.parametrize(("whole", "size", "overlap"), RELIEVED, ids=shape)
+def test_a_worker_that_relieves_another_takes_over_some_of_its_tenants_and_nobody_else_moves(
+    whole: Fleet, size: int, overlap: int
+) -> None:
+    before = Designed(whole, size, overlap, key=KEY)
+    worker = before.shard(0).workers[0]
+    after = Designed(whole.relieve(worker, "more"), size, overlap, key=KEY)
+    assert (after.capacity, after.spare) == (before.capacity, before.spare)
+    concerned = {tenant for tenant in range(before.capacity) if worker in before.shard(tenant).workers}
+    found = moves(before, after)
+    assert set(found) <= concerned
+    assert all(change == ({worker}, {"more"}) for change in found.values()), "exactly one worker each"
+    assert found
+    assert len(concerned) < 20 or 0.1 < len(found) / len(concerned) < 0.9
+    for tenant in found:
+        place = before.shard(tenant).workers.index(worker)
+        assert after.shard(tenant).places[place] == len(whole), "at the same position"
+        assert after.shard(tenant).slots[place].group == whole.slots[whole.place_of(worker)].group
+
+
+@pytest.mark.parametrize(("weight", "share"), [(None, 1 / 2), (1.0, 1 / 2), (2.0, 2 / 3), (0.5, 1 / 3)])
+def test_it_takes_over_as_many_as_it_weighs(weight: float | None, share: float) -> None:
+    whole = fleet(64)
+    before = Designed(whole, 4, 2, key=KEY)
+    after = Designed(whole.relieve("w7", "more", weight=weight), 4, 2, key=KEY)
+    concerned = [tenant for tenant in range(10_000) if 7 in before.places(tenant)]
+    moved = sum(64 in after.places(tenant) for tenant in concerned)
+    assert moved / len(concerned) == pytest.approx(share, abs=0.05)
+
+
+@pytest.mark.parametrize(("whole", "size", "overlap"), RELIEVED, ids=shape)
+def test_with_workers_relieved_no_two_share_more_than_before(whole: Fleet, size: int, overlap: int) -> None:
+    """Several for one worker, and one for others: all pairs of all tenants."""
+    before = Designed(whole, size, overlap, key=KEY)
+    one, other = before.shard(0).workers[0], before.shard(1).workers[-1]
+    more = whole.relieve(one, "more-1").relieve(one, "more-2", weight=3.0).relieve("more-1", "more-3")
+    after = Designed(more.relieve(other, "more-4") if other != one else more, size, overlap, key=KEY)
+    assert not shares_too_much(after)
+    shards = [after.shard(tenant) for tenant in range(min(after.capacity, 600))]
+    assert most_shared(shards) <= overlap
+    for first, second in combinations(range(min(before.capacity, 150)), 2):
+        shared = set(shards[first].places) & set(shards[second].places)
+        assert len(shared) <= len(set(before.places(first)) & set(before.places(second)))
+    assert any(place >= len(whole) for shard in shards for place in shard.places)
+
+
+def test_one_more_that_relieves_moves_nobody_from_one_old_worker_to_another() -> None:
+    whole = fleet(32).relieve("w3", "more-1")
+    before = Designed(whole, 4, 2, key=KEY)
+    after = Designed(whole.relieve("w3", "more-2"), 4, 2, key=KEY)
+    found = moves(before, after)
+    assert found
+    assert all(gained == {"more-2"} and lost < {"w3", "more-1"} for lost, gained in found.values())
+
+
+def test_a_worker_that_relieved_another_and_is_drained_gives_its_tenants_back() -> None:
+    before = Designed(fleet(32), 4, 2, key=KEY)
+    relieved = before.fleet.relieve("w3", "more")
+    after = Designed(relieved.drain("more"), 4, 2, key=KEY)
+    assert moves(before, after) == {}
+    three = relieved.relieve("w3", "other")
+    found = moves(Designed(three, 4, 2, key=KEY), Designed(three.drain("more"), 4, 2, key=KEY))
+    assert {frozenset(lost) for lost, _ in found.values()} == {frozenset({"more"})}, "those of others stay with them"
+    assert {worker for _, gained in found.values() for worker in gained} == {"w3", "other"}
+
+
+def test_a_relieved_worker_that_is_drained_leaves_all_of_its_tenants_to_the_other() -> None:
+    before = Designed(fleet(32), 4, 2, key=KEY)
+    relieved = before.fleet.relieve("w3", "more")
+    concerned = {tenant for tenant in range(before.capacity) if "w3" in before.shard(tenant).workers}
+    found = moves(before, Designed(relieved.drain("w3"), 4, 2, key=KEY))
+    assert set(found) == concerned
+    assert all(change == ({"w3"}, {"more"}) for change in found.values())
+    both = Designed(relieved.drain("w3").drain("more"), 4, 2, key=KEY)
+    assert moves(before, both) == {}, "where all are drained, the slot keeps its worker"
+
+
+def test_replacing_a_relieved_worker_moves_only_those_who_had_it() -> None:
+    whole = fleet(32).relieve("w3", "more")
+    before = Designed(whole, 4, 2, key=KEY)
+    after = Designed(whole.replace(3, "new"), 4, 2, key=KEY)
+    assert all(change == ({"w3"}, {"new"}) for change in moves(before, after).values())
+
+
+def test_one_worker_more_for_a_large_fleet_moves_few() -> None:
+    """Four of 2048: a fifth of a per cent have the worker, and half of them move."""
+    whole = fleet(2048)
+    before = Designed(whole, 4, 2, key=KEY)
+    after = Designed(whole.relieve("w77", "more"), 4, 2, key=KEY)
+    tenants = 200_000
+    moved = 0
+    for tenant in range(tenants):
+        old, new = before.places(tenant), after.places(tenant)
+        if old != new:
+            assert set(old) - set(new) == {77}
+            assert set(new) - set(old) == {2048}
+            moved += 1
+    assert 0 < moved / tenants <= 0.0025
+    assert moved / tenants == pytest.approx(0.5 * 4 / 2048, rel=0.2)
+
+
+def test_a_spare_worker_in_the_slot_of_another_moves_few() -> None:
+    whole = fleet(2048).add(Slot(worker="spare"))
+    before = Designed(whole, 4, 2, key=KEY, first=2048)
+    after = Designed(whole.substitute("w77", "spare"), 4, 2, key=KEY, first=2048)
+    assert [after.fleet.slots[place].worker for place in after.spare] == ["w77"]
+    tenants = 200_000
+    moved = 0
+    for tenant in range(tenants):
+        places = before.places(tenant)
+        assert tenant > 20_000 or after.places(tenant) == places, "nobody has another slot"
+        moved += 77 in places
+    assert 0 < moved / tenants <= 0.0025
+    tenant = next(tenant for tenant in range(tenants) if 77 in before.places(tenant))
+    old, new = set(before.shard(tenant).workers), set(after.shard(tenant).workers)
+    assert (old - new, new - old) == ({"w77"}, {"spare"})
+
+
+def new(name: str, designed: Designed) -> list[str]:
+    return [f"{name}-{number}" for number in range(len(designed.fleet))]
+
+
+@pytest.mark.parametrize(
+    ("whole", "size", "overlap"),
+    [
+        (fleet(8), 4, 2),
+        (fleet(16), 4, 2),
+        (fleet(3, 3, 3), 3, 1),
+        (fleet(2, 2, 2, 2, 2, 2), 3, 1),
+        (lattice(2, 2, each=2), 4, 2),
+        (lattice(2, 3, each=2), 2, 0),
+        (lattice(3, 2, each=2), 3, 1),
+    ],
+    ids=shape,
+)
+def test_a_fleet_is_doubled_twice_with_workers_added_between(whole: Fleet, size: int, overlap: int) -> None:
+    group = whole.slots[0].group
+    first = Designed(whole, size, overlap, key=KEY)
+    more = whole.add(Slot(worker="spare-1", group=group), Slot(worker="spare-2", group=group))
+    second = Designed(more, size, overlap, key=KEY, first=len(whole)).doubled(
+        new("second", Designed(more, 1, 0, key=KEY))
+    )
+    more = second.fleet.add(Slot(worker="spare-3", group=group))
+    wider = Designed(more, size, overlap, key=KEY, first=second.first, twins=second.twins)
+    third = wider.doubled(new("third", wider))
+    assert (second.first, second.twins) == (len(whole), (len(whole) + 2,))
+    assert (third.first, third.twins) == (len(whole), (len(whole) + 2, 2 * len(whole) + 5))
+    for before, after in ((first, second), (second, wider), (wider, third)):
+        assert [after.shard(tenant) for tenant in range(before.capacity)] == [
+            before.shard(tenant) for tenant in range(before.capacity)
+        ]
+    assert first.capacity < second.capacity == wider.capacity < third.capacity
+    spare = {third.fleet.slots[place].worker for place in third.spare}
+    assert {"spare-1", "spare-2", "spare-3"} <= spare
+    assert len(spare) == 4 * len(first.spare) + 2 * 2 * 2 + 1 * 2
+    assert not shares_too_much(third)
+    for tenant in range(0, third.capacity, max(1, third.capacity // 500)):
+        assert len(set(third.shard(tenant).workers)) == size
+        assert spread(third.shard(tenant), third.fleet) <= 1
+
+
+@pytest.mark.parametrize(
+    ("whole", "size", "overlap", "kind"),
+    [(fleet(16), 4, 2, Quadruples), (fleet(5, 5, 5), 3, 1, Parity), (fleet(*[3] * 6), 3, 1, Families)],
+    ids=shape,
+)
+def test_a_design_that_is_made_anew_is_the_one_that_was_doubled(
+    whole: Fleet, size: int, overlap: int, kind: type
+) -> None:
+    once = Designed(whole, size, overlap, key=KEY)
+    once = once.doubled(new("twin", once))
+    twice = once.doubled(new("twin of twin", once))
+    assert isinstance(twice.design, kind)
+    again = Designed(twice.fleet, size, overlap, key=KEY, first=len(whole), twins=[len(whole), 2 * len(whole)])
+    assert (again.capacity, again.spare, again.twins) == (twice.capacity, twice.spare, twice.twins)
+    assert [again.shard(tenant) for tenant in range(again.capacity)] == [
+        twice.shard(tenant) for tenant in range(twice.capacity)
+    ]
+    other = Designed(twice.fleet, size, overlap, key=KEY)
+    assert other.capacity == twice.capacity
+    assert any(other.places(tenant) != twice.places(tenant) for tenant in range(20)), "else everybody moves"
+
+
+def test_whoever_is_relieved_stays_so_when_the_fleet_is_doubled() -> None:
+    before = Designed(fleet(16).relieve("w3", "more"), 4, 2, key=KEY)
+    after = before.doubled(new("twin", before))
+    assert moves(before, after) == {}
+    assert after.fleet.reliefs() == {3: [3, 16], 20: [20, 33]}
+    assert not shares_too_much(after)
+    served = {place for tenant in range(after.capacity) for place in after.places(tenant)}
+    assert served == set(range(34))
+
+
+@pytest.mark.parametrize(
+    ("first", "twins", "message"),
+    [
+        (16, (15,), "twins from slot 15 on: expected 16 to 48"),
+        (16, (49,), "twins from slot 49 on: expected 16 to 48"),
+        (16, (16, 33), "twins from slot 33 on: expected 32 to 32"),
+        (16, (-1,), "twins from slot -1 on: expected 16 to 48"),
+        (20, (18,), "twins from slot 18 on: expected 20 to 44"),
+    ],
+)
+def test_twins_come_after_those_that_they_double_and_there_is_one_for_each(
+    first: int, twins: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        Designed(fleet(64), 4, 2, key=KEY, first=first, twins=twins)
+
+
+@pytest.mark.parametrize("twins", [(16, 16), (32, 16), (16, 20), (20, 30)])
+def test_twins_of_a_second_doubling_come_after_those_of_the_first(twins: tuple[int, ...]) -> None:
+    """Else a worker is two workers of the design, and shards share more than promised."""
+    with pytest.raises(InvalidValue, match="expected"):
+        Designed(fleet(128), 4, 2, key=KEY, first=16, twins=twins)
+
+
+def test_twins_are_in_the_groups_of_those_that_they_double() -> None:
+    """Else shards are no longer spread over the groups."""
+    whole = fleet(4, 4).add(*(Slot(worker=f"twin-{number}", group=("az0",)) for number in range(8)))
+    with pytest.raises(InvalidValue, match="expected"):
+        Designed(whole, 2, 0, key=KEY, first=8, twins=(8,))
+
+
+def test_twins_of_a_design_that_cannot_be_doubled_are_refused() -> None:
+    none = [(fleet(8), 2, 1), (fleet(4, 4), 2, 1), (fleet(*[5] * 5), 3, 1), (fleet(3, 3, 3), 2, 1)]
+    for whole, size, overlap in none:
+        twice = whole.double([f"twin-{number}" for number in range(len(whole))])
+        with pytest.raises(InvalidValue, match="cannot be doubled in place"):
+            Designed(twice, size, overlap, key=KEY, first=len(whole), twins=[len(whole)])

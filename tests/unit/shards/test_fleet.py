@@ -14,12 +14,31 @@ def workers(fleet: Fleet) -> list[str]:
     return [slot.worker for slot in fleet.slots]
 
 
+def relieved(fleet: Fleet) -> dict[str, str]:
+    return {slot.worker: slot.relieves for slot in fleet.slots if slot.relieves is not None}
+
+
 def test_workers_have_slots_in_the_order_they_came() -> None:
     fleet = Fleet.grouped(ZONES)
     assert workers(fleet) == ["a", "b", "c", "d"]
     assert fleet.groups() == {("az1",): [0, 1], ("az2",): [2, 3]}
     assert fleet.place_of("c") == 2
     assert len(Fleet.of("abc")) == 3
+
+
+def test_the_groups_of_the_first_slots_are_those_that_came_first() -> None:
+    fleet = Fleet.grouped(ZONES)
+    assert fleet.groups(3) == {("az1",): [0, 1], ("az2",): [2]}
+    assert fleet.groups(2) == {("az1",): [0, 1]}
+    assert fleet.groups(4) == fleet.groups()
+
+
+def test_dimensions_are_listed_as_they_came() -> None:
+    groups = [("az2", "v1"), ("az1", "v2"), ("az2", "v2")]
+    fleet = Fleet(slots=tuple(Slot(worker=f"w{number}", group=group) for number, group in enumerate(groups)))
+    assert fleet.dimensions() == (("az2", "az1"), ("v1", "v2"))
+    assert Fleet.of("ab").dimensions() == ()
+    assert Fleet.of([]).dimensions() == ()
 
 
 def test_what_is_added_comes_last() -> None:
@@ -36,6 +55,13 @@ def test_a_worker_is_replaced_in_its_slot() -> None:
     assert fleet.slots[1].group == ("az1",)
 
 
+def test_whoever_relieved_a_worker_that_is_replaced_relieves_the_new_one() -> None:
+    fleet = Fleet.of("ab").relieve("a", "r").replace(0, "z")
+    assert workers(fleet) == ["z", "b", "r"]
+    assert relieved(fleet) == {"r": "z"}
+    assert relieved(fleet.replace(2, "s")) == {"s": "z"}, "and one that relieves is replaced as others are"
+
+
 def test_a_fleet_is_doubled_group_by_group() -> None:
     fleet = Fleet.grouped(ZONES).double(["e", "f", "g", "h"])
     assert fleet.groups() == {("az1",): [0, 1, 4, 5], ("az2",): [2, 3, 6, 7]}
@@ -43,29 +69,164 @@ def test_a_fleet_is_doubled_group_by_group() -> None:
         fleet.double(["i"])
 
 
+def test_twins_are_as_the_workers_they_double_but_new() -> None:
+    before = Fleet(slots=(Slot(worker="a", weight=2.0, host="m-1"), Slot(worker="b")))
+    fleet = before.relieve("a", "r", weight=3.0).drain("a").double(["c", "d", "s"])
+    assert fleet.slots[3] == Slot(worker="c", weight=2.0), "on a machine of its own, and not drained"
+    assert fleet.slots[5] == Slot(worker="s", weight=3.0, relieves="c"), "a twin relieves the twin"
+    assert fleet.reliefs() == {0: [0, 2], 3: [3, 5]}
+
+
 @pytest.mark.parametrize("weight", [0.0, -1.0, math.inf, math.nan])
 def test_a_weight_is_a_number_above_nothing(weight: float) -> None:
     with pytest.raises(InvalidValue, match="weight"):
         Slot(worker="a", weight=weight)
+    with pytest.raises(InvalidValue, match="weight"):
+        Fleet.of("a").relieve("a", "r", weight=weight)
+
+
+@pytest.mark.parametrize("name", ["", "\ud800", "a\udfffb"])
+def test_a_name_is_some_text_that_can_be_written_down(name: str) -> None:
+    with pytest.raises(InvalidValue, match=r"a worker named .* expected some text"):
+        Slot(worker=name)
+    with pytest.raises(InvalidValue, match=r"worker a in .* expected some text"):
+        Slot(worker="a", group=("az1", name))
+    with pytest.raises(InvalidValue, match=r"worker a in .* expected some text"):
+        Slot(worker="a", host=name)
+    assert Slot(worker="a b\n\N{SNOWMAN}").worker == "a b\n\N{SNOWMAN}"
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="without a name"):
-        Slot(worker="")
     with pytest.raises(InvalidValue, match="worker a is in two slots"):
         Fleet.of(["a", "b", "a"])
     with pytest.raises(InvalidValue, match="expected as many for each"):
         Fleet(slots=(Slot(worker="a", group=("az1",)), Slot(worker="b")))
     with pytest.raises(NotFound, match="no worker z"):
         Fleet.of("ab").place_of("z")
+    with pytest.raises(NotFound, match="no worker z"):
+        Fleet.of("ab").drain("z")
     with pytest.raises(InvalidValue, match="slot 2: expected 0 to 1"):
         Fleet.of("ab").replace(2, "c")
+    with pytest.raises(InvalidValue, match="slot -1: expected 0 to 1"):
+        Fleet.of("ab").replace(-1, "c")
+    with pytest.raises(InvalidValue, match="worker b is in two slots"):
+        Fleet.of("ab").replace(0, "b")
+
+
+SHARING = (Slot(worker="a", host="m-1"), Slot(worker="b", host="m-2"), Slot(worker="c", host="m-1"))
 
 
 def test_two_workers_on_one_machine_are_refused_unless_allowed() -> None:
     """What shards share would no longer say what fails together."""
-    slots = (Slot(worker="a", host="m-1"), Slot(worker="b", host="m-2"), Slot(worker="c", host="m-1"))
-    with pytest.raises(InvalidValue, match=r"workers a and c are both on m-1.*share_hosts"):
-        Fleet(slots=slots)
-    assert len(Fleet(slots=slots, share_hosts=True)) == 3
+    with pytest.raises(InvalidValue, match=r"workers a and c are both on m-1.*shared_hosts"):
+        Fleet(slots=SHARING)
+    assert len(Fleet(slots=SHARING, shared_hosts="allow")) == 3
     assert len(Fleet.of("abc")) == 3, "machines that are not named are different ones"
+
+
+def test_two_workers_on_one_machine_may_be_warned_of() -> None:
+    with pytest.warns(UserWarning, match="workers a and c are both on m-1") as caught:
+        fleet = Fleet(slots=SHARING, shared_hosts="warn")
+    assert len(caught) == 1
+    assert len(fleet) == 3
+
+
+def test_what_is_said_about_machines_holds_for_every_change() -> None:
+    fleet = Fleet(slots=SHARING[:2])
+    with pytest.raises(InvalidValue, match="both on m-2"):
+        fleet.replace(0, "z", host="m-2")
+    with pytest.raises(InvalidValue, match="both on m-1"):
+        fleet.relieve("a", "r", host="m-1")
+    assert fleet.relieve("a", "r", host="m-3").slots[2].host == "m-3"
+    shared = Fleet(slots=SHARING, shared_hosts="allow")
+    assert len(shared.relieve("a", "r", host="m-1")) == 4
+
+
+def test_a_worker_is_relieved_by_another_of_its_group() -> None:
+    fleet = Fleet(slots=(Slot(worker="a", group=("az1",), weight=2.0, host="m-1"),)).relieve("a", "r")
+    assert fleet.slots[1] == Slot(worker="r", group=("az1",), weight=2.0, relieves="a")
+    assert fleet.reliefs() == {0: [0, 1]}
+    assert fleet.groups() == {("az1",): [0]}, "it has no slot of its own"
+    assert fleet.relieve("a", "s", weight=0.5).slots[2].weight == 0.5
+    assert fleet.drain("a").relieve("a", "s").slots[2] == Slot(worker="s", group=("az1",), weight=2.0, relieves="a"), (
+        "the new one is not drained"
+    )
+
+
+def test_who_relieves_one_that_relieves_relieves_the_first() -> None:
+    fleet = Fleet.of("ab").relieve("a", "r").relieve("r", "s")
+    assert relieved(fleet) == {"r": "a", "s": "a"}
+    assert fleet.reliefs() == {0: [0, 2, 3]}
+
+
+def test_a_fleet_that_nobody_is_relieved_in_has_no_reliefs() -> None:
+    assert Fleet.of("ab").reliefs() == {}
+
+
+@pytest.mark.parametrize(
+    ("slot", "message"),
+    [
+        (Slot(worker="r", relieves="z", group=("az1",)), "r relieves z: expected a worker that came before it"),
+        (Slot(worker="r", relieves="", group=("az1",)), "r relieves : expected a worker that came before it"),
+        (Slot(worker="r", relieves="r", group=("az1",)), "r relieves r: expected a worker that came before it"),
+        (Slot(worker="r", relieves="q", group=("az1",)), "r relieves q: expected a worker .* and has a slot"),
+        (Slot(worker="r", relieves="c", group=("az1",)), "r relieves c in another group"),
+    ],
+)
+def test_only_a_worker_of_the_same_group_with_a_slot_is_relieved(slot: Slot, message: str) -> None:
+    fleet = Fleet.grouped(ZONES).relieve("a", "q")
+    with pytest.raises(InvalidValue, match=message):
+        fleet.add(slot)
+
+
+def test_one_that_comes_later_is_not_relieved() -> None:
+    with pytest.raises(InvalidValue, match="r relieves a: expected a worker that came before it"):
+        Fleet(slots=(Slot(worker="r", relieves="a"), Slot(worker="a")))
+
+
+def test_somebody_unknown_is_not_relieved() -> None:
+    with pytest.raises(NotFound, match="no worker z"):
+        Fleet.of("ab").relieve("z", "r")
+    with pytest.raises(InvalidValue, match="worker b is in two slots"):
+        Fleet.of("ab").relieve("a", "b")
+
+
+def test_a_spare_worker_gets_the_slot_of_another_which_is_drained() -> None:
+    fleet = Fleet(
+        slots=(Slot(worker="a", host="m-1"), Slot(worker="b"), Slot(worker="spare", weight=2.0, host="m-2"))
+    ).substitute("a", "spare")
+    assert fleet.slots == (
+        Slot(worker="spare", weight=2.0, host="m-2"),
+        Slot(worker="b"),
+        Slot(worker="a", host="m-1", is_drained=True),
+    )
+    assert fleet.place_of("spare") == 0
+
+
+def test_whoever_relieved_a_worker_that_is_substituted_relieves_the_spare() -> None:
+    fleet = Fleet.of(["a", "b", "spare"]).relieve("a", "r").substitute("a", "spare")
+    assert workers(fleet) == ["spare", "b", "a", "r"]
+    assert relieved(fleet) == {"r": "spare"}
+
+
+def test_only_a_worker_of_the_same_group_with_its_own_slot_is_a_substitute() -> None:
+    fleet = Fleet.grouped(ZONES).relieve("a", "r").relieve("b", "s")
+    with pytest.raises(InvalidValue, match="c in the slot of a: expected a worker of the same group"):
+        fleet.substitute("a", "c")
+    with pytest.raises(InvalidValue, match=r"r in the slot of b: expected .* with its own slot"):
+        fleet.substitute("b", "r")
+    with pytest.raises(InvalidValue, match="s in the slot of r"):
+        fleet.substitute("r", "s")
+    for one, other in (("z", "a"), ("a", "z")):
+        with pytest.raises(NotFound, match="no worker z"):
+            fleet.substitute(one, other)
+
+
+def test_a_worker_is_no_substitute_for_itself() -> None:
+    with pytest.raises(InvalidValue, match="expected"):
+        Fleet.of("ab").substitute("a", "a")
+
+
+def test_a_drained_worker_is_no_substitute() -> None:
+    with pytest.raises(InvalidValue, match="w1 in the slot of w0: it is drained"):
+        Fleet.of(["w0", "w1"]).drain("w1").substitute("w0", "w1")

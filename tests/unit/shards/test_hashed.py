@@ -2,14 +2,14 @@
 
 import math
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, pairwise, product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue
-from holdfast.shards import Fleet, Hashed, Slot
+from holdfast.shards import Fleet, Hashed, Shard, Slot
 
 KEY = b"a secret"
 
@@ -20,8 +20,19 @@ def fleet(*sizes: int) -> Fleet:
     )
 
 
-def names(slots: tuple[Slot, ...]) -> set[str]:
-    return {slot.worker for slot in slots}
+def lattice(*dimensions: tuple[str, ...], each: int) -> Fleet:
+    """So many workers in every combination."""
+    return Fleet(
+        slots=tuple(
+            Slot(worker=f"{'-'.join(group)}-{number}", group=group)
+            for group in product(*dimensions)
+            for number in range(each)
+        )
+    )
+
+
+def names(shard: Shard) -> set[str]:
+    return set(shard.workers)
 
 
 @given(st.text() | st.binary())
@@ -37,8 +48,9 @@ def test_a_shard_is_spread_over_the_groups(sizes: tuple[int, ...], size: int) ->
     given_more: Counter[tuple[str, ...]] = Counter()
     for tenant in range(300):
         shard = hashed.shard(f"tenant-{tenant}")
-        groups = Counter(slot.group for slot in shard)
-        assert len(names(shard)) == size
+        groups = Counter(slot.group for slot in shard.slots)
+        assert len(names(shard)) == len(set(shard.places)) == size
+        assert shard.slots == tuple(hashed.fleet.slots[place] for place in shard.places)
         counts = [groups.get((f"az{zone}",), 0) for zone in range(len(sizes))]
         assert max(counts) - min(counts) <= 1
         given_more.update(groups)
@@ -76,7 +88,7 @@ def test_a_drained_worker_is_in_no_shard_and_the_others_stay() -> None:
 def test_a_worker_of_twice_the_weight_is_in_twice_as_many_shards() -> None:
     slots = [Slot(worker=f"w{number}", weight=2.0 if number < 10 else 1.0) for number in range(40)]
     hashed = Hashed(Fleet(slots=tuple(slots)), 1, key=KEY)
-    load = Counter(hashed.shard(str(tenant))[0].worker for tenant in range(20_000))
+    load = Counter(hashed.shard(str(tenant)).workers[0] for tenant in range(20_000))
     heavy = sum(load[f"w{number}"] for number in range(10)) / 10
     light = sum(load[f"w{number}"] for number in range(10, 40)) / 30
     assert heavy / light == pytest.approx(2.0, rel=0.1)
@@ -99,6 +111,18 @@ def test_the_odds_it_states_are_those_that_are_found(sizes: tuple[int, ...], siz
         assert len(close) / 400 == pytest.approx(hashed.chance(shared, 400), abs=0.08)
 
 
+@pytest.mark.parametrize(
+    ("dimensions", "size"), [(("abc",), 4), (("abc", "xy"), 3)], ids=["a group gives more", "a lattice"]
+)
+def test_the_odds_it_states_are_those_that_are_found_where_not_all_groups_give_as_many(
+    dimensions: tuple[str, ...], size: int
+) -> None:
+    hashed = Hashed(lattice(*map(tuple, dimensions), each=12), size, key=KEY)
+    found = Counter(frozenset(hashed.shard(str(tenant)).places) for tenant in range(5000))
+    share = sum(count for count in found.values() if count > 1) / 5000
+    assert share == pytest.approx(hashed.chance(size, 5000), rel=0.4)
+
+
 def test_the_odds_of_a_large_fleet() -> None:
     """Of a million tenants with four of 2048 workers by chance, one in ninety has a neighbour that shares three."""
     large = Hashed(Fleet.of(f"w{number}" for number in range(2048)), 4, key=KEY)
@@ -107,7 +131,7 @@ def test_the_odds_of_a_large_fleet() -> None:
     assert small.chance(3, 10_000) == pytest.approx(0.62, abs=0.02)
     assert small.chance(0, 2) == 1.0
     uneven = Hashed(fleet(20, 20), 3, key=KEY)
-    assert uneven.chance(3, 100) == Hashed(fleet(40), 3, key=KEY).chance(3, 100)
+    assert uneven.chance(3, 100) > Hashed(fleet(40), 3, key=KEY).chance(3, 100), "not all threes occur"
     assert not math.isnan(small.chance(4, 1))
 
 
@@ -121,4 +145,123 @@ def test_a_size_that_no_shard_has_is_refused(size: int) -> None:
 
 def test_a_fleet_without_workers_has_no_shards() -> None:
     with pytest.raises(InvalidValue, match="expected 1 to 0"):
-        Hashed(Fleet.of([]), 1, key=KEY)
+        Hashed(fleet(1).drain("az0-0"), 1, key=KEY)
+
+
+@pytest.mark.parametrize("empty", [Fleet.of([]), Fleet.of("a").drain("a")], ids=["none", "drained"])
+def test_a_fleet_without_workers_or_groups_has_no_shards(empty: Fleet) -> None:
+    with pytest.raises(InvalidValue, match="expected 1 to 0"):
+        Hashed(empty, 1, key=KEY)
+
+
+ZONES, VERSIONS, RACKS = ("az1", "az2", "az3"), ("v1", "v2"), ("r1", "r2", "r3", "r4")
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "each", "sizes"),
+    [
+        ((ZONES, VERSIONS), 3, range(1, 19)),
+        ((VERSIONS, (*VERSIONS[::-1], "v3", "v4")), 2, range(1, 17)),
+        ((RACKS, VERSIONS), 2, range(1, 17)),
+        ((ZONES, VERSIONS, RACKS), 2, (1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 24, 25, 40, 48)),
+    ],
+)
+def test_a_shard_is_spread_over_every_dimension(
+    dimensions: tuple[tuple[str, ...], ...], each: int, sizes: range
+) -> None:
+    hashed = Hashed(lattice(*dimensions, each=each), 1, key=KEY)
+    for size in sizes:
+        for tenant in range(25):
+            shard = hashed.shard(str(tenant), size)
+            assert len(names(shard)) == size
+            for number, groups in enumerate(dimensions):
+                load = Counter(slot.group[number] for slot in shard.slots)
+                assert max(load.values()) - min(load.get(group, 0) for group in groups) <= 1
+
+
+def test_all_combinations_are_used_alike() -> None:
+    hashed = Hashed(lattice(ZONES, VERSIONS, each=3), 2, key=KEY)
+    load = Counter(slot.group for tenant in range(3000) for slot in hashed.shard(str(tenant)).slots)
+    assert len(load) == 6
+    assert max(load.values()) < 1.15 * min(load.values())
+
+
+def test_groups_of_the_same_name_in_two_dimensions_are_drawn_apart() -> None:
+    """Rack 1 of row 1, say."""
+    hashed = Hashed(lattice(("1", "2"), ("1", "2"), each=3), 1, key=KEY)
+    load = Counter(slot.group for tenant in range(1000) for slot in hashed.shard(str(tenant)).slots)
+    assert len(load) == 4
+    assert max(load.values()) < 1.5 * min(load.values())
+
+
+def test_a_worker_named_as_its_group_is_in_no_more_shards_than_others() -> None:
+    hashed = Hashed(Fleet.grouped({"a": ["a", "b", "c"], "d": ["d", "e", "f"]}), 1, key=KEY)
+    load = Counter(hashed.shard(str(tenant)).workers[0] for tenant in range(3000))
+    assert max(load.values()) < 1.5 * min(load.values())
+
+
+@pytest.mark.parametrize("size", [2, 4, 6, 9])
+def test_one_worker_more_in_a_lattice_moves_only_those_who_win_it(size: int) -> None:
+    before = lattice(ZONES, VERSIONS, each=8)
+    after = before.add(Slot(worker="new", group=("az2", "v1")))
+    one, other = Hashed(before, size, key=KEY), Hashed(after, size, key=KEY)
+    moved = 0
+    for tenant in range(800):
+        old, new = one.shard(str(tenant)), other.shard(str(tenant))
+        gained, lost = names(new) - names(old), names(old) - names(new)
+        assert gained in (set(), {"new"})
+        assert len(lost) == len(gained)
+        assert all(worker.startswith("az2-v1-") for worker in lost), "for one of the same combination"
+        moved += bool(gained)
+    assert 0 < moved / 800 < 2 * size / 49
+
+
+def test_where_groups_come_in_the_list_of_groups_decides_nothing() -> None:
+    slots = lattice(ZONES, VERSIONS, each=3).slots
+    one, other = (Hashed(Fleet(slots=some), 4, key=KEY) for some in (slots, slots[::-1]))
+    assert all(names(one.shard(str(tenant))) == names(other.shard(str(tenant))) for tenant in range(200))
+
+
+def test_a_larger_shard_of_a_lattice_keeps_what_it_had() -> None:
+    hashed = Hashed(lattice(ZONES, VERSIONS, each=3), 3, key=KEY)
+    for tenant in ("a", "b", "c"):
+        shards = [names(hashed.shard(tenant, size)) for size in range(1, 19)]
+        assert all(one < other for one, other in pairwise(shards))
+
+
+def test_a_group_that_is_drained_as_a_whole_is_left_out() -> None:
+    before = lattice(ZONES, VERSIONS, each=2)
+    after = before
+    for slot in before.slots:
+        if slot.group[0] == "az2":
+            after = after.drain(slot.worker)
+    hashed = Hashed(after, 4, key=KEY)
+    for tenant in range(100):
+        assert Counter(slot.group[0] for slot in hashed.shard(str(tenant)).slots) == {"az1": 2, "az3": 2}
+
+
+def without(fleet: Fleet, *groups: tuple[str, ...]) -> Fleet:
+    return Fleet(slots=tuple(slot for slot in fleet.slots if slot.group not in groups))
+
+
+def test_a_combination_without_workers_is_refused_by_name() -> None:
+    whole = lattice(ZONES, VERSIONS, each=2)
+    with pytest.raises(InvalidValue, match="no worker in az3 / v1: "):
+        Hashed(without(whole, ("az3", "v1")), 2, key=KEY)
+    with pytest.raises(InvalidValue, match="no worker in az2 / v2: "):
+        Hashed(whole.drain("az2-v2-0").drain("az2-v2-1"), 2, key=KEY)
+
+
+def test_a_combination_without_workers_is_the_one_that_is_missed() -> None:
+    fleet = without(lattice(ZONES, VERSIONS, each=1), ("az3", "v1")).drain("az1-v1-0").drain("az1-v2-0")
+    with pytest.raises(InvalidValue, match="no worker in az3 / v1: "):
+        Hashed(fleet, 2, key=KEY)
+
+
+def test_a_worker_that_relieves_another_is_one_more() -> None:
+    """Shards from names need no slots: it wins some tenants from everybody in its group."""
+    before = fleet(4, 4)
+    one, other = Hashed(before, 2, key=KEY), Hashed(before.relieve("az0-0", "more"), 2, key=KEY)
+    moved = [names(one.shard(str(tenant))) - names(other.shard(str(tenant))) for tenant in range(500)]
+    assert set().union(*moved) == {f"az0-{number}" for number in range(4)}
+    assert sum(map(bool, moved)) / 500 == pytest.approx(1 / 5, abs=0.06)

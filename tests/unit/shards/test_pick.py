@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Zone
-from holdfast.shards import Slot, pick
+from holdfast.shards import Designed, Fleet, Slot, pick
 
 SHARD = [Slot(worker=f"w{number}", group=(f"az{number}",)) for number in range(4)]
 NAMES = [slot.worker for slot in SHARD]
@@ -17,6 +17,20 @@ def test_workers_take_turns() -> None:
 def test_what_is_out_tried_or_drained_is_left_out() -> None:
     assert pick(SHARD, out={"w0"}, tried=["w1"], zones_out={Zone("az2")}) == "w3"
     assert pick([Slot(worker="a", is_drained=True), Slot(worker="b")]) == "b"
+
+
+def test_the_shard_of_a_tenant_is_what_is_picked_from() -> None:
+    fleet = Fleet.grouped({f"az{zone}": [f"az{zone}-{number}" for number in range(5)] for zone in range(3)})
+    shard = Designed(fleet, 3, 1, key=b"a secret").shard(7)
+    first, second, third = shard.workers
+    assert [pick(shard.slots, turn=turn) for turn in range(3)] == [first, second, third]
+    assert pick(shard.slots, tried=[first], zones_out={Zone(shard.slots[1].group[0])}) == third
+    assert pick(shard.slots, tried=shard.workers) is None
+
+
+def test_whatever_dimension_is_out_is_left_out() -> None:
+    lattice = [Slot(worker=f"{zone}-{version}", group=(zone, version)) for zone in ("az1", "az2") for version in "12"]
+    assert pick(lattice, zones_out={Zone("az1"), Zone("1")}) == "az2-2"
 
 
 def test_the_least_deep_is_taken_where_depths_are_known() -> None:

@@ -11,6 +11,7 @@ to go over to the new half in an even number of groups: those that go over in mo
 
 from collections.abc import Sequence
 from itertools import product
+from operator import add
 
 from holdfast._errors import InvalidValue
 from holdfast.shards.designs.design import Segment
@@ -22,7 +23,18 @@ class Parity:
     Worker w of group g is g * per_group + w.
     """
 
-    __slots__ = ("_doublings", "_patterns", "_start", "_steps", "size")
+    __slots__ = (
+        "_at_first",
+        "_last",
+        "_middle",
+        "capacity",
+        "doublings",
+        "patterns",
+        "per_group",
+        "size",
+        "start",
+        "steps",
+    )
 
     def __init__(self, groups: int, start: int, doublings: int = 0) -> None:
         if groups < 2 or start < 1 or not 0 <= doublings <= 32:
@@ -30,70 +42,69 @@ class Parity:
                 f"{groups} groups of {start} workers, doubled {doublings} times: expected 2 groups, 1 worker, 0 to 32"
             )
         self.size = groups
-        self._start = start
-        self._doublings = doublings
-        self._patterns = _patterns(groups)
-        self._steps = _steps(groups)
+        self.start = start
+        self.doublings = doublings
+        self.patterns = _patterns(groups)
+        self.steps = _steps(groups)
+        self.per_group = start << doublings
+        self.capacity = int(self.per_group ** (groups - 1))
+        self._at_first = start ** (groups - 1)
+        placed = [(group * self.per_group, step) for group, step in enumerate(self.steps)]
+        self._middle, self._last = placed[1:-1], placed[-1]
 
     @property
     def overlap(self) -> int:
         return self.size - 2
 
     @property
-    def per_group(self) -> int:
-        return self._start << self._doublings
-
-    @property
     def workers(self) -> int:
         return self.size * self.per_group
 
     @property
-    def capacity(self) -> int:
-        return int(self.per_group ** (self.size - 1))
-
-    @property
     def segments(self) -> Sequence[Segment]:
-        first = self._start ** (self.size - 2)
-        found = [Segment(0, self._start, first)]
-        known = self._start * first
-        for _ in range(self._doublings):
-            for _ in self._patterns:
-                found.append(Segment(found[-1].end, self._start, known // self._start))
+        first = self.start ** (self.size - 2)
+        found = [Segment(0, self.start, first)]
+        known = self.start * first
+        for _ in range(self.doublings):
+            for _ in self.patterns:
+                found.append(Segment(found[-1].end, self.start, known // self.start))
             known <<= self.size - 1
         return tuple(found)
 
     def doubled(self) -> "Parity":
         """The design on twice the workers in every group, with the same shards at the same numbers, and more."""
-        return Parity(self.size, self._start, self._doublings + 1)
+        return Parity(self.size, self.start, self.doublings + 1)
 
     def shard(self, number: int) -> tuple[int, ...]:
         if not 0 <= number < self.capacity:
             raise InvalidValue(f"shard {number}: expected 0 to {self.capacity - 1}")
-        halves = [0] * self.size
+        found = self.member(*divmod(number % self._at_first, self.start))
+        return tuple(map(add, found, self._halves(number))) if self.doublings else found
+
+    def member(self, index: int, move: int) -> tuple[int, ...]:
+        """The shard at a place of a class of the first workers: all are moved on by the same steps in each group."""
+        start, total = self.start, 0
+        workers = [move]
+        for first, step in self._middle:
+            index, worker = divmod(index, start)
+            total += worker
+            workers.append(first + (worker + step * move) % start)
+        first, step = self._last
+        workers.append(first + (step * move - total) % start)
+        return tuple(workers)
+
+    def _halves(self, number: int) -> Sequence[int]:
+        """How far a shard is moved in each group, to the half that it is in, of the halves that doublings made."""
+        firsts = [0] * self.size
         known = self.capacity
-        for doubling in range(self._doublings - 1, -1, -1):
+        for doubling in range(self.doublings - 1, -1, -1):
             known >>= self.size - 1
             which, number = divmod(number, known)
             if which:
-                half = self._start << doubling
-                for group, goes_over in enumerate(self._patterns[which - 1]):
-                    halves[group] += half * goes_over
-        per_group = self.per_group
-        return tuple(
-            group * per_group + half + worker
-            for group, (half, worker) in enumerate(zip(halves, self._first(number), strict=True))
-        )
-
-    def _first(self, number: int) -> Sequence[int]:
-        """A shard of the first workers: a class is moved on by the same steps in each group."""
-        start = self._start
-        number, move = divmod(number, start)
-        free = [0]
-        for _ in range(self.size - 2):
-            number, worker = divmod(number, start)
-            free.append(worker)
-        free.append(-sum(free))
-        return [(worker + step * move) % start for worker, step in zip(free, self._steps, strict=True)]
+                half = self.start << doubling
+                for group, goes_over in enumerate(self.patterns[which - 1]):
+                    firsts[group] += half * goes_over
+        return firsts
 
 
 def _steps(groups: int) -> Sequence[int]:

@@ -5,10 +5,15 @@ of k groups of q. Two polynomials that agree at t points are the same one: a Ree
 Polynomial Codes over Certain Finite Fields, 1960). There are q^t of them.
 
 Two that differ only by a constant agree nowhere, and the q of them have every worker of every group once: a class.
+
+With more groups than a shard has workers, each shard has the values of its polynomial at some of the points only, its
+window. That cannot make two of them agree more often, and windows that have no point in common give several shards for
+each polynomial. They are taken in rounds, so that every group has its turn.
 """
 
 from collections.abc import Sequence
 from itertools import chain
+from operator import add
 
 from holdfast._errors import InvalidValue
 from holdfast.shards.designs.design import Segment
@@ -18,59 +23,74 @@ from holdfast.shards.field import field_of
 class Polynomials:
     """The design on `groups` groups of `per_group` workers each; worker w of group g is g * per_group + w.
 
-    `per_group` is a prime power, at least as large as the number of groups: there are no more points.
+    `per_group` is a prime power, at least as large as the number of groups: there are no more points. `rounds` are the
+    windows of each round; without them there is one, of all groups.
     """
 
-    __slots__ = ("_field", "_products", "overlap", "per_group", "size")
+    products: Sequence[Sequence[tuple[int, ...]]]
+    """For every coefficient but the constant one, and whatever it is: what it adds to the value of each group."""
 
-    def __init__(self, groups: int, per_group: int, overlap: int) -> None:
-        self._field = field_of(per_group)
-        if not 0 <= overlap < groups:
-            raise InvalidValue(f"overlap {overlap} of shards of {groups}: expected 0 to {groups - 1}")
+    __slots__ = ("_firsts", "capacity", "field", "groups", "overlap", "per_group", "products", "rounds", "size")
+
+    def __init__(
+        self, groups: int, per_group: int, overlap: int, rounds: Sequence[Sequence[Sequence[int]]] | None = None
+    ) -> None:
+        self.rounds = ((tuple(range(groups)),),) if rounds is None else rounds
+        self.size = len(self.rounds[0][0])
+        self.field = field_of(per_group)
+        if not 0 <= overlap < self.size:
+            raise InvalidValue(f"overlap {overlap} of shards of {self.size}: expected 0 to {self.size - 1}")
         if groups > per_group:
             raise InvalidValue(f"{groups} groups of {per_group} workers: expected no more groups than workers in one")
-        self.size = groups
+        self.groups = groups
         self.per_group = per_group
         self.overlap = overlap
-        # For every group, and every coefficient but the constant one: what it adds to the value, whatever it is.
-        self._products = [
-            [[self._field.multiply(number, power) for number in range(per_group)] for power in powers[1:]]
-            for powers in (self._field.powers(point, overlap + 1) for point in _scattered_points(groups, per_group))
+        self.capacity = int(per_group ** (overlap + 1)) * self.windows
+        points = [self.field.powers(point, overlap + 1) for point in scattered_points(groups, per_group)]
+        self.products = [
+            [tuple([self.field.multiply(number, powers[exponent]) for powers in points]) for number in range(per_group)]
+            for exponent in range(1, overlap + 1)
         ]
+        self._firsts = tuple(range(0, self.workers, per_group))
 
     @property
     def workers(self) -> int:
-        return self.size * self.per_group
+        return self.groups * self.per_group
 
     @property
-    def capacity(self) -> int:
-        return int(self.per_group ** (self.overlap + 1))
+    def windows(self) -> int:
+        """How many shards there are of each polynomial."""
+        return len(self.rounds[0])
 
     @property
     def segments(self) -> Sequence[Segment]:
-        return (Segment(0, self.per_group, self.per_group**self.overlap),)
+        polynomials, turns = self.per_group**self.overlap, len(self.rounds)
+        each = self.per_group * self.windows
+        even = Segment(0, each * turns, polynomials // turns)
+        odd = Segment(even.end, each, polynomials % turns)
+        return tuple(segment for segment in (even, odd) if segment.classes)
 
     def shard(self, number: int) -> tuple[int, ...]:
         if not 0 <= number < self.capacity:
             raise InvalidValue(f"shard {number}: expected 0 to {self.capacity - 1}")
         number, constant = divmod(number, self.per_group)
-        coefficients = []
-        for _ in range(self.overlap):
-            number, coefficient = divmod(number, self.per_group)
-            coefficients.append(coefficient)
-        add, is_binary = self._field.add, self._field.characteristic == 2
-        workers, first = [], 0
-        for products in self._products:
-            value = constant
-            for product, coefficient in zip(products, coefficients, strict=True):
-                # Where that is all there is to adding, without the call.
-                value = value ^ product[coefficient] if is_binary else add(value, product[coefficient])
-            workers.append(first + value)
-            first += self.per_group
-        return tuple(workers)
+        if len(self.rounds) == 1 and len(self.rounds[0]) == 1:
+            return self.member(number, constant)
+        number, which = divmod(number, len(self.rounds[0]))
+        window = self.rounds[number % len(self.rounds)][which]
+        everywhere = self.member(number, constant)
+        return tuple([everywhere[group] for group in window])
+
+    def member(self, index: int, constant: int) -> tuple[int, ...]:
+        """The values of a polynomial, one of a class, at all points, each as a worker of its group."""
+        values: Sequence[int] = (constant,) * self.groups
+        for products in self.products:
+            index, coefficient = divmod(index, self.per_group)
+            values = self.field.add_each(values, products[coefficient])
+        return tuple(map(add, self._firsts, values))
 
 
-def _scattered_points(count: int, size: int) -> Sequence[int]:
+def scattered_points(count: int, size: int) -> Sequence[int]:
     """Points that are not a subfield, nor moves of one: with such, part of the workers could be dealt nothing."""
     listed = dict.fromkeys(point for point in chain((1, 2, 4, 9), range(size)) if point < size)
     return tuple(listed)[:count]

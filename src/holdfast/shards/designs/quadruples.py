@@ -25,7 +25,11 @@ MOST_BITS = 20
 class Quadruples:
     """The design on 2^bits workers that began with 2^start_bits of them."""
 
-    __slots__ = ("_before", "_bits", "_pivots", "_start")
+    __slots__ = ("before", "bits", "capacity", "pivots", "start")
+
+    before: Sequence[int]
+    """How many planes through 0 come before those of each pair of pivots."""
+    pivots: Sequence[tuple[int, int]]
 
     size = 4
     overlap = 2
@@ -34,56 +38,57 @@ class Quadruples:
         start = bits if start_bits is None else start_bits
         if not 2 <= start <= bits <= MOST_BITS:
             raise InvalidValue(f"quadruples of 2^{bits} workers, at first 2^{start}: expected 2 to {MOST_BITS} bits")
-        self._bits = bits
-        self._start = start
-        self._before, self._pivots = _planes(bits)
+        self.bits = bits
+        self.start = start
+        self.capacity = count_of(bits)
+        self.before, self.pivots = _planes(bits)
 
     @property
     def workers(self) -> int:
-        return 1 << self._bits
-
-    @property
-    def capacity(self) -> int:
-        return _count(self._bits)
+        return 1 << self.bits
 
     @property
     def segments(self) -> Sequence[Segment]:
-        found = [Segment(0, 1 << (self._start - 2), _count(self._start) >> (self._start - 2))]
-        for half in range(self._start, self._bits):
-            found.append(Segment(found[-1].end, 1 << (half - 2), _count(half) >> (half - 2)))
+        found = [Segment(0, 1 << (self.start - 2), count_of(self.start) >> (self.start - 2))]
+        for half in range(self.start, self.bits):
+            found.append(Segment(found[-1].end, 1 << (half - 2), count_of(half) >> (half - 2)))
             found.append(Segment(found[-1].end, 1 << (half - 1), ((1 << half) - 1) << (half - 1)))
         return tuple(found)
 
     def doubled(self) -> "Quadruples":
         """The design on twice the workers, with the same shards at the same numbers, and more."""
-        return Quadruples(self._bits + 1, self._start)
+        return Quadruples(self.bits + 1, self.start)
 
     def shard(self, number: int) -> tuple[int, ...]:
         if not 0 <= number < self.capacity:
             raise InvalidValue(f"shard {number}: expected 0 to {self.capacity - 1}")
-        for half in range(self._bits - 1, self._start - 1, -1):  # a step for each doubling, of which there are few
-            known = _count(half)
+        for half in range(self.bits - 1, self.start - 1, -1):  # a step for each doubling, of which there are few
+            known = count_of(half)
             if number >= 2 * known:
                 return _across(number - 2 * known, half)
             if number >= known:
-                a, b, c, d = self._plane(number - known, half)
+                a, b, c, d = self.member(*divmod(number - known, 1 << (half - 2)))
                 moved = 1 << half
                 return a + moved, b + moved, c + moved, d + moved
-        return self._plane(number, self._start)
+        return self.member(*divmod(number, 1 << (self.start - 2)))
 
-    def _plane(self, number: int, bits: int) -> tuple[int, int, int, int]:
-        """A shard among the first 2^bits workers."""
-        index, place = divmod(number, 1 << (bits - 2))
-        pair = bisect_right(self._before, index) - 1
-        high, low = self._pivots[pair]
-        rest = index - self._before[pair]
-        v = 1 << low | rest & ((1 << low) - 1)
-        u = 1 << high | _with_gap(rest >> low, low)
-        w = _with_gap(_with_gap(place, low), high)
-        return w, w ^ u, w ^ v, w ^ u ^ v
+    def member(self, index: int, w: int) -> tuple[int, int, int, int]:
+        """The shard at a place of a class: one plane, moved."""
+        pair = bisect_right(self.before, index) - 1
+        high, low = self.pivots[pair]
+        rest = index - self.before[pair]
+        u = rest >> low
+        v = rest - (u << low) + (1 << low)
+        # A number plus its upper part is the number with a zero put in below that part: `_with_gap`, without the call.
+        u += (u >> low << low) + (1 << high)
+        w += w >> low << low
+        w += w >> high << high
+        moved = w ^ u
+        return w, moved, w ^ v, moved ^ v
 
 
-def _count(bits: int) -> int:
+def count_of(bits: int) -> int:
+    """How many shards there are of 2^bits workers."""
     points = 1 << bits
     return points * (points - 1) * (points - 2) // 24
 
@@ -100,8 +105,7 @@ def _planes(bits: int) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:
 
 def _with_gap(number: int, bit: int) -> int:
     """The number with a zero put in at a bit; the higher ones move up."""
-    low = number & ((1 << bit) - 1)
-    return (number ^ low) << 1 | low
+    return number + (number >> bit << bit)
 
 
 def _across(number: int, bits: int) -> tuple[int, ...]:

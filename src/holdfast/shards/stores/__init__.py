@@ -1,6 +1,6 @@
-"""Where tenants' numbers are kept; each fulfils `holdfast.shards.NumberStore`."""
+"""Where tenants' numbers and layouts are kept; each fulfils `holdfast.shards.ShardStore`."""
 
-from holdfast.shards.stores.memory import MemoryNumberStore
-from holdfast.shards.stores.sql import SqlNumberStore
+from holdfast.shards.stores.memory import MemoryShardStore
+from holdfast.shards.stores.sql import SqlShardStore
 
-__all__ = ["MemoryNumberStore", "SqlNumberStore"]
+__all__ = ["MemoryShardStore", "SqlShardStore"]

@@ -1,20 +1,21 @@
-"""Tenants' numbers in the memory of one process, for tests and for trying things out."""
+"""Tenants' numbers and layouts in the memory of one process, for tests and for trying things out."""
 
 import heapq
 import threading
 from collections.abc import Sequence
 
-from holdfast.shards.registry import exhausted
+from holdfast.shards.registry import StoredLayout, changed_meanwhile, exhausted
 
 
-class MemoryNumberStore:
-    """Numbers that end with the process. Thread-safe; see `holdfast.shards.NumberStore`."""
+class MemoryShardStore:
+    """What ends with the process. Thread-safe; see `holdfast.shards.ShardStore`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._numbers: dict[bytes, int] = {}
         self._free: list[int] = []
         self._next = 0
+        self._layouts: list[StoredLayout] = []
 
     def find(self, tenants: Sequence[bytes]) -> list[int | None]:
         with self._lock:
@@ -28,7 +29,8 @@ class MemoryNumberStore:
             numbers = [*reused, *fresh]
             if numbers and max(numbers) >= limit:
                 raise exhausted(limit)
-            self._free = [number for number in self._free if number not in set(reused)]
+            taken = {*reused}
+            self._free = [number for number in self._free if number not in taken]
             self._next += len(fresh)
             self._numbers.update(zip(missing, numbers, strict=True))
             return [self._numbers[tenant] for tenant in tenants]
@@ -41,3 +43,31 @@ class MemoryNumberStore:
 
     def count(self) -> int:
         return len(self._numbers)
+
+    def tenants(self, after: bytes | None, limit: int) -> list[tuple[bytes, int]]:
+        with self._lock:
+            listed = ((name, number) for name, number in self._numbers.items() if after is None or name > after)
+            return heapq.nsmallest(limit, listed)
+
+    def layouts(self, after: int) -> list[StoredLayout]:
+        with self._lock:
+            return [layout for layout in self._layouts if layout.version > after]
+
+    def write_layout(self, text: bytes, expected: int, at: float) -> StoredLayout:
+        with self._lock:
+            newest = self._layouts[-1].version if self._layouts else 0
+            if newest != expected:
+                raise changed_meanwhile(expected, newest)
+            self._layouts.append(StoredLayout(newest + 1, at, text))
+            return self._layouts[-1]
+
+    def forget_layouts(self, before: float) -> int:
+        with self._lock:
+            kept = [
+                layout
+                for place, layout in enumerate(self._layouts)
+                if all(later.at >= before for later in self._layouts[place + 1 :])
+            ]
+            gone = len(self._layouts) - len(kept)
+            self._layouts = kept
+            return gone

@@ -1,9 +1,9 @@
-"""Tenants' numbers in SQLite or PostgreSQL."""
+"""Tenants' numbers and layouts in SQLite or PostgreSQL."""
 
 from collections.abc import Sequence
 
 from holdfast.engines import Database, Migration, Transaction
-from holdfast.shards.registry import exhausted
+from holdfast.shards.registry import StoredLayout, changed_meanwhile, exhausted
 
 SUBSYSTEM = "shards"
 
@@ -27,6 +27,19 @@ MIGRATIONS = (
             )""",
         ),
     ),
+    Migration(
+        2,
+        "layouts of shards",
+        (
+            """create table holdfast_shard_layout (
+                registry text not null,
+                version bigint not null,
+                at double precision not null,
+                layout bytea not null,
+                primary key (registry, version)
+            )""",
+        ),
+    ),
 )
 
 _FIND = "select number from holdfast_shard_tenant where registry = $1 and tenant = $2"
@@ -40,10 +53,22 @@ _GIVE = "insert into holdfast_shard_free (registry, number) values ($1, $2)"
 _ADVANCE = "update holdfast_shard_registry set next_number = $1 where name = $2"
 _ASSIGN = "insert into holdfast_shard_tenant (registry, tenant, number) values ($1, $2, $3)"
 _RELEASE = "delete from holdfast_shard_tenant where registry = $1 and tenant = $2 returning number"
+_FIRST_TENANTS = "select tenant, number from holdfast_shard_tenant where registry = $1 order by tenant limit $2"
+_TENANTS = (
+    "select tenant, number from holdfast_shard_tenant where registry = $1 and tenant > $2 order by tenant limit $3"
+)
+_LAYOUTS = "select version, at, layout from holdfast_shard_layout where registry = $1 and version > $2 order by version"
+_NEWEST = "select coalesce(max(version), 0) from holdfast_shard_layout where registry = $1"
+_WRITE = "insert into holdfast_shard_layout (registry, version, at, layout) values ($1, $2, $3, $4)"
+_FORGET = (
+    "delete from holdfast_shard_layout where registry = $1 and exists (select 1 from holdfast_shard_layout later "
+    "where later.registry = $1 and later.version > holdfast_shard_layout.version and later.at < $2) "
+    "returning version"
+)
 
 
-class SqlNumberStore:
-    """The numbers of one registry in a database, which may hold several. See `holdfast.shards.NumberStore`."""
+class SqlShardStore:
+    """The tenants of one registry in a database, which may hold several. See `holdfast.shards.ShardStore`."""
 
     def __init__(self, database: Database, registry: str) -> None:
         self._database = database
@@ -66,6 +91,34 @@ class SqlNumberStore:
     def count(self) -> int:
         [(count,)] = self._database.read(lambda transaction: transaction.execute(_COUNT, (self._registry,)))
         return int(count)
+
+    def tenants(self, after: bytes | None, limit: int) -> list[tuple[bytes, int]]:
+        rows = self._database.read(
+            lambda transaction: (
+                transaction.execute(_FIRST_TENANTS, (self._registry, limit))
+                if after is None
+                else transaction.execute(_TENANTS, (self._registry, after, limit))
+            )
+        )
+        return [(bytes(tenant), number) for tenant, number in rows]
+
+    def layouts(self, after: int) -> list[StoredLayout]:
+        rows = self._database.read(lambda transaction: transaction.execute(_LAYOUTS, (self._registry, after)))
+        return [StoredLayout(version, at, bytes(text)) for version, at, text in rows]
+
+    def write_layout(self, text: bytes, expected: int, at: float) -> StoredLayout:
+        return self._database.write(lambda transaction: self._write_layout(transaction, text, expected, at))
+
+    def forget_layouts(self, before: float) -> int:
+        return len(self._database.write(lambda transaction: transaction.execute(_FORGET, (self._registry, before))))
+
+    def _write_layout(self, transaction: Transaction, text: bytes, expected: int, at: float) -> StoredLayout:
+        transaction.execute(_LOCK, (self._registry,))
+        [(newest,)] = transaction.execute(_NEWEST, (self._registry,))
+        if newest != expected:
+            raise changed_meanwhile(expected, newest)
+        transaction.execute(_WRITE, (self._registry, newest + 1, at, text))
+        return StoredLayout(newest + 1, at, text)
 
     def _find(self, transaction: Transaction, tenants: Sequence[bytes]) -> list[int | None]:
         found = (transaction.execute(_FIND, (self._registry, tenant)) for tenant in tenants)

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue
-from holdfast.shards.designs import Design, Parity, Polynomials, Quadruples
+from holdfast.shards.designs import Design, Disjoint, Families, Pairs, Parity, Polynomials, Quadruples, Tuples
+from holdfast.shards.designs.design import Segment
+from holdfast.shards.lattice import rounds
 
 MANY = 10_000
 """All designs with up to so many shards are looked at, shard by shard; and the largest below, with some 700,000."""
@@ -30,8 +32,52 @@ POLYNOMIALS = [
     for overlap in range(groups)
     if per_group ** (overlap + 1) <= MANY
 ]
-ALL = [*QUADRUPLES, *PARITIES, *DOUBLED, *POLYNOMIALS]
+DISJOINT = [
+    Disjoint(groups, start, doublings) for groups in range(1, 6) for start in (1, 2, 3, 5, 8) for doublings in (0, 1, 2)
+]
+PAIRS = [Pairs(workers) for workers in (*range(2, 18), 40, 41)]
+TUPLES = [
+    Tuples(groups, per_group)
+    for groups in range(1, 6)
+    for per_group in range(1, 9)
+    if per_group**groups <= (MANY if groups < 4 else 700)
+]
+FAMILIES = [
+    Families(one, count)
+    for one in (
+        Tuples(1, 4),
+        Tuples(2, 3),
+        Tuples(3, 4),
+        Parity(2, 4),
+        Parity(3, 5),
+        Parity(4, 4),
+        Parity(3, 3, 1),
+        Parity(4, 2, 2),
+        Polynomials(3, 4, 0),
+        Disjoint(3, 4),
+        Disjoint(2, 3, 1),
+        Polynomials(3, 5, 1),
+        Polynomials(4, 7, 2),
+        Polynomials(5, 5, 1, rounds(1, 5, 3)),
+    )
+    for count in (1, 2, 3)
+]
+WINDOWED = [
+    Polynomials(lines * length, per_group, overlap, rounds(lines, length, size))
+    for per_group, most in ((3, 81), (4, 256), (5, 1300), (7, 700), (8, 600), (9, 730))
+    for lines in range(1, 4)
+    for length in range(1, per_group // lines + 1)
+    for size in range(2, lines * length)
+    for overlap in range(1, size)
+    if per_group ** (overlap + 1) * (lines * length // size) <= most
+]
+ALL = [*QUADRUPLES, *PARITIES, *DOUBLED, *POLYNOMIALS, *DISJOINT, *PAIRS, *TUPLES, *FAMILIES, *WINDOWED]
 LARGEST = [
+    Pairs(500),
+    Tuples(3, 50),
+    Families(Parity(4, 16), 3),
+    Polynomials(6, 27, 2, rounds(2, 3, 4)),
+    Polynomials(9, 16, 3, rounds(3, 3, 4)),
     Quadruples(8),
     Quadruples(7, 5),
     Parity(4, 25),
@@ -42,7 +88,7 @@ LARGEST = [
 
 
 def name(design: object) -> str:
-    assert isinstance(design, Quadruples | Parity | Polynomials)
+    assert isinstance(design, Disjoint | Families | Pairs | Parity | Polynomials | Quadruples | Tuples)
     return f"{type(design).__name__}-{design.workers}-{design.size}-{design.overlap}-{design.capacity}"
 
 
@@ -54,26 +100,44 @@ def shards(design: Design) -> list[tuple[int, ...]]:
 def test_no_two_shards_share_more_than_is_promised(design: Design) -> None:
     """Two share `overlap` + 1 workers exactly if some set of that many is in both: so none may come twice."""
     seen: set[tuple[int, ...]] = set()
+    size, workers = design.size, design.workers
     for shard in shards(design):
-        assert len(set(shard)) == design.size
-        assert 0 <= min(shard) <= max(shard) < design.workers
-        for part in combinations(sorted(shard), design.overlap + 1):
-            assert part not in seen
-            seen.add(part)
+        assert len(set(shard)) == size
+        assert 0 <= min(shard) <= max(shard) < workers
+        seen.update(combinations(sorted(shard), design.overlap + 1))
+    assert len(seen) == design.capacity * math.comb(design.size, design.overlap + 1)
+
+
+def load_of_a_class(design: Design, segment: Segment) -> int | None:
+    """In how many shards of a class a worker is, of those that are in any; None where that differs."""
+    match design:
+        case Families(one=one, count=count):
+            return load_of_a_class(one, Segment(segment.first // count, segment.class_size // count, segment.classes))
+        case Parity():
+            return None
+        case Pairs():
+            return 2 if segment.first == 0 and design.workers > 2 else 1
+        case Polynomials():
+            polynomials = segment.class_size // (design.per_group * design.windows)
+            return polynomials * design.windows * design.size // design.groups or 1
+    return 1
 
 
 @pytest.mark.parametrize("design", ALL, ids=name)
-def test_all_shards_are_in_classes_and_a_class_shares_no_worker(design: Design) -> None:
+def test_all_shards_are_in_classes_and_a_class_loads_its_workers_alike(design: Design) -> None:
     end = 0
     for segment in design.segments:
         assert segment.first == end
+        assert segment.classes > 0
         end = segment.end
+        expected = load_of_a_class(design, segment)
         for first in range(segment.first, segment.end, segment.class_size):
             load = Counter(
                 worker for number in range(first, first + segment.class_size) for worker in design.shard(number)
             )
-            if not isinstance(design, Parity):
-                assert set(load.values()) == {1}
+            assert expected is None or set(load.values()) == {expected}
+            if segment.first == 0 and isinstance(design, Pairs | Tuples | Polynomials):
+                assert len(load) == design.workers
     assert end == design.capacity
 
 
@@ -81,17 +145,14 @@ def test_all_shards_are_in_classes_and_a_class_shares_no_worker(design: Design) 
 def test_with_all_shards_taken_every_worker_has_as_many(design: Design) -> None:
     load = Counter(worker for shard in shards(design) for worker in shard)
     assert len(load) == design.workers
-    assert len(set(load.values())) == 1
+    # Where windows take turns, and the polynomials are not a multiple of these, some have had one turn more.
+    one = design.one if isinstance(design, Families) else design
+    left = one.per_group**one.overlap % len(one.rounds) if isinstance(one, Polynomials) else 0
+    assert max(load.values()) - min(load.values()) <= min(left, design.size)
 
 
-@pytest.mark.parametrize("design", [each for each in ALL if isinstance(each, Polynomials)], ids=name)
-def test_a_shard_has_one_worker_of_each_group(design: Polynomials) -> None:
-    for shard in shards(design):
-        assert [worker // design.per_group for worker in shard] == list(range(design.size))
-
-
-@pytest.mark.parametrize("design", [*PARITIES, *DOUBLED], ids=name)
-def test_a_shard_with_a_check_has_one_worker_of_each_group(design: Parity) -> None:
+@pytest.mark.parametrize("design", [*POLYNOMIALS, *PARITIES, *DOUBLED, *DISJOINT, *TUPLES], ids=name)
+def test_a_shard_has_one_worker_of_each_group(design: Polynomials | Parity | Disjoint | Tuples) -> None:
     for shard in shards(design):
         assert [worker // design.per_group for worker in shard] == list(range(design.size))
 
@@ -172,7 +233,11 @@ def test_any_two_polynomials_share_no_more_than_is_promised(per_group: int, data
     assert one == other or len(shared) <= overlap
 
 
-@pytest.mark.parametrize("design", [Quadruples(3), Parity(3, 4), Polynomials(3, 5, 1)], ids=name)
+@pytest.mark.parametrize(
+    "design",
+    [Quadruples(3), Parity(3, 4), Polynomials(3, 5, 1), Pairs(5), Tuples(2, 3), Polynomials(4, 5, 1, rounds(1, 4, 3))],
+    ids=name,
+)
 def test_past_its_capacity_there_is_no_shard(design: Design) -> None:
     for number in (-1, design.capacity):
         with pytest.raises(InvalidValue, match=f"expected 0 to {design.capacity - 1}"):
@@ -192,6 +257,12 @@ def test_past_its_capacity_there_is_no_shard(design: Design) -> None:
         lambda: Polynomials(3, 5, 3),
         lambda: Polynomials(3, 5, -1),
         lambda: Polynomials(6, 5, 1),
+        lambda: Polynomials(5, 5, 2, rounds(1, 5, 2)),
+        lambda: Polynomials(6, 5, 1, rounds(1, 6, 2)),
+        lambda: Pairs(1),
+        lambda: Tuples(0, 3),
+        lambda: Tuples(3, 0),
+        lambda: Families(Tuples(2, 3), 0),
     ],
 )
 def test_what_is_no_design_is_refused(build: object) -> None:

@@ -1,0 +1,59 @@
+"""The shards that are kept in the store of the settings, and the options that all commands on them have."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TypeAlias, TypeVar
+
+from cyclopts import Parameter
+
+from holdfast.compose import existing_store, open_database
+from holdfast.config import load
+from holdfast.shards import Assignments, Shard
+from holdfast.shards.names import shown
+from holdfast.shards.stores.sql import SUBSYSTEM, SqlShardStore
+
+Item = TypeVar("Item")
+
+Name: TypeAlias = Annotated[str, Parameter(help="Which shards, where a store keeps those of several services.")]
+EVERY = 50_000
+"""Tenants between two signs of progress."""
+
+
+@contextmanager
+def open_assignments(
+    name: str, file: Path | None, data_directory: Path | None, *, is_new: bool = False
+) -> Iterator[Assignments]:
+    """The assignments of a store; one that is not there yet is made only where that makes sense."""
+    values = load(file, options={("data_directory",): data_directory}).settings
+    if not is_new:
+        existing_store(values, SUBSYSTEM)
+    with open_database(values, SUBSYSTEM) as database:
+        yield Assignments(SqlShardStore(database, name))
+
+
+def told(items: Iterable[Item], what: str) -> Iterator[Item]:
+    """The same items; at a terminal, how many there were so far is said now and then."""
+    is_seen, number = sys.stderr.isatty(), 0
+    for number, item in enumerate(items, start=1):
+        if is_seen and number % EVERY == 0:
+            print(f"\r{number:,} {what}", end="", file=sys.stderr, flush=True)
+        yield item
+    if is_seen and number >= EVERY:
+        print(file=sys.stderr)
+
+
+def as_row(tenant: bytes, shard: Shard) -> tuple[str, str]:
+    """A tenant and its workers, for a table."""
+    return shown(tenant), " ".join(shard.workers)
+
+
+def as_object(tenant: bytes, shard: Shard) -> dict[str, object]:
+    """A tenant and its workers, for machines."""
+    return {"tenant": text_of(tenant), "workers": shard.workers}
+
+
+def text_of(tenant: bytes) -> str:
+    """A tenant's whole name as text; what is not UTF-8 in it is escaped as Python escapes bytes."""
+    return tenant.decode("utf-8", "backslashreplace")

@@ -1,0 +1,192 @@
+"""`holdfast shards assign|suspects|isolate|release|remove`: tenants, one by one or by the file."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Annotated, TypeAlias
+
+from cyclopts import Parameter
+
+from holdfast._errors import InvalidValue
+from holdfast.cli.duration import seconds_of
+from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_table
+from holdfast.cli.shards.inputs import as_name, read_tenants
+from holdfast.cli.shards.kept import Name, as_object, as_row, open_assignments, text_of, told
+from holdfast.shards import Assignments, Shard
+from holdfast.shards.names import shown
+
+_TOGETHER = 5000
+"""Tenants of one transaction: enough that its own cost does not count, few enough that nobody waits long for it."""
+
+TenantArgument: TypeAlias = Annotated[str, Parameter(name="TENANT", help="The name of the tenant.")]
+Tenants: TypeAlias = Annotated[str, Parameter(name="TENANT", help="The names of tenants.")]
+File: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        name="--file",
+        allow_leading_hyphen=True,
+        help="A file of tenants, or - for standard input: CSV, JSON lines, or a name each line.",
+    ),
+]
+
+
+def assign(
+    *tenants: Tenants,
+    file: File = None,
+    known: Annotated[
+        bool, Parameter(negative="", help="Only tenants that have a shard; others are an error, and get none.")
+    ] = False,
+    lookback: Annotated[
+        str | None, Parameter(help="Show as well where they were so long ago and later, such as 2h.")
+    ] = None,
+    name: Name = "default",
+    settings: SettingsFile = None,
+    data_directory: DataDirectory = None,
+    json: Json = False,
+) -> None:
+    """Show the shards of tenants. Who has none yet gets one, and keeps it.
+
+    Example: holdfast shards assign tenant-1 tenant-2
+    """
+    seconds = None if lookback is None else seconds_of(lookback)
+    found: list[tuple[bytes, Shard, list[Shard]]] = []
+    with open_assignments(name, settings, data_directory) as assignments:
+        for names in _chunks(told(_named(tenants, file), "tenants")):
+            shards = [assignments.find(one) for one in names] if known else assignments.shards(names)
+            found += [
+                (one, shard, [] if seconds is None else assignments.previous(one, seconds))
+                for one, shard in zip(names, shards, strict=True)
+            ]
+    if json:
+        print_json(
+            [
+                as_object(tenant, shard)
+                | ({} if seconds is None else {"previous": [list(one.workers) for one in before]})
+                for tenant, shard, before in found
+            ]
+        )
+        return
+    header = ("tenant", "workers") if seconds is None else ("tenant", "workers", "before")
+    rows = [
+        (*as_row(tenant, shard), "; ".join(" ".join(one.workers) for one in before))[: len(header)]
+        for tenant, shard, before in found
+    ]
+    print_table(header, rows)
+
+
+def remove(
+    *tenants: Tenants,
+    file: File = None,
+    name: Name = "default",
+    settings: SettingsFile = None,
+    data_directory: DataDirectory = None,
+    json: Json = False,
+) -> None:
+    """Take the shards of tenants that are gone. Whoever comes next may get them.
+
+    Example: holdfast shards remove tenant-1
+    """
+    with open_assignments(name, settings, data_directory) as assignments:
+        removed = sum(map(assignments.remove, _chunks(told(_named(tenants, file), "tenants"))))
+    if json:
+        print_json({"removed": removed})
+    else:
+        print(f"{removed} removed")
+
+
+def suspects(
+    *workers: Annotated[str, Parameter(name="WORKER", help="The workers that fail.")],
+    limit: Annotated[int, Parameter(help="How many tenants to show at the most.")] = 10,
+    name: Name = "default",
+    settings: SettingsFile = None,
+    data_directory: DataDirectory = None,
+    json: Json = False,
+) -> None:
+    """Show the tenants that explain best that these workers fail, and not others.
+
+    Example: holdfast shards suspects az1-worker-3 az2-worker-7
+    """
+    if not workers:
+        raise InvalidValue("no worker: name those that fail")
+    with open_assignments(name, settings, data_directory) as assignments:
+        found = assignments.suspects(workers, limit=limit)
+    if json:
+        print_json(
+            [
+                {
+                    "tenant": text_of(one.tenant),
+                    "failing": one.failing,
+                    "sound": one.sound,
+                    "score": one.score,
+                    "is_needed": one.is_needed,
+                }
+                for one in found
+            ]
+        )
+        return
+    rows = [
+        (
+            shown(one.tenant),
+            f"{one.score:.2f}",
+            "yes" if one.is_needed else "",
+            *map(" ".join, (one.failing, one.sound)),
+        )
+        for one in found
+    ]
+    print_table(("tenant", "score", "explains", "failing", "sound"), rows)
+
+
+def isolate(
+    tenant: TenantArgument,
+    /,
+    *,
+    workers: Annotated[
+        int | None, Parameter(help="How many workers it gets; without it, as many as a shard has.")
+    ] = None,
+    name: Name = "default",
+    settings: SettingsFile = None,
+    data_directory: DataDirectory = None,
+    json: Json = False,
+) -> None:
+    """Move a tenant to spare workers that nobody else has. Nobody else moves.
+
+    Example: holdfast shards isolate tenant-17
+    """
+    with open_assignments(name, settings, data_directory) as assignments:
+        _show_one(tenant, assignments.isolate(as_name(tenant), workers), assignments, json=json)
+
+
+def release(
+    tenant: TenantArgument,
+    /,
+    *,
+    name: Name = "default",
+    settings: SettingsFile = None,
+    data_directory: DataDirectory = None,
+    json: Json = False,
+) -> None:
+    """Move an isolated tenant back to its shard, which was kept for it. Nobody else moves.
+
+    Example: holdfast shards release tenant-17
+    """
+    with open_assignments(name, settings, data_directory) as assignments:
+        _show_one(tenant, assignments.release(as_name(tenant)), assignments, json=json)
+
+
+def _show_one(tenant: str, shard: Shard, assignments: Assignments, *, json: bool) -> None:
+    layout = assignments.layout
+    left = sum(not layout.fleet.slots[place].is_drained for place in layout.spare)
+    if json:
+        print_json(as_object(as_name(tenant), shard) | {"spare_left": left})
+    else:
+        print_table(("tenant", "workers", "spare left"), [(*as_row(as_name(tenant), shard), left)])
+
+
+def _named(tenants: Sequence[str], file: str | None) -> Iterator[bytes]:
+    if bool(tenants) == (file is not None):
+        raise InvalidValue("expected the names of tenants, or --file with a file of them, and not both")
+    yield from map(as_name, tenants) if file is None else read_tenants(file)
+
+
+def _chunks(names: Iterator[bytes]) -> Iterator[list[bytes]]:
+    while some := list(islice(names, _TOGETHER)):
+        yield some

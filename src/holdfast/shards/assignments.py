@@ -1,0 +1,217 @@
+"""Who has which workers, kept: tenants by name, layouts that follow each other, and changes that are planned first."""
+
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast._clock import Clock, SystemClock
+from holdfast._errors import CapacityExhausted, Conflict, InvalidValue, NotFound
+from holdfast.shards.layout import Layout, Tenant
+from holdfast.shards.names import name_of, shown
+from holdfast.shards.plan import Plan, plan
+from holdfast.shards.registry import ShardStore, StoredLayout, changed_meanwhile
+from holdfast.shards.shard import Shard
+from holdfast.shards.suspects import Suspect, suspects
+
+_PAGE = 10_000
+"""Tenants that are read from the store at once: a million are a hundred reads, and none holds many in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A layout that holds, or held, since some time."""
+
+    number: int
+    at: float
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A layout that is to hold, and what it moves, as long as no other change comes first."""
+
+    layout: Layout
+    plan: Plan[Tenant]
+    """Who moves. Tenants that come between the plan and the change are not in it."""
+    expected: int
+    """The version that it was planned from; 0 if there was none."""
+
+
+class Assignments:
+    """The shards of tenants by name, the same in every process that uses the same store. Thread-safe.
+
+    A tenant keeps its shard until a plan that moves it is applied. Other processes notice that within `notice` seconds,
+    and until then may send a tenant's work to where it was: `previous` says where that is.
+    """
+
+    def __init__(self, store: ShardStore, *, notice: float = 1.0, clock: Clock | None = None) -> None:
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._notice = notice
+        self._lock = threading.Lock()
+        self._versions: tuple[Version, ...] = ()
+        self._looked = -float("inf")
+
+    @property
+    def current(self) -> Version:
+        """What holds. Raises NotFound if there is nothing yet: apply a change to a first layout."""
+        versions = self._look()
+        if not versions:
+            raise NotFound("there is no layout of shards yet: make one, and apply it")
+        return versions[-1]
+
+    @property
+    def layout(self) -> Layout:
+        """The layout that holds. Raises NotFound if there is none yet."""
+        return self.current.layout
+
+    def refresh(self) -> None:
+        """Look at once for what others applied, instead of within `notice` seconds."""
+        self._look(now=True)
+
+    def shard(self, tenant: str | bytes) -> Shard:
+        """The shard of a tenant, which gets one if it has none. Raises CapacityExhausted."""
+        return self.shards([tenant])[0]
+
+    def shards(self, tenants: Iterable[str | bytes]) -> list[Shard]:
+        """The same for many at once, which is much quicker."""
+        layout = self.layout
+        names = [name_of(tenant) for tenant in tenants]
+        try:
+            numbers = self._store.assign(names, layout.capacity)
+        except CapacityExhausted:
+            layout = self._look(now=True)[-1].layout  # somebody may have made room
+            try:
+                numbers = self._store.assign(names, layout.capacity)
+            except CapacityExhausted as error:
+                raise CapacityExhausted(f"{error}; {layout.designed.advice}") from error
+        return self._shards(layout, [Tenant(name, number) for name, number in zip(names, numbers, strict=True)])
+
+    def find(self, tenant: str | bytes) -> Shard:
+        """The shard of a tenant that has one. Raises NotFound, and assigns nothing."""
+        return self._shards(self.layout, [self._known(tenant)])[0]
+
+    def previous(self, tenant: str | bytes, lookback: float) -> list[Shard]:
+        """Where a tenant was in the last `lookback` seconds and is no longer, latest first: what it left may be there.
+
+        Raises NotFound if it has no shard. Where a tenant that was removed had its number before, that one's counts.
+        """
+        known = self._known(tenant)
+        versions, since = self._look(), self._clock.wall() - lookback
+        found = self._shards(versions[-1].layout, [known]) if versions else [self.find(tenant)]
+        for version, following in zip(reversed(versions[:-1]), reversed(versions[1:]), strict=True):
+            if following.at < since:
+                break
+            layout = version.layout
+            if known.number < layout.capacity or layout.is_isolated(known.name):
+                shard = layout.shard(known)
+                if {*shard.workers} not in [{*one.workers} for one in found]:
+                    found.append(shard)
+        return found[1:]
+
+    def tenants(self) -> Iterator[Tenant]:
+        """All tenants that have a shard, in the order of their names, read little by little."""
+        after: bytes | None = None
+        while page := self._store.tenants(after, _PAGE):
+            for name, number in page:
+                yield Tenant(name, number)
+            after = page[-1][0]
+
+    def count(self) -> int:
+        """How many tenants have a shard."""
+        return self._store.count()
+
+    def remove(self, tenants: Iterable[str | bytes]) -> int:
+        """Take the shards of tenants that are gone; returns how many had one. Whoever comes next may get them.
+
+        Raises Conflict, and removes none, if one of them is isolated.
+        """
+        names = [name_of(tenant) for tenant in tenants]
+        for version in self._look(now=True)[-1:]:
+            for name in names:
+                if version.layout.is_isolated(name):
+                    raise Conflict(f"tenant {shown(name)} is isolated: release it before it is removed")
+        return self._store.release(names)
+
+    def plan(self, layout: Layout) -> Change:
+        """What moves if another layout is to hold, one that was made from the present one or is the first.
+
+        Raises Conflict if it was made from an older one, CapacityExhausted if it has no shard for some tenant.
+        """
+        versions = self._look(now=True)
+        newest = versions[-1].number if versions else 0
+        if layout.version != newest:
+            raise changed_meanwhile(layout.version, newest)
+        old = versions[-1].layout if versions else layout
+        return Change(layout, plan(old, layout, self.tenants()), newest)
+
+    def apply(self, change: Change) -> Version:
+        """Let a layout hold from now on. Raises Conflict if another change came first: plan again."""
+        return self._apply(change.layout, change.expected)
+
+    def isolate(self, tenant: str | bytes, count: int | None = None) -> Shard:
+        """Move a tenant to spare workers of its own, as many as its shard has or `count`; nobody else moves.
+
+        Raises CapacityExhausted if there are not so many, NotFound if the tenant has no shard.
+        """
+        self._look(now=True)
+        known, current = self._known(tenant), self.current
+        return self._apply(current.layout.isolate(known.name, count), current.number).layout.shard(known)
+
+    def release(self, tenant: str | bytes) -> Shard:
+        """Move an isolated tenant back to its shard. Raises NotFound if it is not isolated."""
+        self._look(now=True)
+        known, current = self._known(tenant), self.current
+        return self._apply(current.layout.release(known.name), current.number).layout.shard(known)
+
+    def suspects(self, failing: Collection[str], *, limit: int = 10) -> list[Suspect[bytes]]:
+        """The tenants that explain best that these workers fail. Raises NotFound for a worker that there is not."""
+        layout = self.layout
+        for worker in failing:
+            layout.fleet.place_of(worker)
+        shards = ((tenant.name, layout.shard(tenant).workers) for tenant in self.tenants())
+        return suspects(failing, shards, limit=limit)
+
+    def forget(self, lookback: float) -> int:
+        """Drop layouts that ended more than `lookback` seconds ago; returns how many."""
+        if lookback < 0:
+            raise InvalidValue(f"a lookback of {lookback} s: expected 0 or more")
+        self._look(now=True)  # else all that is known here might be forgotten
+        gone = self._store.forget_layouts(self._clock.wall() - lookback)
+        with self._lock:
+            kept = {entry.version for entry in self._store.layouts(0)}
+            self._versions = tuple(version for version in self._versions if version.number in kept)
+        return gone
+
+    def _apply(self, layout: Layout, expected: int) -> Version:
+        stored = self._store.write_layout(layout.to_text(), expected, self._clock.wall())
+        self._look(now=True)
+        return _read(stored)
+
+    def _shards(self, layout: Layout, tenants: Sequence[Tenant]) -> list[Shard]:
+        """The shards of tenants; by a newer layout, if one of them has a number that this one has no shard for."""
+        if any(tenant.number >= layout.capacity for tenant in tenants):
+            layout = self._look(now=True)[-1].layout
+        return [layout.shard(tenant) for tenant in tenants]
+
+    def _known(self, tenant: str | bytes) -> Tenant:
+        name = name_of(tenant)
+        [number] = self._store.find([name])
+        if number is None:
+            raise NotFound(f"tenant {shown(name)} has no shard yet")
+        return Tenant(name, number)
+
+    def _look(self, *, now: bool = False) -> tuple[Version, ...]:
+        """All versions, after reading what others applied, if it is time to."""
+        with self._lock:
+            if now or self._clock.monotonic() >= self._looked + self._notice:
+                known = self._versions
+                found = self._store.layouts(known[-1].number if known else 0)
+                self._versions = (*known, *map(_read, found))
+                self._looked = self._clock.monotonic()
+            return self._versions
+
+
+def _read(stored: StoredLayout) -> Version:
+    layout = replace(Layout.from_text(stored.text), version=stored.version)
+    return Version(stored.version, stored.at, layout)

@@ -1,0 +1,192 @@
+"""Everything that decides which tenant has which workers, except the tenants' numbers: one value, kept as text. Pure.
+
+A change is another layout. What a tenant had before is what an older layout says, so that nothing has to be kept for
+each tenant but its number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from holdfast._errors import CapacityExhausted, Conflict, InvalidValue, NotFound
+from holdfast.shards.designed import Designed
+from holdfast.shards.fleet import Fleet, Slot
+from holdfast.shards.names import shown
+from holdfast.shards.shard import Shard
+
+
+class Tenant(NamedTuple):
+    """A tenant by both its names."""
+
+    name: bytes
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A fleet, how its shards are made, and who has workers of its own. See `Designed` for what each of them means."""
+
+    fleet: Fleet
+    size: int
+    overlap: int
+    key: bytes = field(repr=False)
+    first: int
+    """How many slots of the fleet the design is made of; those that came later are spare."""
+    twins: tuple[int, ...] = ()
+    isolated: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
+    """Tenants that have slots for themselves, which nobody else has, and which."""
+    version: int = field(default=0, compare=False)
+    """The version that holds, or that this was made from; 0 where there was none. It is not written with the rest."""
+    designed: Designed = field(init=False, repr=False, compare=False)
+    _alone: dict[bytes, tuple[int, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        designed = Designed(self.fleet, self.size, self.overlap, key=self.key, first=self.first, twins=self.twins)
+        object.__setattr__(self, "designed", designed)
+        object.__setattr__(self, "_alone", dict(self.isolated))
+        free = set(designed.spare)
+        for name, places in self.isolated:
+            if not places or not free.issuperset(places) or len({*places}) < len(places) or self._alone[name] != places:
+                raise InvalidValue(
+                    f"tenant {shown(name)} is isolated on slots that are not spare, or not its own: "
+                    "release it, or leave these slots out of the design"
+                )
+            free.difference_update(places)
+
+    @classmethod
+    def of(cls, fleet: Fleet, size: int, overlap: int, *, key: bytes) -> "Layout":
+        """A first layout: the design is made of the whole fleet."""
+        return cls(fleet=fleet, size=size, overlap=overlap, key=key, first=len(fleet))
+
+    @property
+    def capacity(self) -> int:
+        """How many tenants have a shard of their own."""
+        return self.designed.capacity
+
+    @property
+    def spare(self) -> Sequence[int]:
+        """The slots that are in no shard and are nobody's."""
+        taken = {place for _, places in self.isolated for place in places}
+        return [place for place in self.designed.spare if place not in taken]
+
+    @property
+    def empty(self) -> Sequence[int]:
+        """The slots of the design whose workers are drained, and that nobody relieves: who has them has one less."""
+        slots, relieved = self.fleet.slots, self.fleet.reliefs()
+        return [
+            place
+            for cell in self.designed.cells
+            for place in cell
+            if slots[place].is_drained and all(slots[other].is_drained for other in relieved.get(place, ()))
+        ]
+
+    def shard(self, tenant: Tenant) -> Shard:
+        """The shard of a tenant. Raises CapacityExhausted for a number past the capacity."""
+        places = self._alone.get(tenant.name)
+        if places is None:
+            return self.designed.shard(tenant.number)
+        return Shard(places, tuple([self.fleet.slots[place] for place in places]))
+
+    def redesigned(self, size: int, overlap: int) -> "Layout":
+        """With new shards of all workers that are not drained, spare ones and those that relieve others among them.
+
+        Nearly everybody moves. Raises Conflict while a tenant is isolated: its workers would be given to others.
+        """
+        if self.isolated:
+            names = ", ".join(shown(name) for name, _ in self.isolated)
+            raise Conflict(f"new shards of all workers, while {names} has workers of its own: release it first")
+        live = tuple(replace(slot, relieves=None) for slot in self.fleet.slots if not slot.is_drained)
+        made = Layout.of(replace(self.fleet, slots=live), size, overlap, key=self.key)
+        return replace(made, version=self.version)
+
+    def is_isolated(self, name: bytes) -> bool:
+        """Whether a tenant has workers of its own."""
+        return name in self._alone
+
+    def with_fleet(self, fleet: Fleet) -> "Layout":
+        """With another fleet and the same design: workers that were replaced, drained, relieved, or added as spare."""
+        return replace(self, fleet=fleet)
+
+    def doubled(self, workers: Sequence[str]) -> "Layout":
+        """With a twin for each worker there is: more shards, and nobody moves. Raises InvalidValue where none fits."""
+        return replace(self, fleet=self.fleet.double(workers), twins=(*self.twins, len(self.fleet)))
+
+    def isolate(self, name: bytes, count: int | None = None) -> "Layout":
+        """With a tenant on spare workers of its own, as many as its shard has or `count`; nobody else moves.
+
+        Raises CapacityExhausted if there are not so many, and Conflict if it is isolated already.
+        """
+        wanted = self.size if count is None else count
+        if wanted < 1:
+            raise InvalidValue(f"{wanted} workers for a tenant of its own: expected 1 or more")
+        if name in self._alone:
+            raise Conflict(f"tenant {shown(name)} is isolated already: release it before it gets other workers")
+        free = [place for place in self.spare if not self.fleet.slots[place].is_drained]
+        if len(free) < wanted:
+            raise CapacityExhausted(
+                f"{len(free)} spare workers for tenant {shown(name)}, and {wanted} are wanted: add workers, which are "
+                "spare at first, or isolate it on fewer"
+            )
+        places = tuple(sorted(_spread(self.fleet, free)[:wanted]))
+        return replace(self, isolated=(*self.isolated, (name, places)))
+
+    def release(self, name: bytes) -> "Layout":
+        """With an isolated tenant back in its shard. Raises NotFound if it is not isolated."""
+        if name not in self._alone:
+            raise NotFound(f"tenant {shown(name)} is not isolated: there is nothing to release")
+        return replace(self, isolated=tuple(entry for entry in self.isolated if entry[0] != name))
+
+    def to_text(self) -> bytes:
+        """All of it as JSON, the key too: keep it where tenants cannot read it."""
+        return msgspec.json.encode(
+            _Written(
+                slots=self.fleet.slots,
+                shared_hosts=self.fleet.shared_hosts,
+                size=self.size,
+                overlap=self.overlap,
+                key=self.key,
+                first=self.first,
+                twins=self.twins,
+                isolated=self.isolated,
+            )
+        )
+
+    @classmethod
+    def from_text(cls, text: bytes) -> "Layout":
+        """What `to_text` wrote. Raises InvalidValue."""
+        try:
+            written = msgspec.json.decode(text, type=_Written)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise InvalidValue(f"this is no layout of shards: {error}") from error
+        return cls(
+            fleet=Fleet(slots=written.slots, shared_hosts=written.shared_hosts),
+            size=written.size,
+            overlap=written.overlap,
+            key=written.key,
+            first=written.first,
+            twins=written.twins,
+            isolated=written.isolated,
+        )
+
+
+class _Written(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    slots: tuple[Slot, ...]
+    shared_hosts: Literal["refuse", "warn", "allow"] = "refuse"
+    size: int
+    overlap: int
+    key: bytes
+    first: int
+    twins: tuple[int, ...] = ()
+    isolated: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
+
+
+def _spread(fleet: Fleet, places: Sequence[int]) -> Sequence[int]:
+    """These slots, so that the first ones are of different groups."""
+    seen: dict[tuple[str, ...], int] = {}
+    ranks = {}
+    for place in places:
+        group = fleet.slots[place].group
+        ranks[place] = seen[group] = seen.get(group, 0) + 1
+    return sorted(places, key=lambda place: (ranks[place], place))

@@ -1,0 +1,73 @@
+"""What a change moves: which tenants, and which of their workers. Pure; nothing is changed by looking."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from holdfast.shards.shard import Shard
+
+Tenant = TypeVar("Tenant")
+Tenant_contra = TypeVar("Tenant_contra", contravariant=True)
+
+
+class Sharding(Protocol[Tenant_contra]):
+    """Whatever knows the shard of each tenant, by number or by name: `Designed`, `Hashed`, a `Layout`."""
+
+    def shard(self, tenant: Tenant_contra, /) -> Shard:
+        """The shard of a tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Generic[Tenant]):
+    """One tenant that gets other workers."""
+
+    tenant: Tenant
+    leaves: tuple[str, ...]
+    joins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Generic[Tenant]):
+    """What would move if one sharding took the place of another, for so many tenants."""
+
+    old: Sharding[Tenant]
+    new: Sharding[Tenant]
+    tenants: int
+    movers: Sequence[Tenant]
+    changed: tuple[int, ...]
+    """How many tenants have 0, 1, 2 and so on of their workers changed."""
+    short: int
+    """How many tenants have a worker that is drained, and so one less than they should."""
+
+    @property
+    def share(self) -> float:
+        """The share of tenants that move."""
+        return len(self.movers) / self.tenants if self.tenants else 0.0
+
+    def moves(self) -> Iterator[Move[Tenant]]:
+        """Who moves from where to where, one after the other: worked out again, so that a million take no memory."""
+        for tenant in self.movers:
+            before, after = self.old.shard(tenant).workers, self.new.shard(tenant).workers
+            leaves = tuple(worker for worker in before if worker not in after)
+            yield Move(tenant, leaves, tuple(worker for worker in after if worker not in before))
+
+
+def plan(old: Sharding[Tenant], new: Sharding[Tenant], tenants: Iterable[Tenant]) -> Plan[Tenant]:
+    """What moves when the new sharding takes the place of the old. Raises what either raises for a tenant."""
+    movers: list[Tenant] = []
+    changed = Counter[int]()
+    count = short = 0
+    for tenant in tenants:
+        count += 1
+        shard = new.shard(tenant)
+        short += any(slot.is_drained for slot in shard.slots)
+        before, after = old.shard(tenant).workers, shard.workers
+        if before == after:
+            continue
+        different = max(len({*before} - {*after}), len({*after} - {*before}))
+        changed[different] += 1
+        if different:
+            movers.append(tenant)
+    changed[0] = count - len(movers)
+    return Plan(old, new, count, movers, tuple(changed[number] for number in range(max(changed) + 1)), short)

@@ -1,0 +1,203 @@
+"""Who is hit when workers fail: those of some tenants, some by name, or whole zones; and the worst there can be. Pure.
+
+A worker that is drained serves nobody, so that it counts as none: a tenant is fully hit once it has lost all others.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast._errors import InvalidValue, NotFound
+from holdfast.shards.fleet import Fleet
+from holdfast.shards.report.load import tenants_of
+from holdfast.shards.report.scan import Scan, scan
+from holdfast.shards.report.table import Ints, Table
+
+_ROWS = 1 << 18
+"""Tenants that are looked at together, where several numbers are held for each worker of each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blast:
+    """What a failure does. Attackers are the tenants whose workers fail because of them: they are counted apart."""
+
+    workers_out: tuple[str, ...]
+    capacity_lost: float
+    """Share of the fleet, by weight."""
+    attackers: int
+    hit: tuple[int, ...]
+    """All tenants, attackers among them, by the number of their workers that are out."""
+    fully: int
+    """Other tenants that have no worker left."""
+    partly: int
+    """Other tenants that have lost some."""
+    untouched: int
+    """Other tenants that have lost none."""
+    down_before: int
+    """Other tenants that had none to lose, for all of theirs are drained."""
+    fully_share: float
+    """Of all tenants but the attackers; the next two as well."""
+    partly_share: float
+    untouched_share: float
+    down_share: float
+    """Of all tenants, those without a worker, attackers among them."""
+    rise: float
+    """How much more the most burdened worker that is left has to do, once tenants moved to the rest of their shards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most tenants that one thing of a kind can hit, and which; the first of several, None if it hits nobody."""
+
+    count: int
+    share: float
+    """Of the tenants there are; where a tenant is what fails, of the others."""
+    by: int | str | None
+    """The row of a tenant, or the name of a worker or a zone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worst:
+    """The worst that any one tenant, any one worker and any one zone can do: who loses all, and who loses some."""
+
+    tenant_fully: Peak
+    tenant_partly: Peak
+    worker_fully: Peak
+    worker_partly: Peak
+    zone_fully: Peak
+    zone_partly: Peak
+
+
+def blast(
+    fleet: Fleet,
+    table: npt.ArrayLike | Table,
+    *,
+    tenants: Collection[int] = (),
+    workers: Collection[str] = (),
+    zones: Collection[str] = (),
+) -> Blast:
+    """What happens if all workers of these tenants, these workers and those in these zones fail at once.
+
+    Raises InvalidValue for a row that the table does not have, and NotFound for an unknown worker or zone.
+    """
+    checked = Table.of(table, len(fleet))
+    live = checked.live(fleet)
+    out = failing(fleet, checked, tenants=tenants, workers=workers, zones=zones)
+    hits = np.append(out, False)[live.places].sum(axis=1, dtype=np.int64)
+    others = np.ones(len(checked), dtype=bool)
+    others[list(tenants)] = False
+    having = others & (live.sizes > 0)
+    fully = int((having & (hits == live.sizes)).sum())
+    untouched = int((having & (hits == 0)).sum())
+    partly = int(having.sum()) - fully - untouched
+    all_others = max(1, int(others.sum()))
+    down = int((hits == live.sizes).sum())
+    weights = np.array([0.0 if slot.is_drained else slot.weight for slot in fleet.slots])
+    return Blast(
+        workers_out=tuple(slot.worker for slot, is_out in zip(fleet.slots, out, strict=True) if is_out),
+        capacity_lost=float(weights[out].sum() / (weights.sum() or 1.0)),
+        attackers=len({*tenants}),
+        hit=tuple(np.bincount(hits, minlength=int(live.sizes.max(initial=0)) + 1).tolist()),
+        fully=fully,
+        partly=partly,
+        untouched=untouched,
+        down_before=int(others.sum()) - int(having.sum()),
+        fully_share=fully / all_others,
+        partly_share=partly / all_others,
+        untouched_share=untouched / all_others,
+        down_share=down / max(1, len(checked)),
+        rise=_rise(live, out, hits),
+    )
+
+
+def failing(
+    fleet: Fleet,
+    table: Table,
+    *,
+    tenants: Collection[int] = (),
+    workers: Collection[str] = (),
+    zones: Collection[str] = (),
+) -> npt.NDArray[np.bool_]:
+    """For each slot of the fleet, whether it fails."""
+    out = np.zeros(len(fleet), dtype=bool)
+    for row in tenants:
+        if not 0 <= row < len(table):
+            raise InvalidValue(f"tenant {row}: expected a row of the table, 0 to {len(table) - 1}")
+        out[list(table.shard(row))] = True
+    out[[fleet.place_of(worker) for worker in workers]] = True
+    for zone in zones:
+        places = [place for place, slot in enumerate(fleet.slots) if zone in slot.group]
+        if not places:
+            raise NotFound(f"there is no worker in zone {zone} in this fleet")
+        out[places] = True
+    return out
+
+
+def worst(fleet: Fleet, table: npt.ArrayLike | Table) -> Worst:
+    """The worst that one tenant, one worker or one zone can do to others."""
+    live = Table.of(table, len(fleet)).live(fleet)
+    return worst_of(fleet, live, scan(live.distinct))
+
+
+def worst_of(fleet: Fleet, live: Table, found: Scan) -> Worst:
+    """The same, where what shards share was counted already; of a table without drained workers."""
+    firsts = live.distinct.firsts.tolist()
+    others = max(1, len(live) - 1)
+    names = [slot.worker for slot in fleet.slots]
+    single = np.bincount(live.places[live.sizes == 1, 0], minlength=len(fleet))
+    zones, fully, touched = _by_zone(fleet, live)
+    every = max(1, len(live))
+    return Worst(
+        tenant_fully=_peak(found.covered, others, firsts),
+        tenant_partly=_peak(found.touched - found.covered, others, firsts),
+        worker_fully=_peak(single, every, names),
+        worker_partly=_peak(tenants_of(live) - single, every, names),
+        zone_fully=_peak(fully, every, zones),
+        zone_partly=_peak(touched - fully, every, zones),
+    )
+
+
+def _peak(counts: Ints, of: int, names: "list[int] | list[str]") -> Peak:
+    highest = int(counts.max(initial=0))
+    return Peak(highest, highest / of, names[int(counts.argmax())] if highest else None)
+
+
+def _by_zone(fleet: Fleet, live: Table) -> tuple[list[str], Ints, Ints]:
+    """All zones; for each how many tenants have no worker outside it, and how many have one inside."""
+    zones = list(dict.fromkeys(zone for slot in fleet.slots for zone in slot.group))
+    numbers = {zone: number for number, zone in enumerate(zones)}
+    width = max((len({*slot.group}) for slot in fleet.slots), default=0)
+    # The zones of every slot, each once, and none for what is no worker.
+    within = np.full((len(fleet) + 1, width), -1, dtype=np.int32)
+    for place, slot in enumerate(fleet.slots):
+        some = sorted({numbers[zone] for zone in slot.group})
+        within[place, : len(some)] = some
+    fully, touched = np.zeros(len(zones), dtype=np.int64), np.zeros(len(zones), dtype=np.int64)
+    for first in range(0, len(live) if width else 0, _ROWS):
+        sizes = live.sizes[first : first + _ROWS]
+        inside = within[live.places[first : first + _ROWS]].reshape(len(sizes), -1)
+        inside.sort(axis=1)
+        # Equal ones are now next to each other: how many there are is how many workers a tenant has in that zone.
+        begins = np.ones(inside.shape, dtype=bool)
+        begins[:, 1:] = inside[:, 1:] != inside[:, :-1]
+        starts = np.flatnonzero(begins)
+        lengths = np.diff(starts, append=inside.size)
+        zone, row = inside.ravel()[starts], starts // inside.shape[1]
+        real = zone >= 0
+        touched += np.bincount(zone[real], minlength=len(zones))
+        fully += np.bincount(zone[real & (lengths == sizes[row])], minlength=len(zones))
+    return zones, fully, touched
+
+
+def _rise(live: Table, out: npt.NDArray[np.bool_], hits: Ints) -> float:
+    """How much the load of the most burdened worker rises, of those that are left and had some."""
+    left = live.sizes - hits
+    before, after = np.zeros(live.workers + 1), np.zeros(live.workers + 1)
+    usual, moved = 1 / np.maximum(live.sizes, 1), np.where(left > 0, 1 / np.maximum(left, 1), 0.0)
+    for column in range(live.places.shape[1]):
+        before += np.bincount(live.places[:, column], weights=usual, minlength=len(before))
+        after += np.bincount(live.places[:, column], weights=moved, minlength=len(after))
+    serving = np.append(~out, False) & (before > 0)
+    return max(0.0, float((after[serving] / before[serving] - 1).max(initial=0.0)))

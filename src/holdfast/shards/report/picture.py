@@ -1,0 +1,263 @@
+"""Assignments as pictures: who has which worker before and after a failure, and how much tenants share. Pure.
+
+SVG as text, light and dark, with a title and a description for those who do not see it. What a colour says is also said
+by a shape or a word. A picture may stand in a page beside others: its style holds for it alone.
+"""
+
+import math
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast._errors import InvalidValue
+from holdfast.shards.fleet import Fleet
+from holdfast.shards.report.blast import failing
+from holdfast.shards.report.overlap import Overlaps
+from holdfast.shards.report.table import Table
+
+ROWS, COLUMNS = 60, 64
+"""Most tenants that are shown; and most workers that are all shown, also those that none of these tenants has."""
+_LINE, _GAP, _NAMES, _WORDS, _LETTER = 18, 10, 170, 116, 7.5
+_WIDEST, _NARROWEST, _PANEL = 18.0, 4.0, 620.0
+"""Of a column; and of a panel, as long as columns are not narrower than that."""
+_LEGIBLE = 11.0
+"""Columns that are narrower have no name above them; it is still there for whoever points at a cell."""
+_CROSSED = 8.0
+"""Columns that are narrower have no room for a cross: what is out is a broken bar there."""
+_LONGEST = 24
+"""Letters of a name."""
+
+# Blue and orange are told apart by all who see colours in the usual ways of not seeing all of them:
+# https://jfly.uni-koeln.de/color/
+_STYLE = """
+  .hf-shards { font: 12px system-ui, sans-serif; background: #fff; max-width: 100%; height: auto; }
+  .hf-shards text { fill: #1f2328; } .hf-shards .faint { fill: #59636e; } .hf-shards .head { font-weight: 600; }
+  .hf-shards .lane { fill: #eff2f5; } .hf-shards .has, .hf-shards .bar { fill: #0a5fc2; }
+  .hf-shards .out { fill: none; stroke: #b34700; stroke-width: 1.5; } .hf-shards .down { fill: #9a3c00; }
+  @media (prefers-color-scheme: dark) {
+    .hf-shards { background: #0d1117; } .hf-shards text { fill: #f0f6fc; } .hf-shards .faint { fill: #9198a1; }
+    .hf-shards .lane { fill: #1c232c; } .hf-shards .has, .hf-shards .bar { fill: #58a6ff; }
+    .hf-shards .out { stroke: #ffa657; } .hf-shards .down { fill: #ffa657; }
+  }
+"""
+# What no XML document may hold, however it is written; line ends and tabs would be read as blanks.
+_FORBIDDEN = re.compile("[^\u0020-\u007e\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def matrix(
+    fleet: Fleet,
+    table: npt.ArrayLike | Table,
+    names: Sequence[str | bytes] | None = None,
+    *,
+    tenants: Collection[int] = (),
+    workers: Collection[str] = (),
+    zones: Collection[str] = (),
+) -> str:
+    """Who has which worker, before and after the workers of these tenants, these workers and these zones fail.
+
+    Tenants are rows, the attackers first and then those hit worst, sixty at most; workers are columns, by zone. Where
+    there are many workers only those are shown that one of these tenants has.
+    """
+    checked = Table.of(table, len(fleet))
+    if names is not None and len(names) != len(checked):
+        raise InvalidValue(f"{len(names)} names for {len(checked)} tenants: expected one for each")
+    out = failing(fleet, checked, tenants=tenants, workers=workers, zones=zones)
+    serving = np.array([not slot.is_drained for slot in fleet.slots], dtype=bool)
+    shown = _chosen(checked, tenants, np.append(out | ~serving, False))
+    rows = [
+        _Row(
+            name=_text(f"tenant {row}" if names is None else names[row]),
+            places=checked.shard(row),
+            is_attacker=row in tenants,
+        )
+        for row in shown
+    ]
+    columns = _columns(fleet, rows)
+    sign = "⊠" if _wide(columns) >= _CROSSED else "¦"
+    head = _head(fleet, columns)
+    before = _Panel(fleet, rows, columns, out=np.zeros(len(fleet), dtype=bool), left=_NAMES, top=head, title="before")
+    after = _Panel(fleet, rows, columns, out=out, left=before.right + _GAP * 2, top=head, title="after")
+    height = head + len(rows) * _LINE + 50
+    down = [row.name for row in rows if not row.serving(fleet, out)]
+    counted = f"{len(rows)} of {len(checked)} tenants, {len(columns)} of {len(fleet)} workers"
+    what = f"{counted}. {int(out.sum())} workers are out. Down of these tenants: {', '.join(down) or 'none'}."
+    parts = [
+        *_opening(after.right, height, "Who has which worker, before and after a failure", what),
+        f'<text class="faint" x="{_NAMES}" y="{height - 26}">■ has this worker; {sign} has it, and it is out</text>',
+        f'<text class="faint" x="{_NAMES}" y="{height - 10}">{counted}</text>',
+    ]
+    for number, row in enumerate(rows):
+        parts.append(
+            f'<text class="name" x="{_NAMES - 8}" y="{head + number * _LINE + 13}" text-anchor="end">{row.name}</text>'
+        )
+    return "\n".join([*parts, *before.parts(), *after.parts(), "</svg>", ""])
+
+
+def histogram(overlaps: Overlaps) -> str:
+    """How many pairs of tenants share no worker, one, two and so on, as bars: ten times as many is a step longer."""
+    longest, left = 420.0, 130
+    scale = longest / max(1.0, _steps(max(overlaps.pairs)))
+    height = 64 + len(overlaps.pairs) * 24 + 12
+    what = "; ".join(f"{_workers(shared)}: {pairs:,} pairs" for shared, pairs in enumerate(overlaps.pairs))
+    parts = _opening(left + longest + 190, height, "Pairs of tenants by how many workers they share", what)
+    parts.append(f'<text class="head" x="{left}" y="22">Pairs of tenants by how many workers they share</text>')
+    parts.append(f'<text class="faint" x="{left}" y="40">each step is ten times as many</text>')
+    for shared, pairs in enumerate(overlaps.pairs):
+        top = 56 + shared * 24
+        wide = _steps(pairs) * scale
+        parts.append(f'<text x="{left - 8}" y="{top + 14}" text-anchor="end">{_workers(shared)}</text>')
+        if pairs:
+            parts.append(f'<rect class="bar" x="{left}" y="{top}" width="{wide:.1f}" height="18"/>')
+        parts.append(f'<text x="{left + wide + 6:.1f}" y="{top + 14}">{pairs:,}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _steps(pairs: int) -> float:
+    """How long a bar is: one for a single pair, and one more for ten times as many."""
+    return 1 + math.log10(pairs) if pairs else 0.0
+
+
+def _workers(shared: int) -> str:
+    return f"{shared} worker" if shared == 1 else f"{shared} workers"
+
+
+def _opening(width: float, height: float, title: str, what: str) -> list[str]:
+    box = f'width="{width:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="hf-shards" role="img" {box}>',
+        f"<title>{title}</title>",
+        f"<desc>{what}</desc>",
+        f"<style>{_STYLE}</style>",
+    ]
+
+
+def _text(name: str | bytes) -> str:
+    """A name as it can stand in the picture: any text at all, cut where it is long."""
+    text = name if isinstance(name, str) else name.decode("utf-8", "replace")
+    text = _FORBIDDEN.sub("\ufffd", text)
+    return escape(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    name: str
+    places: tuple[int, ...]
+    is_attacker: bool
+
+    def serving(self, fleet: Fleet, out: npt.NDArray[np.bool_]) -> int:
+        """How many of its workers can serve it."""
+        return sum(not out[place] and not fleet.slots[place].is_drained for place in self.places)
+
+
+def _chosen(table: Table, attackers: Collection[int], out: npt.NDArray[np.bool_]) -> list[int]:
+    """The rows to show: attackers first, then whoever has the fewest workers left, then whoever has lost most."""
+    hits = out[table.places].sum(axis=1, dtype=np.int64)
+    attacks = np.zeros(len(table), dtype=bool)
+    attacks[list(attackers)] = True
+    left = np.where(hits > 0, table.sizes - hits, table.workers)
+    chosen: list[int] = np.lexsort((-hits, left, ~attacks))[:ROWS].tolist()
+    return chosen
+
+
+def _columns(fleet: Fleet, rows: Sequence[_Row]) -> list[int]:
+    """The places to show, by the most important of the things that they are in, such as their zones."""
+    had = {place for row in rows for place in row.places}
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for place, slot in enumerate(fleet.slots):
+        groups.setdefault(slot.group[:1], []).append(place)
+    listed = [place for places in groups.values() for place in places]
+    return listed if len(listed) <= COLUMNS else [place for place in listed if place in had]
+
+
+def _wide(columns: Sequence[int]) -> float:
+    return max(_NARROWEST, min(_WIDEST, _PANEL / max(1, len(columns))))
+
+
+def _head(fleet: Fleet, columns: Sequence[int]) -> int:
+    """How high it is above the first row: the names of workers stand there, nearly upright."""
+    names = [fleet.slots[place].worker for place in columns] if _wide(columns) >= _LEGIBLE else []
+    return 48 + math.ceil(_LETTER * min(_LONGEST, max((len(name) for name in names), default=0)))
+
+
+class _Panel:
+    """All cells at one moment, and a word for every tenant."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        rows: Sequence[_Row],
+        columns: Sequence[int],
+        *,
+        out: npt.NDArray[np.bool_],
+        left: float,
+        top: int,
+        title: str,
+    ) -> None:
+        self._fleet = fleet
+        self._rows = rows
+        self._out = out
+        self._title = title
+        self._left = left
+        self._top = top
+        self._wide = _wide(columns)
+        self._x: dict[int, float] = {}
+        """Where each column begins; between zones there is a gap."""
+        self._zones: list[tuple[float, str]] = []
+        at, zone, free = left, None, 0.0
+        for place in columns:
+            here = fleet.slots[place].group[:1]
+            if zone is not None and here != zone:
+                at += _GAP
+            if here != zone and here and at >= free:  # a name that would stand on the one before is left out
+                self._zones.append((at, _text(here[0])))
+                free = at + _LETTER * min(_LONGEST, len(here[0]))
+            self._x[place] = at
+            at, zone = at + self._wide, here
+        self._end = at
+        self.right = at + _WORDS
+
+    def parts(self) -> Iterator[str]:
+        """The panel, from top to bottom."""
+        yield f'<g class="{self._title}">'
+        yield f'<text class="head" x="{self._left:.1f}" y="18">{self._title.capitalize()}</text>'
+        for at, zone in self._zones:
+            yield f'<text class="faint" x="{at:.1f}" y="36">{zone}</text>'
+        if self._wide >= _LEGIBLE:
+            for place, x in self._x.items():
+                at = x + self._wide / 2 + 4
+                name = _text(self._fleet.slots[place].worker)
+                yield f'<text class="worker" transform="translate({at:.1f} {self._top - 6}) rotate(-60)">{name}</text>'
+        for number, row in enumerate(self._rows):
+            yield from self._line(row, self._top + number * _LINE)
+        yield "</g>"
+
+    def _line(self, row: _Row, top: float) -> Iterator[str]:
+        yield (
+            f'<rect class="lane" x="{self._left:.1f}" y="{top + 1}" width="{self._end - self._left:.1f}" '
+            f'height="{_LINE - 2}"/>'
+        )
+        for place in row.places:
+            yield self._cell(row, place, top)
+        if row.serving(self._fleet, self._out):
+            yield f'<text class="word" x="{self._end + 6:.1f}" y="{top + 13}">served</text>'
+        else:
+            word = "down, attacker" if row.is_attacker else "down"
+            yield f'<text class="word down" x="{self._end + 6:.1f}" y="{top + 13}">✕ {word}</text>'
+
+    def _cell(self, row: _Row, place: int, top: float) -> str:
+        x, y = self._x[place] + 1, top + 3
+        wide, high = self._wide - 2, _LINE - 6
+        title = f"<title>{row.name}: {_text(self._fleet.slots[place].worker)}"
+        if not self._out[place] and not self._fleet.slots[place].is_drained:
+            box = f'x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high}"'
+            return f'<rect class="cell has" {box}>{title}</title></rect>'
+        why = "out" if self._out[place] else "drained"
+        if self._wide >= _CROSSED:
+            drawn = f"h{wide:.1f}v{high}h-{wide:.1f}zl{wide:.1f} {high}m0 -{high}l-{wide:.1f} {high}"
+        else:
+            drawn = f"h{wide:.1f}v3h-{wide:.1f}zm0 {high - 3}h{wide:.1f}v3h-{wide:.1f}z"
+        return f'<path class="cell out" d="M{x:.1f} {y:.1f}{drawn}">{title}, {why}</title></path>'

@@ -1,0 +1,106 @@
+"""Every set of workers that two or more shards have in common, found without looking at pairs of shards. Pure.
+
+Sets grow by one worker at a time. Only what two shards share at all can be shared with one worker more, so the search
+goes on from there alone: of shards that share little, little is left to look at.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from holdfast.shards.report.table import Ints, Places, Shards
+
+BLOCK = 1 << 20
+"""Candidates that are sorted at once, some sixty bytes each. With more of them it takes as long, and more memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Sets of so many workers, and the shards that have each of them: two or more."""
+
+    size: int
+    workers: Places
+    """The sets, one in each row, in ascending order."""
+    shards: Ints
+    """The shards of the first set, those of the second, and so on; for each set in ascending order."""
+    starts: Ints
+    """Where in `shards` those of each set begin."""
+
+    def lengths(self) -> Ints:
+        """How many shards have each set."""
+        return np.diff(self.starts, append=len(self.shards))
+
+
+class _Grown(NamedTuple):
+    """Sets as they are found, and for each shard the column of the last worker in it."""
+
+    shared: Shared
+    columns: Ints
+
+
+def walk(among: Shards, deepest: int, block: int = BLOCK) -> Iterator[Shared]:
+    """All sets of 1 to `deepest` workers that two or more different shards have, in parts, each set once."""
+    whole = Shared(0, np.empty((1, 0), dtype=np.int32), np.arange(len(among)), np.zeros(1, dtype=np.int64))
+    return _walk(among, _Grown(whole, np.full(len(among), -1)), deepest, block)
+
+
+def _walk(among: Shards, found: _Grown, deepest: int, block: int) -> Iterator[Shared]:
+    """Depth first, so that no more than one part of each size is held at a time."""
+    for part in _parts(among, found, block):
+        grown = _grow(among, part)
+        if grown is not None:
+            yield grown.shared
+            if grown.shared.size < deepest:
+                yield from _walk(among, grown, deepest, block)
+
+
+def _parts(among: Shards, found: _Grown, block: int) -> Iterator[_Grown]:
+    """Split so that none grows to more than a block; a set is never split, however many shards have it."""
+    shared, columns = found
+    more = np.append(0, np.cumsum(among.sizes[shared.shards] - 1 - columns))
+    ends = np.append(shared.starts[1:], len(shared.shards))
+    first = 0
+    while first < len(ends):
+        done = more[shared.starts[first]]
+        last = max(first + 1, int(np.searchsorted(more[ends], done + block, side="right")))
+        begin, end = int(shared.starts[first]), int(ends[last - 1])
+        some = Shared(
+            shared.size, shared.workers[first:last], shared.shards[begin:end], shared.starts[first:last] - begin
+        )
+        yield _Grown(some, columns[begin:end])
+        first = last
+
+
+def _grow(among: Shards, found: _Grown) -> _Grown | None:
+    """With one worker more, from the columns to the right of what is there; None if no two shards share one."""
+    shared, columns = found
+    more = among.sizes[shared.shards] - 1 - columns
+    begins = np.cumsum(more) - more
+    # One entry for each worker that a shard could add: which shard it is, and which column.
+    of = np.repeat(np.arange(len(more)), more)
+    column = np.arange(len(of)) - (begins - columns - 1)[of]
+    shard = shared.shards[of]
+    worker = among.places[shard, column]
+    which = np.repeat(np.arange(len(shared.starts)), shared.lengths())[of]
+    keys = which * among.workers + worker
+    # Stable: the shards of each set stay in ascending order.
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+    lengths = np.diff(starts, append=len(keys))
+    several = lengths > 1
+    if not several.any():
+        return None
+    kept = order[np.repeat(several, lengths)]
+    left = lengths[several]
+    heads = keys[starts[several]]
+    workers = np.column_stack([shared.workers[heads // among.workers], heads % among.workers]).astype(np.int32)
+    grown = Shared(shared.size + 1, workers, shard[kept], np.cumsum(left) - left)
+    return _Grown(grown, column[kept])
+
+
+def sums(shared: Shared, values: Ints) -> Ints:
+    """For each set, the sum of a value over the shards that have it."""
+    return np.add.reduceat(values[shared.shards], shared.starts)

@@ -1,0 +1,34 @@
+"""What one tenant has: some slots of a fleet, and what can be done with them. Pure."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from holdfast.shards.fleet import Fleet, Slot
+
+if TYPE_CHECKING:
+    from holdfast.shards.hashed import Hashed
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The workers of one tenant."""
+
+    places: tuple[int, ...]
+    """Which slots of the fleet they are in."""
+    slots: tuple[Slot, ...]
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        return tuple([slot.worker for slot in self.slots])
+
+    def sub(self, size: int, *, key: bytes) -> "Hashed":
+        """Shards within this one, `size` workers each, for the tenant's own tenants, by their names.
+
+        A poison request of one of them takes some workers of this shard, and the others have the rest. Nobody outside
+        notices either way. The shards it hands out can be divided in their turn. They are spread over the first
+        dimension of groups, such as zones: of several, a shard does not have all combinations.
+        """
+        from holdfast.shards.hashed import Hashed
+
+        slots = tuple(replace(slot, group=slot.group[:1], relieves=None) for slot in self.slots)
+        return Hashed(Fleet(slots=slots, shared_hosts="allow"), size, key=key)

@@ -1,0 +1,81 @@
+"""A small fleet and its tenants, for the tests of `holdfast shards`: three zones of five, shards of three."""
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast.cli.shards.kept import open_assignments
+from holdfast.shards import Assignments
+from tests.unit.cli.conftest import Run
+
+ZONES = ("az1", "az2", "az3")
+FIRST = [f"{zone}-{number}" for zone in ZONES for number in range(1, 6)]
+TENANTS = [f"tenant-{number:02}" for number in range(1, 21)]
+FACTS = {
+    "workers": 15,
+    "spare": 0,
+    "size": 3,
+    "overlap": 1,
+    "design": "parity",
+    "shards": 25,
+    "survives": 2,
+    "capacity_lost": 0.2,
+    "empty_slots": 0,
+}
+
+
+def write_fleet(workers: Iterable[str] = FIRST, *, path: str = "fleet.csv", **hosts: str) -> str:
+    """A file of workers such as az1-2, each in its zone; some on machines, named with _ for -."""
+    rows = [f"{name},{name.partition('-')[0]},{hosts.get(name.replace('-', '_'), '')}\n" for name in workers]
+    Path(path).write_text("worker,zone,host\n" + "".join(rows))
+    return path
+
+
+def establish(run: Run, *spare: str, tenants: Iterable[str] = TENANTS) -> dict[str, list[str]]:
+    """Keep the small fleet, then add spare workers; returns the shards of the tenants."""
+    assert run("shards", "plan", write_fleet(), "--size", "3", "--overlap", "1", "--apply").code == 0
+    if spare:
+        assert run("shards", "grow", "--add", write_fleet(spare, path="spare.csv"), "--apply").code == 0
+    return shards_of(run, *tenants)
+
+
+def shards_of(run: Run, *tenants: str) -> dict[str, list[str]]:
+    """Who has which workers."""
+    found = run("shards", "assign", *(tenants or TENANTS), "--json").result
+    return {entry["tenant"]: entry["workers"] for entry in found}
+
+
+def having(shards: dict[str, list[str]], worker: str) -> list[str]:
+    return [tenant for tenant, workers in shards.items() if worker in workers]
+
+
+@contextmanager
+def kept(name: str = "default") -> Iterator[Assignments]:
+    """What is kept, as the library opens it."""
+    with open_assignments(name, None, None) as assignments:
+        yield assignments
+
+
+def cells(line: str) -> list[str]:
+    """The cells of a line of a table, which are two blanks apart at least."""
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def rows(text: str) -> dict[str, str]:
+    """A table of two columns, up to the first empty line."""
+    lines = [line for line in text.partition("\n\n")[0].splitlines()[1:] if "  " in line.strip()]
+    return {found[0]: found[-1] for found in map(cells, lines)}
+
+
+class Meanwhile(io.StringIO):
+    """A standard input; before it is read, something happens."""
+
+    def __init__(self, text: str, happens: Callable[[], Any]) -> None:
+        super().__init__(text)
+        self._happens = happens
+
+    def __iter__(self) -> Iterator[str]:  # type: ignore[override]  # of lines, as the one of a file
+        self._happens()
+        return super().__iter__()

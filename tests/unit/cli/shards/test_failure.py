@@ -1,0 +1,341 @@
+"""`holdfast shards report|blast` say what the library says, of what is kept and of files, and draw it."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from holdfast.shards import Fleet, Slot, report
+from holdfast.shards.report import Report, table_of
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.shards.files import TENANTS, cells, establish, kept, rows, write_fleet
+
+ARTICLE = {"rainbow": ("1", "4"), "rose": ("1", "8"), "sunflower": ("4", "6")}
+EIGHT = Fleet.of(str(number) for number in range(1, 9))
+ZONED = Fleet(slots=tuple(Slot(worker=str(one), group=(f"az{one % 2}",), weight=float(one)) for one in range(1, 9)))
+
+
+@pytest.fixture(autouse=True)
+def _files(here: Path) -> None:
+    """The article's tenants in both formats; its workers, and the same in two zones and of different weights."""
+    (here / "article.csv").write_text(
+        "tenant,first,second\n" + "".join(f"{tenant},{','.join(some)}\n" for tenant, some in ARTICLE.items())
+    )
+    (here / "article.jsonl").write_text(
+        "".join(json.dumps({"tenant": tenant, "workers": some}) + "\n" for tenant, some in ARTICLE.items())
+    )
+    (here / "eight.csv").write_text("worker\n" + "".join(f"{slot.worker}\n" for slot in EIGHT.slots))
+    (here / "zoned.jsonl").write_text(
+        "".join(
+            json.dumps({"worker": slot.worker, "zone": slot.group[0], "weight": slot.weight}) + "\n"
+            for slot in ZONED.slots
+        )
+    )
+
+
+FILES = pytest.mark.parametrize("file", ["article.csv", "article.jsonl"])
+OCCURRING = Fleet.of("1486")
+FLEETS = pytest.mark.parametrize(
+    ("words", "fleet"),
+    [([], OCCURRING), (["--fleet", "eight.csv"], EIGHT), (["--fleet", "zoned.jsonl"], ZONED)],
+    ids=["as it occurs", "eight", "zones"],
+)
+
+
+def table(fleet: Fleet) -> Any:
+    return table_of([[fleet.place_of(worker) for worker in some] for some in ARTICLE.values()])
+
+
+def written(found: Report, fleet: Fleet, names: Sequence[str]) -> dict[str, Any]:
+    """The report of the library with names, as JSON has it."""
+    plain: dict[str, Any] = json.loads(msgspec.json.encode(found))
+    plain["neighbours"] = [
+        {
+            "tenant": names[pair.row],
+            "other": names[pair.other],
+            "workers": [fleet.slots[place].worker for place in pair.places],
+        }
+        for pair in found.neighbours
+    ]
+    for kind in ("tenant_fully", "tenant_partly"):
+        by = plain["worst"][kind]["by"]
+        plain["worst"][kind]["by"] = None if by is None else names[by]
+    return plain
+
+
+@FILES
+@FLEETS
+def test_a_report_of_a_file_is_that_of_the_library(run: Run, file: str, words: list[str], fleet: Fleet) -> None:
+    names = list(ARTICLE)
+    found = run("shards", "report", file, *words, "--json").result
+    assert found == written(report.report(fleet, table(fleet)), fleet, names)
+    assert found["neighbours"] == [
+        {"tenant": "rainbow", "other": "rose", "workers": ["1"]},
+        {"tenant": "rainbow", "other": "sunflower", "workers": ["4"]},
+    ]
+    assert found["worst"]["tenant_partly"]["by"] == "rainbow"
+    found = run("shards", "report", file, *words, "--overlap", "0", "--json").result
+    assert found == written(report.report(fleet, table(fleet), overlap=0), fleet, names)
+    assert (found["promised"], found["pairs_beyond"]) == (0, 2)
+
+
+@FILES
+@FLEETS
+def test_a_blast_of_a_file_is_that_of_the_library(run: Run, file: str, words: list[str], fleet: Fleet) -> None:
+    for given, wanted in (
+        (["--tenant", "rainbow"], report.blast(fleet, table(fleet), tenants=[0])),
+        (["--tenant", "rose", "--tenant", "sunflower"], report.blast(fleet, table(fleet), tenants=[1, 2])),
+        (["--worker", "6", "--worker", "8"], report.blast(fleet, table(fleet), workers=["6", "8"])),
+        (
+            ["--tenant", "sunflower", "--worker", "8"],
+            report.blast(fleet, table(fleet), tenants=[2], workers=["8"]),
+        ),
+    ):
+        found = run("shards", "blast", file, *words, *given, "--json").result
+        assert found == json.loads(msgspec.json.encode(wanted))
+
+
+def test_the_picture_of_the_article(run: Run, here: Path) -> None:
+    """Rainbow takes workers 1 and 4 down; rose is served by 8, sunflower by 6; a quarter of the capacity is lost."""
+    words = ["shards", "blast", "article.csv", "--fleet", "eight.csv", "--tenant", "rainbow"]
+    found = run(*words, "--svg", "blast.svg", "--json").result
+    assert found == {
+        "workers_out": ["1", "4"],
+        "capacity_lost": 0.25,
+        "attackers": 1,
+        "hit": [0, 2, 1],
+        "fully": 0,
+        "partly": 2,
+        "untouched": 0,
+        "down_before": 0,
+        "fully_share": 0.0,
+        "partly_share": 1.0,
+        "untouched_share": 0.0,
+        "down_share": 1 / 3,
+        "rise": 1.0,
+    }
+    ran = run(*words)
+    assert (ran.code, ran.err) == (0, "")
+    assert rows(ran.out) == {
+        "workers out": "2 (25.00% of the fleet)",
+        "tenants down": "0 others (0.000%)",
+        "tenants partly hit": "2 others (100.000%)",
+        "tenants not hit": "0 others (0.000%)",
+        "lost 1": "2",
+        "lost 2": "1",
+        "the worst of the other workers": "100.0% more load",
+    }
+    text = (here / "blast.svg").read_text()
+    assert text == report.matrix(EIGHT, table(EIGHT), list(ARTICLE), tenants=[0])
+    served = [
+        element.text
+        for group in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}g")
+        if group.get("class") == "after"
+        for element in group.iter()
+        if "word" in (element.get("class") or "").split()
+    ]
+    assert served == ["✕ down, attacker", "served", "served"]
+
+
+def test_a_zone_fails(run: Run) -> None:
+    found = run("shards", "blast", "article.csv", "--fleet", "zoned.jsonl", "--zone", "az0", "--json").result
+    assert found == json.loads(msgspec.json.encode(report.blast(ZONED, table(ZONED), zones=["az0"])))
+    assert (found["workers_out"], found["fully"]) == (["2", "4", "6", "8"], 1)
+    found = run("shards", "blast", "article.csv", "--fleet", "zoned.jsonl", "--zone", "az0", "--zone", "az1", "--json")
+    assert found.result["fully"] == 3
+
+
+def test_people_see_the_report_as_tables(run: Run) -> None:
+    ran = run("shards", "report", "article.csv", "--fleet", "eight.csv", "--overlap", "1")
+    assert (ran.code, ran.err) == (0, "")
+    first, second, third = ran.out.split("\n\n")
+    assert rows(first) == {
+        "tenants": "3",
+        "workers": "8, 4 without tenants",
+        "shards": "3 used, 25 left of 28",
+        "most that two tenants share": "1",
+        "pairs that share more than 1": "0",
+        "tenants on a worker": "1 to 2",
+        "bad tenants survived": "1, which take all of their workers down",
+        "one tenant takes": "25.00% of the fleet",
+        "a worker fails: others carry": "up to 100.0% more",
+        "worst tenant": "takes nobody down, and something from 2 others (100.00%, rainbow)",
+        "worst worker": "takes nobody down, and something from 2 others (66.67%, 1)",
+    }
+    assert [cells(line) for line in second.splitlines()] == [
+        ["shared workers", "pairs of tenants", "tenants whose worst neighbour shares so many"],
+        ["0", "1", "0"],
+        ["1", "2", "3"],
+        ["2", "0", "0"],
+    ]
+    assert [cells(line) for line in third.splitlines()] == [
+        ["tenant", "worst neighbour", "share"],
+        ["rainbow", "rose", "1"],
+        ["rainbow", "sunflower", "4"],
+    ]
+    zoned = rows(run("shards", "report", "article.csv", "--fleet", "zoned.jsonl").out)
+    assert zoned["worst zone"] == "takes 1 other (33.33%, az0) down, and something from 2 others (66.67%, az1)"
+    assert "pairs that share more than 1" not in zoned
+
+
+def test_people_see_nobody_where_nobody_is_hit_or_takes_over(run: Run, here: Path) -> None:
+    (here / "single.csv").write_text("tenant,worker\na,1\nb,2\nc,2\n")
+    found = rows(run("shards", "report", "single.csv").out)
+    assert found["a worker fails: others carry"] == "nobody takes over"
+    assert found["worst tenant"] == "takes 1 other (50.00%, b) down, and something from nobody"
+    (here / "apart.csv").write_text("tenant,worker,other\na,1,2\nb,3,4\n")
+    out = run("shards", "report", "apart.csv").out
+    assert rows(out)["worst tenant"] == "takes nobody down, and something from nobody"
+    assert out.count("\n\n") == 1, "nobody has a neighbour"
+
+
+def test_machines_that_are_shared_are_in_the_report(run: Run, here: Path) -> None:
+    (here / "hosts.csv").write_text("worker,host\n" + "".join(f"{one},h{one % 3}\n" for one in range(1, 9)))
+    found = run("shards", "report", "article.csv", "--fleet", "hosts.csv", "--json").result
+    assert found["shared_hosts"] == [
+        {"host": "h1", "workers": ["1", "4", "7"]},
+        {"host": "h2", "workers": ["2", "5", "8"]},
+        {"host": "h0", "workers": ["3", "6"]},
+    ]
+    assert found["overlaps_by_host"]["most"] == 1
+    told = rows(run("shards", "report", "article.csv", "--fleet", "hosts.csv").out)
+    assert told["hosts with several workers"] == "3: tenants share up to 1 hosts"
+
+
+def test_a_zone_that_takes_everybody_down_is_told(run: Run, here: Path) -> None:
+    (here / "one.csv").write_text("worker,zone\n" + "".join(f"{one},az1\n" for one in (1, 4, 6, 8)))
+    found = rows(run("shards", "report", "article.csv", "--fleet", "one.csv").out)
+    assert found["worst zone"] == "takes 3 others (100.00%, az1) down, and something from nobody"
+
+
+def test_what_is_kept_is_reported_with_what_it_promised(run: Run) -> None:
+    establish(run)
+    assert run("shards", "grow", "--drain", "az1-1", "--relieve", "az2-1=az2-help", "--apply").code == 0
+    with kept() as assignments:
+        layout, tenants = assignments.layout, list(assignments.tenants())
+    places = table_of([layout.shard(tenant).places for tenant in tenants])
+    wanted = report.report(layout.fleet, places, possible=25, overlap=1)
+    found = run("shards", "report", "--json").result
+    assert found == written(wanted, layout.fleet, TENANTS)
+    assert (found["tenants"], found["promised"], found["pairs_beyond"], found["shards_left"]) == (20, 1, 0, 5)
+    for words, failing in (
+        (["--tenant", "tenant-07"], report.blast(layout.fleet, places, tenants=[6])),
+        (["--zone", "az2", "--worker", "az1-2"], report.blast(layout.fleet, places, workers=["az1-2"], zones=["az2"])),
+    ):
+        assert run("shards", "blast", *words, "--json").result == json.loads(msgspec.json.encode(failing))
+
+
+def test_an_isolated_tenant_is_reported_where_it_is(run: Run) -> None:
+    establish(run, "az1-6", "az2-6", "az3-6")
+    assert run("shards", "isolate", "tenant-07", "--workers", "2").code == 0
+    found = run("shards", "blast", "--tenant", "tenant-07", "--json").result
+    assert (found["workers_out"], found["partly"], found["fully"]) == (["az1-6", "az2-6"], 0, 0)
+    assert run("shards", "report", "--json").result["smallest"] == 2
+
+
+def test_nobody_is_reported_too(run: Run, here: Path) -> None:
+    establish(run, tenants=["x"])
+    assert run("shards", "remove", "x").code == 0
+    found = run("shards", "report", "--svg", "kept.svg", "--json").result
+    assert (found["tenants"], found["workers"], found["worst"]["tenant_fully"]["by"]) == (0, 15, None)
+    (here / "empty.csv").write_text("")
+    assert run("shards", "report", "empty.csv", "--json").result["tenants"] == 0
+    assert run("shards", "blast", "--worker", "az1-1", "--json").result["untouched"] == 0
+
+
+def test_names_are_any_bytes(run: Run, here: Path) -> None:
+    (here / "bytes.jsonl").write_bytes(
+        b'{"tenant": "\xff", "workers": ["1", "2"]}\n{"tenant": "gr\xc3\xbcn\\n", "workers": ["2", "3"]}\n'
+    )
+    found = run("shards", "report", "bytes.jsonl", "--json").result
+    assert found["neighbours"] == [{"tenant": "\\xff", "other": "grün\n", "workers": ["2"]}]
+    out = run("shards", "report", "bytes.jsonl").out
+    assert cells(out.splitlines()[-1]) == ["\\xff", "grün\\n", "2"]
+    found = run("shards", "blast", "bytes.jsonl", "--tenant", os.fsdecode(b"\xff"), "--svg", "b.svg", "--json").result
+    assert found["workers_out"] == ["1", "2"]
+    assert ElementTree.parse(here / "b.svg").getroot().tag.endswith("svg")
+
+
+def test_standard_input_is_a_file_too(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for command, words in (("report", []), ("blast", ["--tenant", "rose"])):
+        wanted = run("shards", command, "article.csv", *words, "--json").result
+        monkeypatch.setattr(sys, "stdin", StringIO((here / "article.csv").read_text()))
+        assert run("shards", command, "-", *words, "--json").result == wanted
+    monkeypatch.setattr(sys, "stdin", StringIO((here / "eight.csv").read_text()))
+    assert run("shards", "report", "article.csv", "--fleet", "-", "--json").result["workers"] == 8
+
+
+@pytest.mark.parametrize("command", ["report", "blast"])
+def test_a_picture_is_written_once_and_overwritten_only_by_force(run: Run, here: Path, command: str) -> None:
+    fails = [] if command == "report" else ["--worker", "1"]
+    words = ["shards", command, "article.csv", *fails, "--svg", "picture.svg"]
+    assert run(*words).code == 0
+    drawn = (here / "picture.svg").read_text()
+    found = report.report(OCCURRING, table(OCCURRING))
+    if command == "report":
+        assert drawn == report.histogram(found.overlaps)
+    else:
+        assert drawn == report.matrix(OCCURRING, table(OCCURRING), list(ARTICLE), workers=["1"])
+    (here / "picture.svg").write_text("mine")
+    ran = run(*words, "--json")
+    assert ran.code == 1
+    assert ran.error == {
+        "error": "conflict",
+        "detail": "picture.svg exists already: remove it, or overwrite it with --force",
+    }
+    assert (here / "picture.svg").read_text() == "mine"
+    assert run(*words, "--force").code == 0
+    assert (here / "picture.svg").read_text() == drawn
+    ran = run("shards", command, "article.csv", *fails, "--svg", "nowhere/picture.svg")
+    assert ran.code == 2
+    assert "nowhere/picture.svg cannot be written" in ran.err
+
+
+TWICE = "; expected each once"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["blast", "article.csv"], 2, "nothing fails: say --tenant, --worker or --zone"),
+        (["blast", "article.csv", "--tenant", "daisy"], 1, "there is no tenant daisy among these 3"),
+        (["blast", "article.csv", "--worker", "9"], 1, "there is no worker 9 in this fleet"),
+        (["blast", "article.csv", "--zone", "az9"], 1, "there is no worker in zone az9 in this fleet"),
+        (["report", "article.csv", "--force"], 2, "--force is for the file of --svg"),
+        (["report", "--fleet", "eight.csv"], 2, "--fleet is for FILE: the fleet of what is kept is kept with it"),
+        (["report", "--overlap", "1"], 2, "--overlap is for FILE: what is kept says itself what it promised"),
+        (["report", "article.csv", "--overlap", "-1"], 2, "overlap -1: expected 0 or more"),
+        (["report", "article.csv", "--fleet", "few.csv"], 1, "there is no worker 4 in this fleet"),
+        (["report", "twice.csv"], 2, f"twice.csv: tenant a occurs twice{TWICE}"),
+        (["report", "worker.csv"], 2, f"worker.csv: tenant a has a worker twice{TWICE}"),
+        (["report", "nowhere.csv"], 2, "nowhere.csv cannot be read: No such file or directory"),
+        (["report", "eight.csv"], 2, "eight.csv: expected JSON lines, or CSV whose first line has a column `tenant`"),
+        (["report", "--svgg"], 2, "--svgg: expected a file, and not an option"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_reason(run: Run, here: Path, words: list[str], code: int, told: str) -> None:
+    establish(run)
+    (here / "few.csv").write_text("worker\n1\n8\n")
+    (here / "twice.csv").write_text("tenant,worker\na,1\na,2\n")
+    (here / "worker.csv").write_text("tenant,worker,other\na,1,1\n")
+    ran = run("shards", *words, "--json")
+    assert (ran.code, ran.error["detail"][: len(told)]) == (code, told)
+
+
+@pytest.mark.parametrize("words", [["report"], ["blast", "--worker", "1"]], ids=" ".join)
+def test_without_a_store_or_a_first_plan_there_is_nothing_to_report(run: Run, here: Path, words: list[str]) -> None:
+    ran = run("shards", *words, "--json")
+    assert (ran.code, ran.error["error"]) == (1, "not-found")
+    assert ran.error["detail"].startswith("there is no store at holdfast-data/shards.sqlite")
+    assert not (here / "holdfast-data").exists()
+    write_fleet()
+    assert run("shards", "plan", "fleet.csv", "--size", "3", "--overlap", "1", "--apply").code == 0
+    ran = run("shards", *words, "--name", "other", "--json")
+    assert (ran.code, ran.error["detail"]) == (1, "there is no layout of shards yet: make one, and apply it")

@@ -1,0 +1,308 @@
+"""`holdfast shards assign|remove|suspects|isolate|release`: tenants keep what they have until they are moved."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.shards.kept import EVERY, told
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.shards.files import TENANTS, cells, establish, having, kept, shards_of, write_fleet
+
+SPARE = ("az1-6", "az2-6", "az3-6", "az1-7")
+
+
+def test_who_has_no_shard_gets_one_and_keeps_it(run: Run) -> None:
+    establish(run, tenants=["x"])
+    first = run("shards", "assign", "tenant-1", "tenant-2", "--json").result
+    with kept() as assignments:
+        wanted = [
+            {"tenant": name, "workers": list(assignments.find(name).workers)} for name in ("tenant-1", "tenant-2")
+        ]
+    assert first == wanted
+    assert run("shards", "assign", "tenant-2", "tenant-1", "--json").result == first[::-1]
+    assert run("shards", "plan", "--json").result["tenants"] == 3
+
+
+def test_people_see_a_table(run: Run) -> None:
+    shards = establish(run)
+    ran = run("shards", "assign", "tenant-01", "tenant-02")
+    assert (ran.code, ran.err) == (0, "")
+    assert [cells(line) for line in ran.out.splitlines()] == [
+        ["tenant", "workers"],
+        *([name, " ".join(shards[name])] for name in ("tenant-01", "tenant-02")),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["a\nb\n", "tenant\na\nb\n", '{"tenant": "a"}\n{"tenant": "b"}\n', "\n\na\r\nb\r\n"], ids=repr
+)
+def test_tenants_come_from_a_file_or_standard_input(
+    run: Run, here: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    establish(run)
+    (here / "tenants").write_text(text)
+    found = run("shards", "assign", "--file", "tenants", "--json").result
+    assert [entry["tenant"] for entry in found] == ["a", "b"]
+    monkeypatch.setattr(sys, "stdin", StringIO(text))
+    assert run("shards", "assign", "--file", "-", "--json").result == found
+    assert run("shards", "assign", "a", "b", "--known", "--json").result == found
+
+
+def test_names_are_any_bytes(run: Run, here: Path) -> None:
+    establish(run, tenants=["x"])
+    names = [b"\xff\xfe", "grün".encode(), b"two words", b"a\nb", b"-x", b"[bold]b[/bold]", b"\x1b[31m"]
+    typed = run("shards", "assign", "--json", "--", *map(os.fsdecode, names)).result
+    assert [entry["tenant"] for entry in typed] == [
+        "\\xff\\xfe",
+        "grün",
+        "two words",
+        "a\nb",
+        "-x",
+        "[bold]b[/bold]",
+        "\x1b[31m",
+    ]
+    lines = [json.dumps({"tenant": name.decode("utf-8", "surrogateescape")}) for name in names]
+    (here / "tenants").write_text("\n".join(lines))
+    assert run("shards", "assign", "--file", "tenants", "--json").result == typed
+    with kept() as assignments:
+        assert {*names} <= {tenant.name for tenant in assignments.tenants()}
+        assert [list(assignments.find(name).workers) for name in names] == [entry["workers"] for entry in typed]
+    shown = run("shards", "assign", "--", *map(os.fsdecode, names)).out.splitlines()[1:]
+    assert [cells(line)[0] for line in shown] == [
+        "\\xff\\xfe",
+        "grün",
+        "two words",
+        "a\\nb",
+        "-x",
+        "[bold]b[/bold]",
+        "\\x1b[31m",
+    ]
+
+
+def test_only_those_who_are_known_are_shown_if_that_is_wanted(run: Run) -> None:
+    shards = establish(run)
+    found = run("shards", "assign", "tenant-01", "--known", "--json").result
+    assert found == [{"tenant": "tenant-01", "workers": shards["tenant-01"]}]
+    ran = run("shards", "assign", "tenant-01", "nobody", "--known", "--json")
+    assert (ran.code, ran.error) == (1, {"error": "not-found", "detail": "tenant nobody has no shard yet"})
+    assert run("shards", "plan", "--json").result["tenants"] == 20, "and nobody got one"
+
+
+def test_where_tenants_were_before_is_shown_as_well(run: Run) -> None:
+    before = establish(run, *SPARE)
+    mover = having(before, "az1-1")[0]
+    stayer = next(tenant for tenant in TENANTS if "az1-1" not in before[tenant])
+    assert run("shards", "grow", "--replace", "az1-1=az1-x", "--apply").code == 0
+    assert run("shards", "isolate", mover).code == 0
+    after = shards_of(run)
+    once = [("az1-x" if worker == "az1-1" else worker) for worker in before[mover]]
+    found = run("shards", "assign", mover, stayer, "--lookback", "2h", "--json").result
+    assert found == [
+        {"tenant": mover, "workers": after[mover], "previous": [once, before[mover]]},
+        {"tenant": stayer, "workers": before[stayer], "previous": []},
+    ]
+    ran = run("shards", "assign", mover, stayer, "--lookback", "2h")
+    assert [cells(line) for line in ran.out.splitlines()] == [
+        ["tenant", "workers", "before"],
+        [mover, " ".join(after[mover]), f"{' '.join(once)}; {' '.join(before[mover])}"],
+        [stayer, " ".join(before[stayer])],
+    ]
+
+
+def test_when_there_are_no_more_shards_nobody_of_the_call_gets_one(run: Run) -> None:
+    establish(run)
+    ran = run("shards", "assign", *(f"more-{number}" for number in range(6)), "--json")
+    assert (ran.code, ran.error["error"]) == (1, "capacity-exhausted")
+    assert ran.error["detail"].startswith("all 25 numbers are taken: release tenants that are gone")
+    assert run("shards", "plan", "--json").result["tenants"] == 20
+    assert run("shards", "assign", *(f"more-{number}" for number in range(5))).code == 0
+
+
+def test_whoever_is_removed_leaves_a_shard_to_whoever_comes_next(run: Run, here: Path) -> None:
+    before = establish(run)
+    ran = run("shards", "remove", "tenant-03", "tenant-04", "nobody")
+    assert (ran.code, ran.out, ran.err) == (0, "2 removed\n", "")
+    assert run("shards", "remove", "tenant-03", "--json").result == {"removed": 0}
+    assert shards_of(run, "new") == {"new": before["tenant-03"]}
+    (here / "gone").write_text("tenant-05\ntenant-06\n")
+    assert run("shards", "remove", "--file", "gone", "--json").result == {"removed": 2}
+    left = [tenant for tenant in TENANTS if tenant not in ("tenant-03", "tenant-04", "tenant-05", "tenant-06")]
+    assert shards_of(run, *left) == {tenant: before[tenant] for tenant in left}
+
+
+def test_the_one_whose_workers_fail_is_found(run: Run) -> None:
+    shards = establish(run)
+    workers = shards["tenant-07"]
+    found = run("shards", "suspects", *workers, "--json").result
+    assert found[0] == {
+        "tenant": "tenant-07",
+        "failing": sorted(workers),
+        "sound": [],
+        "score": 1.0,
+        "is_needed": True,
+    }
+    assert [one["is_needed"] for one in found[1:]] == [False] * (len(found) - 1)
+    assert all(one["score"] < 0.5 and len(one["failing"]) == 1 and len(one["sound"]) == 2 for one in found[1:])
+    assert len(found) == 10
+    assert run("shards", "suspects", *workers, "--limit", "1", "--json").result == found[:1]
+    with kept() as assignments:
+        library = assignments.suspects(workers)
+    assert [(one.tenant.decode(), one.score) for one in library] == [(one["tenant"], one["score"]) for one in found]
+
+
+def test_two_who_fail_at_once_are_found_together(run: Run) -> None:
+    shards = establish(run)
+    first = TENANTS[0]
+    second = next(tenant for tenant in TENANTS if not {*shards[tenant]} & {*shards[first]})
+    found = run("shards", "suspects", *shards[first], *shards[second], "--json").result
+    assert {one["tenant"] for one in found if one["is_needed"]} == {first, second}
+
+
+def test_people_see_suspects_as_a_table(run: Run) -> None:
+    workers = establish(run)["tenant-07"]
+    lines = [cells(line) for line in run("shards", "suspects", *workers).out.splitlines()]
+    assert lines[0] == ["tenant", "score", "explains", "failing", "sound"]
+    assert lines[1] == ["tenant-07", "1.00", "yes", " ".join(sorted(workers))]
+    assert len(lines) == 11
+
+
+def test_a_tenant_is_isolated_and_released_and_nobody_else_moves(run: Run) -> None:
+    before = establish(run, *SPARE)
+    others = {tenant: workers for tenant, workers in before.items() if tenant != "tenant-07"}
+    alone = ["az1-6", "az2-6", "az3-6"]
+    found = run("shards", "isolate", "tenant-07", "--json").result
+    assert found == {"tenant": "tenant-07", "workers": alone, "spare_left": 1}
+    assert shards_of(run) == {**before, "tenant-07": alone}
+    assert all(not {*alone} & {*workers} for workers in others.values())
+    found = run("shards", "release", "tenant-07", "--json").result
+    assert found == {"tenant": "tenant-07", "workers": before["tenant-07"], "spare_left": 4}
+    assert shards_of(run) == before
+
+
+def test_people_see_where_it_went(run: Run) -> None:
+    before = establish(run, *SPARE)
+    lines = run("shards", "isolate", "tenant-07", "--workers", "2").out.splitlines()
+    assert [cells(line) for line in lines] == [["tenant", "workers", "spare left"], ["tenant-07", "az1-6 az2-6", "2"]]
+    lines = run("shards", "release", "tenant-07").out.splitlines()
+    assert cells(lines[1]) == ["tenant-07", " ".join(before["tenant-07"]), "4"]
+
+
+def test_spare_workers_that_are_drained_are_not_left(run: Run) -> None:
+    establish(run, *SPARE)
+    assert run("shards", "grow", "--drain", "az1-7", "--apply").code == 0
+    assert run("shards", "isolate", "tenant-07", "--workers", "2", "--json").result["spare_left"] == 1
+    ran = run("shards", "isolate", "tenant-08", "--workers", "2", "--json")
+    assert (ran.code, ran.error["error"]) == (1, "capacity-exhausted")
+    assert ran.error["detail"].startswith("1 spare workers for tenant tenant-08, and 2 are wanted")
+
+
+@pytest.fixture
+def isolated(run: Run) -> Run:
+    establish(run, *SPARE)
+    assert run("shards", "isolate", "tenant-07", "--workers", "1").code == 0
+    return run
+
+
+WHICH = "expected the names of tenants, or --file with a file of them, and not both"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error", "detail"),
+    [
+        (["assign"], 2, "invalid-value", WHICH),
+        (["assign", "a", "--file", "tenants"], 2, "invalid-value", WHICH),
+        (["remove"], 2, "invalid-value", WHICH),
+        (["remove", "a", "--file", "-"], 2, "invalid-value", WHICH),
+        (["assign", "--file", "nowhere"], 2, "invalid-value", "nowhere cannot be read: No such file or directory"),
+        (["assign", "a", "--lookback", "soon"], 2, "invalid-value", "duration 'soon': expected one such as 90s"),
+        (["suspects"], 2, "invalid-value", "no worker: name those that fail"),
+        (["suspects", "az1-1", "--limit", "0"], 2, "invalid-value", "0 suspects: expected 1 or more"),
+        (["suspects", "az1-1", "nobody"], 1, "not-found", "there is no worker nobody in this fleet"),
+        (["isolate", "nobody"], 1, "not-found", "tenant nobody has no shard yet"),
+        (["isolate", "tenant-07"], 1, "conflict", "tenant tenant-07 is isolated already: release it before"),
+        (["isolate", "tenant-08", "--workers", "4"], 1, "capacity-exhausted", "3 spare workers for tenant tenant-08"),
+        (["isolate", "tenant-08", "--workers", "0"], 2, "invalid-value", "0 workers for a tenant of its own"),
+        (["release", "tenant-08"], 1, "not-found", "tenant tenant-08 is not isolated: there is nothing to release"),
+        (["release", "nobody"], 1, "not-found", "tenant nobody has no shard yet"),
+        (["remove", "tenant-07"], 1, "conflict", "tenant tenant-07 is isolated: release it before it is removed"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_reason(
+    isolated: Run, words: list[str], code: int, error: str, detail: str
+) -> None:
+    ran = isolated("shards", *words, "--json")
+    assert (ran.code, ran.error["error"]) == (code, error)
+    assert ran.error["detail"].startswith(detail)
+    told = isolated("shards", *words)
+    assert (told.code, told.out) == (code, "")
+    assert told.err.startswith(f"holdfast: {detail}")
+    assert isolated("shards", "plan", "--json").result["version"] == 3
+
+
+@pytest.mark.parametrize(
+    "words", [["assign", "a"], ["remove", "a"], ["suspects", "w"], ["isolate", "a"], ["release", "a"]], ids=" ".join
+)
+def test_without_a_store_or_a_first_plan_there_is_nothing_to_work_on(run: Run, here: Path, words: list[str]) -> None:
+    ran = run("shards", *words, "--json")
+    assert (ran.code, ran.error["error"]) == (1, "not-found")
+    assert ran.error["detail"].startswith("there is no store at holdfast-data/shards.sqlite: name what the server")
+    assert list(here.iterdir()) == [], "and looking makes none"
+    establish(run)
+    for given in (["--name", "other"], ["--settings", "other.toml"], ["--data-directory", "elsewhere"]):
+        (here / "other.toml").write_text("data_directory = 'elsewhere'\n")
+        ran = run("shards", *words, *given, "--json")
+        if (words[0], given[0]) != ("remove", "--name"):  # who has no shard can be removed
+            assert (ran.code, ran.error["error"]) == (1, "not-found")
+
+
+def test_a_file_of_nobody_is_an_empty_list(run: Run, here: Path) -> None:
+    establish(run)
+    (here / "tenants").write_text("\n\n")
+    assert run("shards", "assign", "--file", "tenants", "--json").result == []
+    assert run("shards", "remove", "--file", "tenants", "--json").result == {"removed": 0}
+
+
+def test_many_tenants_are_assigned_in_several_transactions(run: Run, here: Path) -> None:
+    workers = [f"{zone}-{number}" for zone in ("az1", "az2", "az3") for number in range(128)]
+    write_fleet(workers)
+    assert run("shards", "plan", "fleet.csv", "--size", "3", "--overlap", "1", "--apply").code == 0
+    names = [f"t{number}" for number in range(12_001)]
+    (here / "tenants").write_text("\n".join(names))
+    found = run("shards", "assign", "--file", "tenants", "--json").result
+    assert [entry["tenant"] for entry in found] == names
+    assert len({tuple(entry["workers"]) for entry in found}) == len(names)
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def counted(number: int) -> Iterator[int]:
+    return iter(range(number))
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (0, ""),
+        (EVERY - 1, ""),
+        (EVERY, "\r50,000 tenants\n"),
+        (EVERY * 2 + 1, "\r50,000 tenants\r100,000 tenants\n"),
+    ],
+)
+def test_progress_is_told_at_a_terminal_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch, number: int, said: str
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert sum(1 for _ in told(counted(number), "tenants")) == number
+    assert terminal.getvalue() == said
+    monkeypatch.setattr(sys, "stderr", silent := StringIO())
+    assert sum(1 for _ in told(counted(number), "tenants")) == number
+    assert silent.getvalue() == ""

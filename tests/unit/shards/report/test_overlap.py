@@ -1,0 +1,159 @@
+"""What tenants share: the same numbers as from looking at all pairs, whichever way they are counted."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast import InvalidValue
+from holdfast.shards import Designed, Fleet
+from holdfast.shards.report import Neighbours, Overlaps, overlaps, table_of, worst_neighbours
+from holdfast.shards.report import scan as scans
+from holdfast.shards.report.overlap import closest, summed
+from holdfast.shards.report.scan import Method, scan
+from holdfast.shards.report.table import Table
+from holdfast.shards.report.walk import walk
+from tests.unit.shards.report.samples import Shards, overlaps_of, pairs_of, shards, worst_of
+
+METHODS = [
+    Method(sets=True),
+    Method(sets=True, block=1),
+    Method(sets=True, block=7),
+    Method(sets=False),
+    Method(sets=False, side=3),
+]
+
+
+def checked(rows: Shards) -> Table:
+    return Table(table_of(rows))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+@settings(max_examples=150, deadline=None)
+@given(sample=shards())
+def test_all_is_counted_as_by_looking_at_every_pair(method: Method, sample: tuple[int, Shards]) -> None:
+    _, rows = sample
+    table = checked(rows)
+    found = scan(table.distinct, method)
+    counted = summed(table.distinct, found)
+    expected, worst = overlaps_of(rows), worst_of(rows)
+    assert {shared: pairs for shared, pairs in enumerate(counted.pairs) if pairs} == dict(expected)
+    assert len(counted.pairs) == max((len(row) for row in rows), default=0) + 1
+    assert list(counted.worst) == [worst.count(shared) for shared in range(len(counted.pairs))]
+    assert counted.most == max(expected, default=0)
+    for row, one in enumerate(rows):
+        shard = table.distinct.numbers[row]
+        others = [{*other} for number, other in enumerate(rows) if number != row]
+        assert found.touched[shard] == sum(bool(other & {*one}) for other in others)
+        assert found.covered[shard] == sum(other <= {*one} for other in others)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+@settings(max_examples=150, deadline=None)
+@given(sample=shards(most=7, largest=4), limit=st.integers(0, 30))
+def test_the_worst_neighbours_are_those_of_all_pairs(method: Method, sample: tuple[int, Shards], limit: int) -> None:
+    _, rows = sample
+    table = checked(rows)
+    every = [
+        Neighbours(row, other, tuple(sorted({*rows[row]} & {*rows[other]})))
+        for row, other in combinations(range(len(rows)), 2)
+    ]
+    expected = sorted(
+        (pair for pair in every if pair.places), key=lambda pair: (-len(pair.places), pair.row, pair.other)
+    )
+    assert closest(table, scan(table.distinct, method), limit, method) == expected[:limit]
+
+
+@settings(max_examples=60, deadline=None)
+@given(sample=shards(most=30, largest=5, tenants=60))
+def test_every_set_that_two_shards_have_is_found_once_with_all_who_have_it(sample: tuple[int, Shards]) -> None:
+    _, rows = sample
+    distinct = checked(rows).distinct
+    unique = [{*rows[first]} for first in distinct.firsts]
+    found: dict[tuple[int, ...], list[int]] = {}
+    for shared in walk(distinct, 3, block=11):
+        ends = [*shared.starts[1:].tolist(), len(shared.shards)]
+        for places, start, end in zip(shared.workers.tolist(), shared.starts, ends, strict=True):
+            assert tuple(places) not in found
+            found[tuple(places)] = shared.shards[start:end].tolist()
+    having: dict[tuple[int, ...], list[int]] = {}
+    for number, one in enumerate(unique):
+        for size in (1, 2, 3):
+            for places in combinations(sorted(one), size):
+                having.setdefault(places, []).append(number)
+    assert found == {places: some for places, some in having.items() if len(some) > 1}
+
+
+def test_the_order_of_workers_in_a_shard_says_nothing() -> None:
+    assert overlaps([[0, 1, 2], [2, 1, 5]]) == Overlaps((0, 0, 1, 0), (0, 0, 2, 0), 2)
+
+
+def test_nobody_and_a_tenant_alone_share_nothing() -> None:
+    assert overlaps(np.empty((0, 4), dtype=np.int32)) == Overlaps((0,), (0,), 0)
+    assert overlaps([[3, 4]]) == Overlaps((0, 0, 0), (1, 0, 0), 0)
+    assert worst_neighbours([[3, 4]]) == []
+    assert overlaps(np.empty((0, 4), dtype=np.int32)).share_with(0) == 0.0
+
+
+def test_the_share_of_tenants_with_a_close_neighbour() -> None:
+    found = overlaps([[0, 1, 2], [0, 1, 3], [0, 4, 5], [6, 7, 8]])
+    assert [found.share_with(shared) for shared in (-1, 0, 1, 2, 3, 4)] == [1.0, 1.0, 0.75, 0.5, 0.0, 0.0]
+
+
+def test_a_million_tenants_without_shards_are_counted_without_looking_at_each() -> None:
+    table = np.tile(np.arange(8, dtype=np.int32), (1_000_000, 1))
+    found = overlaps(table)
+    assert found.pairs == (0, 0, 0, 0, 0, 0, 0, 0, pairs_of(1_000_000))
+    assert worst_neighbours(table, 2) == [Neighbours(0, 1, tuple(range(8))), Neighbours(0, 2, tuple(range(8)))]
+
+
+def test_large_shards_of_some_tenants_are_counted_by_pairs() -> None:
+    """Two to the power of 40 sets for each: nobody would wait for them."""
+    random = np.random.default_rng(5)
+    rows = [tuple(random.permutation(100)[:40].tolist()) for _ in range(60)]
+    found = overlaps(table_of(rows))
+    assert {shared: pairs for shared, pairs in enumerate(found.pairs) if pairs} == dict(overlaps_of(rows))
+    [worst] = worst_neighbours(table_of(rows), 1)
+    assert len(worst.places) == found.most
+
+
+def test_one_very_large_tenant_among_small_ones_costs_little() -> None:
+    """It shares no more with anybody than the others have: larger sets of its workers are not looked at."""
+    random = np.random.default_rng(6)
+    rows = [tuple(random.permutation(200)[:3].tolist()) for _ in range(300)]
+    rows.append(tuple(range(150)))
+    distinct = checked(rows).distinct
+    assert Method().by_sets(distinct) == Method(sets=False).by_sets(distinct), "half a million sets, few pairs"
+    by_sets = summed(distinct, scan(distinct, Method(sets=True)))
+    assert {shared: pairs for shared, pairs in enumerate(by_sets.pairs) if pairs} == dict(overlaps_of(rows))
+    assert by_sets == summed(distinct, scan(distinct, Method(sets=False)))
+
+
+def test_a_fleet_of_very_many_workers_is_multiplied_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scans, "_FLOATS", 40)
+    rows: Shards = [(0, 1), (1, 2), (0, 1), (5, 19), (19, 2)]
+    distinct = checked(rows).distinct
+    assert {right.stop - right.start for _, right, _ in scans.products(distinct, 2048)} == {2}
+    assert summed(distinct, scan(distinct, Method(sets=False))) == summed(distinct, scan(distinct))
+
+
+@pytest.mark.parametrize(("workers", "size", "overlap"), [(64, 4, 2), (40, 4, 2), (49, 3, 1), (32, 4, 1), (20, 4, 3)])
+def test_a_design_keeps_its_promise(workers: int, size: int, overlap: int) -> None:
+    designed = Designed(Fleet.of(f"w{number}" for number in range(workers)), size, overlap, key=b"key")
+    rows = [designed.places(tenant) for tenant in range(min(400, designed.capacity))]
+    found = overlaps(table_of(rows))
+    assert found.most <= overlap
+    assert {shared: pairs for shared, pairs in enumerate(found.pairs) if pairs} == dict(overlaps_of(rows))
+
+
+def test_places_far_apart_in_the_largest_fleet_are_told_apart() -> None:
+    top = (1 << 24) - 1
+    rows = [(top, top - 1, 0, 1, 2, 3, 4, 5), (top, top - 1, 0, 1, 2, 3, 4, 6), (top - 2, 7, 8, 9, 10, 11, 12, 5)]
+    assert overlaps(table_of(rows)).pairs == (1, 1, 0, 0, 0, 0, 0, 1, 0)
+
+
+def test_a_negative_number_of_neighbours_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="the -1 worst neighbours"):
+        worst_neighbours([[0, 1]], -1)

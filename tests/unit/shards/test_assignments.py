@@ -1,0 +1,503 @@
+"""Tenants keep their shards, in every process, until a plan that moves them is applied."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast import CapacityExhausted, Conflict, InvalidValue, NotFound
+from holdfast._clock import SystemClock
+from holdfast.shards import Assignments, Fleet, Layout, ShardStore, Slot, StoredLayout
+from holdfast.shards import assignments as module
+from holdfast.shards.stores import MemoryShardStore
+from holdfast.testing import FakeClock
+
+KEY = b"a secret of sixteen bytes or more"
+NOTICE = 1.0
+
+
+def first_layout() -> Layout:
+    """Three zones of five, shards of three that share one at the most: 25; and two more workers in each zone."""
+    fleet = Fleet.grouped({f"az{zone}": [f"az{zone}-{number}" for number in range(5)] for zone in range(3)})
+    more = [Slot(worker=f"az{zone}-s{number}", group=(f"az{zone}",)) for zone in range(3) for number in range(2)]
+    found = Layout.of(fleet, 3, 1, key=KEY)
+    return found.with_fleet(fleet.add(*more))
+
+
+def twins(of: Layout) -> Layout:
+    return of.doubled([f"{slot.worker} twin" for slot in of.fleet.slots])
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def store() -> MemoryShardStore:
+    return MemoryShardStore()
+
+
+@pytest.fixture
+def empty(store: ShardStore, clock: FakeClock) -> Assignments:
+    return Assignments(store, clock=clock, notice=NOTICE)
+
+
+@pytest.fixture
+def assignments(empty: Assignments) -> Assignments:
+    """At version 1."""
+    empty.apply(empty.plan(first_layout()))
+    return empty
+
+
+@pytest.fixture
+def other(assignments: Assignments, store: ShardStore, clock: FakeClock) -> Assignments:
+    """Another process, which has looked at what there is."""
+    found = Assignments(store, clock=clock, notice=NOTICE)
+    assert found.current.number == 1
+    return found
+
+
+def change(assignments: Assignments, layout: Layout) -> None:
+    assignments.apply(assignments.plan(layout))
+
+
+def replaced(assignments: Assignments, tenant: str, by: str) -> str:
+    """Apply a layout in which the first worker of a tenant is another; returns which it was."""
+    shard = assignments.find(tenant)
+    change(assignments, assignments.layout.with_fleet(assignments.layout.fleet.replace(shard.places[0], by)))
+    return shard.workers[0]
+
+
+# Shards.
+
+
+def test_a_tenant_keeps_its_shard_wherever_it_is_asked_for(
+    assignments: Assignments, store: ShardStore, clock: FakeClock
+) -> None:
+    names = [f"tenant-{number}" for number in range(20)]
+    found = {name: assignments.shard(name) for name in names}
+    assert len({frozenset(shard.workers) for shard in found.values()}) == 20
+    again = Assignments(store, clock=clock)
+    assert again.shards(reversed(names)) == [found[name] for name in reversed(names)]
+    assert again.find("tenant-7") == found["tenant-7"]
+    assert again.count() == 20
+
+
+def test_without_a_clock_it_is_the_machines(store: ShardStore) -> None:
+    found = Assignments(store)
+    before = SystemClock().wall()
+    assert before <= found.apply(found.plan(first_layout())).at <= SystemClock().wall()
+
+
+def test_without_a_layout_there_are_no_shards(empty: Assignments) -> None:
+    for ask in (lambda: empty.shard("a"), lambda: empty.layout, lambda: empty.current, lambda: empty.suspects(["a"])):
+        with pytest.raises(NotFound, match="no layout of shards yet"):
+            ask()
+    assert empty.count() == 0
+    assert empty.remove(["a"]) == 0
+
+
+def test_who_only_asks_is_given_nothing(assignments: Assignments) -> None:
+    for ask in (assignments.find, assignments.isolate, assignments.release, lambda name: assignments.previous(name, 9)):
+        with pytest.raises(NotFound, match="tenant a has no shard yet"):
+            ask("a")
+    assert assignments.count() == 0
+
+
+@pytest.mark.parametrize("name", ["", "ä", "\udcff", "\0", b"\xff", b"\0", b"", "x" * 500])
+def test_a_tenant_has_any_name(assignments: Assignments, name: str | bytes) -> None:
+    shard = assignments.shard(name)
+    assert assignments.find(name) == shard
+    [tenant] = assignments.tenants()
+    assert tenant.name == (name if isinstance(name, bytes) else name.encode("utf-8", "surrogatepass"))
+    assert assignments.isolate(name) != shard
+    assert assignments.previous(name, 60) == [shard]
+    assert [suspect.tenant for suspect in assignments.suspects(assignments.find(name).workers)] == [tenant.name]
+    assert assignments.release(name) == shard
+    assert assignments.remove([name]) == 1
+
+
+def test_past_the_capacity_nobody_gets_one_and_it_is_said_what_gives_more(assignments: Assignments) -> None:
+    assert len(assignments.shards(f"t{number}" for number in range(25))) == 25
+    with pytest.raises(
+        CapacityExhausted, match=r"all 25 numbers are taken.*an overlap of 2 gives more, and so do more workers"
+    ):
+        assignments.shards(["t1", "new"])
+    assert assignments.count() == 25
+    change(assignments, twins(assignments.layout))
+    assert assignments.shard("new").workers
+
+
+def test_tenants_are_listed_little_by_little(assignments: Assignments, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PAGE", 4)
+    names = sorted(f"t{number}".encode() for number in range(21))
+    numbers = dict(zip(sorted(names, reverse=True), range(21), strict=True))
+    assignments.shards(numbers)
+    assert [*assignments.tenants()] == [(name, numbers[name]) for name in names]
+
+
+def test_who_is_removed_leaves_a_shard_for_the_next(assignments: Assignments) -> None:
+    one, _ = assignments.shards(["a", "b"])
+    assert assignments.remove(["a", "z"]) == 1
+    with pytest.raises(NotFound):
+        assignments.find("a")
+    assert assignments.shard("c") == one
+
+
+def test_who_is_isolated_is_not_removed(assignments: Assignments, other: Assignments) -> None:
+    assignments.shards(["a", "b"])
+    assignments.isolate("a")
+    for one in (assignments, other):
+        with pytest.raises(Conflict, match="tenant a is isolated: release it"):
+            one.remove(["b", "a"])
+    assert assignments.count() == 2
+    assignments.release("a")
+    assert assignments.remove(["b", "a"]) == 2
+
+
+# Changes.
+
+
+def test_a_plan_changes_nothing(assignments: Assignments, store: ShardStore) -> None:
+    shard = assignments.shard("a")
+    planned = assignments.plan(assignments.layout.with_fleet(assignments.layout.fleet.replace(shard.places[0], "new")))
+    assert [tenant.name for tenant in planned.plan.movers] == [b"a"]
+    assert planned.expected == 1
+    assert assignments.shard("a") == shard
+    assert len(store.layouts(0)) == 1
+    version = assignments.apply(planned)
+    assert (version.number, version.layout) == (2, planned.layout)
+    assert assignments.find("a").workers == ("new", *shard.workers[1:])
+
+
+def test_a_first_layout_moves_nobody(empty: Assignments, store: ShardStore, clock: FakeClock) -> None:
+    store.assign([b"a", b"b"], 25)
+    planned = empty.plan(first_layout())
+    assert (planned.expected, planned.plan.tenants, planned.plan.movers) == (0, 2, [])
+    version = empty.apply(planned)
+    assert (version.number, version.at, empty.current) == (1, clock.wall(), version)
+
+
+def test_a_layout_that_has_no_shard_for_somebody_is_not_planned(assignments: Assignments) -> None:
+    assignments.shards(f"t{number}" for number in range(25))
+    with pytest.raises(CapacityExhausted, match="has no shard of its own"):
+        assignments.plan(replace(assignments.layout, overlap=0))
+
+
+def test_a_stale_plan_is_not_applied(assignments: Assignments, other: Assignments) -> None:
+    assignments.shard("a")
+    planned = other.plan(twins(other.layout))
+    replaced(assignments, "a", "new")
+    with pytest.raises(Conflict, match=r"at version 2, and 1 was expected.*plan again"):
+        other.apply(planned)
+    assert assignments.current.number == 2
+    other.refresh()
+    assert other.apply(other.plan(twins(other.layout))).number == 3
+    assert "new" in other.find("a").workers, "what came first is still there"
+
+
+def test_a_plan_from_a_stale_layout_does_not_undo_what_came_first(assignments: Assignments, other: Assignments) -> None:
+    assignments.shard("a")
+    stale = other.layout
+    replaced(assignments, "a", "new")
+    with pytest.raises(Conflict):
+        other.plan(twins(stale))
+
+
+def test_another_process_notices_in_time(assignments: Assignments, other: Assignments, clock: FakeClock) -> None:
+    before = other.shard("a")
+    replaced(assignments, "a", "new")
+    assert "new" in assignments.find("a").workers, "whoever applied it sees it at once"
+    clock.advance(NOTICE * 0.99)
+    assert other.find("a") == before
+    clock.advance(NOTICE * 0.02)
+    assert other.find("a") == assignments.find("a") != before
+
+
+def test_another_process_notices_at_once_when_it_plans(assignments: Assignments, other: Assignments) -> None:
+    other.shard("a")
+    gone = replaced(assignments, "a", "new")
+    with pytest.raises(Conflict, match="at version 2, and 1 was expected"):
+        other.plan(other.layout)
+    assert other.plan(other.layout).expected == 2
+    assert "new" in other.find("a").workers
+    assert gone not in other.find("a").workers
+
+
+@pytest.mark.parametrize("tenant", ["a", "b"])
+def test_another_process_isolates_and_releases_from_what_there_is(
+    assignments: Assignments, other: Assignments, tenant: str
+) -> None:
+    """At once, when every second counts: not from what it saw last."""
+    assignments.shards(["a", "b"])
+    mine = assignments.isolate("a")
+    if tenant == "a":
+        assert other.release("a") == assignments.layout.release(b"a").shard(next(iter(assignments.tenants())))
+    else:
+        assert not set(other.isolate("b").workers) & set(mine.workers)
+    assert other.current.number == 3
+
+
+class CountingStore(MemoryShardStore):
+    looked = 0
+
+    def layouts(self, after: int) -> list[StoredLayout]:
+        self.looked += 1
+        return super().layouts(after)
+
+
+def test_who_only_asks_for_shards_looks_for_layouts_no_more_often_than_it_must(clock: FakeClock) -> None:
+    store = CountingStore()
+    found = Assignments(store, clock=clock, notice=NOTICE)
+    change(found, first_layout())
+    before = store.looked
+    for _ in range(100):
+        found.shard("a")
+    assert store.looked == before
+    for _ in range(3):
+        clock.advance(NOTICE)
+        found.shard("a")
+        found.shard("b")
+    assert store.looked == before + 3
+
+
+def test_a_clock_that_is_set_does_not_keep_anybody_from_noticing(
+    assignments: Assignments, other: Assignments, clock: FakeClock
+) -> None:
+    other.shard("a")
+    clock.jump_wall(-1e6)
+    replaced(assignments, "a", "new")
+    clock.advance(NOTICE)
+    assert "new" in other.find("a").workers
+
+
+def test_another_process_finds_who_came_after_a_doubling(assignments: Assignments, other: Assignments) -> None:
+    assignments.shards(f"t{number}" for number in range(25))
+    change(assignments, twins(assignments.layout))
+    shard = assignments.shard("new")
+    assert other.shard("new") == shard
+
+
+def test_another_process_makes_use_of_the_room_that_a_doubling_made(
+    assignments: Assignments, other: Assignments
+) -> None:
+    """Without waiting until it would have noticed."""
+    assignments.shards(f"t{number}" for number in range(25))
+    change(assignments, twins(assignments.layout))
+    shard = other.shard("new")
+    assert assignments.find("new") == shard
+
+
+# What was before.
+
+
+def test_where_a_tenant_was_is_remembered_latest_first(
+    assignments: Assignments, other: Assignments, clock: FakeClock
+) -> None:
+    was = [assignments.shard("a").workers]
+    for number in range(3):
+        clock.advance(100)
+        replaced(assignments, "a", f"new-{number}")
+        was.append(assignments.find("a").workers)
+    clock.advance(100)
+    # The layouts ended 300, 200 and 100 seconds ago.
+    for lookback, count in ((99.0, 0), (100.0, 1), (199.0, 1), (200.0, 2), (299.0, 2), (300.0, 3), (1e9, 3)):
+        for one in (assignments, other):
+            assert [shard.workers for shard in one.previous("a", lookback)] == was[-2::-1][:count]
+
+
+def test_who_has_not_moved_was_nowhere_else(assignments: Assignments, clock: FakeClock) -> None:
+    assignments.shards(["a", "b"])
+    layout = assignments.layout
+    stays = next(place for place in range(15) if place not in assignments.find("a").places)
+    change(assignments, layout.with_fleet(layout.fleet.replace(stays, "new")))
+    change(assignments, twins(assignments.layout))
+    assert assignments.previous("a", 1e9) == []
+
+
+def test_where_a_tenant_was_twice_is_said_once_and_where_it_is_not_at_all(assignments: Assignments) -> None:
+    """There and back, and there again."""
+    home = assignments.shard("a")
+    away = assignments.isolate("a")
+    assert assignments.previous("a", 60) == [home]
+    assignments.release("a")
+    assert assignments.find("a") == home
+    assert assignments.previous("a", 60) == [away]
+    assert assignments.isolate("a") == away
+    assert assignments.previous("a", 60) == [home]
+    assignments.release("a")
+    old = replaced(assignments, "a", "new")
+    assert [shard.workers for shard in assignments.previous("a", 60)] == [home.workers, away.workers]
+    assert old in home.workers
+
+
+def test_a_number_that_older_layouts_had_no_shard_for_was_nowhere(assignments: Assignments) -> None:
+    assignments.shards(f"t{number}" for number in range(25))
+    change(assignments, twins(assignments.layout))
+    assignments.shard("late")
+    replaced(assignments, "late", "new")
+    assert len(assignments.previous("late", 1e9)) == 1
+    assert assignments.isolate("late").workers
+    assert len(assignments.previous("late", 1e9)) == 2
+
+
+def test_what_is_forgotten_is_no_longer_remembered(
+    assignments: Assignments, other: Assignments, clock: FakeClock, store: ShardStore
+) -> None:
+    assignments.shard("a")
+    for number in range(3):
+        clock.advance(100)
+        replaced(assignments, "a", f"new-{number}")
+    clock.advance(100)
+    now = assignments.find("a")
+    assert other.find("a") == now
+    assert assignments.forget(250) == 1
+    assert len(assignments.previous("a", 1e9)) == 2
+    assert assignments.forget(0) == 2
+    assert assignments.previous("a", 1e9) == []
+    assert assignments.find("a") == now
+    assert Assignments(store, clock=clock).current.number == 4, "what holds is never forgotten"
+    replaced(other, "a", "newer")
+    clock.advance(NOTICE)
+    assert "newer" in assignments.find("a").workers
+    with pytest.raises(InvalidValue, match="a lookback of -1 s: expected 0 or more"):
+        assignments.forget(-1)
+
+
+def test_who_forgets_looks_first(assignments: Assignments, other: Assignments, clock: FakeClock) -> None:
+    """All that it knew of may be what is forgotten."""
+    shard = other.shard("a")
+    replaced(assignments, "a", "new")
+    clock.advance(NOTICE / 2)
+    assert other.forget(0) == 1
+    assert other.find("a") == assignments.find("a") != shard
+
+
+# Isolation and suspicion.
+
+
+def test_isolating_moves_one_tenant_and_nobody_else(assignments: Assignments, other: Assignments) -> None:
+    names = [f"t{number}" for number in range(25)]
+    before = dict(zip(names, assignments.shards(names), strict=True))
+    alone = assignments.isolate("t7")
+    after = dict(zip(names, other.shards(names), strict=True))
+    assert after == before, "another process has not noticed yet"
+    other.refresh()
+    after = dict(zip(names, other.shards(names), strict=True))
+    assert {name for name in names if after[name] != before[name]} == {"t7"}
+    assert after["t7"] == alone == assignments.find("t7")
+    assert all(not set(alone.workers) & set(shard.workers) for name, shard in after.items() if name != "t7")
+    with pytest.raises(Conflict, match="isolated already"):
+        assignments.isolate("t7")
+    assert len(assignments.isolate("t8", 1).workers) == 1
+    with pytest.raises(CapacityExhausted, match="2 spare workers for tenant t9, and 3 are wanted"):
+        assignments.isolate("t9")
+    assert assignments.release("t7") == before["t7"]
+    with pytest.raises(NotFound, match="tenant t7 is not isolated"):
+        assignments.release("t7")
+
+
+def test_a_poison_tenant_is_found_isolated_and_found_again(assignments: Assignments) -> None:
+    names = [f"t{number}" for number in range(25)]
+    assignments.shards(names)
+    first, *_ = assignments.suspects(assignments.find("t7").workers)
+    assert (first.tenant, first.score, first.is_needed) == (b"t7", 1.0, True)
+    alone = assignments.isolate(first.tenant)
+    assert [suspect.tenant for suspect in assignments.suspects(alone.workers)] == [b"t7"]
+    assert len(assignments.suspects(["az0-0", "az1-0"], limit=2)) == 2
+    with pytest.raises(NotFound, match="no worker z"):
+        assignments.suspects(["az0-0", "z"])
+
+
+# Many at once.
+
+
+def test_threads_see_the_same_shards_while_layouts_change(assignments: Assignments) -> None:
+    """Eight threads ask for the same tenants, and one isolates and releases: nobody gets a third shard."""
+    names = [f"t{number}" for number in range(20)]
+
+    def ask(turn: int) -> list[tuple[str, tuple[str, ...]]]:
+        return [(name, assignments.shard(name).workers) for name in (*names[turn % 20 :], *names[: turn % 20])]
+
+    def move() -> None:
+        for _ in range(20):
+            assignments.isolate("t0")
+            assignments.release("t0")
+
+    assignments.shard("t0")
+    with ThreadPoolExecutor(9) as threads:
+        moving = threads.submit(move)
+        asked = [entry for some in threads.map(ask, range(80)) for entry in some]
+        moving.result()
+    assert assignments.count() == 20
+    assert assignments.current.number == 41
+    home, away = assignments.find("t0").workers, assignments.isolate("t0").workers
+    for name in names[1:]:
+        assert {workers for asked_name, workers in asked if asked_name == name} == {assignments.find(name).workers}
+    assert {workers for name, workers in asked if name == "t0"} <= {home, away}
+
+
+def test_of_threads_that_change_at_once_each_change_is_kept_or_refused(assignments: Assignments) -> None:
+    def turn(number: int) -> int:
+        layout = assignments.layout
+        try:
+            change(assignments, layout.with_fleet(layout.fleet.replace(number, f"new-{number}")))
+        except Conflict:
+            return 0
+        return 1
+
+    with ThreadPoolExecutor(8) as threads:
+        kept = sum(threads.map(turn, range(8)))
+    assert 1 <= kept <= 8
+    assert assignments.current.number == 1 + kept
+
+
+@settings(max_examples=30)
+@given(st.lists(st.sampled_from(["replace", "isolate", "release", "double", "wait", "forget"]), max_size=10))
+def test_any_changes_keep_each_tenant_where_the_plans_say(steps: list[str]) -> None:
+    """Two processes, in turn: what one did, the other goes on from."""
+    store, clock = MemoryShardStore(), FakeClock()
+    both = [Assignments(store, clock=clock, notice=NOTICE) for _ in range(2)]
+    change(both[0], first_layout())
+    names = [f"t{number}" for number in range(25)]
+    expected = dict(zip(names, (shard.workers for shard in both[0].shards(names)), strict=True))
+    fresh: Iterator[str] = iter(f"new-{number}" for number in range(1000))
+    for number, step in enumerate(steps):
+        one = both[number % 2]
+        one.refresh()
+        match step:
+            case "replace":
+                gone, came = one.layout.fleet.slots[3].worker, next(fresh)
+                planned = one.plan(one.layout.with_fleet(one.layout.fleet.replace(3, came)))
+                for move in planned.plan.moves():
+                    assert (move.leaves, move.joins) == ((gone,), (came,))
+                    name = move.tenant.name.decode()
+                    expected[name] = tuple(came if worker == gone else worker for worker in expected[name])
+                one.apply(planned)
+            case "isolate":
+                try:
+                    expected["t1"] = one.isolate("t1").workers
+                except Conflict:
+                    assert one.layout.is_isolated(b"t1")
+            case "release":
+                try:
+                    expected["t1"] = one.release("t1").workers
+                except NotFound:
+                    assert not one.layout.is_isolated(b"t1")
+            case "double":
+                planned = one.plan(one.layout.doubled([next(fresh) for _ in one.layout.fleet.slots]))
+                if len(planned.layout.fleet) < 200:
+                    assert planned.plan.movers == []
+                    one.apply(planned)
+            case "wait":
+                clock.advance(10)
+            case "forget":
+                one.forget(5)
+        assert {name: one.find(name).workers for name in names} == expected
+    clock.advance(NOTICE)
+    for one in both:
+        assert {name: one.find(name).workers for name in names} == expected

@@ -1,0 +1,391 @@
+"""A layout is one value that says who has which workers; a change is another, and moves whom it says."""
+
+import math
+from dataclasses import replace
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import CapacityExhausted, Conflict, InvalidValue, NotFound
+from holdfast.shards import Designed, Fleet, Layout, Slot, Tenant, plan
+
+KEY = b"a secret of sixteen bytes or more"
+
+
+def zones(*sizes: int) -> Fleet:
+    return Fleet.grouped(
+        {f"az{zone}": [f"az{zone}-{number}" for number in range(size)] for zone, size in enumerate(sizes)}
+    )
+
+
+def spare(*names: str) -> tuple[Slot, ...]:
+    """Workers such as az1-x, each in its zone."""
+    return tuple(Slot(worker=name, group=(name.partition("-")[0],)) for name in names)
+
+
+def layout() -> Layout:
+    """Three zones of five, shards of three that share one at the most; and two more workers in each zone."""
+    first = Layout.of(zones(5, 5, 5), 3, 1, key=KEY)
+    more = spare(*(f"az{zone}-spare{number}" for zone in range(3) for number in range(2)))
+    return first.with_fleet(first.fleet.add(*more))
+
+
+def everybody(of: Layout) -> list[Tenant]:
+    return [Tenant(f"tenant-{number}".encode(), number) for number in range(of.capacity)]
+
+
+def workers(of: Layout, tenant: Tenant) -> set[str]:
+    return set(of.shard(tenant).workers)
+
+
+def test_a_first_layout_is_made_of_the_whole_fleet() -> None:
+    found = Layout.of(zones(5, 5, 5), 3, 1, key=KEY)
+    designed = Designed(zones(5, 5, 5), 3, 1, key=KEY)
+    assert (found.capacity, found.first, found.spare) == (25, 15, [])
+    assert [found.shard(tenant) for tenant in everybody(found)] == [designed.shard(number) for number in range(25)]
+    with pytest.raises(CapacityExhausted, match="tenant 25 has no shard"):
+        found.shard(Tenant(b"tenant-25", 25))
+
+
+def test_workers_that_are_added_are_spare_and_move_nobody() -> None:
+    found = layout()
+    assert found.spare == [15, 16, 17, 18, 19, 20]
+    assert plan(Layout.of(zones(5, 5, 5), 3, 1, key=KEY), found, everybody(found)).movers == []
+
+
+def test_the_key_is_not_shown() -> None:
+    assert "secret" not in repr(layout())
+
+
+def test_doubling_moves_nobody_and_gives_more_shards() -> None:
+    before = layout().isolate(b"tenant-3")
+    after = before.doubled([f"new-{number}" for number in range(len(before.fleet))])
+    assert plan(before, after, everybody(before)).movers == []
+    assert after.capacity == 100
+    assert after.is_isolated(b"tenant-3")
+    again = after.doubled([f"newer-{number}" for number in range(len(after.fleet))])
+    assert plan(after, again, everybody(after)).movers == []
+    assert again.twins == (21, 42)
+    with pytest.raises(InvalidValue, match="cannot be doubled in place"):
+        Layout.of(zones(5, 5, 5), 3, 2, key=KEY).doubled([f"new-{number}" for number in range(15)])
+
+
+# Isolation.
+
+
+def test_an_isolated_tenant_has_workers_of_its_own_and_nobody_else_moves() -> None:
+    before = layout()
+    after = before.isolate(b"tenant-3")
+    moves = plan(before, after, everybody(before))
+    assert [tenant.number for tenant in moves.movers] == [3]
+    assert moves.changed == (24, 0, 0, 1)
+    mine = workers(after, everybody(after)[3])
+    assert after.is_isolated(b"tenant-3")
+    assert not after.is_isolated(b"tenant-4")
+    for tenant in everybody(after):
+        assert tenant.number == 3 or not workers(after, tenant) & mine
+    assert set(after.spare) == set(before.spare) - set(after.shard(everybody(after)[3]).places)
+
+
+def test_a_tenant_is_isolated_by_its_name_whatever_its_number_is() -> None:
+    found = layout().isolate(b"large")
+    assert found.shard(Tenant(b"large", 10**9)) == found.shard(Tenant(b"large", 0)), "also past the capacity"
+
+
+def test_who_is_isolated_is_spread_over_the_groups() -> None:
+    found = layout().isolate(b"a")
+    assert sorted(slot.group[0] for slot in found.shard(Tenant(b"a", 0)).slots) == ["az0", "az1", "az2"]
+    both = found.isolate(b"b")
+    assert sorted(slot.group[0] for slot in both.shard(Tenant(b"b", 1)).slots) == ["az0", "az1", "az2"]
+    assert not workers(both, Tenant(b"a", 0)) & workers(both, Tenant(b"b", 1))
+    assert both.spare == []
+    larger = layout().isolate(b"a", 5)
+    groups = [slot.group[0] for slot in larger.shard(Tenant(b"a", 0)).slots]
+    assert sorted(groups.count(f"az{zone}") for zone in range(3)) == [1, 2, 2]
+
+
+@pytest.mark.parametrize("count", [1, 2, 6])
+def test_a_tenant_is_isolated_on_as_many_as_wanted(count: int) -> None:
+    found = layout().isolate(b"a", count)
+    assert len(workers(found, Tenant(b"a", 0))) == count
+    assert len(found.spare) == 6 - count
+
+
+def test_drained_workers_are_nobodys() -> None:
+    before = layout()
+    before = before.with_fleet(before.fleet.drain("az0-spare0").drain("az0-spare1").drain("az1-spare0"))
+    assert workers(before.isolate(b"a"), Tenant(b"a", 0)) == {"az1-spare1", "az2-spare0", "az2-spare1"}
+    with pytest.raises(CapacityExhausted, match=r"3 spare workers for tenant a, and 4 are wanted: add workers"):
+        before.isolate(b"a", 4)
+
+
+def test_workers_that_relieve_others_are_not_spare() -> None:
+    before = layout()
+    before = before.with_fleet(before.fleet.relieve("az0-0", "az0-more"))
+    assert len(before.spare) == 6
+    with pytest.raises(CapacityExhausted, match="6 spare workers"):
+        before.isolate(b"a", 7)
+
+
+def test_without_enough_spare_workers_nobody_is_isolated() -> None:
+    with pytest.raises(CapacityExhausted, match="0 spare workers for tenant a, and 3 are wanted"):
+        Layout.of(zones(5, 5, 5), 3, 1, key=KEY).isolate(b"a")
+    with pytest.raises(CapacityExhausted, match="3 spare workers for tenant b, and 4 are wanted"):
+        layout().isolate(b"a").isolate(b"b", 4)
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_nobody_is_isolated_on_nothing(count: int) -> None:
+    with pytest.raises(InvalidValue, match=f"{count} workers for a tenant of its own: expected 1 or more"):
+        layout().isolate(b"a", count)
+
+
+def test_who_is_isolated_already_is_released_first() -> None:
+    with pytest.raises(Conflict, match="tenant a is isolated already"):
+        layout().isolate(b"a").isolate(b"a", 1)
+
+
+def test_a_tenant_that_is_released_is_back_where_it_was_and_nobody_else_moves() -> None:
+    before = layout().isolate(b"tenant-3").isolate(b"tenant-7")
+    after = before.release(b"tenant-3")
+    assert [tenant.number for tenant in plan(before, after, everybody(before)).movers] == [3]
+    assert [tenant.number for tenant in plan(layout(), after, everybody(before)).movers] == [7]
+    assert after.release(b"tenant-7") == layout()
+    with pytest.raises(NotFound, match="tenant tenant-3 is not isolated"):
+        after.release(b"tenant-3")
+
+
+def test_what_an_isolated_tenant_has_is_replaced_as_elsewhere() -> None:
+    before = layout().isolate(b"tenant-3")
+    after = before.with_fleet(before.fleet.replace(before.shard(everybody(before)[3]).places[0], "new"))
+    assert [tenant.number for tenant in plan(before, after, everybody(before)).movers] == [3]
+    assert "new" in workers(after, everybody(after)[3])
+
+
+def test_a_design_does_not_take_what_somebody_has_alone() -> None:
+    isolated = layout().isolate(b"a")
+    with pytest.raises(InvalidValue, match=r"tenant a is isolated on slots that are not spare, .* release it"):
+        replace(isolated, first=21)
+    assert replace(isolated.release(b"a"), first=21).capacity == 49
+
+
+@pytest.mark.parametrize(
+    "isolated",
+    [
+        ((b"a", ()),),
+        ((b"a", (15, 15)),),
+        ((b"a", (0, 16)),),
+        ((b"a", (15, 99)),),
+        ((b"a", (-1,)),),
+        ((b"a", (15, 16)), (b"b", (16, 17))),
+        ((b"a", (15,)), (b"a", (16,))),
+    ],
+)
+def test_slots_are_isolated_that_are_spare_and_of_one_tenant(
+    isolated: tuple[tuple[bytes, tuple[int, ...]], ...],
+) -> None:
+    with pytest.raises(InvalidValue, match=r"tenant [ab] is isolated on slots that are not spare, or not its own"):
+        replace(layout(), isolated=isolated)
+    assert replace(layout(), isolated=((b"a", (15, 16)), (b"b", (17,)))).spare == [18, 19, 20]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([b"tenant-1", b"tenant-2", b"tenant-3", b"b"]), st.integers(0, 3)), max_size=12)
+)
+def test_whatever_is_isolated_and_released_only_those_move(steps: list[tuple[bytes, int]]) -> None:
+    """Exactly, over all tenants; and no worker that somebody has alone is anybody else's."""
+    found = layout()
+    for name, count in steps:
+        try:
+            after = found.isolate(name, count) if count else found.release(name)
+        except (CapacityExhausted, Conflict, NotFound):
+            continue
+        everyone = [*everybody(found), Tenant(b"b", 0)]
+        moved = plan(found, after, everyone).movers
+        assert moved == [tenant for tenant in everyone if tenant.name == name]
+        found = after
+        seen = [place for _, places in found.isolated for place in places]
+        assert len(seen) == len(set(seen))
+        assert sorted([*seen, *found.spare]) == list(range(15, 21))
+
+
+# Text.
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    """Fleets of one, two or no dimensions, with everything that a layout may have."""
+    dimensions = draw(st.sampled_from([(), (3,), (4,), (2, 2)]))
+    cells = [()] if not dimensions else [tuple(f"{axis}" for axis in cell) for cell in _cells(dimensions)]
+    per_cell = draw(st.integers(5, 6)) if dimensions else 16
+    named = draw(st.lists(names, min_size=len(cells) * per_cell + 9, max_size=len(cells) * per_cell + 9, unique=True))
+    pool = iter(named)
+    slots = tuple(
+        Slot(
+            worker=next(pool),
+            group=cell,
+            weight=draw(st.sampled_from([1.0, 0.1, 1e300])),
+            is_drained=draw(st.booleans()),
+        )
+        for cell in cells
+        for _ in range(per_cell)
+    )
+    hosts: Literal["refuse", "allow"] = draw(st.sampled_from(["refuse", "allow"]))
+    size, overlap = draw(
+        st.sampled_from([(3, 1), (3, 2), (2, 1), (2, 0), (4, 2)] if len(cells) >= 3 else [(4, 2), (2, 1)])
+    )
+    found = Layout.of(Fleet(slots=slots, shared_hosts=hosts), size, overlap, key=draw(st.binary(max_size=40)))
+    more = [Slot(worker=next(pool), group=cells[0], host=draw(st.none() | st.just("m-1"))) for _ in range(1)]
+    more += [Slot(worker=next(pool), group=cells[-1]) for _ in range(3)]
+    found = found.with_fleet(found.fleet.add(*more))
+    if draw(st.booleans()):
+        found = found.with_fleet(found.fleet.relieve(slots[0].worker, next(pool)))
+    if draw(st.booleans()):
+        try:
+            found = found.doubled([f"{worker} twin" for worker in (slot.worker for slot in found.fleet.slots)])
+        except InvalidValue:
+            assert not found.twins
+    for name in draw(st.lists(st.binary(max_size=6), max_size=3, unique=True)):
+        found = found.isolate(name, 1)
+    return found
+
+
+def _cells(dimensions: tuple[int, ...]) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = [()]
+    for count in dimensions:
+        found = [(*cell, number) for cell in found for number in range(count)]
+    return found
+
+
+@given(layouts())
+def test_a_layout_is_the_same_when_it_is_read_again(before: Layout) -> None:
+    text = before.to_text()
+    after = Layout.from_text(text)
+    assert after == before
+    assert after.key == before.key
+    assert after.to_text() == text
+    some = range(0, before.capacity, max(1, before.capacity // 20))
+    tenants = [Tenant(b"-%d" % number, number) for number in some]
+    tenants += [Tenant(name, 0) for name, _ in before.isolated]
+    assert [after.shard(tenant) for tenant in tenants] == [before.shard(tenant) for tenant in tenants]
+
+
+def written(**changes: Any) -> bytes:
+    """The text of a layout, with something else in it; `...` for nothing."""
+    found: dict[str, object] = msgspec.json.decode(layout().isolate(b"a").to_text()) | changes
+    return msgspec.json.encode({name: value for name, value in found.items() if value is not ...})
+
+
+def test_the_text_is_json_with_what_is_not_the_default() -> None:
+    found = Layout.of(Fleet.of("abcd"), 2, 1, key=b"\xff").to_text()
+    assert msgspec.json.decode(found) == {
+        "slots": [
+            {"worker": worker, "group": [], "weight": 1.0, "host": None, "is_drained": False, "relieves": None}
+            for worker in "abcd"
+        ],
+        "size": 2,
+        "overlap": 1,
+        "key": "/w==",
+        "first": 4,
+    }
+
+
+def test_what_a_later_release_may_add_is_not_in_the_way() -> None:
+    assert Layout.from_text(written(remark="of a later release")) == layout().isolate(b"a")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\xff",
+        b"null",
+        b"[]",
+        b"{}",
+        b'"text"',
+        layout().to_text()[:-1],
+        layout().to_text() + b"}",
+        layout().to_text().replace(b"az0-0", b"\xff"),
+        layout().to_text().replace(b"az0-0", b"\\ud800"),
+        layout().to_text().replace(b'"az0-0"', b'""'),
+        layout().to_text().replace(b"az0-0", b"az0-1"),
+        written(slots=...),
+        written(slots=[]),
+        written(slots=[{"worker": "a", "weight": -1.0}]),
+        written(slots=[{"worker": "a", "relieves": "a"}]),
+        written(size=...),
+        written(size=0),
+        written(size="3"),
+        written(size=10**30),
+        written(overlap=3),
+        written(overlap=-1),
+        written(first=0),
+        written(first=21),
+        written(first=22),
+        written(key=...),
+        written(key="no base 64!"),
+        written(twins=[1]),
+        written(twins=[21]),
+        written(isolated=[["YQ==", []]]),
+        written(isolated=[["YQ==", [0]]]),
+        written(isolated=[["YQ==", [15]], ["YQ==", [16]]]),
+        written(isolated=[["YQ==", [15]], ["Yg==", [15]]]),
+        written(shared_hosts="perhaps"),
+    ],
+)
+def test_text_that_is_no_layout_is_refused(text: bytes) -> None:
+    with pytest.raises(InvalidValue):
+        Layout.from_text(text)
+
+
+@given(st.binary(max_size=100), st.integers(0, 10_000), st.integers(0, 255))
+def test_whatever_is_wrong_with_text_it_is_refused_or_a_layout(text: bytes, place: int, byte: int) -> None:
+    """Never another error: neither for any bytes, nor for one that went wrong."""
+    good = bytearray(layout().isolate(b"a").to_text())
+    good[place % len(good)] = byte
+    for some in (text, bytes(good)):
+        try:
+            found = Layout.from_text(some)
+        except InvalidValue:
+            continue
+        assert Layout.from_text(found.to_text()) == found
+
+
+def test_machines_that_are_shared_stay_allowed_in_text() -> None:
+    slots = tuple(Slot(worker=f"w{number}", host="m-1") for number in range(4))
+    before = Layout.of(Fleet(slots=slots, shared_hosts="allow"), 2, 1, key=KEY)
+    assert Layout.from_text(before.to_text()).fleet.shared_hosts == "allow"
+    assert math.comb(4, 2) == before.capacity
+
+
+def test_new_shards_of_all_workers_take_in_spare_and_relieving_ones_and_leave_out_the_drained() -> None:
+    fleet = Fleet.of(f"w{number}" for number in range(16))
+    old = replace(Layout.of(fleet, 4, 2, key=KEY), version=3)
+    grown = old.with_fleet(
+        fleet.add(*(Slot(worker=f"s{number}") for number in range(15))).relieve("w1", "r").drain("w0")
+    )
+    new = grown.redesigned(3, 1)
+    assert (len(new.fleet), new.first, new.size, new.overlap, new.version) == (31, 31, 3, 1, 3)
+    assert new.key == old.key
+    assert "w0" not in {slot.worker for slot in new.fleet.slots}
+    assert all(slot.relieves is None for slot in new.fleet.slots)
+
+
+def test_new_shards_are_not_made_of_the_workers_of_an_isolated_tenant() -> None:
+    spare = Fleet.of(f"w{number}" for number in range(20))
+    layout = Layout(fleet=spare, size=4, overlap=2, key=KEY, first=16).isolate(b"bad")
+    with pytest.raises(Conflict, match="while bad has workers of its own: release it first"):
+        layout.redesigned(4, 1)
+
+
+def test_slots_without_a_worker_are_those_that_are_drained_and_not_relieved() -> None:
+    fleet = Fleet.of(f"w{number}" for number in range(20))
+    layout = Layout(fleet=fleet.drain("w3").drain("w17"), size=4, overlap=2, key=KEY, first=16)
+    assert layout.empty == [3], "a spare one is in nobody's shard"
+    assert layout.with_fleet(layout.fleet.relieve("w3", "r")).empty == []
+    assert layout.with_fleet(layout.fleet.relieve("w3", "r").drain("r")).empty == [3]

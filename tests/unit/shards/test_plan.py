@@ -1,0 +1,188 @@
+"""A plan names exactly those who move, before anybody does."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import CapacityExhausted
+from holdfast.shards import Designed, Fleet, Hashed, Layout, Move, Shard, Slot, Tenant, plan
+from holdfast.shards.batch import Batch
+
+KEY = b"a secret of sixteen bytes or more"
+MILLION = np.arange(1_000_000, dtype=np.int64)
+
+
+class Table:
+    """Shards as somebody wrote them down; counts how often it is asked."""
+
+    def __init__(self, shards: Mapping[str, tuple[str, ...]]) -> None:
+        self.shards = shards
+        self.asked = 0
+
+    def shard(self, tenant: str) -> Shard:
+        self.asked += 1
+        workers = self.shards[tenant]
+        return Shard(tuple(range(len(workers))), tuple(Slot(worker=worker) for worker in workers))
+
+
+shards = st.lists(st.sampled_from("abcdef"), max_size=5, unique=True).map(tuple)
+tables = st.dictionaries(st.text(max_size=3), st.tuples(shards, shards), max_size=12)
+
+
+@given(tables)
+def test_who_moves_is_who_gets_another_worker(both: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
+    """Against going through all of them. In which order a shard has its workers is nothing to move for."""
+    old = Table({tenant: before for tenant, (before, _) in both.items()})
+    new = Table({tenant: after for tenant, (_, after) in both.items()})
+    found = plan(old, new, both)
+    movers = [tenant for tenant, (before, after) in both.items() if set(before) != set(after)]
+    assert found.movers == movers
+    assert found.tenants == len(both)
+    assert found.share == (len(movers) / len(both) if both else 0.0)
+    changed = [
+        max(sum(one not in after for one in before), sum(one not in before for one in after))
+        for before, after in both.values()
+    ]
+    assert found.changed == tuple(changed.count(number) for number in range(max(changed, default=0) + 1))
+    moves = list(found.moves())
+    assert [move.tenant for move in moves] == movers
+    for move in moves:
+        before, after = map(set, both[move.tenant])
+        assert len(move.leaves) == len(set(move.leaves))
+        assert (set(move.leaves), set(move.joins)) == (before - after, after - before)
+        assert (before - set(move.leaves)) | set(move.joins) == after
+
+
+def test_a_plan_of_nobody_moves_nobody() -> None:
+    found = plan(Table({}), Table({}), list[str]())
+    assert (found.tenants, found.share, found.changed, list(found.moves())) == (0, 0.0, (0,), [])
+
+
+def test_who_has_a_drained_worker_is_said_to_be_short_of_one() -> None:
+    """In the new sharding, whether they move or not; and once, however many of its workers are."""
+    before = Fleet.of(f"w{number}" for number in range(16))
+    after = before.drain("w3").drain("w5")
+    old, new = (Designed(fleet, 4, 2, key=KEY) for fleet in (before, after))
+    short = [tenant for tenant in range(140) if {"w3", "w5"} & {*new.shard(tenant).workers}]
+    assert 0 < len(short) < 140
+    assert plan(old, new, range(140)).short == len(short)
+    assert plan(new, old, range(140)).short == 0
+    assert plan(old, new, range(140)).movers == []
+
+
+def test_moves_are_worked_out_one_by_one() -> None:
+    names = [f"t{number}" for number in range(100)]
+    old, new = Table(dict.fromkeys(names, ("a", "b"))), Table(dict.fromkeys(names, ("c", "b")))
+    found = plan(old, new, (name for name in names))
+    assert old.asked == new.asked == 100, "each tenant is asked for once, and an iterator will do"
+    moves = found.moves()
+    assert old.asked == 100
+    assert next(moves) == Move("t0", ("a",), ("c",))
+    assert (old.asked, new.asked) == (101, 101)
+    assert next(moves).tenant == "t1"
+    assert (old.asked, new.asked) == (102, 102)
+
+
+def test_a_tenant_that_has_no_shard_in_the_new_one_is_an_error() -> None:
+    small, large = (Designed(Fleet.of(f"w{number}" for number in range(size)), 4, 2, key=KEY) for size in (16, 32))
+    assert plan(large, small, range(140)).tenants == 140
+    with pytest.raises(CapacityExhausted, match="tenant 140 has no shard of its own"):
+        plan(large, small, range(141))
+
+
+def large() -> Designed:
+    """The fleet of the article, and one worker to spare."""
+    fleet = Fleet.of(f"w{number}" for number in range(2048)).add(Slot(worker="spare"))
+    return Designed(fleet, 4, 2, key=KEY, first=2048)
+
+
+def moved(old: Designed, new: Designed, tenants: "np.typing.NDArray[np.int64]") -> "np.typing.NDArray[np.int64]":
+    """Which tenants get another worker, and how many each, by their names at each place of the shard."""
+    numbers: dict[str, int] = {}
+    found = []
+    for designed in (old, new):
+        names = [numbers.setdefault(slot.worker, len(numbers)) for slot in designed.fleet.slots]
+        found.append(np.array(names)[Batch(designed).places(tenants)])
+    different: np.typing.NDArray[np.int64] = (found[0] != found[1]).sum(axis=1)
+    return different
+
+
+def with_fleet(designed: Designed, fleet: Fleet) -> Designed:
+    return Designed(fleet, 4, 2, key=KEY, first=2048)
+
+
+@pytest.mark.parametrize("change", ["relieve", "substitute", "replace", "relieve and drain", "add"])
+def test_a_worker_more_or_less_of_2048_moves_at_most_a_quarter_of_a_hundredth(change: str) -> None:
+    """Of a million tenants, counted one by one; and each of them changes one worker of its four."""
+    before = large()
+    fleet = before.fleet
+    changed = {
+        "relieve": lambda: fleet.relieve("w77", "new"),
+        "substitute": lambda: fleet.substitute("w77", "spare"),
+        "replace": lambda: fleet.replace(77, "new"),
+        "relieve and drain": lambda: fleet.relieve("w77", "new").drain("w77"),
+        "add": lambda: fleet.add(Slot(worker="new")),
+    }[change]()
+    after = with_fleet(before, changed)
+    different = moved(before, after, MILLION)
+    movers = np.flatnonzero(different)
+    assert len(movers) / len(MILLION) <= 0.0025
+    assert different.max(initial=0) == (0 if change == "add" else 1)
+    least, most = {"add": (0, 0), "relieve": (850, 1100)}.get(change, (1953, 1954))
+    assert least <= len(movers) <= most, "the tenants of one worker; half of them, if it is shared"
+    # And a plan says the same, of some of them.
+    some = [*range(20_000), *map(int, movers[-20:])]
+    found = plan(before, after, some)
+    assert found.movers == [*map(int, movers[movers < 20_000]), *map(int, movers[-20:])]
+    assert found.changed == ((len(some),) if change == "add" else (len(some) - len(found.movers), len(found.movers)))
+    for move in found.moves():
+        assert move.leaves == ("w77",)
+        assert move.joins == (("spare",) if change == "substitute" else ("new",))
+
+
+def test_a_worker_that_relieved_and_is_taken_away_moves_only_its_own() -> None:
+    before = with_fleet(large(), large().fleet.relieve("w77", "new"))
+    after = with_fleet(before, before.fleet.drain("new"))
+    different = moved(before, after, MILLION)
+    assert 0 < np.count_nonzero(different) / len(MILLION) <= 0.0012
+    assert not moved(large(), after, MILLION).any(), "and all is as it was before it came"
+
+
+def test_doubling_2048_moves_nobody() -> None:
+    before = large()
+    after = before.doubled([f"new-{number}" for number in range(len(before.fleet))])
+    assert not moved(before, after, MILLION).any()
+    assert not moved(before, after, before.capacity - 1 - MILLION).any()
+    found = plan(before, after, range(5000))
+    assert (found.movers, found.share, found.changed) == ([], 0.0, (5000,))
+
+
+def layout(size: int) -> Layout:
+    zones = {f"az{zone}": [f"az{zone}-{number}" for number in range(25)] for zone in range(4)}
+    return Layout.of(Fleet.grouped(zones), size, size - 2, key=KEY)
+
+
+def named(tenants: int) -> Iterator[Tenant]:
+    return (Tenant(f"tenant-{number}".encode(), number) for number in range(tenants))
+
+
+def test_another_size_moves_everybody_and_says_so() -> None:
+    found = plan(layout(4), layout(3), named(600))
+    assert found.share == 1.0
+    assert found.movers == list(named(600))
+    assert found.changed[0] == 0
+    assert sum(found.changed) == 600
+    assert max(map(len, (move.leaves for move in found.moves()))) == len(found.changed) - 1 == 4
+
+
+def test_shards_from_names_can_be_planned_as_well() -> None:
+    """Rendezvous: one worker that comes moves about its share of tenants, one worker each."""
+    fleet = Fleet.of(f"w{number}" for number in range(100))
+    names = [f"tenant-{number}" for number in range(2000)]
+    found = plan(Hashed(fleet, 4, key=KEY), Hashed(fleet.add(Slot(worker="new")), 4, key=KEY), names)
+    assert 0.02 < found.share < 0.06
+    assert len(found.changed) == 2
+    assert {move.joins for move in found.moves()} == {("new",)}
