@@ -30,7 +30,7 @@ class InDatabase(ShardStoreConformance):
         """One that is not alone in its database."""
         another = SqlShardStore(database, "another")
         another.assign([b"a", b"z"], 10)
-        another.write_layout(b"another", 0, 1.0)
+        another.write_layout(b"another", 0, 1.0, MANY)
         return SqlShardStore(database, "shop")
 
     def test_registries_in_one_database_do_not_see_each_other(self, database: Database) -> None:
@@ -38,10 +38,10 @@ class InDatabase(ShardStoreConformance):
         stores = {name: SqlShardStore(database, name) for name in names}
         for number, (name, store) in enumerate(stores.items()):
             store.assign([b"all", *(b"%d" % other for other in range(number))], MANY)
-            store.write_layout(name.encode(), 0, 1.0)
+            store.write_layout(name.encode(), 0, 1.0, MANY)
         stores["shop"].release([b"all"])
-        stores["Shop"].write_layout(b"later", 1, 2.0)
-        stores[""].write_layout(b"much later", 1, 100.0)
+        stores["Shop"].write_layout(b"later", 1, 2.0, MANY)
+        stores[""].write_layout(b"much later", 1, 100.0, MANY)
         assert [store.forget_layouts(3.0) for store in stores.values()] == [0, 1, 0, 0, 0, 0]
         assert stores["shop"].tenants(None, 10) == []
         assert stores["Shop"].tenants(None, 10) == [(b"0", 1), (b"all", 0)]
@@ -53,7 +53,7 @@ class InDatabase(ShardStoreConformance):
     def test_whoever_opens_the_same_registry_sees_the_same(self, database: Database) -> None:
         one, other = SqlShardStore(database, "shop"), SqlShardStore(database, "shop")
         one.assign([b"a", b"b"], MANY)
-        one.write_layout(b"text", 0, 1.0)
+        one.write_layout(b"text", 0, 1.0, MANY)
         other.release([b"a"])
         assert one.find([b"a", b"b"]) == [None, 1]
         assert SqlShardStore(database, "shop").layouts(0) == one.layouts(0) != []
@@ -73,7 +73,7 @@ class InDatabase(ShardStoreConformance):
         assert store.tenants(None, 10) == [(b"a", 0), (b"\xff\0", 2)]
         assert store.assign([b"b", b"c"], MANY) == [1, 3], "what was free is given first, and then what was next"
         assert store.layouts(0) == []
-        assert store.write_layout(b"text", 0, 1.0).version == 1
+        assert store.write_layout(b"text", 0, 1.0, MANY).version == 1
         assert SqlShardStore(database, "another").tenants(None, 10) == [(b"a", 0)]
 
 

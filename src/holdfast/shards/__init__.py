@@ -8,7 +8,7 @@ from holdfast.shards.assignments import Assignments, Change, Version
 from holdfast.shards.designed import Designed
 from holdfast.shards.fleet import Fleet, Slot
 from holdfast.shards.hashed import Hashed
-from holdfast.shards.layout import Layout, Tenant
+from holdfast.shards.layout import Layout, Numbered
 from holdfast.shards.pick import pick
 from holdfast.shards.plan import Move, Plan, Sharding, plan
 from holdfast.shards.registry import Registry, ShardStore, StoredLayout
@@ -24,6 +24,7 @@ __all__ = [
     "Hashed",
     "Layout",
     "Move",
+    "Numbered",
     "Plan",
     "Registry",
     "Searched",
@@ -33,7 +34,6 @@ __all__ = [
     "Slot",
     "StoredLayout",
     "Suspect",
-    "Tenant",
     "Version",
     "pick",
     "plan",

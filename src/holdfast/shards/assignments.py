@@ -2,14 +2,15 @@
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import CapacityExhausted, Conflict, InvalidValue, NotFound
-from holdfast.shards.layout import Layout, Tenant
-from holdfast.shards.names import name_of, shown
+from holdfast.shards.layout import Layout, Numbered
+from holdfast.shards.names import name_of, names_of, shown
 from holdfast.shards.plan import Plan, plan
-from holdfast.shards.registry import ShardStore, StoredLayout, changed_meanwhile
+from holdfast.shards.registry import ShardStore, changed_meanwhile
 from holdfast.shards.shard import Shard
 from holdfast.shards.suspects import Suspect, suspects
 
@@ -17,13 +18,18 @@ _PAGE = 10_000
 """Tenants that are read from the store at once: a million are a hundred reads, and none holds many in memory."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Version:
     """A layout that holds, or held, since some time."""
 
     number: int
     at: float
-    layout: Layout
+    text: bytes = field(repr=False)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Made when it is first asked for: most of those that held once never are."""
+        return replace(Layout.from_text(self.text), version=self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,7 @@ class Change:
     """A layout that is to hold, and what it moves, as long as no other change comes first."""
 
     layout: Layout
-    plan: Plan[Tenant]
+    plan: Plan[Numbered]
     """Who moves. Tenants that come between the plan and the change are not in it."""
     expected: int
     """The version that it was planned from; 0 if there was none."""
@@ -45,6 +51,8 @@ class Assignments:
     """
 
     def __init__(self, store: ShardStore, *, notice: float = 1.0, clock: Clock | None = None) -> None:
+        if not notice >= 0:
+            raise InvalidValue(f"notice of {notice} s: expected 0 or more")
         self._store = store
         self._clock = clock or SystemClock()
         self._notice = notice
@@ -76,7 +84,7 @@ class Assignments:
     def shards(self, tenants: Iterable[str | bytes]) -> list[Shard]:
         """The same for many at once, which is much quicker."""
         layout = self.layout
-        names = [name_of(tenant) for tenant in tenants]
+        names = names_of(tenants)
         try:
             numbers = self._store.assign(names, layout.capacity)
         except CapacityExhausted:
@@ -85,7 +93,7 @@ class Assignments:
                 numbers = self._store.assign(names, layout.capacity)
             except CapacityExhausted as error:
                 raise CapacityExhausted(f"{error}; {layout.designed.advice}") from error
-        return self._shards(layout, [Tenant(name, number) for name, number in zip(names, numbers, strict=True)])
+        return self._shards(layout, [Numbered(name, number) for name, number in zip(names, numbers, strict=True)])
 
     def find(self, tenant: str | bytes) -> Shard:
         """The shard of a tenant that has one. Raises NotFound, and assigns nothing."""
@@ -109,12 +117,12 @@ class Assignments:
                     found.append(shard)
         return found[1:]
 
-    def tenants(self) -> Iterator[Tenant]:
+    def tenants(self) -> Iterator[Numbered]:
         """All tenants that have a shard, in the order of their names, read little by little."""
         after: bytes | None = None
         while page := self._store.tenants(after, _PAGE):
             for name, number in page:
-                yield Tenant(name, number)
+                yield Numbered(name, number)
             after = page[-1][0]
 
     def count(self) -> int:
@@ -126,7 +134,7 @@ class Assignments:
 
         Raises Conflict, and removes none, if one of them is isolated.
         """
-        names = [name_of(tenant) for tenant in tenants]
+        names = names_of(tenants)
         for version in self._look(now=True)[-1:]:
             for name in names:
                 if version.layout.is_isolated(name):
@@ -143,7 +151,13 @@ class Assignments:
         if layout.version != newest:
             raise changed_meanwhile(layout.version, newest)
         old = versions[-1].layout if versions else layout
-        return Change(layout, plan(old, layout, self.tenants()), newest)
+        try:
+            return Change(layout, plan(old, layout, self.tenants()), newest)
+        except CapacityExhausted as error:
+            raise CapacityExhausted(
+                f"{layout.capacity} shards for {self.count()} tenants, some of whom have higher numbers: "
+                f"{layout.designed.advice}; or remove tenants that are gone"
+            ) from error
 
     def apply(self, change: Change) -> Version:
         """Let a layout hold from now on. Raises Conflict if another change came first: plan again."""
@@ -158,11 +172,13 @@ class Assignments:
         known, current = self._known(tenant), self.current
         return self._apply(current.layout.isolate(known.name, count), current.number).layout.shard(known)
 
-    def release(self, tenant: str | bytes) -> Shard:
-        """Move an isolated tenant back to its shard. Raises NotFound if it is not isolated."""
+    def release(self, tenant: str | bytes) -> Shard | None:
+        """Move an isolated tenant back to its shard, None if it was removed. Raises NotFound if it is not isolated."""
         self._look(now=True)
-        known, current = self._known(tenant), self.current
-        return self._apply(current.layout.release(known.name), current.number).layout.shard(known)
+        current, name = self.current, name_of(tenant)
+        layout = self._apply(current.layout.release(name), current.number).layout
+        [number] = self._store.find([name])
+        return None if number is None else layout.shard(Numbered(name, number))
 
     def suspects(self, failing: Collection[str], *, limit: int = 10) -> list[Suspect[bytes]]:
         """The tenants that explain best that these workers fail. Raises NotFound for a worker that there is not."""
@@ -184,22 +200,22 @@ class Assignments:
         return gone
 
     def _apply(self, layout: Layout, expected: int) -> Version:
-        stored = self._store.write_layout(layout.to_text(), expected, self._clock.wall())
-        self._look(now=True)
-        return _read(stored)
+        stored = self._store.write_layout(layout.to_text(), expected, self._clock.wall(), layout.capacity)
+        written = Version(*stored)
+        return next((version for version in self._look(now=True) if version == written), written)
 
-    def _shards(self, layout: Layout, tenants: Sequence[Tenant]) -> list[Shard]:
+    def _shards(self, layout: Layout, tenants: Sequence[Numbered]) -> list[Shard]:
         """The shards of tenants; by a newer layout, if one of them has a number that this one has no shard for."""
         if any(tenant.number >= layout.capacity for tenant in tenants):
             layout = self._look(now=True)[-1].layout
         return [layout.shard(tenant) for tenant in tenants]
 
-    def _known(self, tenant: str | bytes) -> Tenant:
+    def _known(self, tenant: str | bytes) -> Numbered:
         name = name_of(tenant)
         [number] = self._store.find([name])
         if number is None:
             raise NotFound(f"tenant {shown(name)} has no shard yet")
-        return Tenant(name, number)
+        return Numbered(name, number)
 
     def _look(self, *, now: bool = False) -> tuple[Version, ...]:
         """All versions, after reading what others applied, if it is time to."""
@@ -207,11 +223,6 @@ class Assignments:
             if now or self._clock.monotonic() >= self._looked + self._notice:
                 known = self._versions
                 found = self._store.layouts(known[-1].number if known else 0)
-                self._versions = (*known, *map(_read, found))
+                self._versions = (*known, *(Version(*one) for one in found))
                 self._looked = self._clock.monotonic()
             return self._versions
-
-
-def _read(stored: StoredLayout) -> Version:
-    layout = replace(Layout.from_text(stored.text), version=stored.version)
-    return Version(stored.version, stored.at, layout)

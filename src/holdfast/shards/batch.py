@@ -13,7 +13,7 @@ from holdfast.shards.designed import Designed
 from holdfast.shards.designs import Disjoint, Pairs, Parity, Polynomials, Quadruples, Tuples
 from holdfast.shards.designs.quadruples import count_of
 from holdfast.shards.field import Field
-from holdfast.shards.layout import Layout, Tenant
+from holdfast.shards.layout import Layout, Numbered
 from holdfast.shards.order import TURNS, Order
 from holdfast.shards.permutation import LARGEST, Permutation
 
@@ -286,7 +286,7 @@ def _families(count: int, workers: int, shards: _Step, numbers: Numbers) -> Numb
     return found
 
 
-def table(layout: Layout, tenants: Sequence[Tenant]) -> Table:
+def table(layout: Layout, tenants: Sequence[Numbered]) -> Table:
     """The slots of many tenants: a row for each, and -1 at the end of those that have fewer than others."""
     width = max([layout.size, *(len(places) for _, places in layout.isolated)])
     found = np.full((len(tenants), width), -1, dtype=np.int32)

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from holdfast._errors import InvalidValue
 from holdfast.shards.designs import Disjoint, Families, Pairs, Parity, Polynomials, Quadruples, Tuples
+from holdfast.shards.designs.quadruples import MOST_BITS
 from holdfast.shards.field import largest_prime_power
 from holdfast.shards.fleet import Fleet
 from holdfast.shards.lattice import diagonals, require_all, rounds
@@ -25,7 +26,7 @@ def choose(fleet: Fleet, first: int, size: int, overlap: int) -> tuple[AnyDesign
         raise InvalidValue(f"overlap {overlap} of shards of {size}: expected 0 to {size - 1}")
     if len(groups) == 1:
         [places] = groups.values()
-        if (size, overlap) == (4, 2) and count & (count - 1) == 0:
+        if (size, overlap) == (4, 2) and count & (count - 1) == 0 and count <= 1 << MOST_BITS:
             # No other design has more shards, or leaves nothing over; and it can be doubled.
             return Quadruples(count.bit_length() - 1), [places]
         if (size, overlap) == (2, 1):

@@ -1,6 +1,8 @@
 """Shards whose overlap is bounded by construction: the shard of each tenant, by its number. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 
 from holdfast._errors import CapacityExhausted, InvalidValue
 from holdfast.shards.choice import choose, doubled, in_class
@@ -22,8 +24,6 @@ class Designed:
     __slots__ = (
         "_capacity",
         "_key",
-        "_locate",
-        "_member",
         "_reliefs",
         "_seed",
         "_workers",
@@ -32,8 +32,12 @@ class Designed:
         "first",
         "fleet",
         "order",
+        "places",
         "twins",
     )
+
+    places: Callable[[int], tuple[int, ...]]
+    """The slots of the shard of a tenant alone, which is quicker than `shard`."""
 
     def __init__(
         self,
@@ -58,9 +62,6 @@ class Designed:
         self._key = key
         self.order = Order(self.design, key)
         self._capacity = self.design.capacity
-        # Where all classes are alike, straight from the class and the place in it to the shard.
-        self._member = in_class(self.design)
-        self._locate = self.order.part(0).locate
         listed = [place for cell in self.cells for place in cell]
         # Nothing to look up where the workers of the design are the slots, as with quadruples of a whole fleet.
         self._workers = None if listed == list(range(len(listed))) else listed
@@ -70,6 +71,7 @@ class Designed:
             for place, others in fleet.reliefs().items()
             if (live := [other for other in others if not fleet.slots[other].is_drained])
         }
+        self.places = self._placing()
 
     def _check_twins(self, start: int) -> None:
         """Raise InvalidValue unless every slot of the design has a twin of the same group from this slot on."""
@@ -130,16 +132,30 @@ class Designed:
         places, slots = self.places(tenant), self.fleet.slots
         return Shard(places, tuple([slots[place] for place in places]))
 
-    def places(self, tenant: int) -> tuple[int, ...]:
-        """The slots of that shard alone, which is quicker."""
-        if not 0 <= tenant < self._capacity:
-            raise self._outside(tenant)
-        member = self._member
-        found = self.design.shard(self.order[tenant]) if member is None else member(*self._locate(tenant))
-        workers = self._workers
-        if workers is not None:
-            found = tuple([workers[number] for number in found])
-        return tuple([self._relieved(tenant, place) for place in found]) if self._reliefs else found
+    def _placing(self) -> Callable[[int], tuple[int, ...]]:
+        """What `places` is: without a step for what this design has not."""
+        capacity, outside, member, workers = self._capacity, self._outside, in_class(self.design), self._workers
+        locate, order, shard = self.order.part(0).locate, self.order, self.design.shard
+
+        def plainly(tenant: int) -> tuple[int, ...]:
+            if not 0 <= tenant < capacity:
+                raise outside(tenant)
+            # Where all classes are alike, straight from the class and the place in it to the shard.
+            return shard(order[tenant]) if member is None else member(*locate(tenant))
+
+        def mapped(tenant: int) -> tuple[int, ...]:
+            return tuple([workers[number] for number in plainly(tenant)]) if workers else plainly(tenant)
+
+        def relieved(tenant: int) -> tuple[int, ...]:
+            return tuple([self._relieved(tenant, place) for place in mapped(tenant)])
+
+        if self._reliefs:
+            return relieved
+        return plainly if workers is None else mapped
+
+    def __reduce__(self) -> tuple[object, ...]:
+        make = partial(Designed, key=self._key, first=self.first, twins=self.twins)
+        return make, (self.fleet, self.size, self.overlap)
 
     def _relieved(self, tenant: int, place: int) -> int:
         """Which of the workers that share the tenants of a slot has this one: by rendezvous, as shards from names."""
@@ -160,7 +176,10 @@ class Designed:
     def advice(self) -> str:
         """What would give more shards."""
         for overlap in range(self.overlap + 1, self.size):
-            design, _ = choose(self.fleet, self.first, self.size, overlap)
-            if design.capacity > self.capacity:
-                return f"an overlap of {overlap} gives more, and so do more workers"
+            with suppress(InvalidValue):  # not every overlap has a design, nor can every design be doubled
+                design, _ = choose(self.fleet, self.first, self.size, overlap)
+                for _ in self.twins:
+                    design = doubled(design)
+                if design.capacity > self.capacity:
+                    return f"an overlap of {overlap} gives more, and so do more workers"
         return "more workers give more"

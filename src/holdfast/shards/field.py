@@ -28,8 +28,8 @@ def prime_power(number: int) -> tuple[int, int] | None:
 
 
 def largest_prime_power(limit: int) -> int | None:
-    """The largest prime power that is not above the limit; None below 2."""
-    return next((number for number in range(limit, 1, -1) if prime_power(number)), None)
+    """The largest prime power that is not above the limit and not too large for a field; None below 2."""
+    return next((number for number in range(min(limit, LARGEST), 1, -1) if prime_power(number)), None)
 
 
 class Field:

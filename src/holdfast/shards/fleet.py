@@ -21,7 +21,7 @@ class Slot:
     group: tuple[str, ...] = ()
     """Where it is: its zone, or several such things, the most important first. A shard spreads over each of them."""
     weight: float = 1.0
-    """How much of the load it takes, beside others. Only hashed shards can heed it."""
+    """How much of the load it takes, beside others: in hashed shards, and beside those that share a slot with it."""
     host: str | None = None
     """The machine behind it, if several workers may share one."""
     is_drained: bool = False
@@ -64,6 +64,7 @@ class Fleet:
                 other = hosts.setdefault(slot.host, slot.worker)
                 if other != slot.worker:
                     self._judge_shared(slot.host, other, slot.worker)
+        for slot in self.slots:
             if slot.relieves is not None:
                 self._check_relief(slot, places)
         object.__setattr__(self, "_places", places)
@@ -71,7 +72,7 @@ class Fleet:
     def _judge_shared(self, host: str, one: str, other: str) -> None:
         found = f"workers {one} and {other} are both on {host}: what shards share no longer says what fails together"
         if self.shared_hosts == "refuse":
-            raise InvalidValue(f"{found}; give each a machine, or let it pass with shared_hosts")
+            raise InvalidValue(f"{found}; give each a machine, or let it pass with shared_hosts (--shared-hosts)")
         if self.shared_hosts == "warn":
             warnings.warn(found, stacklevel=2)
 
@@ -79,7 +80,7 @@ class Fleet:
         other = self.slots[places[slot.relieves]] if slot.relieves and slot.relieves in places else None
         if other is None or other is slot or other.relieves is not None:
             raise InvalidValue(
-                f"worker {slot.worker} relieves {slot.relieves}: expected a worker that came before it and has a slot"
+                f"worker {slot.worker} relieves {slot.relieves}: expected another worker, which has a slot"
             )
         if other.group != slot.group:
             # Else it would be in a group from which its shards have another worker already.
@@ -134,15 +135,20 @@ class Fleet:
         return replace(self, slots=(*self.slots, *slots))
 
     def drain(self, worker: str) -> "Fleet":
-        """With a worker that is to get no more work, until it is replaced. Nobody moves."""
+        """With a worker that is to get no more work, until it is replaced.
+
+        Nobody moves, unless others share its slot: they take its tenants over.
+        """
         place = self.place_of(worker)
         return self._with(place, replace(self.slots[place], is_drained=True))
 
-    def replace(self, place: int, worker: str, *, host: str | None = None, weight: float | None = None) -> "Fleet":
-        """With another worker in a slot: whoever has the slot gets it."""
+    def replace(self, slot: int | str, worker: str, *, host: str | None = None, weight: float | None = None) -> "Fleet":
+        """With a new worker in a slot, or in that of a worker: whoever has the slot gets it."""
+        place = self.place_of(slot) if isinstance(slot, str) else slot
         if not 0 <= place < len(self.slots):
             raise InvalidValue(f"slot {place}: expected 0 to {len(self.slots) - 1}")
         old = self.slots[place]
+        self._expect_new(worker)
         slots = self._relieving(old.worker, worker)
         slots[place] = replace(
             old, worker=worker, host=host, weight=old.weight if weight is None else weight, is_drained=False
@@ -150,11 +156,14 @@ class Fleet:
         return replace(self, slots=tuple(slots))
 
     def relieve(self, worker: str, by: str, *, weight: float | None = None, host: str | None = None) -> "Fleet":
-        """With one more worker, that takes over some of the tenants of another: half of them, if of the same weight.
+        """With one more worker, that takes over some of the tenants of a slot: half of them, if of the same weight.
+
+        Of a slot that two share already it takes a third, from both.
 
         Nobody else moves, and no two shards share more than before: who shares the new worker shared the old one.
         """
         slot = self.slots[self.place_of(worker)]
+        self._expect_new(by)
         more = replace(
             slot,
             worker=by,
@@ -196,6 +205,12 @@ class Fleet:
         )
         return self.add(*twins)
 
+    def _expect_new(self, worker: str) -> None:
+        if worker in self._places:
+            raise InvalidValue(
+                f"worker {worker} is in the fleet already: expected a new one; a spare one takes a slot by `substitute`"
+            )
+
     def _relieving(self, old: str, new: str) -> list[Slot]:
         """All slots, where whoever relieved one worker relieves another."""
         return [replace(slot, relieves=new) if slot.relieves == old else slot for slot in self.slots]
@@ -205,8 +220,5 @@ class Fleet:
 
 
 def is_text(name: str) -> bool:
-    """Whether it is some text that can be written down: not empty, and Unicode throughout."""
-    try:
-        return bool(name.encode())
-    except UnicodeEncodeError:
-        return False
+    """Whether it is some text that can be shown as it is: not empty, nothing in it that cannot be printed."""
+    return bool(name) and name.isprintable()

@@ -23,7 +23,8 @@ _LISTED = 5040
 class Hashed:
     """The shards of a fleet, `size` workers each, spread over its groups. Immutable.
 
-    Weights count: a worker of weight 2 is in twice as many shards as one of weight 1. Drained workers are in none.
+    Weights count: a worker of weight 2 is twice as likely to be drawn as one of weight 1, and so in nearly twice as
+    many shards, as long as a shard is a small part of a group. Drained workers are in none.
     """
 
     __slots__ = ("_cells", "_dimensions", "_key", "_walk", "fleet", "size")
@@ -78,6 +79,8 @@ class Hashed:
 
         By the odds of two shards drawn by chance from groups of equal size and weight: real fleets are a little worse.
         """
+        if shared < 0 or tenants < 1:
+            raise InvalidValue(f"{shared} workers shared by {tenants} tenants: expected 0 or more, and 1 or more")
         count = sum(map(len, self._cells.values())) // len(self._cells)
         each, more = divmod(self.size, len(self._cells))
         pair = 0.0

@@ -17,7 +17,7 @@ from holdfast.shards.names import shown
 from holdfast.shards.shard import Shard
 
 
-class Tenant(NamedTuple):
+class Numbered(NamedTuple):
     """A tenant by both its names."""
 
     name: bytes
@@ -66,6 +66,17 @@ class Layout:
         return self.designed.capacity
 
     @property
+    def survives(self) -> int:
+        """How many tenants may take all of their workers down at once, and everybody else still has one.
+
+        As if one tenant had all slots that are empty, as far as its shard goes: it may be more.
+        """
+        live = self.size - min(self.size, len(self.empty))
+        if live == self.size:
+            return self.designed.survives
+        return max(0, (live - 1) // self.overlap) if self.overlap else (self.capacity - 1) * (live > 0)
+
+    @property
     def spare(self) -> Sequence[int]:
         """The slots that are in no shard and are nobody's."""
         taken = {place for _, places in self.isolated for place in places}
@@ -82,7 +93,7 @@ class Layout:
             if slots[place].is_drained and all(slots[other].is_drained for other in relieved.get(place, ()))
         ]
 
-    def shard(self, tenant: Tenant) -> Shard:
+    def shard(self, tenant: Numbered) -> Shard:
         """The shard of a tenant. Raises CapacityExhausted for a number past the capacity."""
         places = self._alone.get(tenant.name)
         if places is None:

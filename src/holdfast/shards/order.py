@@ -1,8 +1,9 @@
 """In which order shards are handed out: class by class, so that load stays even, and by a secret. Pure."""
 
 import hashlib
+import struct
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from holdfast.shards.designs.design import Design
@@ -21,14 +22,8 @@ class Part(NamedTuple):
     """Which class is next."""
     turns: Sequence[int]
     """Where in it one begins."""
-
-    def locate(self, number: int) -> tuple[int, int]:
-        """The class of a shard of this segment, and its place there."""
-        _, class_size, classes, turns = self
-        index, place = divmod(number, class_size)
-        if index < LARGEST:  # past four thousand million classes they come as they are
-            index = classes.at(index)
-        return index, (place + turns[index % TURNS]) % class_size
+    locate: Callable[[int], tuple[int, int]]
+    """The class of a shard of this segment, and its place there, by the number of the shard in the segment."""
 
 
 class Order:
@@ -52,7 +47,9 @@ class Order:
         if made is None:
             segment, key = self.segments[number], b"%d:%b" % (number, self._key)
             classes = Permutation(min(segment.classes, LARGEST), key)
-            made = Part(segment.first, segment.class_size, classes, _turns(segment.class_size, key))
+            turns = _turns(segment.class_size, key)
+            locate = _locating(segment.class_size, classes, turns)
+            made = Part(segment.first, segment.class_size, classes, turns, locate)
             self._made[number] = made
         return made
 
@@ -63,7 +60,18 @@ class Order:
         return part.first + index * part.class_size + place
 
 
+def _locating(class_size: int, classes: Permutation, turns: Sequence[int]) -> Callable[[int], tuple[int, int]]:
+    def locate(number: int) -> tuple[int, int]:
+        index, place = divmod(number, class_size)
+        if index < LARGEST:  # past four thousand million classes they come as they are
+            index = place_in(index)
+        return index, (place + turns[index % TURNS]) % class_size
+
+    place_in = classes.at
+    return locate
+
+
 def _turns(class_size: int, key: bytes) -> Sequence[int]:
     """Where in a class one begins: enough different places that nobody who has not the key can tell."""
     stream = hashlib.shake_256(b"turns:%b" % key).digest(8 * TURNS)
-    return [value % class_size for value in memoryview(stream).cast("Q")]
+    return [value % class_size for value in struct.unpack(f"<{TURNS}Q", stream)]

@@ -5,7 +5,8 @@ sent through again until it does not ("cycle walking": Black and Rogaway, Cipher
 """
 
 import hashlib
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 
 from holdfast._errors import InvalidValue
 
@@ -16,17 +17,20 @@ LARGEST = 1 << 32
 
 
 class Permutation:
-    """One of the orders of 0 to `size` - 1, chosen by a key. Immutable; both ways take the same time."""
+    """One of the orders of 0 to `size` - 1, chosen by a key. Immutable."""
 
-    __slots__ = ("_mask", "half", "size", "tables")
+    __slots__ = ("at", "half", "size", "tables")
+
+    at: Callable[[int], int]
+    """What stands at a place, for whoever knows that there is such a place: it is not looked at."""
 
     def __init__(self, size: int, key: bytes) -> None:
         if not 1 <= size <= LARGEST:
             raise InvalidValue(f"a permutation of {size}: expected 1 to {LARGEST}")
         self.size = size
         self.half = max(1, ((size - 1).bit_length() + 1) // 2)
-        self._mask = (1 << self.half) - 1
         self.tables = tuple(_table(key, number, self.half) for number in range(ROUNDS))
+        self.at = _network(size, self.half, self.tables)
 
     def __getitem__(self, number: int) -> int:
         """What stands at a place."""
@@ -34,10 +38,12 @@ class Permutation:
             raise InvalidValue(f"place {number}: expected 0 to {self.size - 1}")
         return self.at(number)
 
-    def at(self, number: int) -> int:
-        """The same, for who knows that there is such a place."""
-        half, mask, size = self.half, self._mask, self.size
-        first, second, third, fourth = self.tables
+
+def _network(size: int, half: int, tables: Sequence[Sequence[int]]) -> Callable[[int], int]:
+    first, second, third, fourth = tables
+    mask = (1 << half) - 1
+
+    def at(number: int) -> int:
         while True:
             left, right = number >> half, number & mask
             left ^= first[right]
@@ -48,39 +54,10 @@ class Permutation:
             if number < size:
                 return number
 
-    def place_of(self, number: int) -> int:
-        """At which place it stands."""
-        if not 0 <= number < self.size:
-            raise InvalidValue(f"number {number}: expected 0 to {self.size - 1}")
-        first, second, third, fourth = self.tables
-        while True:
-            left, right = number >> self.half, number & self._mask
-            right ^= fourth[left]
-            left ^= third[right]
-            right ^= second[left]
-            left ^= first[right]
-            number = left << self.half | right
-            if number < self.size:
-                return number
-
-
-def shuffled(count: int, key: bytes) -> Sequence[int]:
-    """0 to `count` - 1 in an order that the key chooses, all at once."""
-    digest = hashlib.blake2b(key=key[:64], digest_size=16)
-
-    def rank(number: int) -> bytes:
-        one = digest.copy()
-        one.update(number.to_bytes(8))
-        return one.digest()
-
-    return tuple(sorted(range(count), key=rank))
+    return at
 
 
 def _table(key: bytes, number: int, bits: int) -> Sequence[int]:
     stream = hashlib.shake_256(b"%d:%b" % (number, key)).digest(2 << bits)
     mask = (1 << bits) - 1
-    return (
-        memoryview(stream).cast("H").tolist()
-        if bits == 16
-        else [value & mask for value in memoryview(stream).cast("H")]
-    )
+    return [value & mask for value in struct.unpack(f"<{1 << bits}H", stream)]

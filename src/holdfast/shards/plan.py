@@ -39,6 +39,8 @@ class Plan(Generic[Tenant]):
     """How many tenants have 0, 1, 2 and so on of their workers changed."""
     short: int
     """How many tenants have a worker that is drained, and so one less than they should."""
+    down: Sequence[Tenant]
+    """The tenants that lose their last worker that is not drained: nobody would serve them any more."""
 
     @property
     def share(self) -> float:
@@ -56,13 +58,18 @@ class Plan(Generic[Tenant]):
 def plan(old: Sharding[Tenant], new: Sharding[Tenant], tenants: Iterable[Tenant]) -> Plan[Tenant]:
     """What moves when the new sharding takes the place of the old. Raises what either raises for a tenant."""
     movers: list[Tenant] = []
+    down: list[Tenant] = []
     changed = Counter[int]()
     count = short = 0
     for tenant in tenants:
         count += 1
         shard = new.shard(tenant)
-        short += any(slot.is_drained for slot in shard.slots)
-        before, after = old.shard(tenant).workers, shard.workers
+        previous = old.shard(tenant)
+        if len(shard.live) < len(shard.slots):
+            short += 1
+            if previous.live and not shard.live:
+                down.append(tenant)
+        before, after = previous.workers, shard.workers
         if before == after:
             continue
         different = max(len({*before} - {*after}), len({*after} - {*before}))
@@ -70,4 +77,4 @@ def plan(old: Sharding[Tenant], new: Sharding[Tenant], tenants: Iterable[Tenant]
         if different:
             movers.append(tenant)
     changed[0] = count - len(movers)
-    return Plan(old, new, count, movers, tuple(changed[number] for number in range(max(changed) + 1)), short)
+    return Plan(old, new, count, movers, tuple(changed[number] for number in range(max(changed) + 1)), short, down)

@@ -4,7 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from holdfast._errors import CapacityExhausted, Conflict, NotFound
-from holdfast.shards.names import name_of, shown
+from holdfast.shards.names import name_of, names_of, shown
+
+MANY = (1 << 63) - 1
+"""The most numbers there are: what a store can keep. Designs may have more shards."""
 
 
 class StoredLayout(NamedTuple):
@@ -29,7 +32,8 @@ class ShardStore(Protocol):
     def assign(self, tenants: Sequence[bytes], limit: int) -> list[int]:
         """The number of each tenant, in order; one that has none gets the lowest that is free.
 
-        Raises CapacityExhausted, and assigns none, if one of them would have to be `limit` or more.
+        Raises CapacityExhausted, and assigns none, if one of them would have to be `limit` or more, or more than the
+        newest layout has shards for, which whoever asks may not know of yet.
         """
 
     def release(self, tenants: Sequence[bytes]) -> int:
@@ -44,8 +48,12 @@ class ShardStore(Protocol):
     def layouts(self, after: int) -> list[StoredLayout]:
         """The layouts of a version above `after`, oldest first."""
 
-    def write_layout(self, text: bytes, expected: int, at: float) -> StoredLayout:
-        """Keep a layout, which holds from now on. Raises Conflict if the newest version is not `expected`."""
+    def write_layout(self, text: bytes, expected: int, at: float, capacity: int) -> StoredLayout:
+        """Keep a layout, which holds from now on; not from before the one that it follows, whatever the time.
+
+        From then on nobody gets a number of `capacity` or more. Raises Conflict if somebody has one, or if the newest
+        version is not `expected`.
+        """
 
     def forget_layouts(self, before: float) -> int:
         """Remove layouts that another had followed by then; returns how many. The newest stays."""
@@ -68,7 +76,7 @@ class Registry:
 
     def numbers(self, tenants: Iterable[str | bytes]) -> list[int]:
         """The same for many at once, which is much quicker."""
-        return self._store.assign([name_of(tenant) for tenant in tenants], self._capacity)
+        return self._store.assign(names_of(tenants), self._capacity)
 
     def known(self, tenant: str | bytes) -> int:
         """The number of a tenant that has one. Raises NotFound, and assigns nothing."""
@@ -79,7 +87,7 @@ class Registry:
 
     def release(self, tenants: Iterable[str | bytes]) -> int:
         """Take numbers back; returns how many tenants had one. Whoever comes next may get their shards."""
-        return self._store.release([name_of(tenant) for tenant in tenants])
+        return self._store.release(names_of(tenants))
 
     @property
     def left(self) -> int:
@@ -87,10 +95,19 @@ class Registry:
         return self._capacity - self._store.count()
 
 
-def exhausted(limit: int) -> CapacityExhausted:
-    """What a store raises when there are no more numbers."""
+def exhausted(limit: int, wanted: int, taken: int) -> CapacityExhausted:
+    """What a store raises when there are not enough numbers for those who want one."""
     return CapacityExhausted(
-        f"all {limit} numbers are taken: release tenants that are gone, or make a design with more shards"
+        f"{wanted} tenants want a shard, and {max(0, limit - taken)} of {limit} are left: remove tenants that are "
+        "gone, or make a design with more shards"
+    )
+
+
+def too_few(capacity: int, highest: int) -> Conflict:
+    """What a store raises when a layout has no shard for somebody who has a number."""
+    return Conflict(
+        f"a layout of {capacity} shards, and a tenant has number {highest}: somebody came meanwhile; plan again, with "
+        "more shards"
     )
 
 

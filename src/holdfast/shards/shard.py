@@ -14,12 +14,17 @@ class Shard:
     """The workers of one tenant."""
 
     places: tuple[int, ...]
-    """Which slots of the fleet they are in."""
+    """Which slots they are in, of the fleet that the shard was made of; a sub-shard is made of its parent's alone."""
     slots: tuple[Slot, ...]
 
     @property
     def workers(self) -> tuple[str, ...]:
         return tuple([slot.worker for slot in self.slots])
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        """Those of them that are not drained: who may be given work."""
+        return tuple([slot.worker for slot in self.slots if not slot.is_drained])
 
     def sub(self, size: int, *, key: bytes) -> "Hashed":
         """Shards within this one, `size` workers each, for the tenant's own tenants, by their names.

@@ -79,7 +79,7 @@ class ShardStoreConformance:
     def test_past_the_limit_nobody_gets_a_number(self, store: ShardStore) -> None:
         """Not even those of the same call for whom there would have been one."""
         store.assign([b"a"], 2)
-        with pytest.raises(CapacityExhausted, match="all 2 numbers"):
+        with pytest.raises(CapacityExhausted, match="2 tenants want a shard, and 1 of 2 are left"):
             store.assign([b"b", b"c"], 2)
         assert store.find([b"b", b"c"]) == [None, None]
         assert store.assign([b"b", b"a"], 2) == [1, 0]
@@ -206,7 +206,7 @@ class ShardStoreConformance:
         assert store.layouts(0) == []
         texts = (b"{}", b"", b"\0\xff" * 50_000)
         for version, text in enumerate(texts):
-            written = store.write_layout(text, version, 1_750_000_000.1 + version / 3)
+            written = store.write_layout(text, version, 1_750_000_000.1 + version / 3, MANY)
             assert written == StoredLayout(version + 1, 1_750_000_000.1 + version / 3, text)
         kept = [StoredLayout(number + 1, 1_750_000_000.1 + number / 3, text) for number, text in enumerate(texts)]
         for after in range(5):
@@ -216,12 +216,12 @@ class ShardStoreConformance:
         """Neither over another, nor past a gap; the refusal names what there is, and nothing is kept."""
         for expected in (1, -1, 7):
             with pytest.raises(Conflict, match=f"at version 0, and {expected} was expected"):
-                store.write_layout(b"gap", expected, 5.0)
-        store.write_layout(b"one", 0, 1.0)
-        store.write_layout(b"two", 1, 2.0)
+                store.write_layout(b"gap", expected, 5.0, MANY)
+        store.write_layout(b"one", 0, 1.0, MANY)
+        store.write_layout(b"two", 1, 2.0, MANY)
         for expected in (0, 1, 3, 9):
             with pytest.raises(Conflict, match=f"at version 2, and {expected} was expected"):
-                store.write_layout(b"stale", expected, 5.0)
+                store.write_layout(b"stale", expected, 5.0, MANY)
         assert [layout.text for layout in store.layouts(0)] == [b"one", b"two"]
 
     def test_of_all_who_write_the_same_version_one_does(self, store: ShardStore) -> None:
@@ -231,7 +231,7 @@ class ShardStoreConformance:
         def write(writer: int) -> StoredLayout | None:
             together.wait(30)
             try:
-                return store.write_layout(b"%d" % writer, 0, float(writer))
+                return store.write_layout(b"%d" % writer, 0, float(writer), MANY)
             except Conflict:
                 return None
 
@@ -248,7 +248,7 @@ class ShardStoreConformance:
             newest = 0
             while len(written) < 5:
                 try:
-                    written.append(store.write_layout(b"%d-%d" % (writer, len(written)), newest, float(newest)))
+                    written.append(store.write_layout(b"%d-%d" % (writer, len(written)), newest, float(newest), MANY))
                     newest += 1
                 except Conflict:
                     newest = store.layouts(0)[-1].version
@@ -263,7 +263,7 @@ class ShardStoreConformance:
         """A layout held until its follower began: it goes when that was before the time, and the newest stays."""
         assert store.forget_layouts(1e18) == 0
         for version in range(4):
-            store.write_layout(b"%d" % version, version, 10.0 * (version + 1))
+            store.write_layout(b"%d" % version, version, 10.0 * (version + 1), MANY)
         assert store.forget_layouts(15.0) == 0, "the first held until 20, though it began before"
         assert store.forget_layouts(20.0) == 0, "not before, but then"
         assert store.forget_layouts(20.5) == 1
@@ -271,22 +271,56 @@ class ShardStoreConformance:
         assert store.forget_layouts(1e18) == 2
         assert store.forget_layouts(1e18) == 0
         assert store.layouts(0) == [StoredLayout(4, 40.0, b"3")]
-        assert store.write_layout(b"4", 4, 50.0).version == 5, "versions go on where they were"
+        assert store.write_layout(b"4", 4, 50.0, MANY).version == 5, "versions go on where they were"
 
     def test_layouts_are_forgotten_oldest_first_though_clocks_differ(self, store: ShardStore) -> None:
         """Whoever wrote a version may have had a clock that was ahead: that leaves no gap, and nothing for ever."""
         for version, at in enumerate((10.0, 90.0, 20.0, 95.0)):
-            store.write_layout(b"", version, at)
-        assert store.forget_layouts(30.0) == 2
+            store.write_layout(b"", version, at, MANY)
+        assert store.forget_layouts(30.0) == 0
+        assert store.forget_layouts(91.0) == 2
         assert [layout.version for layout in store.layouts(0)] == [3, 4]
 
     def test_layouts_and_numbers_have_nothing_to_do_with_each_other(self, store: ShardStore) -> None:
         """Neither counts for the other, and neither goes with the other."""
-        store.write_layout(b"one", 0, 1.0)
+        store.write_layout(b"one", 0, 1.0, MANY)
         assert store.assign([b"a"], MANY) == [0]
-        store.write_layout(b"two", 1, 2.0)
+        store.write_layout(b"two", 1, 2.0, MANY)
         assert store.assign([b"b"], MANY) == [1]
         store.forget_layouts(3.0)
         assert store.find([b"a", b"b"]) == [0, 1]
         store.release([b"a", b"b"])
         assert [layout.version for layout in store.layouts(0)] == [2]
+
+    def test_a_layout_that_has_no_shard_for_somebody_is_refused(self, store: ShardStore) -> None:
+        """Who came between a plan and its change must not be left without."""
+        store.assign([b"a", b"b", b"c"], MANY)
+        with pytest.raises(Conflict, match="a layout of 2 shards, and a tenant has number 2"):
+            store.write_layout(b"small", 0, 1.0, 2)
+        assert store.layouts(0) == []
+        store.release([b"c"])
+        store.write_layout(b"small", 0, 1.0, 2)
+
+    def test_nobody_gets_a_number_that_the_newest_layout_has_no_shard_for(self, store: ShardStore) -> None:
+        """Not even from who does not know of it yet, and believes that there are more."""
+        store.write_layout(b"large", 0, 1.0, 5)
+        store.assign([b"a", b"b"], 5)
+        store.write_layout(b"small", 1, 2.0, 2)
+        with pytest.raises(CapacityExhausted, match="1 tenants want a shard, and 0 of 2 are left"):
+            store.assign([b"c"], 5)
+        assert store.assign([b"a", b"b"], 5) == [0, 1]
+        store.write_layout(b"huge", 2, 3.0, 1 << 80)
+        assert store.assign([b"c"], 5) == [2]
+
+    def test_times_do_not_go_back(self, store: ShardStore) -> None:
+        """Where the clocks of two who write differ, what came later began later."""
+        store.write_layout(b"ahead", 0, 100.0, MANY)
+        assert store.write_layout(b"behind", 1, 50.0, MANY).at == 100.0
+        assert [layout.at for layout in store.layouts(0)] == [100.0, 100.0]
+
+    def test_many_are_found_at_once(self, store: ShardStore) -> None:
+        """More than go into one statement, in any order, some several times, some unknown."""
+        names = [b"%d" % number for number in range(1000)]
+        assert store.assign(names, MANY) == list(range(1000))
+        mixed = [*reversed(names), b"unknown", *names[:300]]
+        assert store.find(mixed) == [*reversed(range(1000)), None, *range(300)]

@@ -27,6 +27,8 @@ COMMANDS = [
     "shards",
     "shards assign",
     "shards blast",
+    "shards fleet",
+    "shards forget",
     "shards grow",
     "shards isolate",
     "shards plan",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue
-from holdfast.shards import Fleet, Layout, Plan, Slot, Tenant, plan
+from holdfast.shards import Fleet, Layout, Numbered, Plan, Slot, plan
 from holdfast.shards.adapt import adapted
 
 KEY = b"a secret of sixteen bytes or more"
@@ -31,15 +31,15 @@ def layout(*spare: str) -> Layout:
     return first.with_fleet(first.fleet.add(*map(slot, spare)))
 
 
-def everybody(of: Layout) -> list[Tenant]:
-    return [Tenant(f"tenant-{number}".encode(), number) for number in range(of.capacity)]
+def everybody(of: Layout) -> list[Numbered]:
+    return [Numbered(f"tenant-{number}".encode(), number) for number in range(of.capacity)]
 
 
-def moved(old: Layout, new: Layout) -> Plan[Tenant]:
+def moved(old: Layout, new: Layout) -> Plan[Numbered]:
     return plan(old, new, everybody(old))
 
 
-def having(of: Layout, worker: str) -> list[Tenant]:
+def having(of: Layout, worker: str) -> list[Numbered]:
     return [tenant for tenant in everybody(of) if worker in of.shard(tenant).workers]
 
 
@@ -100,9 +100,9 @@ def test_slots_with_tenants_get_the_new_workers_before_spare_ones_do() -> None:
 
 def test_a_slot_of_an_isolated_tenant_comes_before_a_spare_one_that_is_older() -> None:
     old = layout("az1-s", "az1-t").isolate(b"tenant-3", 1).isolate(b"tenant-4", 1).release(b"tenant-3")
-    assert old.shard(Tenant(b"tenant-4", 4)).workers == ("az1-t",)
+    assert old.shard(Numbered(b"tenant-4", 4)).workers == ("az1-t",)
     new = adapted(old, fleet_of([*FIRST, "az1-new"]))
-    assert new.shard(Tenant(b"tenant-4", 4)).workers == ("az1-new",)
+    assert new.shard(Numbered(b"tenant-4", 4)).workers == ("az1-new",)
     assert drained(new) == ["az1-s"]
 
 
@@ -210,7 +210,7 @@ def test_whoever_relieved_one_that_is_gone_relieves_the_one_in_its_place() -> No
 
 def test_a_tenant_on_workers_of_its_own_gets_another_of_them() -> None:
     old = layout("az0-s", "az1-s", "az1-t").isolate(b"tenant-3", 2)
-    mine = Tenant(b"tenant-3", 3)
+    mine = Numbered(b"tenant-3", 3)
     assert old.shard(mine).workers == ("az0-s", "az1-s")
     left = [name for name in workers(old) if name != "az1-s"]
     assert adapted(old, fleet_of(left)).shard(mine).workers == ("az0-s", "az1-t")

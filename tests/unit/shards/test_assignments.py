@@ -1,8 +1,10 @@
 """Tenants keep their shards, in every process, until a plan that moves them is applied."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -103,7 +105,7 @@ def test_without_a_layout_there_are_no_shards(empty: Assignments) -> None:
 
 def test_who_only_asks_is_given_nothing(assignments: Assignments) -> None:
     for ask in (assignments.find, assignments.isolate, assignments.release, lambda name: assignments.previous(name, 9)):
-        with pytest.raises(NotFound, match="tenant a has no shard yet"):
+        with pytest.raises(NotFound, match=r"tenant a (has no shard yet|is not isolated)"):
             ask("a")
     assert assignments.count() == 0
 
@@ -124,7 +126,8 @@ def test_a_tenant_has_any_name(assignments: Assignments, name: str | bytes) -> N
 def test_past_the_capacity_nobody_gets_one_and_it_is_said_what_gives_more(assignments: Assignments) -> None:
     assert len(assignments.shards(f"t{number}" for number in range(25))) == 25
     with pytest.raises(
-        CapacityExhausted, match=r"all 25 numbers are taken.*an overlap of 2 gives more, and so do more workers"
+        CapacityExhausted,
+        match=r"1 tenants want a shard, and 0 of 25 are left: .*an overlap of 2 gives more, and so do more workers",
     ):
         assignments.shards(["t1", "new"])
     assert assignments.count() == 25
@@ -184,8 +187,62 @@ def test_a_first_layout_moves_nobody(empty: Assignments, store: ShardStore, cloc
 
 def test_a_layout_that_has_no_shard_for_somebody_is_not_planned(assignments: Assignments) -> None:
     assignments.shards(f"t{number}" for number in range(25))
-    with pytest.raises(CapacityExhausted, match="has no shard of its own"):
+    with pytest.raises(CapacityExhausted) as raised:
         assignments.plan(replace(assignments.layout, overlap=0))
+    assert str(raised.value) == (
+        "5 shards for 25 tenants, some of whom have higher numbers: an overlap of 1 gives more, and so do more "
+        "workers; or remove tenants that are gone"
+    )
+    assert "has no shard of its own" in str(raised.value.__cause__), "and which of them was found first"
+    assert assignments.current.number == 1
+
+
+def test_numbers_that_do_not_fit_are_told_though_there_are_few_tenants(assignments: Assignments) -> None:
+    """Who is left has a high number, and keeps it."""
+    assignments.shards(f"t{number}" for number in range(25))
+    assignments.remove(f"t{number}" for number in range(24))
+    with pytest.raises(CapacityExhausted, match="5 shards for 1 tenants, some of whom have higher numbers: "):
+        assignments.plan(replace(assignments.layout, overlap=0))
+    assignments.remove(["t24"])
+    assert assignments.shard("new").workers
+    assert assignments.plan(replace(assignments.layout, overlap=0)).plan.tenants == 1
+
+
+@pytest.mark.parametrize("name", ["tenant", b"tenant"])
+def test_one_name_in_place_of_many_is_refused(assignments: Assignments, name: Any) -> None:
+    for ask in (assignments.shards, assignments.remove):
+        with pytest.raises(InvalidValue, match=r"tenants b?'tenant': expected several names"):
+            ask(name)
+    assert assignments.count() == 0
+
+
+@pytest.mark.parametrize("name", [17, None])
+def test_what_is_no_name_is_refused(assignments: Assignments, name: Any) -> None:
+    asks: list[Callable[[], object]] = [
+        lambda: assignments.shard(name),
+        lambda: assignments.shards([name]),
+        lambda: assignments.find(name),
+        lambda: assignments.previous(name, 1.0),
+        lambda: assignments.remove([name]),
+        lambda: assignments.isolate(name),
+        lambda: assignments.release(name),
+    ]
+    for ask in asks:
+        with pytest.raises(InvalidValue, match="expected text or bytes"):
+            ask()
+    assert assignments.count() == 0
+
+
+def test_who_would_be_left_without_a_worker_is_in_the_plan(assignments: Assignments) -> None:
+    assignments.shards(["a", "b"])
+    fleet = assignments.layout.fleet
+    for worker in assignments.find("a").workers:
+        fleet = fleet.drain(worker)
+    planned = assignments.plan(assignments.layout.with_fleet(fleet))
+    assert [tenant.name for tenant in planned.plan.down] == [b"a"]
+    assignments.apply(planned)
+    assert assignments.find("a").live == ()
+    assert assignments.plan(assignments.layout).plan.down == []
 
 
 def test_a_stale_plan_is_not_applied(assignments: Assignments, other: Assignments) -> None:
@@ -290,6 +347,41 @@ def test_another_process_makes_use_of_the_room_that_a_doubling_made(
     change(assignments, twins(assignments.layout))
     shard = other.shard("new")
     assert assignments.find("new") == shard
+
+
+def test_who_came_between_a_plan_and_its_change_is_not_left_without_a_shard(
+    assignments: Assignments, other: Assignments
+) -> None:
+    """A change to fewer shards is refused, and a process that does not know of it yet gives no number past them."""
+    assignments.shards(f"t{number}" for number in range(5))
+    smaller = assignments.plan(assignments.layout.redesigned(3, 0))
+    assert smaller.layout.capacity < assignments.layout.capacity
+    other.shards(f"late-{number}" for number in range(smaller.layout.capacity))
+    with pytest.raises(Conflict, match="somebody came meanwhile"):
+        assignments.apply(smaller)
+    assignments.remove(f"late-{number}" for number in range(smaller.layout.capacity))
+    assignments.apply(assignments.plan(smaller.layout))
+    room = smaller.layout.capacity - assignments.count()
+    with pytest.raises(CapacityExhausted):
+        other.shards(f"later-{number}" for number in range(room + 1))
+    assert [len(shard.workers) for shard in other.shards(f"later-{number}" for number in range(room))] == [3] * room
+
+
+def test_an_isolated_tenant_that_was_removed_meanwhile_is_released_all_the_same(
+    assignments: Assignments, store: MemoryShardStore
+) -> None:
+    assignments.shard("a")
+    assignments.isolate("a")
+    store.release([b"a"])  # as by a process that looked just before
+    spare = len(assignments.layout.spare)
+    assert assignments.release("a") is None
+    assert len(assignments.layout.spare) > spare
+
+
+@pytest.mark.parametrize("notice", [-1.0, math.nan])
+def test_a_notice_that_is_no_time_is_refused(store: MemoryShardStore, notice: float) -> None:
+    with pytest.raises(InvalidValue, match="expected 0 or more"):
+        Assignments(store, notice=notice)
 
 
 # What was before.
@@ -485,7 +577,9 @@ def test_any_changes_keep_each_tenant_where_the_plans_say(steps: list[str]) -> N
                     assert one.layout.is_isolated(b"t1")
             case "release":
                 try:
-                    expected["t1"] = one.release("t1").workers
+                    released = one.release("t1")
+                    assert released is not None
+                    expected["t1"] = released.workers
                 except NotFound:
                     assert not one.layout.is_isolated(b"t1")
             case "double":

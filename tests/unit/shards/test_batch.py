@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import CapacityExhausted, InvalidValue
-from holdfast.shards import Designed, Fleet, Layout, Slot, Tenant
+from holdfast.shards import Designed, Fleet, Layout, Numbered, Slot
 from holdfast.shards.batch import AT_ONCE, Batch, table
 from holdfast.shards.choice import AnyDesign
 from holdfast.shards.designs import Disjoint, Families, Parity, Polynomials, Tuples
@@ -229,8 +229,8 @@ def layout() -> Layout:
 def test_a_table_has_a_row_for_each_tenant_also_for_those_who_are_isolated(count: int, other: int) -> None:
     """Rows are as wide as the largest shard, and filled up with -1."""
     some = layout().isolate(b"t7", count).isolate(b"past the capacity", other)
-    tenants = [Tenant(f"t{number}".encode(), number) for number in reversed(range(49))]
-    tenants.insert(20, Tenant(b"past the capacity", 10**9))
+    tenants = [Numbered(f"t{number}".encode(), number) for number in reversed(range(49))]
+    tenants.insert(20, Numbered(b"past the capacity", 10**9))
     found = table(some, tenants)
     assert found.shape == (50, max(3, count, other))
     for tenant, row in zip(tenants, found.tolist(), strict=True):
@@ -239,12 +239,12 @@ def test_a_table_has_a_row_for_each_tenant_also_for_those_who_are_isolated(count
 
 
 def test_a_table_where_nobody_is_isolated_is_that_of_the_design() -> None:
-    tenants = [Tenant(b"%d" % number, number) for number in range(49)]
+    tenants = [Numbered(b"%d" % number, number) for number in range(49)]
     assert table(layout(), tenants).tolist() == one_by_one(layout().designed, [*range(49)])
     assert table(layout(), []).shape == (0, 3)
     assert table(layout().isolate(b"elsewhere", 4), tenants)[:, 3].tolist() == [-1] * 49
     with pytest.raises(CapacityExhausted):
-        table(layout().isolate(b"0"), [*tenants, Tenant(b"49", 49)])
+        table(layout().isolate(b"0"), [*tenants, Numbered(b"49", 49)])
 
 
 def test_without_numpy_the_message_says_what_to_install() -> None:

@@ -1,5 +1,6 @@
 """The shards of real fleets: bounded overlap, even load, spare capacity, and changes that move few."""
 
+import pickle
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations, product
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import CapacityExhausted, InvalidValue
-from holdfast.shards import Designed, Fleet, Shard, Slot
+from holdfast.shards import Designed, Fleet, Layout, Shard, Slot
 from holdfast.shards.designs import Disjoint, Families, Pairs, Parity, Polynomials, Quadruples, Tuples
 
 KEY = b"a secret of sixteen bytes or more"
@@ -270,6 +271,12 @@ def test_past_the_capacity_it_is_said_what_gives_more(tenant: int) -> None:
         designed.shard(-1)
     with pytest.raises(CapacityExhausted, match="at most 3; more workers give more"):
         Designed(fleet(16), 4, 3, key=KEY).shard(10**9)
+
+
+def test_a_larger_overlap_that_gives_no_more_is_not_advised() -> None:
+    """Where each group has one worker, there is one shard, whatever may be shared."""
+    with pytest.raises(CapacityExhausted, match="3 workers give 1 shards of 3 that share at most 0; more workers give"):
+        Designed(fleet(1, 1, 1), 3, 0, key=KEY).shard(1)
 
 
 @pytest.mark.parametrize(
@@ -614,3 +621,34 @@ def test_twins_of_a_design_that_cannot_be_doubled_are_refused() -> None:
         twice = whole.double([f"twin-{number}" for number in range(len(whole))])
         with pytest.raises(InvalidValue, match="cannot be doubled in place"):
             Designed(twice, size, overlap, key=KEY, first=len(whole), twins=[len(whole)])
+
+
+@pytest.mark.parametrize(("workers", "size", "overlap"), [(12, 4, 0), (16, 4, 2), (40, 5, 0)])
+def test_past_the_capacity_it_is_always_the_capacity_that_is_told(workers: int, size: int, overlap: int) -> None:
+    """Also where some larger overlap has no design, and where the fleet was doubled."""
+    designed = Designed(fleet(workers), size, overlap, key=KEY)
+    for each in (designed, designed.doubled([f"twin-{number}" for number in range(workers)])):
+        with pytest.raises(CapacityExhausted, match="more workers"):
+            each.shard(each.capacity)
+
+
+def test_very_large_fleets_use_what_fits() -> None:
+    many = Fleet.of(f"w{number}" for number in range(300_000))
+    designed = Designed(many, 4, 1, key=KEY)
+    assert designed.capacity == 65_536**2
+    assert len(set(designed.shard(designed.capacity - 1).workers)) == 4
+
+
+def test_large_shards_that_share_all_but_two_are_made_at_once_and_not_doubled_past_a_dozen() -> None:
+    designed = Designed(fleet(64), 30, 28, key=KEY)
+    assert designed.capacity == 2**29
+    with pytest.raises(InvalidValue, match="expected 12 workers at the most"):
+        designed.doubled([f"twin-{number}" for number in range(64)])
+
+
+def test_a_design_goes_to_another_process_as_it_is() -> None:
+    whole = fleet(16).double([f"twin-{number}" for number in range(16)]).relieve("w3", "more")
+    designed = Designed(whole, 4, 2, key=KEY, first=16, twins=[16])
+    twin = pickle.loads(pickle.dumps(designed))
+    assert [twin.shard(tenant) for tenant in range(200)] == [designed.shard(tenant) for tenant in range(200)]
+    assert pickle.loads(pickle.dumps(Layout.of(fleet(16), 4, 2, key=KEY))) == Layout.of(fleet(16), 4, 2, key=KEY)

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.shards.field import LARGEST, Field, field_of, largest_prime_power, prime_power
+from holdfast.shards.field import LARGEST, Field, _powers_of_generator, field_of, largest_prime_power, prime_power
 
 SMALL = [2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 25, 27]
 
@@ -40,6 +40,13 @@ def test_large_fields_have_every_product_once(size: int) -> None:
 def test_other_sizes_have_no_field(size: int) -> None:
     with pytest.raises(InvalidValue, match="prime power"):
         Field(size)
+
+
+def test_where_there_is_no_field_no_element_generates_all_others() -> None:
+    """What is looked for is not taken for granted: of the numbers modulo 6 there is none."""
+    with pytest.raises(AssertionError, match="a field of 6 elements has a generator"):
+        _powers_of_generator(6, 1)
+    assert sorted(_powers_of_generator(7, 1)) == [1, 2, 3, 4, 5, 6]
 
 
 def test_prime_powers_are_told_from_others() -> None:

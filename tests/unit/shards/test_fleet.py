@@ -10,6 +10,9 @@ from holdfast.shards import Fleet, Slot
 ZONES = {"az1": ["a", "b"], "az2": ["c", "d"]}
 
 
+ALREADY = "worker b is in the fleet already: expected a new one; a spare one takes a slot by `substitute`"
+
+
 def workers(fleet: Fleet) -> list[str]:
     return [slot.worker for slot in fleet.slots]
 
@@ -55,6 +58,27 @@ def test_a_worker_is_replaced_in_its_slot() -> None:
     assert fleet.slots[1].group == ("az1",)
 
 
+def test_a_worker_is_replaced_by_its_slot_or_by_its_name() -> None:
+    fleet = Fleet.grouped(ZONES).relieve("b", "r").drain("b")
+    for place, worker in enumerate("abcdr"):
+        assert fleet.replace(worker, "z") == fleet.replace(place, "z")
+    assert workers(fleet.replace("b", "z")) == ["a", "z", "c", "d", "r"]
+    new = fleet.replace("b", "z", host="m-1", weight=2.0).slots[1]
+    assert new == Slot(worker="z", group=("az1",), host="m-1", weight=2.0)
+
+
+def test_a_worker_whose_name_is_a_number_is_no_slot() -> None:
+    assert workers(Fleet.of(["1", "0"]).replace("0", "z")) == ["1", "z"]
+    assert workers(Fleet.of(["1", "0"]).replace(0, "z")) == ["z", "0"]
+
+
+def test_no_worker_takes_its_own_place_as_a_new_one() -> None:
+    with pytest.raises(InvalidValue, match="worker b is in the fleet already"):
+        Fleet.of("ab").replace("b", "b")
+    with pytest.raises(InvalidValue, match="worker b is in the fleet already"):
+        Fleet.of("ab").relieve("b", "b")
+
+
 def test_whoever_relieved_a_worker_that_is_replaced_relieves_the_new_one() -> None:
     fleet = Fleet.of("ab").relieve("a", "r").replace(0, "z")
     assert workers(fleet) == ["z", "b", "r"]
@@ -85,15 +109,22 @@ def test_a_weight_is_a_number_above_nothing(weight: float) -> None:
         Fleet.of("a").relieve("a", "r", weight=weight)
 
 
-@pytest.mark.parametrize("name", ["", "\ud800", "a\udfffb"])
-def test_a_name_is_some_text_that_can_be_written_down(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["", "\ud800", "a\udfffb", "a\nb", "\t", "\0", "a\x1b[31m", "\x7f", "\u202e", "\u2028", "\xa0"], ids=ascii
+)
+def test_a_name_is_some_text_that_can_be_shown_as_it_is(name: str) -> None:
     with pytest.raises(InvalidValue, match=r"a worker named .* expected some text"):
         Slot(worker=name)
     with pytest.raises(InvalidValue, match=r"worker a in .* expected some text"):
         Slot(worker="a", group=("az1", name))
     with pytest.raises(InvalidValue, match=r"worker a in .* expected some text"):
         Slot(worker="a", host=name)
-    assert Slot(worker="a b\n\N{SNOWMAN}").worker == "a b\n\N{SNOWMAN}"
+
+
+def test_a_name_that_can_be_shown_is_kept_as_it_is() -> None:
+    name = 'a b, "c" \N{SNOWMAN} grün'
+    assert Slot(worker=name, group=(name,), host=name) == Slot(worker=f"{name}", group=(f"{name}",), host=f"{name}")
+    assert Fleet.of([name]).place_of(name) == 0
 
 
 def test_what_makes_no_sense_is_refused() -> None:
@@ -109,8 +140,11 @@ def test_what_makes_no_sense_is_refused() -> None:
         Fleet.of("ab").replace(2, "c")
     with pytest.raises(InvalidValue, match="slot -1: expected 0 to 1"):
         Fleet.of("ab").replace(-1, "c")
-    with pytest.raises(InvalidValue, match="worker b is in two slots"):
-        Fleet.of("ab").replace(0, "b")
+    for slot in (0, "a"):
+        with pytest.raises(InvalidValue, match=ALREADY):
+            Fleet.of("ab").replace(slot, "b")
+    with pytest.raises(NotFound, match="no worker z"):
+        Fleet.of("ab").replace("z", "c")
 
 
 SHARING = (Slot(worker="a", host="m-1"), Slot(worker="b", host="m-2"), Slot(worker="c", host="m-1"))
@@ -166,10 +200,10 @@ def test_a_fleet_that_nobody_is_relieved_in_has_no_reliefs() -> None:
 @pytest.mark.parametrize(
     ("slot", "message"),
     [
-        (Slot(worker="r", relieves="z", group=("az1",)), "r relieves z: expected a worker that came before it"),
-        (Slot(worker="r", relieves="", group=("az1",)), "r relieves : expected a worker that came before it"),
-        (Slot(worker="r", relieves="r", group=("az1",)), "r relieves r: expected a worker that came before it"),
-        (Slot(worker="r", relieves="q", group=("az1",)), "r relieves q: expected a worker .* and has a slot"),
+        (Slot(worker="r", relieves="z", group=("az1",)), "r relieves z: expected another worker, which has a slot"),
+        (Slot(worker="r", relieves="", group=("az1",)), "r relieves : expected another worker, which has a slot"),
+        (Slot(worker="r", relieves="r", group=("az1",)), "r relieves r: expected another worker, which has a slot"),
+        (Slot(worker="r", relieves="q", group=("az1",)), "r relieves q: expected another worker, which has a slot"),
         (Slot(worker="r", relieves="c", group=("az1",)), "r relieves c in another group"),
     ],
 )
@@ -179,15 +213,18 @@ def test_only_a_worker_of_the_same_group_with_a_slot_is_relieved(slot: Slot, mes
         fleet.add(slot)
 
 
-def test_one_that_comes_later_is_not_relieved() -> None:
-    with pytest.raises(InvalidValue, match="r relieves a: expected a worker that came before it"):
-        Fleet(slots=(Slot(worker="r", relieves="a"), Slot(worker="a")))
+def test_one_that_comes_later_may_be_relieved() -> None:
+    """As after a substitution, which puts a worker into a slot further back."""
+    fleet = Fleet(slots=(Slot(worker="r", relieves="a"), Slot(worker="a")))
+    assert fleet.reliefs() == {1: [1, 0]}
+    spare = Fleet.of("abcd").relieve("d", "r")
+    assert spare.substitute("a", "d").reliefs() == {0: [0, 4]}
 
 
 def test_somebody_unknown_is_not_relieved() -> None:
     with pytest.raises(NotFound, match="no worker z"):
         Fleet.of("ab").relieve("z", "r")
-    with pytest.raises(InvalidValue, match="worker b is in two slots"):
+    with pytest.raises(InvalidValue, match=ALREADY):
         Fleet.of("ab").relieve("a", "b")
 
 

@@ -265,3 +265,9 @@ def test_a_worker_that_relieves_another_is_one_more() -> None:
     moved = [names(one.shard(str(tenant))) - names(other.shard(str(tenant))) for tenant in range(500)]
     assert set().union(*moved) == {f"az0-{number}" for number in range(4)}
     assert sum(map(bool, moved)) / 500 == pytest.approx(1 / 5, abs=0.06)
+
+
+@pytest.mark.parametrize(("shared", "tenants"), [(-1, 10), (2, 0)])
+def test_odds_of_nothing_are_refused(shared: int, tenants: int) -> None:
+    with pytest.raises(InvalidValue, match="expected 0 or more, and 1 or more"):
+        Hashed(fleet(8), 2, key=KEY).chance(shared, tenants)

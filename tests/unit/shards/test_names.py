@@ -1,10 +1,15 @@
 """A tenant's name is any bytes, and can always be shown."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.shards.names import name_of, shown
+from holdfast import InvalidValue
+from holdfast.shards import Assignments, Registry
+from holdfast.shards.names import name_of, names_of, shown
+from holdfast.shards.stores import MemoryShardStore
 
 
 def test_text_is_the_same_as_its_utf_8_bytes() -> None:
@@ -20,6 +25,37 @@ def test_every_text_has_a_name_of_its_own(text: str) -> None:
 
 def test_half_a_character_is_a_name_too() -> None:
     assert name_of("\ud800") == b"\xed\xa0\x80"
+
+
+@pytest.mark.parametrize("tenant", [17, None, 1.5, ["a"], bytearray(b"a")], ids=repr)
+def test_what_is_neither_text_nor_bytes_is_no_name(tenant: Any) -> None:
+    """A number, such as that of a row, would be another tenant where it is text."""
+    with pytest.raises(InvalidValue, match=r"tenant .*: expected text or bytes"):
+        name_of(tenant)
+    with pytest.raises(InvalidValue, match=r"tenant .*: expected text or bytes"):
+        names_of(["a", tenant])
+
+
+def test_many_names_come_from_whatever_holds_them() -> None:
+    wanted = [b"a", b"gr\xc3\xbcn"]
+    names: list[str | bytes] = ["a", b"gr\xc3\xbcn"]
+    assert names_of(names) == names_of(tuple(names)) == names_of(iter(names)) == wanted
+    assert names_of(dict.fromkeys(["a", "grün"])) == wanted
+    assert names_of([]) == []
+
+
+@pytest.mark.parametrize("name", ["abc", b"abc", "", b""], ids=repr)
+def test_one_name_in_place_of_many_is_not_taken_letter_by_letter(name: Any) -> None:
+    store = MemoryShardStore()
+    for ask in (
+        names_of,
+        Registry(store, 10).numbers,
+        Registry(store, 10).release,
+        Assignments(store).remove,
+    ):
+        with pytest.raises(InvalidValue, match=r"tenants b?'(abc)?': expected several names, such as a list of one"):
+            ask(name)
+    assert store.count() == 0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import CapacityExhausted
-from holdfast.shards import Designed, Fleet, Hashed, Layout, Move, Shard, Slot, Tenant, plan
+from holdfast.shards import Designed, Fleet, Hashed, Layout, Move, Numbered, Shard, Slot, plan
 from holdfast.shards.batch import Batch
 
 KEY = b"a secret of sixteen bytes or more"
@@ -28,6 +28,17 @@ class Table:
         return Shard(tuple(range(len(workers))), tuple(Slot(worker=worker) for worker in workers))
 
 
+class Shards:
+    """Shards as they are."""
+
+    def __init__(self, shards: Mapping[str, Shard]) -> None:
+        self.shards = shards
+
+    def shard(self, tenant: str) -> Shard:
+        return self.shards[tenant]
+
+
+LIVE = (Slot(worker="a"), Slot(worker="b"))
 shards = st.lists(st.sampled_from("abcdef"), max_size=5, unique=True).map(tuple)
 tables = st.dictionaries(st.text(max_size=3), st.tuples(shards, shards), max_size=12)
 
@@ -41,6 +52,7 @@ def test_who_moves_is_who_gets_another_worker(both: dict[str, tuple[tuple[str, .
     movers = [tenant for tenant, (before, after) in both.items() if set(before) != set(after)]
     assert found.movers == movers
     assert found.tenants == len(both)
+    assert (found.short, found.down) == (0, [])
     assert found.share == (len(movers) / len(both) if both else 0.0)
     changed = [
         max(sum(one not in after for one in before), sum(one not in before for one in after))
@@ -71,6 +83,37 @@ def test_who_has_a_drained_worker_is_said_to_be_short_of_one() -> None:
     assert plan(old, new, range(140)).short == len(short)
     assert plan(new, old, range(140)).short == 0
     assert plan(old, new, range(140)).movers == []
+
+
+def test_who_loses_the_last_worker_that_is_not_drained_is_said_to_be_down() -> None:
+    """In the order they came, whether they move or not."""
+    before = Fleet.of(f"w{number}" for number in range(16))
+    designed = Designed(before, 4, 2, key=KEY)
+    lost = designed.shard(7).workers
+    after = before
+    for worker in lost[:-1]:
+        after = after.drain(worker)
+    almost, old = Designed(after, 4, 2, key=KEY), designed
+    assert plan(old, almost, range(140)).down == [], "one is left"
+    new = Designed(after.drain(lost[-1]), 4, 2, key=KEY)
+    assert plan(old, new, range(140)).down == plan(almost, new, reversed(range(140))).down == [7]
+    assert plan(new, new, range(140)).down == [], "they were before"
+    assert plan(new, old, range(140)).down == []
+    nobody = before
+    for slot in before.slots:
+        nobody = nobody.drain(slot.worker)
+    everybody = plan(new, Designed(nobody, 4, 2, key=KEY), [3, 7, 1, 9])
+    assert (everybody.down, everybody.short) == ([3, 1, 9], 4)
+
+
+def test_who_moves_to_workers_that_are_drained_is_down_as_well() -> None:
+    old = Shards({"a": Shard((0, 1), LIVE), "b": Shard((0, 1), LIVE), "c": Shard((0, 1), LIVE)})
+    gone = (Slot(worker="c", is_drained=True), Slot(worker="d", is_drained=True))
+    new = Shards({"a": Shard((2, 3), gone), "b": Shard((0, 2), (LIVE[0], gone[0])), "c": Shard((0, 1), LIVE)})
+    found = plan(old, new, "abc")
+    assert (found.movers, found.down, found.short) == (["a", "b"], ["a"], 2)
+    found = plan(new, old, "abc")
+    assert (found.movers, found.down, found.short) == (["a", "b"], [], 0)
 
 
 def test_moves_are_worked_out_one_by_one() -> None:
@@ -165,8 +208,8 @@ def layout(size: int) -> Layout:
     return Layout.of(Fleet.grouped(zones), size, size - 2, key=KEY)
 
 
-def named(tenants: int) -> Iterator[Tenant]:
-    return (Tenant(f"tenant-{number}".encode(), number) for number in range(tenants))
+def named(tenants: int) -> Iterator[Numbered]:
+    return (Numbered(f"tenant-{number}".encode(), number) for number in range(tenants))
 
 
 def test_another_size_moves_everybody_and_says_so() -> None:

@@ -35,10 +35,15 @@ def test_what_is_released_is_given_to_the_next() -> None:
 
 def test_past_the_capacity_it_is_said_what_to_do() -> None:
     registry = Registry(MemoryShardStore(), 3)
-    with pytest.raises(CapacityExhausted, match=r"all 3 numbers are taken: release .* or make a design with more"):
-        registry.numbers("abcd")
+    with pytest.raises(
+        CapacityExhausted,
+        match=r"4 tenants want a shard, and 3 of 3 are left: remove .* are gone, or make a design with more shards",
+    ):
+        registry.numbers([*"abcd"])
     assert registry.left == 3, "and nobody got one"
-    assert registry.numbers("abc") == [0, 1, 2]
+    assert registry.numbers([*"abc"]) == [0, 1, 2]
+    with pytest.raises(CapacityExhausted, match="1 tenants want a shard, and 0 of 3 are left"):
+        registry.numbers([*"abcda"])
 
 
 def test_text_is_its_bytes_even_if_it_is_no_text() -> None:
@@ -51,6 +56,8 @@ def test_text_is_its_bytes_even_if_it_is_no_text() -> None:
 
 
 def test_what_stores_raise_names_what_was_found() -> None:
-    assert isinstance(exhausted(7), CapacityExhausted)
+    assert isinstance(exhausted(7, 3, 5), CapacityExhausted)
+    assert str(exhausted(7, 3, 5)).startswith("3 tenants want a shard, and 2 of 7 are left: ")
+    assert str(exhausted(7, 1, 9)).startswith("1 tenants want a shard, and 0 of 7 are left: "), "as of a smaller design"
     assert isinstance(changed_meanwhile(1, 4), Conflict)
     assert "version 4, and 1 was expected" in str(changed_meanwhile(1, 4))

@@ -23,6 +23,18 @@ def test_a_shard_names_its_workers() -> None:
     assert Shard((), ()).workers == ()
 
 
+def test_a_shard_names_those_who_may_be_given_work() -> None:
+    shard = Shard((3, 1, 2), (Slot(worker="d"), Slot(worker="b", is_drained=True), Slot(worker="c")))
+    assert shard.live == ("d", "c"), "in the order of the shard"
+    assert shard.workers == ("d", "b", "c")
+    assert Shard((1,), (Slot(worker="b", is_drained=True),)).live == ()
+    designed = Designed(fleet(5, 5, 5), 3, 1, key=KEY)
+    before = designed.shard(7)
+    assert before.live == before.workers
+    after = Designed(designed.fleet.drain(before.workers[1]), 3, 1, key=KEY).shard(7)
+    assert after.live == (before.workers[0], before.workers[2])
+
+
 def test_shards_within_a_shard_are_of_its_workers() -> None:
     parent = Hashed(fleet(10, 10, 10), 9, key=KEY).shard("tenant")
     within = parent.sub(3, key=WITHIN)

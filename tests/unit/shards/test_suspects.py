@@ -119,6 +119,16 @@ def test_workers_that_nobody_has_all_of_leave_others_explained() -> None:
     assert found[0].score == 4 / len(failing) < 1
 
 
+def test_far_too_many_at_once_to_try_all_sets_are_found_one_after_the_other() -> None:
+    """Sixty who have a worker each, others who add nothing, and a machine that broke: nobody explains that."""
+    shards = [(number, [f"w{number % 60}"]) for number in range(70)]
+    failing = [f"w{number}" for number in range(60)] + ["broken"]
+    found = suspects(failing, shards, limit=65)
+    assert needed(found) == {*range(60)}
+    assert {worker for suspect in found if suspect.is_needed for worker in suspect.failing} == {*failing[:-1]}
+    assert len(needed(suspects(failing, shards, limit=20))) == 20, "no more than are listed"
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 10])
 def test_no_more_are_listed_than_asked_for(limit: int) -> None:
     failing = workers_of(1, 2, 3)

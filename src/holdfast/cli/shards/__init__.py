@@ -8,7 +8,8 @@ from cyclopts import App
 from holdfast.cli.commands import EXIT_CODES
 from holdfast.cli.shards.change import grow, plan
 from holdfast.cli.shards.failure import blast, report
-from holdfast.cli.shards.tenants import assign, isolate, release, remove, suspects
+from holdfast.cli.shards.fleet import fleet
+from holdfast.cli.shards.tenants import assign, forget, isolate, release, remove, suspects
 
 __all__ = ["app"]
 
@@ -19,5 +20,5 @@ app = App(
     help_epilogue=EXIT_CODES,
 )
 # Not by name, as the groups are: they import the same, and their help lists what each of them does.
-for _command in (assign, blast, grow, isolate, plan, release, remove, report, suspects):
+for _command in (assign, blast, fleet, forget, grow, isolate, plan, release, remove, report, suspects):
     app.command(_command, help_epilogue=EXIT_CODES)

@@ -4,8 +4,6 @@ import dataclasses
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from fractions import Fraction
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, BinaryIO, TypeAlias
 
@@ -13,24 +11,24 @@ import msgspec
 from cyclopts import Parameter
 
 from holdfast._errors import Conflict, InvalidValue, NotFound
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, new_file, print_json, print_note, print_table
+from holdfast.cli.output import DataDirectory, Json, SettingsFile, new_file, print_note
 from holdfast.cli.shards.inputs import read_fleet
 from holdfast.cli.shards.kept import Name, open_assignments, text_of
-from holdfast.shards import Assignments, Change, Designed, Fleet, Layout, Version
+from holdfast.cli.shards.outcome import SHOWN, show_change, show_choices, show_layout
+from holdfast.shards import Assignments, Fleet, Layout, Version
 from holdfast.shards.adapt import adapted
-from holdfast.shards.schemes import schemes
+from holdfast.shards.names import shown
 
 _KEY_BYTES = 32
-_SHOWN = 10
-"""Moves that are shown; all of them go to a file."""
-_LARGEST = 6
-"""Sizes of shards that are listed for who has not chosen yet: more workers each are rarely worth their load."""
 
-_COMPARED = 4
-"""The size for which shards of all kinds are compared, or the next smaller one."""
+_MOST = 1_000_000
+"""Workers that one may look at by their number alone: more take more memory than it is worth."""
 
 Apply: TypeAlias = Annotated[
     bool, Parameter(negative="", help="Make the change. Without it, only what would move is shown.")
+]
+Force: TypeAlias = Annotated[
+    bool, Parameter(negative="", help="Make the change although tenants are left without a worker.")
 ]
 Moves: TypeAlias = Annotated[
     Path | None, Parameter(help="A new file for all moves, as JSON lines: tenant, leaves, joins.")
@@ -56,6 +54,7 @@ def plan(
     ] = False,
     shared_hosts: SharedHosts = False,
     apply: Apply = False,
+    force: Force = False,
     moves: Moves = None,
     name: Name = "default",
     settings: SettingsFile = None,
@@ -76,7 +75,7 @@ def plan(
         if given is not None and shared_hosts:
             _note_shared(given, as_json=json)
         if current is None and given is not None and size is None and overlap is None and not apply:
-            _show_choices(given, as_json=json)
+            show_choices(given, as_json=json)
             return
         layout = (
             _first_layout(given, size, overlap)
@@ -86,12 +85,12 @@ def plan(
         if assignments is None and apply:  # only now: what was refused above leaves no store behind
             assignments = stack.enter_context(open_assignments(name, settings, data_directory, is_new=True))
         if assignments is not None:
-            _carry_out(assignments, layout, apply=apply, moves=moves, as_json=json)
+            _carry_out(assignments, layout, apply=apply, force=force, moves=moves, as_json=json)
             return
         if moves is not None:
             with _new_moves(moves):
                 pass  # nobody is there who could move
-        _show_layout(layout, as_json=json)
+        show_layout(layout, as_json=json)
 
 
 def grow(
@@ -120,6 +119,7 @@ def grow(
     ] = None,
     shared_hosts: SharedHosts = False,
     apply: Apply = False,
+    force: Force = False,
     moves: Moves = None,
     name: Name = "default",
     settings: SettingsFile = None,
@@ -138,21 +138,36 @@ def grow(
         if add is not None:
             fleet = fleet.add(*_read(add, shared_hosts=shared_hosts).slots)
         for old, new in _pairs("--relieve", relieve):
-            fleet = fleet.relieve(old, new)
+            fleet = _relieved(layout.with_fleet(fleet), old, new)
         for old, new in _pairs("--replace", replace):
             fleet = fleet.replace(fleet.place_of(old), new)
         for old, new in _pairs("--substitute", substitute):
-            if fleet.place_of(new) not in layout.with_fleet(fleet).spare:
-                raise InvalidValue(f"--substitute {old}={new}: {new} has tenants; expected a spare worker")
-            fleet = fleet.substitute(old, new)
+            fleet = _substituted(layout.with_fleet(fleet), old, new)
         for worker in drain or ():
             fleet = fleet.drain(worker)
-        layout = layout.with_fleet(fleet)
+        kept, layout = layout.fleet, layout.with_fleet(fleet)
         if double is not None:
             layout = _doubled(layout, _read(double, shared_hosts=shared_hosts))
         if shared_hosts:
             _note_shared(layout.fleet, as_json=json)
-        _carry_out(assignments, layout, apply=apply, moves=moves, as_json=json)
+        else:
+            _refuse_shared(kept, layout.fleet)
+        _carry_out(assignments, layout, apply=apply, force=force, moves=moves, as_json=json)
+
+
+def _relieved(layout: Layout, old: str, new: str) -> Fleet:
+    place = layout.fleet.place_of(old)
+    if place in layout.spare:
+        raise InvalidValue(f"--relieve {old}={new}: {old} is spare and has no tenants; expected one that has")
+    if place in layout.designed.spare:
+        raise InvalidValue(f"--relieve {old}={new}: {old} is there for one tenant alone; expected one with several")
+    return layout.fleet.relieve(old, new)
+
+
+def _substituted(layout: Layout, old: str, new: str) -> Fleet:
+    if layout.fleet.place_of(new) not in layout.spare:
+        raise InvalidValue(f"--substitute {old}={new}: {new} has tenants; expected a spare worker")
+    return layout.fleet.substitute(old, new)
 
 
 def _given(file: str | None, workers: int | None, zones: int, *, shared_hosts: bool) -> Fleet | None:
@@ -162,6 +177,8 @@ def _given(file: str | None, workers: int | None, zones: int, *, shared_hosts: b
         if zones != 1:
             raise InvalidValue("--zones is for --workers: a file says itself where its workers are")
         return None if file is None else _read(file, shared_hosts=shared_hosts)
+    if workers > _MOST:
+        raise InvalidValue(f"{workers} workers: expected {_MOST:,} at the most")
     if not 1 <= zones <= workers:
         raise InvalidValue(f"{workers} workers in {zones} zones: expected one in each at least")
     if zones == 1:
@@ -177,15 +194,28 @@ def _read(file: str, *, shared_hosts: bool) -> Fleet:
 
 
 def _note_shared(fleet: Fleet, *, as_json: bool) -> None:
+    for host, sharing in _shared(fleet).items():
+        print_note(f"{', '.join(sharing)} are on {host}: they fail together, whatever shards share", as_json=as_json)
+
+
+def _refuse_shared(old: Fleet, new: Fleet) -> None:
+    """Raise InvalidValue if workers share a host that did not before: what was let pass once was only that."""
+    before = _shared(old)
+    for host, sharing in _shared(new).items():
+        if not {*sharing} <= {*before.get(host, ())}:
+            raise InvalidValue(
+                f"workers {', '.join(sharing)} are on {host}: they would fail together; give each a machine, or let it "
+                "pass with --shared-hosts"
+            )
+
+
+def _shared(fleet: Fleet) -> dict[str, list[str]]:
+    """The hosts with several workers, and which."""
     hosts: dict[str, list[str]] = {}
     for slot in fleet.slots:
         if slot.host is not None:
             hosts.setdefault(slot.host, []).append(slot.worker)
-    for host, sharing in hosts.items():
-        if len(sharing) > 1:
-            print_note(
-                f"{', '.join(sharing)} are on {host}: they fail together, whatever shards share", as_json=as_json
-            )
+    return {host: sharing for host, sharing in hosts.items() if len(sharing) > 1}
 
 
 def _existing(stack: ExitStack, name: str, settings: Path | None, data_directory: Path | None) -> Assignments | None:
@@ -221,14 +251,16 @@ def _changed(old: Layout, given: Fleet | None, size: int | None, overlap: int | 
 
 
 def _doubled(layout: Layout, workers: Fleet) -> Layout:
-    """With twins on the machines that they are on."""
-    doubled = layout.doubled(_twins(layout.fleet, workers))
-    hosts = {slot.worker: slot.host for slot in workers.slots}
+    """With twins on the machines that they are on, and of their own weight."""
+    twice = layout.doubled(_twins(layout.fleet, workers))
+    new = {slot.worker: slot for slot in workers.slots}
     slots = (
-        dataclasses.replace(slot, host=hosts[slot.worker]) if slot.worker in hosts else slot
-        for slot in doubled.fleet.slots
+        dataclasses.replace(slot, host=new[slot.worker].host, weight=new[slot.worker].weight)
+        if slot.worker in new
+        else slot
+        for slot in twice.fleet.slots
     )
-    return doubled.with_fleet(dataclasses.replace(doubled.fleet, slots=tuple(slots)))
+    return twice.with_fleet(dataclasses.replace(twice.fleet, slots=tuple(slots)))
 
 
 def _twins(fleet: Fleet, workers: Fleet) -> Sequence[str]:
@@ -254,15 +286,23 @@ def _pairs(option: str, given: Sequence[str] | None) -> Iterator[tuple[str, str]
         yield old, new
 
 
-def _carry_out(assignments: Assignments, layout: Layout, *, apply: bool, moves: Path | None, as_json: bool) -> None:
+def _carry_out(
+    assignments: Assignments, layout: Layout, *, apply: bool, force: bool, moves: Path | None, as_json: bool
+) -> None:
     change = assignments.plan(layout)
+    if change.plan.down and apply and not force:
+        first = ", ".join(shown(tenant.name) for tenant in change.plan.down[:SHOWN])
+        raise Conflict(
+            f"{len(change.plan.down):,} of {change.plan.tenants:,} tenants would be left without a worker, such as "
+            f"{first}: is the list of workers whole? --force makes the change all the same"
+        )
     if moves is not None:
         with _new_moves(moves) as file:
             for move in change.plan.moves():
                 written = {"tenant": text_of(move.tenant.name), "leaves": move.leaves, "joins": move.joins}
                 file.write(msgspec.json.encode(written) + b"\n")
     version = assignments.apply(change).number if apply else change.expected
-    _show_change(change, version, is_applied=apply, as_json=as_json)
+    show_change(change, version, is_applied=apply, as_json=as_json)
 
 
 @contextmanager
@@ -272,117 +312,3 @@ def _new_moves(path: Path) -> Iterator[BinaryIO]:
             yield file
     except Conflict as error:
         raise Conflict(f"{path} exists already: remove it, or name another file for --moves") from error
-
-
-def _facts(layout: Layout) -> dict[str, object]:
-    designed, live = layout.designed, [slot for slot in layout.fleet.slots if not slot.is_drained]
-    return {
-        "workers": len(live),
-        "spare": len([place for place in layout.spare if not layout.fleet.slots[place].is_drained]),
-        "size": layout.size,
-        "overlap": layout.overlap,
-        "design": type(designed.design).__name__.lower(),
-        "shards": layout.capacity,
-        "survives": designed.survives,
-        "capacity_lost": layout.size / max(1, len(live)),
-        "empty_slots": len(layout.empty),
-    }
-
-
-def _show_layout(layout: Layout, *, as_json: bool) -> None:
-    if as_json:
-        print_json(_facts(layout))
-    else:
-        print_table(("shards", ""), list(_told(layout)))
-
-
-def _told(layout: Layout) -> Iterator[tuple[str, str]]:
-    facts = _facts(layout)
-    yield "workers", f"{facts['workers']}, {facts['spare']} of them spare"
-    yield "shards", f"{facts['shards']:,} of {layout.size}, any two share at most {layout.overlap} ({facts['design']})"
-    yield "bad tenants survived", f"{facts['survives']}, which take all of their workers down"
-    yield "one tenant takes", f"{facts['capacity_lost']:.2%} of the fleet"
-    if layout.empty:
-        yield (
-            "slots without a worker",
-            f"{len(layout.empty)}: who has one has a worker less, and new tenants may get several",
-        )
-
-
-def _show_change(change: Change, version: int, *, is_applied: bool, as_json: bool) -> None:
-    plan = change.plan
-    first = [(text_of(move.tenant.name), move.leaves, move.joins) for move in islice(plan.moves(), _SHOWN)]
-    if as_json:
-        print_json(
-            _facts(change.layout)
-            | {
-                "tenants": plan.tenants,
-                "moving": len(plan.movers),
-                "moving_share": plan.share,
-                "changed": plan.changed,
-                "short": plan.short,
-                "first_moves": [dict(zip(("tenant", "leaves", "joins"), move, strict=True)) for move in first],
-                "version": version,
-                "is_applied": is_applied,
-            }
-        )
-        return
-    rows = list(_told(change.layout))
-    rows.append(("tenants", f"{plan.tenants:,}, of which {len(plan.movers):,} move ({plan.share:.3%})"))
-    rows += [
-        (f"  {count} of their workers", f"{tenants:,}")
-        for count, tenants in enumerate(plan.changed)
-        if count and tenants
-    ]
-    if plan.short:
-        rows.append(("  short of a worker", f"{plan.short:,}, because it is drained or gone, and none took its slot"))
-    print_table(("shards", ""), rows)
-    if first:
-        print()
-        print_table(("tenant", "leaves", "joins"), [(name, *map(" ".join, rest)) for name, *rest in first])
-    print(f"applied, version {version}" if is_applied else "nothing changed: repeat it with --apply")
-
-
-def _show_choices(fleet: Fleet, *, as_json: bool) -> None:
-    choices = []
-    for size in range(2, min(_LARGEST, len(fleet)) + 1):
-        for overlap in range(size):
-            try:
-                choices.append(Designed(fleet, size, overlap, key=b""))
-            except InvalidValue:
-                continue  # no design fits: not a choice
-    count = len(fleet)
-    if as_json:
-        print_json(
-            [
-                {
-                    "size": one.size,
-                    "overlap": one.overlap,
-                    "shards": one.capacity,
-                    "survives": one.survives,
-                    "spare": len(one.spare),
-                    "capacity_lost": one.size / count,
-                }
-                for one in choices
-            ]
-        )
-        return
-    rows = [
-        (one.size, one.overlap, f"{one.capacity:,}", one.survives, len(one.spare), f"{one.size / count:.1%}")
-        for one in choices
-    ]
-    print_table(("size", "overlap", "shards", "survives", "spare", "one tenant takes"), rows)
-    print()
-    size = max((one.size for one in choices if one.size <= _COMPARED), default=1)
-    compared = schemes(count, size)
-    print_table(
-        (f"shards of {size}", "how many", "a bad tenant takes down", "a worker fails: others carry"),
-        [
-            (scheme.name, f"{scheme.shards:,}", f"{float(scheme.hit):.3%} of all", _more(scheme.slack))
-            for scheme in (compared.none, compared.plain, compared.shuffle)
-        ],
-    )
-
-
-def _more(slack: Fraction | None) -> str:
-    return "nobody takes over" if slack is None else f"{float(slack):.1%} more"

@@ -78,7 +78,7 @@ def report(
     if json:
         print_json(_named(found, loaded))
         return
-    print_table(("report", ""), list(_facts(found, loaded.names)))
+    print_table(("report", ""), list(_facts(found, loaded.names, is_kept=layout is not None)))
     print()
     shared = enumerate(zip(found.overlaps.pairs, found.overlaps.worst, strict=True))
     print_table(
@@ -150,7 +150,7 @@ def _load(file: str | None, fleet: str | None, name: str, settings: Path | None,
             raise InvalidValue("--fleet is for FILE: the fleet of what is kept is kept with it")
         with open_assignments(name, settings, folder) as assignments:
             layout = assignments.layout
-            tenants = list(told(assignments.tenants(), "tenants read"))
+            tenants = list(assignments.tenants())
         return _Loaded(
             layout.fleet,
             Table(table(layout, tenants), len(layout.fleet)),
@@ -213,11 +213,16 @@ def _named(found: "Report", loaded: _Loaded) -> dict[str, Any]:
     return written
 
 
-def _facts(found: "Report", names: Sequence[bytes]) -> Iterator[tuple[str, str]]:
+def _facts(found: "Report", names: Sequence[bytes], *, is_kept: bool) -> Iterator[tuple[str, str]]:
     load, worst = found.load, found.worst
     yield "tenants", f"{found.tenants:,}"
     yield "workers", f"{found.workers:,}, {len(load.spare):,} without tenants"
-    yield "shards", f"{found.shards_used:,} used, {found.shards_left:,} left of {found.shards_possible:,}"
+    if is_kept:
+        yield "shards", f"{found.shards_used:,} used, {found.shards_left:,} left of {found.shards_possible:,}"
+    else:
+        yield "shards", f"{found.shards_used:,} different ones"
+    if found.down_before:
+        yield "tenants without a worker", f"{found.down_before:,}: all of theirs are drained"
     yield "most that two tenants share", str(found.overlaps.most)
     if found.promised is not None:
         yield f"pairs that share more than {found.promised}", f"{found.pairs_beyond:,}"
@@ -258,6 +263,8 @@ def _hit(found: "Blast") -> Iterator[tuple[str, str]]:
     yield "workers out", f"{len(found.workers_out)} ({found.capacity_lost:.2%} of the fleet)"
     yield "tenants down", f"{_others(found.fully)} ({found.fully_share:.3%})"
     yield "tenants partly hit", f"{_others(found.partly)} ({found.partly_share:.3%})"
+    if found.down_before:
+        yield "tenants down before", f"{_others(found.down_before)}: all of their workers are drained"
     yield "tenants not hit", f"{_others(found.untouched)} ({found.untouched_share:.3%})"
     for lost, count in enumerate(found.hit):
         if lost and count:

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TextIO
 
@@ -17,6 +17,8 @@ from holdfast.shards.fleet import Fleet, Slot
 
 STANDARD_INPUT = "-"
 _OWN = ("worker", "weight", "host")
+_TOLD = (".csv", ".json", ".jsonl", ".ndjson")
+"""Ends of names of files that say what is in them: no names alone."""
 _ENCODING, _ERRORS = "utf-8-sig", "surrogateescape"
 
 
@@ -32,8 +34,12 @@ def read_fleet(path: str, *, shared_hosts: Literal["refuse", "allow"] = "refuse"
     """The workers of a file: `worker`, and `weight` and `host` if it has them; whatever else there is, is a group."""
     slots: list[Slot] = []
     groups: list[str] = []
+    seen: dict[str, str] = {}
     for place, fields in _records(path, "worker"):
         found = [name for name in fields if name not in _OWN]
+        other = seen.setdefault(str(fields.get("worker")), place)
+        if other != place:
+            raise InvalidValue(f"{place}: worker {fields.get('worker')} was there before, in {other}; expected it once")
         if not slots:
             groups = found
         elif {*found} != {*groups}:  # by name: JSON may have them in any order
@@ -99,16 +105,37 @@ def _records(path: str, wanted: str, *, or_lines: bool = False) -> Iterator[Reco
 def _parsed(source: str, lines: Iterable[str], wanted: str, *, or_lines: bool) -> Iterator[Record]:
     numbered = enumerate(lines, start=1)
     begin, first = next((entry for entry in numbered if entry[1].strip()), (1, ""))
-    filled = chain([(begin, first)], numbered)
+    # What an array begins with may stand on two lines; a name may be a bracket.
+    opening = [(begin, first), *(islice(numbered, 1) if first.strip() == "[" else ())]
+    filled = chain(opening, numbered)
     if first.lstrip().startswith("{"):
         yield from _json(source, filled)
+    elif "".join(line.strip() for _, line in opening).startswith("[{"):
+        yield from _array(source, "".join(line for _, line in filled))
     elif wanted in _columns(first):
         yield from _csv(source, (line for _, line in filled), begin)
-    elif or_lines:
+    elif or_lines and Path(source).suffix.lower() not in _TOLD:
         names = ((number, line.rstrip("\r\n")) for number, line in filled if line.strip())
         yield from (Record(f"{source}, line {number}", {wanted: name}) for number, name in names)
     elif first:
         raise InvalidValue(f"{source}: expected JSON lines, or CSV whose first line has a column `{wanted}`")
+
+
+def _array(source: str, text: str) -> Iterator[Record]:
+    """One JSON document, as commands print it with --json."""
+    try:
+        entries = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValue(f"{source}: this is not JSON: {error}") from error
+    for number, fields in enumerate(entries, start=1):
+        yield _record(f"{source}, entry {number}", fields)
+
+
+def _record(place: str, fields: object) -> Record:
+    if not isinstance(fields, dict):
+        raise InvalidValue(f"{place}: expected a JSON object")
+    # Null says nothing, as an empty field of CSV.
+    return Record(place, {name: value for name, value in fields.items() if value is not None})
 
 
 def _json(source: str, numbered: Iterable[tuple[int, str]]) -> Iterator[Record]:
@@ -120,10 +147,7 @@ def _json(source: str, numbered: Iterable[tuple[int, str]]) -> Iterator[Record]:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise InvalidValue(f"{place}: this is not JSON: {error}") from error
-        if not isinstance(fields, dict):
-            raise InvalidValue(f"{place}: expected a JSON object")
-        # Null says nothing, as an empty field of CSV.
-        yield Record(place, {name: value for name, value in fields.items() if value is not None})
+        yield _record(place, fields)
 
 
 def _columns(line: str) -> list[str]:
@@ -145,7 +169,11 @@ def _csv(source: str, lines: Iterable[str], begin: int) -> Iterator[Record]:
             place = f"{source}, line {number}"
             if len(row) > len(header):
                 raise InvalidValue(f"{place}: {len(row)} fields, and the first line has {len(header)}")
-            fields = {name: field.strip() for name, field in zip(header, row, strict=False) if field.strip()}
+            # A tenant's name is what it is, blanks and all; around the others they are for the eye.
+            pairs = (
+                (name, field if name == "tenant" else field.strip()) for name, field in zip(header, row, strict=False)
+            )
+            fields = {name: field for name, field in pairs if field}
             if fields:
                 yield Record(place, fields)
             number = begin + reader.line_num

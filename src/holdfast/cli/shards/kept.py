@@ -8,9 +8,10 @@ from typing import Annotated, TypeAlias, TypeVar
 
 from cyclopts import Parameter
 
+from holdfast._errors import NotFound
 from holdfast.compose import existing_store, open_database
 from holdfast.config import load
-from holdfast.shards import Assignments, Shard
+from holdfast.shards import Assignments, Numbered, Shard
 from holdfast.shards.names import shown
 from holdfast.shards.stores.sql import SUBSYSTEM, SqlShardStore
 
@@ -28,9 +29,22 @@ def open_assignments(
     """The assignments of a store; one that is not there yet is made only where that makes sense."""
     values = load(file, options={("data_directory",): data_directory}).settings
     if not is_new:
-        existing_store(values, SUBSYSTEM)
+        try:
+            existing_store(values, SUBSYSTEM)
+        except NotFound as error:
+            raise NotFound(
+                f"no shards are kept in {values.data_directory}: make some with `holdfast shards plan FILE --size N "
+                "--overlap N --apply`, or name another place with --settings or --data-directory"
+            ) from error
     with open_database(values, SUBSYSTEM) as database:
-        yield Assignments(SqlShardStore(database, name))
+        yield _Told(SqlShardStore(database, name))
+
+
+class _Told(Assignments):
+    """Assignments that say how far they are when they go through all tenants."""
+
+    def tenants(self) -> Iterator[Numbered]:
+        return told(super().tenants(), "tenants read")
 
 
 def told(items: Iterable[Item], what: str) -> Iterator[Item]:
@@ -45,13 +59,15 @@ def told(items: Iterable[Item], what: str) -> Iterator[Item]:
 
 
 def as_row(tenant: bytes, shard: Shard) -> tuple[str, str]:
-    """A tenant and its workers, for a table."""
-    return shown(tenant), " ".join(shard.workers)
+    """A tenant and the workers that serve it, for a table."""
+    return shown(tenant), " ".join(shard.live)
 
 
 def as_object(tenant: bytes, shard: Shard) -> dict[str, object]:
-    """A tenant and its workers, for machines."""
-    return {"tenant": text_of(tenant), "workers": shard.workers}
+    """A tenant and the workers that serve it, for machines; and those of its shard that do not, if any."""
+    drained = [worker for worker in shard.workers if worker not in shard.live]
+    found: dict[str, object] = {"tenant": text_of(tenant), "workers": shard.live}
+    return found | {"drained": drained} if drained else found
 
 
 def text_of(tenant: bytes) -> str:

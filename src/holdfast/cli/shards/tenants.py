@@ -65,12 +65,18 @@ def assign(
             ]
         )
         return
-    header = ("tenant", "workers") if seconds is None else ("tenant", "workers", "before")
-    rows = [
-        (*as_row(tenant, shard), "; ".join(" ".join(one.workers) for one in before))[: len(header)]
-        for tenant, shard, before in found
-    ]
-    print_table(header, rows)
+    columns: dict[str, list[str]] = {"tenant": [], "workers": [], "drained": [], "before": []}
+    for tenant, shard, before in found:
+        shown_name, live = as_row(tenant, shard)
+        drained = " ".join(worker for worker in shard.workers if worker not in shard.live)
+        cells = (shown_name, live, drained, "; ".join(" ".join(one.workers) for one in before))
+        for cell, column in zip(cells, columns.values(), strict=True):
+            column.append(cell)
+    if not any(columns["drained"]):
+        del columns["drained"]
+    if seconds is None:
+        del columns["before"]
+    print_table(list(columns), list(zip(*columns.values(), strict=True)))
 
 
 def remove(
@@ -169,7 +175,29 @@ def release(
     Example: holdfast shards release tenant-17
     """
     with open_assignments(name, settings, data_directory) as assignments:
-        _show_one(tenant, assignments.release(as_name(tenant)), assignments, json=json)
+        shard = assignments.release(as_name(tenant))
+        _show_one(tenant, Shard((), ()) if shard is None else shard, assignments, json=json)
+
+
+def forget(
+    *,
+    lookback: Annotated[str, Parameter(help="How far back one may still ask where a tenant was, such as 7d.")],
+    name: Name = "default",
+    settings: SettingsFile = None,
+    data_directory: DataDirectory = None,
+    json: Json = False,
+) -> None:
+    """Forget how shards were made before that: `assign --lookback` no longer knows where tenants were then.
+
+    Example: holdfast shards forget --lookback 7d
+    """
+    seconds = seconds_of(lookback)
+    with open_assignments(name, settings, data_directory) as assignments:
+        gone = assignments.forget(seconds)
+    if json:
+        print_json({"forgotten": gone})
+    else:
+        print(f"{gone} forgotten")
 
 
 def _show_one(tenant: str, shard: Shard, assignments: Assignments, *, json: bool) -> None:
@@ -184,6 +212,8 @@ def _show_one(tenant: str, shard: Shard, assignments: Assignments, *, json: bool
 def _named(tenants: Sequence[str], file: str | None) -> Iterator[bytes]:
     if bool(tenants) == (file is not None):
         raise InvalidValue("expected the names of tenants, or --file with a file of them, and not both")
+    if "" in tenants:
+        raise InvalidValue("an empty name: expected that of a tenant; is a variable of the shell not set?")
     yield from map(as_name, tenants) if file is None else read_tenants(file)
 
 

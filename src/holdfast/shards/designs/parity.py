@@ -16,6 +16,9 @@ from operator import add
 from holdfast._errors import InvalidValue
 from holdfast.shards.designs.design import Segment
 
+LARGEST_DOUBLED = 12
+"""Groups that can be doubled: there are 2,047 ways then to go over to the new half."""
+
 
 class Parity:
     """The design on `groups` groups that began with `start` workers each and were doubled so many times.
@@ -44,7 +47,12 @@ class Parity:
         self.size = groups
         self.start = start
         self.doublings = doublings
-        self.patterns = _patterns(groups)
+        if doublings and groups > LARGEST_DOUBLED:
+            raise InvalidValue(
+                f"shards of {groups} that were doubled: expected {LARGEST_DOUBLED} workers at the most, because there "
+                "are twice as many ways to go over for each"
+            )
+        self.patterns = _patterns(groups) if doublings else ()
         self.steps = _steps(groups)
         self.per_group = start << doublings
         self.capacity = int(self.per_group ** (groups - 1))

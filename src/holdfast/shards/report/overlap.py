@@ -5,16 +5,18 @@ A million tenants take seconds, for nowhere are pairs of tenants looked at one b
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, groupby, islice
+from itertools import chain, combinations, groupby, islice
 
 import numpy as np
 import numpy.typing as npt
 
 from holdfast._errors import InvalidValue
-from holdfast.shards.report.scan import USUAL, Method, Scan, products, scan
-from holdfast.shards.report.table import Distinct, Ints, Shards, Table
+from holdfast.shards.report.method import USUAL, Method, Way
+from holdfast.shards.report.pairs import meetings, products
+from holdfast.shards.report.scan import Scan, scan
+from holdfast.shards.report.table import Distinct, Ints, Table
 from holdfast.shards.report.walk import walk
 
 
@@ -75,49 +77,75 @@ def closest(table: Table, found: Scan, limit: int, method: Method = USUAL) -> li
     for shared in range(len(found.pairs) - 1, 0, -1):
         wanted = min(limit - len(chosen), found.pairs[shared])
         if wanted:
-            # A pair that shares more comes up again with every set of so many workers out of what it shares.
-            again = sum(math.comb(len(pair.places), shared) for pair in chosen)
+            # All pairs that share more are chosen already.
             known = {(pair.row, pair.other) for pair in chosen}
             near = np.flatnonzero(found.worst >= shared)
-            candidates = _candidates(table.distinct, near, shared, wanted + again, method)
-            groups = [_tenants(table.distinct, shards, wanted + again + 1) for shards in candidates]
-            pairs = (pair for pair, _ in groupby(heapq.merge(*(combinations(group, 2) for group in groups))))
+            groups = _Groups(table, near, chosen, shared, wanted).lowest(method)
+            tenants = [_tenants(table.distinct, shards, wanted + len(chosen) + 1) for shards in groups]
+            pairs = (pair for pair, _ in groupby(heapq.merge(*(combinations(some, 2) for some in tenants))))
             for row, other in islice((pair for pair in pairs if pair not in known), wanted):
                 both = {*table.shard(row)} & {*table.shard(other)}
                 chosen.append(Neighbours(row, other, tuple(sorted(both))))
     return chosen
 
 
-def _candidates(distinct: Distinct, near: Ints, shared: int, enough: int, method: Method) -> list[list[int]]:
+class _Groups:
     """Groups of shards that have so many workers in common, among them those with the lowest pairs of tenants.
 
     Shards are numbered as they first occur: the lowest two of a group have its lowest tenants.
     """
-    several = near[(distinct.counts[near] > 1) & (distinct.sizes[near] == shared)]
-    same = [[int(shard)] for shard in several[:enough]]
-    among = distinct.only(near)
-    lowest: list[list[int]] = []
-    by_sets = method.by_sets(among)
-    groups = _by_sets(among, shared, enough, method) if by_sets else _by_pairs(among, shared, enough, method)
-    for some in groups:
-        lowest = heapq.nsmallest(enough, [*lowest, *([int(near[shard]) for shard in group] for group in some)])
-    return same + lowest
 
+    def __init__(self, table: Table, near: Ints, chosen: Sequence[Neighbours], shared: int, wanted: int) -> None:
+        self._table = table
+        self._near = near
+        self._chosen = chosen
+        self._shared = shared
+        self._wanted = wanted
+        self._among = table.distinct.only(near)
 
-def _by_sets(among: Shards, shared: int, enough: int, method: Method) -> Iterator[Iterable[Sequence[int]]]:
-    for sets in walk(among, shared, method.block):
-        if sets.size == shared:
-            firsts, seconds = sets.shards[sets.starts], sets.shards[sets.starts + 1]
-            ends = sets.starts + np.minimum(sets.lengths(), enough + 1)
-            yield [sets.shards[sets.starts[one] : ends[one]].tolist() for one in np.lexsort((seconds, firsts))[:enough]]
+    def lowest(self, method: Method) -> list[list[int]]:
+        """Enough of them for the pairs that are wanted. Tenants with the same shard are a group, too."""
+        counts, sizes, near = self._table.distinct.counts, self._table.distinct.sizes, self._near
+        same = near[(counts[near] > 1) & (sizes[near] == self._shared)][: self._wanted]
+        groups = method.apply(self._among, lambda way: self._lowest(method, way), self._shared)
+        return [[shard] for shard in same.tolist()] + [near[group].tolist() for group in groups]
 
+    def _lowest(self, method: Method, way: Way) -> list[list[int]]:
+        small, large = way.parts(self._among)
+        # A pair that shares more comes up again with every set of so many workers out of what it shares.
+        sizes = self._table.sizes
+        again = sum(
+            math.comb(len(pair.places), self._shared)
+            for pair in self._chosen
+            if max(sizes[pair.row], sizes[pair.other]) <= way.largest
+        )
+        enough = self._wanted + again
+        found: list[list[int]] = []
+        for some in chain(
+            self._by_sets(small, enough, method.block, way.most), self._by_pairs(large, small, method, way.dense)
+        ):
+            found = heapq.nsmallest(enough, [*found, *some])
+        return found
 
-def _by_pairs(among: Shards, shared: int, enough: int, method: Method) -> Iterator[Iterable[Sequence[int]]]:
-    for left, right, found in products(among, method.side):
-        rows, columns = (found == shared).nonzero()
-        rows, columns = rows + left.start, columns + right.start
-        upper = np.flatnonzero(rows < columns)[:enough]
-        yield zip(rows[upper].tolist(), columns[upper].tolist(), strict=True)
+    def _by_sets(self, small: Ints, enough: int, block: int, most: float) -> Iterator[list[list[int]]]:
+        for sets in walk(self._among.only(small), self._shared, block, most):
+            if sets.size == self._shared:
+                firsts, seconds = sets.shards[sets.starts], sets.shards[sets.starts + 1]
+                ends = sets.starts + np.minimum(sets.lengths(), self._wanted + len(self._chosen) + 1)
+                lowest = np.lexsort((seconds, firsts))[:enough]
+                yield [small[sets.shards[sets.starts[one] : ends[one]]].tolist() for one in lowest]
+
+    def _by_pairs(self, large: Ints, small: Ints, method: Method, dense: bool) -> Iterator[list[list[int]]]:
+        found = (
+            (product.meeting(self._shared) for product in products(self._among, large, small, method.side))
+            if dense
+            else meetings(self._among, large, small, method.block)
+        )
+        for one, other, shared in found:
+            pairs = np.column_stack([one, other])[shared == self._shared]
+            pairs.sort(axis=1)
+            lowest: list[list[int]] = pairs[np.lexsort(pairs.T[::-1])[: self._wanted]].tolist()
+            yield lowest
 
 
 def _tenants(distinct: Distinct, shards: Sequence[int], limit: int) -> list[int]:

@@ -85,9 +85,8 @@ def report(
     survives = _survives(live, shared.most)
     by_machine = None
     if crowded:
-        machines = on_hosts(fleet, checked)
-        by_machine = overlaps(machines)
-        survives = min(survives, _survives(machines, by_machine.most))
+        by_machine = overlaps(on_hosts(fleet, checked))
+        survives = min(survives, _survives(on_hosts(fleet, live), by_machine.most))
     return Report(
         tenants=len(checked),
         workers=len(fleet),

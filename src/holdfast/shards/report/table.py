@@ -34,8 +34,9 @@ class Shards:
         return len(self.sizes)
 
     def only(self, numbers: Ints) -> "Shards":
-        """Some of them."""
-        return Shards(self.places[numbers], self.sizes[numbers], self.workers)
+        """Some of them, with as many columns as they need."""
+        sizes = self.sizes[numbers]
+        return Shards(self.places[:, : sizes.max(initial=0)][numbers], sizes, self.workers)
 
 
 class Distinct(Shards):

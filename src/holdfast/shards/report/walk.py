@@ -4,6 +4,7 @@ Sets grow by one worker at a time. Only what two shards share at all can be shar
 goes on from there alone: of shards that share little, little is left to look at.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -33,6 +34,10 @@ class Shared:
         return np.diff(self.starts, append=len(self.shards))
 
 
+class TooMany(Exception):
+    """There are more sets than it was worth to look at."""
+
+
 class _Grown(NamedTuple):
     """Sets as they are found, and for each shard the column of the last worker in it."""
 
@@ -40,26 +45,38 @@ class _Grown(NamedTuple):
     columns: Ints
 
 
-def walk(among: Shards, deepest: int, block: int = BLOCK) -> Iterator[Shared]:
-    """All sets of 1 to `deepest` workers that two or more different shards have, in parts, each set once."""
+def walk(among: Shards, deepest: int, block: int = BLOCK, most: float = math.inf) -> Iterator[Shared]:
+    """All sets of 1 to `deepest` workers that two or more different shards have, in parts, each set once.
+
+    Raises TooMany once it has looked at more than `most` sets of workers of shards.
+    """
     whole = Shared(0, np.empty((1, 0), dtype=np.int32), np.arange(len(among)), np.zeros(1, dtype=np.int64))
-    return _walk(among, _Grown(whole, np.full(len(among), -1)), deepest, block)
-
-
-def _walk(among: Shards, found: _Grown, deepest: int, block: int) -> Iterator[Shared]:
-    """Depth first, so that no more than one part of each size is held at a time."""
-    for part in _parts(among, found, block):
+    # Depth first, so that no more than one part of each size is held at a time.
+    depths = [_parts(among, _Grown(whole, np.full(len(among), -1)), block)]
+    while depths:
+        part = next(depths[-1], None)
+        if part is None:
+            depths.pop()
+            continue
+        most -= int(_more(among, part).sum())
+        if most < 0:
+            raise TooMany
         grown = _grow(among, part)
         if grown is not None:
             yield grown.shared
             if grown.shared.size < deepest:
-                yield from _walk(among, grown, deepest, block)
+                depths.append(_parts(among, grown, block))
+
+
+def _more(among: Shards, found: _Grown) -> Ints:
+    """For each shard of each set, how many workers it could add: those in the columns to the right."""
+    return among.sizes[found.shared.shards] - 1 - found.columns
 
 
 def _parts(among: Shards, found: _Grown, block: int) -> Iterator[_Grown]:
     """Split so that none grows to more than a block; a set is never split, however many shards have it."""
     shared, columns = found
-    more = np.append(0, np.cumsum(among.sizes[shared.shards] - 1 - columns))
+    more = np.append(0, np.cumsum(_more(among, found)))
     ends = np.append(shared.starts[1:], len(shared.shards))
     first = 0
     while first < len(ends):
@@ -76,7 +93,7 @@ def _parts(among: Shards, found: _Grown, block: int) -> Iterator[_Grown]:
 def _grow(among: Shards, found: _Grown) -> _Grown | None:
     """With one worker more, from the columns to the right of what is there; None if no two shards share one."""
     shared, columns = found
-    more = among.sizes[shared.shards] - 1 - columns
+    more = _more(among, found)
     begins = np.cumsum(more) - more
     # One entry for each worker that a shard could add: which shard it is, and which column.
     of = np.repeat(np.arange(len(more)), more)

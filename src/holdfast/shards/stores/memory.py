@@ -4,7 +4,7 @@ import heapq
 import threading
 from collections.abc import Sequence
 
-from holdfast.shards.registry import StoredLayout, changed_meanwhile, exhausted
+from holdfast.shards.registry import MANY, StoredLayout, changed_meanwhile, exhausted, too_few
 
 
 class MemoryShardStore:
@@ -16,6 +16,7 @@ class MemoryShardStore:
         self._free: list[int] = []
         self._next = 0
         self._layouts: list[StoredLayout] = []
+        self._capacity = MANY
 
     def find(self, tenants: Sequence[bytes]) -> list[int | None]:
         with self._lock:
@@ -24,11 +25,14 @@ class MemoryShardStore:
     def assign(self, tenants: Sequence[bytes], limit: int) -> list[int]:
         with self._lock:
             missing = list(dict.fromkeys(tenant for tenant in tenants if tenant not in self._numbers))
+            if not missing:
+                return [self._numbers[tenant] for tenant in tenants]
+            limit = min(limit, self._capacity)
             reused = heapq.nsmallest(len(missing), self._free)
             fresh = range(self._next, self._next + len(missing) - len(reused))
             numbers = [*reused, *fresh]
             if numbers and max(numbers) >= limit:
-                raise exhausted(limit)
+                raise exhausted(limit, len(missing), len(self._numbers))
             taken = {*reused}
             self._free = [number for number in self._free if number not in taken]
             self._next += len(fresh)
@@ -53,12 +57,17 @@ class MemoryShardStore:
         with self._lock:
             return [layout for layout in self._layouts if layout.version > after]
 
-    def write_layout(self, text: bytes, expected: int, at: float) -> StoredLayout:
+    def write_layout(self, text: bytes, expected: int, at: float, capacity: int) -> StoredLayout:
         with self._lock:
             newest = self._layouts[-1].version if self._layouts else 0
             if newest != expected:
                 raise changed_meanwhile(expected, newest)
-            self._layouts.append(StoredLayout(newest + 1, at, text))
+            highest = max(self._numbers.values(), default=-1)
+            if highest >= capacity:
+                raise too_few(capacity, highest)
+            self._capacity = capacity
+            since = max([at, *(layout.at for layout in self._layouts[-1:])])
+            self._layouts.append(StoredLayout(newest + 1, since, text))
             return self._layouts[-1]
 
     def forget_layouts(self, before: float) -> int:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from holdfast.engines import Database, Migration, Transaction
-from holdfast.shards.registry import StoredLayout, changed_meanwhile, exhausted
+from holdfast.engines import Database, Migration, Transaction, Value
+from holdfast.shards.registry import MANY, StoredLayout, changed_meanwhile, exhausted, too_few
 
 SUBSYSTEM = "shards"
 
@@ -35,6 +35,7 @@ MIGRATIONS = (
                 registry text not null,
                 version bigint not null,
                 at double precision not null,
+                capacity bigint not null,
                 layout bytea not null,
                 primary key (registry, version)
             )""",
@@ -42,7 +43,9 @@ MIGRATIONS = (
     ),
 )
 
-_FIND = "select number from holdfast_shard_tenant where registry = $1 and tenant = $2"
+_FIND = "select tenant, number from holdfast_shard_tenant where registry = $1 and tenant in ({})"
+_TOGETHER = 256
+"""Names in one statement: enough that its own cost does not count, and few enough for every engine."""
 _COUNT = "select count(*) from holdfast_shard_tenant where registry = $1"
 _CREATE = "insert into holdfast_shard_registry (name, next_number) values ($1, 0) on conflict do nothing"
 # Whoever else assigns or releases waits here until this transaction has ended.
@@ -58,8 +61,9 @@ _TENANTS = (
     "select tenant, number from holdfast_shard_tenant where registry = $1 and tenant > $2 order by tenant limit $3"
 )
 _LAYOUTS = "select version, at, layout from holdfast_shard_layout where registry = $1 and version > $2 order by version"
-_NEWEST = "select coalesce(max(version), 0) from holdfast_shard_layout where registry = $1"
-_WRITE = "insert into holdfast_shard_layout (registry, version, at, layout) values ($1, $2, $3, $4)"
+_NEWEST = "select version, at, capacity from holdfast_shard_layout where registry = $1 order by version desc limit 1"
+_HIGHEST = "select coalesce(max(number), -1) from holdfast_shard_tenant where registry = $1"
+_WRITE = "insert into holdfast_shard_layout (registry, version, at, capacity, layout) values ($1, $2, $3, $4, $5)"
 _FORGET = (
     "delete from holdfast_shard_layout where registry = $1 and exists (select 1 from holdfast_shard_layout later "
     "where later.registry = $1 and later.version > holdfast_shard_layout.version and later.at < $2) "
@@ -74,7 +78,6 @@ class SqlShardStore:
         self._database = database
         self._registry = registry
         database.migrate(SUBSYSTEM, MIGRATIONS)
-        database.write(lambda transaction: transaction.execute(_CREATE, (registry,)))
 
     def find(self, tenants: Sequence[bytes]) -> list[int | None]:
         return self._database.read(lambda transaction: self._find(transaction, tenants))
@@ -83,7 +86,14 @@ class SqlShardStore:
         found = self.find(tenants)
         if None not in found:  # as nearly always: then nobody has to wait for anybody
             return [number for number in found if number is not None]
-        return self._database.write(lambda transaction: self._assign(transaction, tenants, limit))
+        known = dict(zip(tenants, found, strict=True))
+        assigned = self._database.write(
+            lambda transaction: self._assign(
+                transaction, [tenant for tenant, number in known.items() if number is None], limit
+            )
+        )
+        both = {**known, **assigned}
+        return [number for tenant in tenants if (number := both[tenant]) is not None]
 
     def release(self, tenants: Sequence[bytes]) -> int:
         return self._database.write(lambda transaction: self._release(transaction, tenants))
@@ -106,42 +116,68 @@ class SqlShardStore:
         rows = self._database.read(lambda transaction: transaction.execute(_LAYOUTS, (self._registry, after)))
         return [StoredLayout(version, at, bytes(text)) for version, at, text in rows]
 
-    def write_layout(self, text: bytes, expected: int, at: float) -> StoredLayout:
-        return self._database.write(lambda transaction: self._write_layout(transaction, text, expected, at))
+    def write_layout(self, text: bytes, expected: int, at: float, capacity: int) -> StoredLayout:
+        return self._database.write(lambda transaction: self._write(transaction, text, expected, at, capacity))
 
     def forget_layouts(self, before: float) -> int:
         return len(self._database.write(lambda transaction: transaction.execute(_FORGET, (self._registry, before))))
 
-    def _write_layout(self, transaction: Transaction, text: bytes, expected: int, at: float) -> StoredLayout:
-        transaction.execute(_LOCK, (self._registry,))
-        [(newest,)] = transaction.execute(_NEWEST, (self._registry,))
+    def _write(self, transaction: Transaction, text: bytes, expected: int, at: float, capacity: int) -> StoredLayout:
+        self._lock(transaction)
+        newest, since, _ = self._newest(transaction)
         if newest != expected:
             raise changed_meanwhile(expected, newest)
-        transaction.execute(_WRITE, (self._registry, newest + 1, at, text))
-        return StoredLayout(newest + 1, at, text)
+        [(highest,)] = transaction.execute(_HIGHEST, (self._registry,))
+        if highest >= capacity:
+            raise too_few(capacity, highest)
+        stored = StoredLayout(newest + 1, max(at, since), text)
+        values = (self._registry, stored.version, stored.at, min(capacity, MANY), text)
+        transaction.execute(_WRITE, values)
+        return stored
+
+    def _lock(self, transaction: Transaction) -> int:
+        """Keep others from changing this registry until the transaction has ended; returns its next number."""
+        transaction.execute(_CREATE, (self._registry,))
+        [(following,)] = transaction.execute(_LOCK, (self._registry,))
+        return int(following)
+
+    def _newest(self, transaction: Transaction) -> tuple[int, float, int]:
+        """The newest version, since when it holds, and how many shards it has."""
+        rows = transaction.execute(_NEWEST, (self._registry,))
+        return rows[0] if rows else (0, float("-inf"), MANY)
 
     def _find(self, transaction: Transaction, tenants: Sequence[bytes]) -> list[int | None]:
-        found = (transaction.execute(_FIND, (self._registry, tenant)) for tenant in tenants)
-        return [rows[0][0] if rows else None for rows in found]
+        numbers: dict[bytes, int] = {}
+        for start in range(0, len(tenants), _TOGETHER):
+            some = tenants[start : start + _TOGETHER]
+            # As many as the next power of two, the last one several times: so there are few different statements.
+            count = 1 << (len(some) - 1).bit_length()
+            marks = ", ".join(f"${number}" for number in range(2, count + 2))
+            values: list[Value] = [self._registry, *some, *[some[-1]] * (count - len(some))]
+            numbers.update((bytes(name), number) for name, number in transaction.execute(_FIND.format(marks), values))
+        return [numbers.get(tenant) for tenant in tenants]
 
-    def _assign(self, transaction: Transaction, tenants: Sequence[bytes], limit: int) -> list[int]:
-        [(following,)] = transaction.execute(_LOCK, (self._registry,))
+    def _assign(self, transaction: Transaction, tenants: Sequence[bytes], limit: int) -> dict[bytes, int]:
+        """Numbers for tenants that had none when they were looked for."""
+        following = self._lock(transaction)
+        limit = min(limit, self._newest(transaction)[2])
         known = dict(zip(tenants, self._find(transaction, tenants), strict=True))
         missing = [tenant for tenant, number in known.items() if number is None]
         reused = [number for (number,) in transaction.execute(_FREE, (self._registry, len(missing)))]
         fresh = range(following, following + len(missing) - len(reused))
         numbers = [*reused, *fresh]
         if numbers and max(numbers) >= limit:
-            raise exhausted(limit)
+            [(taken,)] = transaction.execute(_COUNT, (self._registry,))
+            raise exhausted(limit, len(missing), taken)
         transaction.execute_many(_TAKE, [(self._registry, number) for number in reused])
         transaction.execute(_ADVANCE, (following + len(fresh), self._registry))
         assigned = dict(zip(missing, numbers, strict=True))
         transaction.execute_many(_ASSIGN, [(self._registry, *entry) for entry in assigned.items()])
-        both = {**known, **assigned}
-        return [number for tenant in tenants if (number := both[tenant]) is not None]
+        found = {tenant: number for tenant, number in known.items() if number is not None}
+        return found | assigned
 
     def _release(self, transaction: Transaction, tenants: Sequence[bytes]) -> int:
-        transaction.execute(_LOCK, (self._registry,))
+        self._lock(transaction)
         found = [transaction.execute(_RELEASE, (self._registry, tenant)) for tenant in tenants]
         gone = [rows[0][0] for rows in found if rows]
         transaction.execute_many(_GIVE, [(self._registry, number) for number in gone])

@@ -13,6 +13,10 @@ from tests.unit.cli.conftest import Run
 ZONES = ("az1", "az2", "az3")
 FIRST = [f"{zone}-{number}" for zone in ZONES for number in range(1, 6)]
 TENANTS = [f"tenant-{number:02}" for number in range(1, 21)]
+NO_STORE = (
+    "no shards are kept in holdfast-data: make some with `holdfast shards plan FILE --size N --overlap N --apply`, or "
+    "name another place with --settings or --data-directory"
+)
 FACTS = {
     "workers": 15,
     "spare": 0,
@@ -42,9 +46,20 @@ def establish(run: Run, *spare: str, tenants: Iterable[str] = TENANTS) -> dict[s
 
 
 def shards_of(run: Run, *tenants: str) -> dict[str, list[str]]:
-    """Who has which workers."""
+    """Who is served by which workers."""
     found = run("shards", "assign", *(tenants or TENANTS), "--json").result
     return {entry["tenant"]: entry["workers"] for entry in found}
+
+
+def members_of(*tenants: str) -> dict[str, list[str]]:
+    """Who has which workers in its shard, drained ones too, as the library says."""
+    with kept() as assignments:
+        return {tenant: list(assignments.find(tenant).workers) for tenant in tenants or TENANTS}
+
+
+def without(shards: dict[str, list[str]], *drained: str) -> dict[str, list[str]]:
+    """The same shards, less these workers."""
+    return {tenant: [worker for worker in some if worker not in drained] for tenant, some in shards.items()}
 
 
 def having(shards: dict[str, list[str]], worker: str) -> list[str]:

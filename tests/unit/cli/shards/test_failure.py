@@ -15,7 +15,7 @@ import pytest
 from holdfast.shards import Fleet, Slot, report
 from holdfast.shards.report import Report, table_of
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.shards.files import TENANTS, cells, establish, kept, rows, write_fleet
+from tests.unit.cli.shards.files import FIRST, NO_STORE, TENANTS, cells, establish, kept, rows, write_fleet
 
 ARTICLE = {"rainbow": ("1", "4"), "rose": ("1", "8"), "sunflower": ("4", "6")}
 EIGHT = Fleet.of(str(number) for number in range(1, 9))
@@ -159,7 +159,7 @@ def test_people_see_the_report_as_tables(run: Run) -> None:
     assert rows(first) == {
         "tenants": "3",
         "workers": "8, 4 without tenants",
-        "shards": "3 used, 25 left of 28",
+        "shards": "3 different ones",
         "most that two tenants share": "1",
         "pairs that share more than 1": "0",
         "tenants on a worker": "1 to 2",
@@ -230,6 +230,36 @@ def test_what_is_kept_is_reported_with_what_it_promised(run: Run) -> None:
         (["--zone", "az2", "--worker", "az1-2"], report.blast(layout.fleet, places, workers=["az1-2"], zones=["az2"])),
     ):
         assert run("shards", "blast", *words, "--json").result == json.loads(msgspec.json.encode(failing))
+
+
+def test_people_see_how_many_shards_are_left_of_what_is_kept(run: Run) -> None:
+    establish(run)
+    found = rows(run("shards", "report").out)
+    assert found["shards"] == "20 used, 5 left of 25"
+    assert found["pairs that share more than 1"] == "0"
+    assert "tenants without a worker" not in found
+    assert "tenants down before" not in rows(run("shards", "blast", "--worker", "az1-1").out)
+
+
+def test_of_a_file_nobody_knows_how_many_shards_there_could_be(run: Run, here: Path) -> None:
+    (here / "alike.csv").write_text("tenant,first,second\na,1,2\nb,2,1\nc,1,3\n")
+    assert rows(run("shards", "report", "alike.csv").out)["shards"] == "2 different ones"
+    found = run("shards", "report", "alike.csv", "--json").result
+    assert found["shards_used"] == 2
+
+
+def test_who_has_no_worker_left_is_told_apart_from_who_is_hit(run: Run) -> None:
+    lost = establish(run)["tenant-07"]
+    drained = [word for worker in lost for word in ("--drain", worker)]
+    assert run("shards", "grow", *drained, "--apply", "--force").code == 0
+    assert rows(run("shards", "report").out)["tenants without a worker"] == "1: all of theirs are drained"
+    assert run("shards", "report", "--json").result["down_before"] == 1
+    other = next(worker for worker in FIRST if worker not in lost)
+    found = rows(run("shards", "blast", "--worker", other).out)
+    assert found["tenants down before"] == "1 other: all of their workers are drained"
+    counts = run("shards", "blast", "--worker", other, "--json").result
+    assert counts["down_before"] == 1
+    assert counts["fully"] + counts["partly"] + counts["untouched"] == 19
 
 
 def test_an_isolated_tenant_is_reported_where_it_is(run: Run) -> None:
@@ -333,7 +363,7 @@ def test_what_cannot_be_is_refused_with_a_reason(run: Run, here: Path, words: li
 def test_without_a_store_or_a_first_plan_there_is_nothing_to_report(run: Run, here: Path, words: list[str]) -> None:
     ran = run("shards", *words, "--json")
     assert (ran.code, ran.error["error"]) == (1, "not-found")
-    assert ran.error["detail"].startswith("there is no store at holdfast-data/shards.sqlite")
+    assert ran.error["detail"] == NO_STORE
     assert not (here / "holdfast-data").exists()
     write_fleet()
     assert run("shards", "plan", "fleet.csv", "--size", "3", "--overlap", "1", "--apply").code == 0

@@ -12,14 +12,17 @@ from tests.unit.cli.conftest import Run
 from tests.unit.cli.shards.files import (
     FACTS,
     FIRST,
+    NO_STORE,
     TENANTS,
     Meanwhile,
     cells,
     establish,
     having,
     kept,
+    members_of,
     rows,
     shards_of,
+    without,
     write_fleet,
 )
 
@@ -55,6 +58,7 @@ def test_workers_that_are_added_are_spare_and_nobody_moves(run: Run) -> None:
         "moving_share": 0.0,
         "changed": [20],
         "short": 0,
+        "down": 0,
         "first_moves": [],
         "version": 2,
         "is_applied": True,
@@ -107,7 +111,33 @@ def test_a_drained_worker_stays_with_its_tenants_and_they_are_short_of_it(run: R
     found = grow(run, "--drain", "az1-1")
     assert (found["moving"], found["short"], found["workers"]) == (0, len(having(before, "az1-1")), 14)
     assert found["capacity_lost"] == 3 / 14
-    assert shards_of(run) == before
+    assert members_of() == before
+    assert shards_of(run) == without(before, "az1-1"), "who is drained is not shown as one that serves"
+    assert run("shards", "assign", *TENANTS, "--json").result == [
+        {"tenant": tenant, "workers": [worker for worker in some if worker != "az1-1"]}
+        | ({"drained": ["az1-1"]} if "az1-1" in some else {})
+        for tenant, some in before.items()
+    ]
+
+
+def test_the_last_worker_of_a_tenant_is_drained_only_by_force(run: Run) -> None:
+    before = establish(run)
+    first, second, last = before["tenant-07"]
+    assert grow(run, "--drain", first, "--drain", second)["down"] == 0
+    ran = run("shards", "grow", "--drain", last, "--apply")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("holdfast: 1 of 20 tenants would be left without a worker, such as tenant-07: ")
+    assert run("shards", "grow", "--drain", last, "--json").result["down"] == 1
+    assert not current().fleet.slots[current().fleet.place_of(last)].is_drained
+    assert run("shards", "grow", "--drain", last, "--apply", "--force", "--json").result["down"] == 1
+    assert shards_of(run) == without(before, first, second, last)
+
+
+def test_a_worker_that_shares_the_slot_of_the_last_one_serves_its_tenants(run: Run) -> None:
+    first, second, last = establish(run)["tenant-07"]
+    found = grow(run, "--drain", first, "--drain", second, "--relieve", f"{last}=helper", "--drain", last)
+    assert found["down"] == 0
+    assert shards_of(run, "tenant-07") == {"tenant-07": ["helper"]}
 
 
 def test_twice_as_many_workers_give_more_shards_and_nobody_moves(run: Run) -> None:
@@ -133,7 +163,8 @@ def test_several_changes_are_one(run: Run) -> None:
         *("--substitute", "az1-2=az1-6", "--drain", "az3-1", "--drain", "az3-2"),
         *("--relieve", "az3-3=az3-x", "--add", write_fleet(["az1-7"], path="more.csv")),
     )
-    after = shards_of(run)
+    after = members_of()
+    assert shards_of(run) == without(after, "az3-1", "az3-2")
     moved = [tenant for tenant in TENANTS if {*before[tenant]} != {*after[tenant]}]
     assert (found["moving"], found["version"]) == (len(moved), 3)
     wanted = swapped(swapped(swapped(before, "az1-1", "az1-x"), "az2-1", "az2-x"), "az1-2", "az1-6")
@@ -190,6 +221,11 @@ def test_machines_that_are_shared_with_those_that_are_there_are_refused_or_noted
         assert json.loads(note)["note"].startswith("az1-6, az2-")
     assert run("shards", "grow", *words, "--shared-hosts", "--apply").code == 0
     assert current().fleet.shared_hosts == "allow"
+    again = ["--add", write_fleet(["az3-9"], path="again.csv", az3_9="h1")]
+    ran = run("shards", "grow", *again, "--json")
+    assert ran.code == 2
+    assert "az3-9 are on h1: they would fail together" in ran.error["detail"], "what passed once was only that"
+    assert run("shards", "grow", "--drain", "az1-1", "--apply").code == 0, "what is there may stay"
 
 
 @pytest.fixture
@@ -199,6 +235,7 @@ def spares(run: Run) -> Run:
 
 
 WRONG = "expected a worker, an equals sign and another"
+ALREADY = "is in the fleet already: expected a new one; a spare one takes a slot by `substitute`"
 
 
 @pytest.mark.parametrize(
@@ -211,8 +248,10 @@ WRONG = "expected a worker, an equals sign and another"
         (["--substitute", "="], 2, f"--substitute =: {WRONG}"),
         (["--relieve", "nobody=x"], 1, "there is no worker nobody in this fleet"),
         (["--replace", "nobody=x"], 1, "there is no worker nobody in this fleet"),
-        (["--replace", "az1-1=az1-2"], 2, "worker az1-2 is in two slots: expected each worker once"),
-        (["--relieve", "az1-1=az1-2"], 2, "worker az1-2 is in two slots: expected each worker once"),
+        (["--replace", "az1-1=az1-2"], 2, f"worker az1-2 {ALREADY}"),
+        (["--replace", "az1-1=az1-6"], 2, f"worker az1-6 {ALREADY}"),
+        (["--relieve", "az1-1=az1-2"], 2, f"worker az1-2 {ALREADY}"),
+        (["--relieve", "az1-6=x"], 2, "--relieve az1-6=x: az1-6 is spare and has no tenants; expected one that has"),
         (["--substitute", "az1-1=nobody"], 1, "there is no worker nobody in this fleet"),
         (["--substitute", "nobody=az1-6"], 1, "there is no worker nobody in this fleet"),
         (
@@ -261,12 +300,28 @@ def test_an_isolated_tenants_worker_is_not_spare(run: Run) -> None:
     establish(run, "az1-6")
     assert run("shards", "isolate", "tenant-01", "--workers", "1").code == 0
     assert "az1-6 has tenants; expected a spare worker" in run("shards", "grow", "--substitute", "az1-1=az1-6").err
+    ran = run("shards", "grow", "--relieve", "az1-6=x", "--json")
+    told = "--relieve az1-6=x: az1-6 is there for one tenant alone; expected one with several"
+    assert (ran.code, ran.error["detail"]) == (2, told)
+
+
+def test_a_worker_that_was_just_added_is_not_relieved(run: Run) -> None:
+    establish(run)
+    ran = run("shards", "grow", "--add", write_fleet(["az1-6"], path="more.csv"), "--relieve", "az1-6=x", "--json")
+    assert (ran.code, ran.error["detail"].partition(": ")[2][:14]) == (2, "az1-6 is spare")
+
+
+def test_a_slot_that_two_share_is_shared_by_a_third(run: Run) -> None:
+    """Whichever of the two is named: the one that relieves is not spare."""
+    establish(run)
+    grow(run, "--relieve", "az1-1=az1-x", "--relieve", "az1-x=az1-y")
+    assert {slot.worker: slot.relieves for slot in current().fleet.slots[15:]} == {"az1-x": "az1-1", "az1-y": "az1-1"}
 
 
 def test_there_must_be_something_to_change(run: Run, here: Path) -> None:
     ran = run("shards", "grow", "--drain", "az1-1", "--json")
     assert (ran.code, ran.error["error"]) == (1, "not-found")
-    assert ran.error["detail"].startswith("there is no store at holdfast-data/shards.sqlite")
+    assert ran.error["detail"] == NO_STORE
     assert list(here.iterdir()) == []
     establish(run)
     ran = run("shards", "grow", "--drain", "az1-1", "--name", "other", "--json")
@@ -304,3 +359,12 @@ def test_a_change_that_somebody_else_came_before_is_refused(
     assert not (here / "moves.jsonl").exists()
     assert [slot.worker for slot in current().fleet.slots if slot.is_drained] == ["az1-1"], "what came first holds"
     assert len(current().fleet) == 15
+
+
+def test_twins_have_the_weights_of_their_file(run: Run) -> None:
+    establish(run)
+    lines = [f"{worker}-twin,{worker.partition('-')[0]},5\n" for worker in FIRST]
+    Path("twins.csv").write_text("worker,zone,weight\n" + "".join(lines))
+    assert run("shards", "grow", "--double", "twins.csv", "--apply").code == 0
+    with kept() as assignments:
+        assert [slot.weight for slot in assignments.layout.fleet.slots] == [1.0] * 15 + [5.0] * 15

@@ -81,9 +81,9 @@ def test_whatever_else_is_said_of_a_worker_is_where_it_is() -> None:
     assert [slot.group for slot in found.slots] == wanted, "by name, in the order of the first line"
 
 
-def test_names_of_workers_are_any_text() -> None:
-    found = fleet('worker,zone\n"a, ""b""",grün\n"two\nlines",grün\n')
-    assert [slot.worker for slot in found.slots] == ['a, "b"', "two\nlines"]
+def test_names_of_workers_are_any_text_on_one_line() -> None:
+    found = fleet('worker,zone\n"a, ""b""",grün\ntwo words,grün\n')
+    assert [slot.worker for slot in found.slots] == ['a, "b"', "two words"]
     assert {slot.group for slot in found.slots} == {("grün",)}
 
 
@@ -101,7 +101,11 @@ def test_names_of_workers_are_any_text() -> None:
         ("worker,zone\na,az1\nb,az2,c\n", "file, line 3: 3 fields, and the first line has 2"),
         ("\n\n\nworker,zone\n\na,az1,c\n", "file, line 6: 3 fields, and the first line has 2"),
         ("\n\nworker,zone\na,az1,c\n", "file, line 4: 3 fields, and the first line has 2"),
-        ('worker,zone\n"a\n\nb",az1\nc,az2,d\n', "file, line 5: 3 fields"),
+        ('worker,zone\n"a\n\nb",az1\nc,az2\n', "file, line 2: a worker named 'a\\n\\nb': expected some text"),
+        ('worker,zone\na,"az1\n\n"\nc,az2,d\n', "file, line 5: 3 fields"),
+        ("worker,zone\na,az1\nb\x1b[31m,az1\n", "file, line 3: a worker named 'b\\x1b[31m': expected some text"),
+        ("worker,zone\na,a\tz\n", "file, line 2: worker a in 'a\\tz': expected some text"),
+        ('{"worker":"a","host":"h\\u0000"}', "file, line 1: worker a in 'h\\x00': expected some text"),
         ('worker,zone\n"a\nb",az1,c\n', "file, line 2: 3 fields, and the first line has 2"),
         ('worker,"zo\nne"\na,b,c\n', "file, line 3: 3 fields, and the first line has 2"),
         ('worker,zone\na,az1\nb,"az2\nc,az1\n', "file, line 3: this is not CSV: unexpected end of data"),
@@ -110,7 +114,18 @@ def test_names_of_workers_are_any_text() -> None:
         (f"worker,zone\na,{'z' * 131_073}\n", "file, line 2: this is not CSV: field larger than field limit (131072)"),
         (f"worker,{'z' * 131_073}\n", "file: expected JSON lines, or CSV whose first line has a column `worker`"),
         ("worker,zone\na,az1\n,az2\n", "file, line 3: a worker named '': expected some text"),
-        ("worker,zone\na,az1\nb,az2\na,az2\n", "file: worker a is in two slots: expected each worker once"),
+        (
+            "worker,zone\na,az1\nb,az2\na,az2\n",
+            "file, line 4: worker a was there before, in file, line 2; expected it once",
+        ),
+        (
+            '\n\n{"worker":"a"}\n\n{"worker":"a"}\n',
+            "file, line 5: worker a was there before, in file, line 3; expected it once",
+        ),
+        (
+            '[{"worker": "a"}, {"worker": "b"}, {"worker": "b"}]',
+            "file, entry 3: worker b was there before, in file, entry 2; expected it once",
+        ),
         ("worker,host\na,h\nb,h\n", "file: workers a and b are both on h"),
         ("worker,zone\na,az1\nb,\n", "file, line 3: this worker has no group and the first one zone: expected the"),
         ("worker,zone\na,\nb,az1\n", "file, line 3: this worker has zone and the first one no group: expected the"),
@@ -167,7 +182,7 @@ def test_shared_machines_are_let_through_if_they_may_be() -> None:
         (b"\xff\xfe\n\x00\n", [b"\xff\xfe", b"\x00"]),
         ('a,b\n"c"\n', [b"a,b", b'"c"']),
         ("x" * 200_000, [b"x" * 200_000]),
-        ("tenant\na\n\n b \n", [b"a", b"b"]),
+        ("tenant\na\n\n b \n", [b"a", b" b "]),
         ('plan,tenant\nfree,"a, b"\n', [b"a, b"]),
         (b"tenant\r\n\xff\r\n", [b"\xff"]),
         (BOM + b"tenant\na\n", [b"a"]),
@@ -175,6 +190,9 @@ def test_shared_machines_are_let_through_if_they_may_be() -> None:
         (b'{"tenant": "\xff\\u0000"}', [b"\xff\x00"]),
         ('{"tenant": "\\ud800"}', [b"\xed\xa0\x80"]),
         (json.dumps({"tenant": "x" * 200_000}), [b"x" * 200_000]),
+        ('[{"tenant": "a"}, {"tenant": " b "}]', [b"a", b" b "]),
+        (json.dumps([{"tenant": "a", "workers": ["w"]}], indent=2), [b"a"]),
+        ("[a]\n[b\n", [b"[a]", b"[b"]),
     ],
 )
 def test_tenants_are_csv_or_json_lines_or_a_name_each_line(text: str | bytes, names: list[bytes]) -> None:
@@ -189,12 +207,35 @@ def test_tenants_are_csv_or_json_lines_or_a_name_each_line(text: str | bytes, na
         ('{"tenant": 17}', "file, line 1: 17: expected the name of a tenant"),
         ('{"tenant": "a"}\nb\n', "file, line 2: this is not JSON"),
         ("tenant\na,b\n", "file, line 2: 2 fields, and the first line has 1"),
+        ('[{"tenant": "a"}', "file: this is not JSON"),
+        ('[\n  {"tenant": "a"},\n  3\n]', "file, entry 2: expected a JSON object"),
     ],
 )
 def test_what_is_wrong_with_tenants_is_told_with_its_line(text: str, told: str) -> None:
     with pytest.raises(InvalidValue) as raised:
         tenants(text)
     assert str(raised.value).startswith(told)
+
+
+@pytest.mark.parametrize("end", ["csv", "CSV", "json", "jsonl", "ndjson", "JsonL"])
+def test_a_file_whose_name_says_what_is_in_it_is_that(end: str) -> None:
+    path = Path(f"file.{end}")
+    path.write_text("a\nb\n")
+    with pytest.raises(InvalidValue, match=f"{path}: expected JSON lines, or CSV whose first line has a column"):
+        list(read_tenants(str(path)))
+    for text in ("tenant\na\n", '{"tenant": "a"}\n', '[{"tenant": "a"}]'):
+        path.write_text(text)
+        assert list(read_tenants(str(path))) == [b"a"]
+    path.write_text("\n")
+    assert list(read_tenants(str(path))) == [], "and nobody is nobody"
+
+
+@pytest.mark.parametrize("name", ["csv", ".csv", "file.csv.txt", "file.list", "folder.csv/file"])
+def test_a_file_whose_name_does_not_end_so_may_hold_names_alone(name: str) -> None:
+    path = Path(name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("a\nb\n")
+    assert list(read_tenants(name)) == [b"a", b"b"]
 
 
 @pytest.mark.parametrize(
@@ -271,7 +312,10 @@ def test_standard_input_is_read_as_a_file_is(piped: io.BytesIO, text: bytes, nam
     [
         (b"", "standard input: no worker in it"),
         (b"worker\na\n\nb,c\n", "standard input, line 4: 2 fields"),
-        (b"worker\na\na\n", "standard input: worker a is in two slots"),
+        (
+            b"worker\na\na\n",
+            "standard input, line 3: worker a was there before, in standard input, line 2; expected it once",
+        ),
     ],
 )
 def test_what_is_wrong_with_standard_input_is_told_of_it(piped: io.BytesIO, text: bytes, told: str) -> None:

@@ -21,13 +21,24 @@ from tests.unit.cli.shards.files import (
     establish,
     having,
     kept,
+    members_of,
     rows,
     shards_of,
+    without,
     write_fleet,
 )
 
-UNMOVED = {"tenants": 20, "moving": 0, "moving_share": 0.0, "changed": [20], "short": 0, "first_moves": []}
+UNMOVED = {"tenants": 20, "moving": 0, "moving_share": 0.0, "changed": [20], "short": 0, "down": 0, "first_moves": []}
 SIZES = ["--size", "3", "--overlap", "1"]
+
+
+def can_double(designed: Designed) -> bool:
+    """By trying it."""
+    try:
+        designed.doubled([f"{slot.worker}-twin" for slot in designed.fleet.slots])
+    except InvalidValue:
+        return False
+    return True
 
 
 def choices(fleet: Fleet) -> list[dict[str, object]]:
@@ -46,6 +57,7 @@ def choices(fleet: Fleet) -> list[dict[str, object]]:
                     "survives": one.survives,
                     "spare": len(one.spare),
                     "capacity_lost": size / len(fleet),
+                    "can_double": can_double(one),
                 }
             )
     return found
@@ -65,7 +77,9 @@ def zoned(*sizes: int) -> Fleet:
 def test_without_a_size_all_that_the_fleet_allows_are_listed(run: Run, here: Path) -> None:
     found = run("shards", "plan", write_fleet(), "--json").result
     assert found == choices(Fleet.grouped({zone: [name for name in FIRST if name.startswith(zone)] for zone in ZONES}))
-    assert {"size": 3, "overlap": 1, "shards": 25, "survives": 2, "spare": 0, "capacity_lost": 0.2} in found
+    wanted = {"size": 3, "overlap": 1, "shards": 25, "survives": 2, "spare": 0, "capacity_lost": 0.2}
+    assert wanted | {"can_double": True} in found
+    assert [one["can_double"] for one in found if (one["size"], one["overlap"]) == (3, 2)] == [False]
     assert [path.name for path in here.iterdir()] == ["fleet.csv"], "and no store was made"
 
 
@@ -74,8 +88,9 @@ def test_people_see_them_beside_no_sharding_and_plain_shards(run: Run) -> None:
     assert (ran.code, ran.err) == (0, "")
     first, _, second = ran.out.partition("\n\n")
     lines = [cells(line) for line in first.splitlines()]
-    assert lines[0] == ["size", "overlap", "shards", "survives", "spare", "one tenant takes"]
-    assert ["3", "1", "25", "2", "0", "20.0%"] in lines
+    assert lines[0] == ["size", "overlap", "shards", "survives", "spare", "one tenant takes", "can be doubled"]
+    assert ["3", "1", "25", "2", "0", "20.0%", "yes"] in lines
+    assert ["3", "2", "125", "1", "0", "20.0%"] in lines
     compared = schemes(15, 4)
     assert [cells(line) for line in second.splitlines()] == [
         ["shards of 4", "how many", "a bad tenant takes down", "a worker fails: others carry"],
@@ -91,7 +106,7 @@ def test_people_see_them_beside_no_sharding_and_plain_shards(run: Run) -> None:
         (["--workers", "8"], Fleet.of(f"worker-{number}" for number in range(1, 9))),
         (["--workers", "15", "--zones", "3"], zoned(5, 5, 5)),
         (["--workers", "10", "--zones", "3"], zoned(4, 3, 3)),
-        (["--workers", "1"], Fleet.of(["worker-1"])),
+        (["--workers", "2"], Fleet.of(["worker-1", "worker-2"])),
     ],
 )
 def test_a_number_of_workers_is_enough_to_see_what_they_give(run: Run, words: list[str], fleet: Fleet) -> None:
@@ -105,9 +120,34 @@ def test_a_number_of_workers_is_looked_at_apart_from_what_is_kept(run: Run, monk
     assert run("shards", "plan", "--workers", "15", "--zones", "3", *SIZES, "--json").result == FACTS, "asks no store"
 
 
-def test_one_worker_gives_no_choice_and_says_that_nobody_takes_over(run: Run) -> None:
-    lines = run("shards", "plan", "--workers", "1").out.splitlines()
-    assert cells(lines[-1]) == ["shuffle shards", "1", "100.000% of all", "nobody takes over"]
+def test_two_workers_are_compared_in_shards_of_two(run: Run) -> None:
+    lines = [cells(line) for line in run("shards", "plan", "--workers", "2").out.partition("\n\n")[2].splitlines()]
+    assert lines[0][0] == "shards of 2"
+    assert lines[1:] == [
+        [name, "1", "100.000% of all", "100.0% more"] for name in ("no sharding", "plain shards", "shuffle shards")
+    ]
+
+
+LATTICE = "worker,zone,version\na,az1,v1\nb,az1,v2\nc,az2,v1\nd,az2,v1\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--workers", "1"], "a fleet of one worker has no shards: expected two at least"),
+        (["one.csv"], "a fleet of one worker has no shards: expected two at least"),
+        (["lattice.csv"], "no worker in az2 / v2: shards that spread over each dimension need some in every"),
+    ],
+)
+def test_where_no_shards_fit_the_reason_is_told_instead_of_an_empty_list(
+    run: Run, here: Path, words: list[str], told: str
+) -> None:
+    (here / "one.csv").write_text("worker\na\n")
+    (here / "lattice.csv").write_text(LATTICE)
+    ran = run("shards", "plan", *words, "--json")
+    assert (ran.code, ran.error["error"]) == (2, "invalid-value")
+    assert ran.error["detail"].startswith(told)
+    assert run("shards", "plan", *words).err.startswith(f"holdfast: {told}")
 
 
 def test_sizes_are_looked_at_without_a_store_and_none_is_made(run: Run, here: Path) -> None:
@@ -174,6 +214,7 @@ def test_a_worker_that_is_gone_is_replaced_and_only_its_tenants_move(run: Run) -
         "moving_share": len(movers) / 20,
         "changed": [20 - len(movers), len(movers)],
         "short": 0,
+        "down": 0,
         "first_moves": moves,
         "version": 1,
         "is_applied": False,
@@ -193,7 +234,8 @@ def test_a_new_worker_of_another_zone_is_spare_and_the_slot_stays_empty(run: Run
     short = having(before, "az2-3")
     assert (found["moving"], found["short"], found["workers"], found["spare"]) == (0, len(short), 15, 1)
     assert found["empty_slots"] == 1
-    assert shards_of(run) == before
+    assert members_of() == before, "nobody moved"
+    assert shards_of(run) == without(before, "az2-3"), "and nobody is sent to who is gone"
 
 
 def test_a_spare_worker_takes_the_slot_of_one_that_is_gone(run: Run) -> None:
@@ -223,7 +265,47 @@ def test_people_see_who_moves_and_how_to_go_on(run: Run) -> None:
     assert run("shards", "plan", "fleet.csv", "--apply").out.splitlines()[-1] == "applied, version 2"
     ran = run("shards", "plan", write_fleet([*GONE]))
     assert rows(ran.out)["short of a worker"].startswith(f"{len(movers)}, because it is drained or gone")
-    assert rows(ran.out)["slots without a worker"].startswith("1: who has one has a worker less")
+    assert rows(ran.out)["slots without a worker"].startswith("1: whoever has one, now or later, has a worker less")
+
+
+def test_nobody_is_left_without_a_worker_unless_that_is_wanted(run: Run, here: Path) -> None:
+    """As by half a list of workers: those of the others would be drained, one and all."""
+    before = establish(run)
+    lost = before["tenant-07"]
+    left = write_fleet([name for name in FIRST if name not in lost])
+    short = [tenant for tenant in TENANTS if {*before[tenant]} & {*lost}]
+    looked = run("shards", "plan", left, "--json").result
+    assert (looked["down"], looked["short"], looked["moving"], looked["is_applied"]) == (1, len(short), 0, False)
+    assert rows(run("shards", "plan", left).out)["without a worker"] == "1: nobody serves them"
+    ran = run("shards", "plan", left, "--apply", "--moves", "moves.jsonl", "--json")
+    told = (
+        "1 of 20 tenants would be left without a worker, such as tenant-07: is the list of workers whole? "
+        "--force makes the change all the same"
+    )
+    assert (ran.code, ran.error) == (1, {"error": "conflict", "detail": told})
+    assert not (here / "moves.jsonl").exists()
+    assert shards_of(run) == before
+    assert run("shards", "plan", "--json").result["version"] == 1
+    done = run("shards", "plan", left, "--apply", "--force", "--json").result
+    assert done == looked | {"version": 2, "is_applied": True}
+    assert shards_of(run) == without(before, *lost)
+    assert shards_of(run, "tenant-07") == {"tenant-07": []}
+    assert run("shards", "plan", left, "--apply", "--json").result["down"] == 0, "who was down before is not told again"
+    assert run("shards", "plan", write_fleet(), "--apply", "--json").result["down"] == 0
+    assert shards_of(run) == before
+
+
+def test_of_those_who_would_be_left_without_a_worker_ten_are_named(run: Run) -> None:
+    establish(run)
+    ran = run("shards", "plan", write_fleet(["az1-new"]), "--apply", "--json")
+    assert ran.code == 1
+    found = run("shards", "plan", "fleet.csv", "--json").result["down"]
+    assert found > 10
+    began, _, told = ran.error["detail"].partition(" tenants would be left without a worker, such as ")
+    assert began == f"{found} of 20"
+    named = told.partition(": ")[0].split(", ")
+    assert len(named) == 10
+    assert {*named} < {*TENANTS}
 
 
 def test_a_worker_that_moved_to_another_zone_is_refused(run: Run, here: Path) -> None:
@@ -285,7 +367,20 @@ def test_new_shards_wait_until_nobody_has_workers_of_its_own(run: Run) -> None:
 def test_new_shards_that_are_too_few_for_all_tenants_are_refused(run: Run) -> None:
     establish(run)
     ran = run("shards", "plan", "--overlap", "0", "--json")
+    told = (
+        "5 shards for 20 tenants, some of whom have higher numbers: an overlap of 1 gives more, and so do more "
+        "workers; or remove tenants that are gone"
+    )
+    assert (ran.code, ran.error) == (1, {"error": "capacity-exhausted", "detail": told})
+
+
+def test_new_shards_that_are_too_few_for_the_numbers_of_a_few_tenants_are_refused_too(run: Run) -> None:
+    """There would be one for each, but a number is never changed."""
+    establish(run)
+    assert run("shards", "remove", *TENANTS[:-1], "--json").result == {"removed": 19}
+    ran = run("shards", "plan", "--overlap", "0", "--json")
     assert (ran.code, ran.error["error"]) == (1, "capacity-exhausted")
+    assert ran.error["detail"].startswith("5 shards for 1 tenants, some of whom have higher numbers: ")
 
 
 def test_machines_that_are_shared_are_refused_or_noted(run: Run) -> None:
@@ -378,6 +473,8 @@ def test_a_file_is_read_before_it_is_asked_what_there_is(run: Run, monkeypatch: 
         (["--workers", "3", "--zones", "4"], "3 workers in 4 zones: expected one in each at least"),
         (["--workers", "0"], "0 workers in 1 zones: expected one in each at least"),
         (["--workers", "3", "--zones", "0"], "3 workers in 0 zones: expected one in each at least"),
+        (["--workers", "1000001"], "1000001 workers: expected 1,000,000 at the most"),
+        (["--workers", "1000001", *SIZES], "1000001 workers: expected 1,000,000 at the most"),
         (["--workers", "8", "--apply"], "--workers is only to look: name a file of workers for --apply and --moves"),
         (["--workers", "8", "--moves", "file"], "--workers is only to look"),
         (["nowhere.csv"], "nowhere.csv cannot be read: No such file or directory"),

@@ -1,17 +1,30 @@
-"""`holdfast shards assign|remove|suspects|isolate|release`: tenants keep what they have until they are moved."""
+"""`holdfast shards assign|remove|suspects|isolate|release|forget`: tenants keep what they have until they are moved."""
 
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from holdfast.cli.shards.kept import EVERY, told
+from holdfast.shards import Assignments
+from holdfast.testing import FakeClock
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.shards.files import TENANTS, cells, establish, having, kept, shards_of, write_fleet
+from tests.unit.cli.shards.files import (
+    NO_STORE,
+    TENANTS,
+    cells,
+    establish,
+    having,
+    kept,
+    shards_of,
+    write_fleet,
+)
 
 SPARE = ("az1-6", "az2-6", "az3-6", "az1-7")
 
@@ -114,11 +127,76 @@ def test_where_tenants_were_before_is_shown_as_well(run: Run) -> None:
     ]
 
 
+def test_workers_that_are_drained_are_beside_those_that_serve(run: Run) -> None:
+    before = establish(run)
+    first, second, third = before["tenant-07"]
+    other = next(tenant for tenant in TENANTS if not {first, third} & {*before[tenant]})
+    assert run("shards", "grow", "--drain", first, "--drain", third, "--apply").code == 0
+    whole = {"tenant": other, "workers": before[other]}
+    found = run("shards", "assign", "tenant-07", other, "--json").result
+    assert found == [{"tenant": "tenant-07", "workers": [second], "drained": [first, third]}, whole]
+    found = run("shards", "assign", "tenant-07", other, "--lookback", "1h", "--json").result
+    assert [entry["previous"] for entry in found] == [[], []], "nobody moved"
+    ran = run("shards", "assign", "tenant-07", other)
+    assert [cells(line) for line in ran.out.splitlines()] == [
+        ["tenant", "workers", "drained"],
+        ["tenant-07", second, f"{first} {third}"],
+        [other, " ".join(before[other])],
+    ]
+    ran = run("shards", "assign", "tenant-07", "--lookback", "1h")
+    assert [cells(line) for line in ran.out.splitlines()] == [
+        ["tenant", "workers", "drained", "before"],
+        ["tenant-07", second, f"{first} {third}"],
+    ]
+    ran = run("shards", "assign", other)
+    assert cells(ran.out.splitlines()[0]) == ["tenant", "workers"], "no column that would be empty"
+
+
+def test_an_isolated_tenants_worker_that_is_drained_is_told_at_its_release_no_more(run: Run) -> None:
+    before = establish(run, *SPARE)
+    assert run("shards", "isolate", "tenant-07").code == 0
+    assert run("shards", "grow", "--drain", "az2-6", "--apply").code == 0
+    found = run("shards", "assign", "tenant-07", "--json").result
+    assert found == [{"tenant": "tenant-07", "workers": ["az1-6", "az3-6"], "drained": ["az2-6"]}]
+    found = run("shards", "release", "tenant-07", "--json").result
+    assert found == {"tenant": "tenant-07", "workers": before["tenant-07"], "spare_left": 3}
+
+
+def test_an_empty_name_comes_from_files_alone(run: Run, here: Path) -> None:
+    """At the command line it is a variable that is not set; in a file somebody wrote it."""
+    establish(run)
+    (here / "tenants").write_text('{"tenant": ""}\n')
+    [found] = run("shards", "assign", "--file", "tenants", "--json").result
+    assert (found["tenant"], len(found["workers"])) == ("", 3)
+    assert run("shards", "remove", "").code == 2
+    assert run("shards", "remove", "--file", "tenants", "--json").result == {"removed": 1}
+
+
+@pytest.mark.parametrize("name", ["tenants.csv", "tenants.CSV", "tenants.json", "tenants.jsonl", "tenants.ndjson"])
+def test_a_file_whose_name_says_what_is_in_it_holds_no_bare_names(run: Run, here: Path, name: str) -> None:
+    """Its header, or whatever it is that was written wrong, would be a tenant."""
+    establish(run)
+    (here / name).write_text("Tenant,Plan\na,free\n")
+    for command in ("assign", "remove"):
+        ran = run("shards", command, "--file", name, "--json")
+        told = f"{name}: expected JSON lines, or CSV whose first line has a column `tenant`"
+        assert (ran.code, ran.error["detail"]) == (2, told)
+    assert run("shards", "plan", "--json").result["tenants"] == 20
+    (here / "tenants.txt").write_text("Tenant,Plan\n")
+    assert [one["tenant"] for one in run("shards", "assign", "--file", "tenants.txt", "--json").result] == [
+        "Tenant,Plan"
+    ]
+
+
 def test_when_there_are_no_more_shards_nobody_of_the_call_gets_one(run: Run) -> None:
     establish(run)
     ran = run("shards", "assign", *(f"more-{number}" for number in range(6)), "--json")
     assert (ran.code, ran.error["error"]) == (1, "capacity-exhausted")
-    assert ran.error["detail"].startswith("all 25 numbers are taken: release tenants that are gone")
+    told = (
+        "6 tenants want a shard, and 5 of 25 are left: remove tenants that are gone, or make a design with more "
+        "shards; an overlap of 2 gives more, and so do more workers"
+    )
+    assert ran.error["detail"] == told
     assert run("shards", "plan", "--json").result["tenants"] == 20
     assert run("shards", "assign", *(f"more-{number}" for number in range(5))).code == 0
 
@@ -209,6 +287,7 @@ def isolated(run: Run) -> Run:
 
 
 WHICH = "expected the names of tenants, or --file with a file of them, and not both"
+EMPTY = "an empty name: expected that of a tenant; is a variable of the shell not set?"
 
 
 @pytest.mark.parametrize(
@@ -216,6 +295,10 @@ WHICH = "expected the names of tenants, or --file with a file of them, and not b
     [
         (["assign"], 2, "invalid-value", WHICH),
         (["assign", "a", "--file", "tenants"], 2, "invalid-value", WHICH),
+        (["assign", ""], 2, "invalid-value", EMPTY),
+        (["assign", "tenant-01", "", "--known"], 2, "invalid-value", EMPTY),
+        (["remove", "tenant-01", ""], 2, "invalid-value", EMPTY),
+        (["assign", "", "--file", "tenants"], 2, "invalid-value", WHICH),
         (["remove"], 2, "invalid-value", WHICH),
         (["remove", "a", "--file", "-"], 2, "invalid-value", WHICH),
         (["assign", "--file", "nowhere"], 2, "invalid-value", "nowhere cannot be read: No such file or directory"),
@@ -228,7 +311,7 @@ WHICH = "expected the names of tenants, or --file with a file of them, and not b
         (["isolate", "tenant-08", "--workers", "4"], 1, "capacity-exhausted", "3 spare workers for tenant tenant-08"),
         (["isolate", "tenant-08", "--workers", "0"], 2, "invalid-value", "0 workers for a tenant of its own"),
         (["release", "tenant-08"], 1, "not-found", "tenant tenant-08 is not isolated: there is nothing to release"),
-        (["release", "nobody"], 1, "not-found", "tenant nobody has no shard yet"),
+        (["release", "nobody"], 1, "not-found", "tenant nobody is not isolated: there is nothing to release"),
         (["remove", "tenant-07"], 1, "conflict", "tenant tenant-07 is isolated: release it before it is removed"),
     ],
 )
@@ -241,22 +324,34 @@ def test_what_cannot_be_is_refused_with_a_reason(
     told = isolated("shards", *words)
     assert (told.code, told.out) == (code, "")
     assert told.err.startswith(f"holdfast: {detail}")
-    assert isolated("shards", "plan", "--json").result["version"] == 3
+    kept_still = isolated("shards", "plan", "--json").result
+    assert (kept_still["version"], kept_still["tenants"]) == (3, 20), "and nobody came or went"
 
 
 @pytest.mark.parametrize(
-    "words", [["assign", "a"], ["remove", "a"], ["suspects", "w"], ["isolate", "a"], ["release", "a"]], ids=" ".join
+    "words",
+    [
+        ["assign", "a"],
+        ["remove", "a"],
+        ["suspects", "w"],
+        ["isolate", "a"],
+        ["release", "a"],
+        ["forget", "--lookback", "1h"],
+        ["fleet"],
+    ],
+    ids=" ".join,
 )
 def test_without_a_store_or_a_first_plan_there_is_nothing_to_work_on(run: Run, here: Path, words: list[str]) -> None:
     ran = run("shards", *words, "--json")
     assert (ran.code, ran.error["error"]) == (1, "not-found")
-    assert ran.error["detail"].startswith("there is no store at holdfast-data/shards.sqlite: name what the server")
+    assert ran.error["detail"] == NO_STORE
     assert list(here.iterdir()) == [], "and looking makes none"
     establish(run)
     for given in (["--name", "other"], ["--settings", "other.toml"], ["--data-directory", "elsewhere"]):
         (here / "other.toml").write_text("data_directory = 'elsewhere'\n")
         ran = run("shards", *words, *given, "--json")
-        if (words[0], given[0]) != ("remove", "--name"):  # who has no shard can be removed
+        # Who has no shard can be removed, and what never was can be forgotten.
+        if words[0] not in ("remove", "forget") or given[0] != "--name":
             assert (ran.code, ran.error["error"]) == (1, "not-found")
 
 
@@ -306,3 +401,75 @@ def test_progress_is_told_at_a_terminal_and_nowhere_else(
     monkeypatch.setattr(sys, "stderr", silent := StringIO())
     assert sum(1 for _ in told(counted(number), "tenants")) == number
     assert silent.getvalue() == ""
+
+
+def test_what_was_before_can_be_forgotten(run: Run) -> None:
+    establish(run, *SPARE)
+    run("shards", "isolate", "tenant-01")
+    assert run("shards", "assign", "tenant-01", "--lookback", "1h", "--json").result[0]["previous"]
+    assert run("shards", "forget", "--lookback", "1h", "--json").result == {"forgotten": 0}
+    with kept() as assignments:
+        assert assignments.forget(0) > 0
+    assert run("shards", "assign", "tenant-01", "--lookback", "1h", "--json").result[0]["previous"] == []
+    ran = run("shards", "forget", "--lookback", "7d")
+    assert (ran.code, ran.out) == (0, "0 forgotten\n")
+    assert run("shards", "forget", "--json").code == 2, "how far back is to be said"
+    assert "expected one such as" in run("shards", "forget", "--lookback", "soon").err
+
+
+def test_what_was_before_a_time_is_forgotten_and_what_was_later_is_not(run: Run) -> None:
+    """Four versions, two hours apart, the first six hours ago: each but the last held until the next one came."""
+    establish(run)
+    clock = FakeClock(wall=time.time() - 6 * 3600)
+    with kept() as today, kept("old") as opened:
+        past = Assignments(opened._store, clock=clock)
+        past.apply(past.plan(replace(today.layout, version=0)))
+        past.shard("a")
+        for name in ("one", "two", "three"):
+            clock.advance(2 * 3600)
+            layout = past.layout
+            past.apply(past.plan(layout.with_fleet(layout.fleet.replace(past.find("a").places[0], name))))
+
+    def before() -> list[str]:
+        [found] = run("shards", "assign", "a", "--lookback", "1d", "--name", "old", "--json").result
+        return [shard[0] for shard in found["previous"]]
+
+    first = before()[-1]
+    assert before() == ["two", "one", first]
+    assert run("shards", "forget", "--lookback", "5h", "--name", "old", "--json").result == {"forgotten": 0}
+    assert run("shards", "forget", "--lookback", "3h", "--name", "old").out == "1 forgotten\n"
+    assert before() == ["two", "one"]
+    assert run("shards", "forget", "--lookback", "1h", "--json").result == {"forgotten": 0}, "of others nothing"
+    assert run("shards", "forget", "--lookback", "1h", "--name", "old", "--json").result == {"forgotten": 1}
+    assert before() == ["two"], "which ended just now"
+    [found] = run("shards", "assign", "a", "--name", "old", "--json").result
+    assert found["workers"][0] == "three"
+
+
+def test_a_tenant_whose_name_has_blanks_is_another_in_csv_as_well(run: Run) -> None:
+    establish(run, tenants=["a", "a "])
+    Path("gone.csv").write_text('tenant\n"a "\n')
+    assert run("shards", "remove", "--file", "gone.csv", "--json").result == {"removed": 1}
+    assert run("shards", "assign", "a", "--known").code == 0
+    assert run("shards", "assign", "a ", "--known").code == 1
+
+
+def test_what_assign_prints_is_read_again(run: Run) -> None:
+    establish(run)
+    printed = run("shards", "assign", *TENANTS, "--json").out
+    Path("shards.json").write_text(printed)
+    again = run("shards", "report", "shards.json", "--json").result
+    assert again["tenants"] == len(TENANTS)
+    assert again["overlaps"]["most"] <= 1
+
+
+def test_a_tenant_that_was_removed_while_it_was_isolated_has_no_workers_after_its_release(run: Run) -> None:
+    establish(run, *SPARE)
+    run("shards", "isolate", "tenant-01")
+    with kept() as assignments:
+        assignments._store.release([b"tenant-01"])
+    assert run("shards", "release", "tenant-01", "--json").result == {
+        "tenant": "tenant-01",
+        "workers": [],
+        "spare_left": 4,
+    }

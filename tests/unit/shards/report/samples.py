@@ -21,6 +21,17 @@ def shards(draw: st.DrawFn, most: int = 9, largest: int = 6, tenants: int = 14) 
     return workers, draw(st.lists(one, min_size=0, max_size=tenants))
 
 
+@st.composite
+def apart(draw: st.DrawFn, most: int = 7) -> tuple[int, Shards]:
+    """The same where no two tenants share a worker."""
+    workers = draw(st.integers(2, most))
+    sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=workers))
+    order = draw(st.permutations(range(workers)))
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    rows = [tuple(order[end - size : end]) for size, end in zip(sizes, ends, strict=True) if end <= workers]
+    return workers, rows
+
+
 def overlaps_of(rows: Sequence[Sequence[int]]) -> Counter[int]:
     return Counter(len({*one} & {*other}) for one, other in combinations(rows, 2))
 

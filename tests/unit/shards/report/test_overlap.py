@@ -10,19 +10,26 @@ from hypothesis import strategies as st
 from holdfast import InvalidValue
 from holdfast.shards import Designed, Fleet
 from holdfast.shards.report import Neighbours, Overlaps, overlaps, table_of, worst_neighbours
-from holdfast.shards.report import scan as scans
+from holdfast.shards.report.method import Method, Way
 from holdfast.shards.report.overlap import closest, summed
-from holdfast.shards.report.scan import Method, scan
+from holdfast.shards.report.scan import scan
 from holdfast.shards.report.table import Table
 from holdfast.shards.report.walk import walk
 from tests.unit.shards.report.samples import Shards, overlaps_of, pairs_of, shards, worst_of
 
 METHODS = [
-    Method(sets=True),
-    Method(sets=True, block=1),
-    Method(sets=True, block=7),
-    Method(sets=False),
-    Method(sets=False, side=3),
+    Method(),
+    Method(way=Way(largest=99)),
+    Method(way=Way(largest=99), block=1),
+    Method(way=Way(largest=99), block=7),
+    Method(way=Way(largest=0)),
+    Method(way=Way(largest=0), block=1),
+    Method(way=Way(largest=0), block=7),
+    Method(way=Way(largest=0, dense=True)),
+    Method(way=Way(largest=0, dense=True), side=3),
+    Method(way=Way(largest=2)),
+    Method(way=Way(largest=3), block=5),
+    Method(way=Way(largest=2, dense=True), side=2),
 ]
 
 
@@ -31,7 +38,7 @@ def checked(rows: Shards) -> Table:
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(sample=shards())
 def test_all_is_counted_as_by_looking_at_every_pair(method: Method, sample: tuple[int, Shards]) -> None:
     _, rows = sample
@@ -51,7 +58,7 @@ def test_all_is_counted_as_by_looking_at_every_pair(method: Method, sample: tupl
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(sample=shards(most=7, largest=4), limit=st.integers(0, 30))
 def test_the_worst_neighbours_are_those_of_all_pairs(method: Method, sample: tuple[int, Shards], limit: int) -> None:
     _, rows = sample
@@ -125,18 +132,50 @@ def test_one_very_large_tenant_among_small_ones_costs_little() -> None:
     rows = [tuple(random.permutation(200)[:3].tolist()) for _ in range(300)]
     rows.append(tuple(range(150)))
     distinct = checked(rows).distinct
-    assert Method().by_sets(distinct) == Method(sets=False).by_sets(distinct), "half a million sets, few pairs"
-    by_sets = summed(distinct, scan(distinct, Method(sets=True)))
+    by_sets = summed(distinct, scan(distinct, Method(way=Way(largest=150))))
     assert {shared: pairs for shared, pairs in enumerate(by_sets.pairs) if pairs} == dict(overlaps_of(rows))
-    assert by_sets == summed(distinct, scan(distinct, Method(sets=False)))
+    assert by_sets == summed(distinct, scan(distinct, Method(way=Way(largest=0, dense=True))))
+    assert by_sets == summed(distinct, scan(distinct))
 
 
-def test_a_fleet_of_very_many_workers_is_multiplied_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scans, "_FLOATS", 40)
-    rows: Shards = [(0, 1), (1, 2), (0, 1), (5, 19), (19, 2)]
-    distinct = checked(rows).distinct
-    assert {right.stop - right.start for _, right, _ in scans.products(distinct, 2048)} == {2}
-    assert summed(distinct, scan(distinct, Method(sets=False))) == summed(distinct, scan(distinct))
+@pytest.mark.parametrize("pool", [80, 45], ids=["of their own", "on almost the same workers"])
+def test_a_few_large_tenants_do_not_make_all_pairs_be_looked_at(pool: int) -> None:
+    """Two billion pairs of small tenants would take minutes; it takes a fraction of a second."""
+    random = np.random.default_rng(7)
+    small = np.unique(np.sort(random.integers(0, 2000, (60_000, 4)), axis=1), axis=0)
+    small = small[(small[:, 1:] > small[:, :-1]).all(axis=1)]
+    table = np.full((len(small) + 2, 40), -1)
+    table[:-2, :4] = small
+    table[-2], table[-1] = 2000 + np.arange(40), 2000 + pool - 1 - np.arange(40)
+    found, alone = overlaps(table), overlaps(small)
+    [worst] = worst_neighbours(table, 1)
+    shared = 80 - pool
+    expected = [*alone.pairs, *[0] * 36]
+    expected[0] += 2 * len(small)
+    expected[shared] += 1
+    assert found.pairs == tuple(expected)
+    assert found.worst == tuple(
+        [*alone.worst, *[0] * 36][size] + (2 if size == shared else 0) for size in range(len(found.worst))
+    )
+    if shared:
+        assert (worst.row, worst.other, len(worst.places)) == (len(small), len(small) + 1, shared)
+
+
+@pytest.mark.parametrize("method", [*METHODS, Method(way=Way(largest=3))], ids=str)
+def test_a_pair_that_shares_more_does_not_hide_those_that_share_less(method: Method) -> None:
+    """It comes up again with each of the workers that it shares, before all others."""
+    table = checked([(0, 1, 2), (0, 1, 3), (4, 5, 6), (4, 7, 8)])
+    found = closest(table, scan(table.distinct, method), 2, method)
+    assert found == [Neighbours(0, 1, (0, 1)), Neighbours(2, 3, (4,))]
+
+
+def test_neighbours_are_found_below_large_tenants_that_share_a_lot() -> None:
+    """A pair that shares forty workers has as many sets of twenty as nobody would list: it is known, and left out."""
+    large = [tuple(range(40)), tuple(range(40)), (*range(20), *range(40, 60))]
+    small = [(60 + number, 61 + number) for number in range(10)]
+    found = worst_neighbours(table_of([*small, *large]), 5)
+    shared = [(pair.row, pair.other, len(pair.places)) for pair in found]
+    assert shared == [(10, 11, 40), (10, 12, 20), (11, 12, 20), (0, 1, 1), (1, 2, 1)]
 
 
 @pytest.mark.parametrize(("workers", "size", "overlap"), [(64, 4, 2), (40, 4, 2), (49, 3, 1), (32, 4, 1), (20, 4, 3)])

@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import combinations
 
 import msgspec
 import numpy as np
@@ -25,7 +26,7 @@ from holdfast.shards.report import (
     worst,
     worst_neighbours,
 )
-from tests.unit.shards.report.samples import Shards, fleet_of, shards
+from tests.unit.shards.report.samples import Shards, apart, fleet_of, shards
 
 ARTICLE = Fleet.of(str(number) for number in range(1, 9))
 
@@ -95,6 +96,20 @@ def test_workers_on_one_machine_are_shared_where_no_worker_is() -> None:
     assert found.survives == 0, "by machines, the first tenant has two, and the second could take both but one"
 
 
+def test_a_machine_with_a_drained_worker_serves_nobody_who_has_no_other_worker_on_it() -> None:
+    """The first tenant has one machine left, and the second is on it as well."""
+    slots = [
+        Slot(worker="w0", host="h0", is_drained=True),
+        Slot(worker="w1", host="h1"),
+        Slot(worker="w2", host="h1"),
+        Slot(worker="w3", host="h2"),
+    ]
+    fleet = Fleet(slots=tuple(slots), shared_hosts="allow")
+    found = report(fleet, [[0, 1], [2, 3]])
+    assert found.survives == 0
+    assert found.overlaps_by_host == Overlaps((0, 1, 0), (0, 2, 0), 1)
+
+
 def test_machines_are_a_fleet_of_their_own() -> None:
     slots = [
         Slot(worker="a", host="m", group=("az1",), is_drained=True),
@@ -151,11 +166,23 @@ def test_it_says_what_its_parts_say(sample: tuple[int, Shards], data: st.DataObj
         assert found.slack == slack(table, workers)
 
 
-@settings(max_examples=100, deadline=None)
-@given(shards(tenants=7), st.data())
+@settings(max_examples=300, deadline=None)
+@given(shards(tenants=6) | apart(), st.data())
 def test_so_many_attackers_leave_everybody_else_a_worker(sample: tuple[int, Shards], data: st.DataObject) -> None:
+    """Whoever they are, also where workers share machines, which fail with them, and some are drained."""
     workers, rows = sample
-    found = report(fleet_of(workers), table_of(rows))
-    if rows:
-        chosen = data.draw(st.permutations(range(len(rows))))[: found.survives]
-        assert blast(fleet_of(workers), table_of(rows), tenants=chosen).fully == 0
+    drained = data.draw(st.sets(st.integers(0, workers - 1), max_size=2))
+    hosts = data.draw(st.lists(st.sampled_from(["m0", "m1", "m2", None]), min_size=workers, max_size=workers))
+    slots = [
+        Slot(worker=f"w{place}", host=host, is_drained=place in drained, group=("zone",))
+        for place, host in enumerate(hosts)
+    ]
+    fleet = Fleet(slots=tuple(slots), shared_hosts="allow")
+    found = report(fleet, table_of(rows))
+    assert found.survives <= max(0, len(rows) - 1)
+    for attackers in combinations(range(len(rows)), found.survives):
+        taken = {slots[place].host or slots[place].worker for row in attackers for place in rows[row]}
+        out = [slot.worker for slot in slots if (slot.host or slot.worker) in taken]
+        hit = blast(fleet, table_of(rows), tenants=attackers, workers=out)
+        assert hit.fully == 0
+        assert hit.down_before == 0 or found.survives == 0
