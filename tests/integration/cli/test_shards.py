@@ -161,6 +161,9 @@ def test_the_whole_story_in_the_database_that_the_settings_name(folder: Path, va
     assert run("grow", "--add", "-", "--apply", piped=spare)["version"] == 2
     assert run("suspects", *before[17]["workers"])[0]["tenant"] == "tenant-17"
     assert run("isolate", "tenant-17")["workers"] == ["az1-spare", "az2-spare", "az3-spare"]
+    fleet = run("fleet")
+    assert (fleet["version"], len(fleet["workers"])) == (3, 771)
+    assert fleet["isolated"] == [{"tenant": "tenant-17", "workers": ["az1-spare", "az2-spare", "az3-spare"]}]
     after = run("assign", "--file", "-", "--known", piped=names)
     assert [one for one, other in zip(before, after, strict=True) if one != other] == [before[17]]
     assert run("blast", "--tenant", "tenant-17")["partly"] == 0
@@ -236,6 +239,7 @@ def test_without_numpy_everything_else_works(folder: Path) -> None:
             ["plan", "fleet.csv", *SIZES, "--apply"],
             ["assign", "a", "b"],
             ["grow", "--drain", "az1-1", "--apply"],
+            ["fleet"],
             ["suspects", "az1-1", "az2-1"],
             ["remove", "b"],
             ["--help"],

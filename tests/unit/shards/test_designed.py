@@ -632,13 +632,6 @@ def test_past_the_capacity_it_is_always_the_capacity_that_is_told(workers: int, 
             each.shard(each.capacity)
 
 
-def test_very_large_fleets_use_what_fits() -> None:
-    many = Fleet.of(f"w{number}" for number in range(300_000))
-    designed = Designed(many, 4, 1, key=KEY)
-    assert designed.capacity == 65_536**2
-    assert len(set(designed.shard(designed.capacity - 1).workers)) == 4
-
-
 def test_large_shards_that_share_all_but_two_are_made_at_once_and_not_doubled_past_a_dozen() -> None:
     designed = Designed(fleet(64), 30, 28, key=KEY)
     assert designed.capacity == 2**29

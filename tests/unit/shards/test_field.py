@@ -55,3 +55,7 @@ def test_prime_powers_are_told_from_others() -> None:
     ]
     assert (prime_power(8), prime_power(81), prime_power(97)) == ((2, 3), (3, 4), (97, 1))
     assert [largest_prime_power(limit) for limit in (1, 2, 6, 100, 512)] == [None, 2, 5, 97, 512]
+
+
+def test_a_group_that_is_larger_than_any_field_uses_the_largest() -> None:
+    assert largest_prime_power(75_000) == largest_prime_power(10**12) == LARGEST == 65_536
