@@ -13,6 +13,7 @@ from itertools import permutations, product
 from holdfast._errors import InvalidValue
 from holdfast.shards.fleet import Fleet
 from holdfast.shards.lattice import diagonals, require_all
+from holdfast.shards.names import name_of
 from holdfast.shards.scores import mixed, number_of, score
 from holdfast.shards.shard import Shard
 
@@ -53,7 +54,7 @@ class Hashed:
         Each group gives as many as the others, or one more; which give more follows from the tenant's name.
         """
         wanted = self.size if size is None else self._checked(size)
-        name = number_of(self._key, tenant.encode("utf-8", "surrogatepass") if isinstance(tenant, str) else tenant)
+        name = number_of(self._key, name_of(tenant))
         chosen: list[int] = []
         for cell, count in self._counts(name, wanted).items():
             seeds = self._cells[cell]

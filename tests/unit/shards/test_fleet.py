@@ -113,11 +113,11 @@ def test_a_weight_is_a_number_above_nothing(weight: float) -> None:
     "name", ["", "\ud800", "a\udfffb", "a\nb", "\t", "\0", "a\x1b[31m", "\x7f", "\u202e", "\u2028", "\xa0"], ids=ascii
 )
 def test_a_name_is_some_text_that_can_be_shown_as_it_is(name: str) -> None:
-    with pytest.raises(InvalidValue, match=r"a worker named .* expected some text"):
+    with pytest.raises(InvalidValue, match=r"a worker named .* expected some text that can be printed"):
         Slot(worker=name)
-    with pytest.raises(InvalidValue, match=r"worker a in .* expected some text"):
+    with pytest.raises(InvalidValue, match=r"worker a in .* expected some text that can be printed"):
         Slot(worker="a", group=("az1", name))
-    with pytest.raises(InvalidValue, match=r"worker a in .* expected some text"):
+    with pytest.raises(InvalidValue, match=r"worker a in .* expected some text that can be printed"):
         Slot(worker="a", host=name)
 
 

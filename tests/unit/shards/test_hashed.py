@@ -271,3 +271,8 @@ def test_a_worker_that_relieves_another_is_one_more() -> None:
 def test_odds_of_nothing_are_refused(shared: int, tenants: int) -> None:
     with pytest.raises(InvalidValue, match="expected 0 or more, and 1 or more"):
         Hashed(fleet(8), 2, key=KEY).chance(shared, tenants)
+
+
+def test_what_is_no_name_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="tenant 17: expected text or bytes"):
+        Hashed(fleet(8), 2, key=KEY).shard(17)  # type: ignore[arg-type]

@@ -294,7 +294,7 @@ def _carry_out(
         first = ", ".join(shown(tenant.name) for tenant in change.plan.down[:SHOWN])
         raise Conflict(
             f"{len(change.plan.down):,} of {change.plan.tenants:,} tenants would be left without a worker, such as "
-            f"{first}: is the list of workers whole? --force makes the change all the same"
+            f"{first}: give them others first, or see whether a list was cut off; --force makes the change"
         )
     if moves is not None:
         with _new_moves(moves) as file:

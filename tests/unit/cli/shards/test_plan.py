@@ -279,8 +279,8 @@ def test_nobody_is_left_without_a_worker_unless_that_is_wanted(run: Run, here: P
     assert rows(run("shards", "plan", left).out)["without a worker"] == "1: nobody serves them"
     ran = run("shards", "plan", left, "--apply", "--moves", "moves.jsonl", "--json")
     told = (
-        "1 of 20 tenants would be left without a worker, such as tenant-07: is the list of workers whole? "
-        "--force makes the change all the same"
+        "1 of 20 tenants would be left without a worker, such as tenant-07: give them others first, or see whether "
+        "a list was cut off; --force makes the change"
     )
     assert (ran.code, ran.error) == (1, {"error": "conflict", "detail": told})
     assert not (here / "moves.jsonl").exists()
