@@ -130,6 +130,14 @@ class Fleet:
                 found.setdefault(relieved, [relieved]).append(place)
         return dict(found)
 
+    def crowded(self) -> dict[str, tuple[str, ...]]:
+        """The machines with several workers, and which."""
+        found: dict[str, list[str]] = {}
+        for slot in self.slots:
+            if slot.host is not None:
+                found.setdefault(slot.host, []).append(slot.worker)
+        return {host: tuple(workers) for host, workers in found.items() if len(workers) > 1}
+
     def add(self, *slots: Slot) -> "Fleet":
         """With more slots, at the end."""
         return replace(self, slots=(*self.slots, *slots))

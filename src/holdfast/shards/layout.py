@@ -83,6 +83,11 @@ class Layout:
         return [place for place in self.designed.spare if place not in taken]
 
     @property
+    def ready(self) -> Sequence[int]:
+        """Those of the spare slots whose workers can take work."""
+        return [place for place in self.spare if not self.fleet.slots[place].is_drained]
+
+    @property
     def empty(self) -> Sequence[int]:
         """The slots of the design whose workers are drained, and that nobody relieves: who has them has one less."""
         slots, relieved = self.fleet.slots, self.fleet.reliefs()
@@ -134,7 +139,7 @@ class Layout:
             raise InvalidValue(f"{wanted} workers for a tenant of its own: expected 1 or more")
         if name in self._alone:
             raise Conflict(f"tenant {shown(name)} is isolated already: release it before it gets other workers")
-        free = [place for place in self.spare if not self.fleet.slots[place].is_drained]
+        free = self.ready
         if len(free) < wanted:
             raise CapacityExhausted(
                 f"{len(free)} spare workers for tenant {shown(name)}, and {wanted} are wanted: add workers, which are "

@@ -26,6 +26,11 @@ class Shard:
         """Those of them that are not drained: who may be given work."""
         return tuple([slot.worker for slot in self.slots if not slot.is_drained])
 
+    @property
+    def drained(self) -> tuple[str, ...]:
+        """The others."""
+        return tuple([slot.worker for slot in self.slots if slot.is_drained])
+
     def sub(self, size: int, *, key: bytes) -> "Hashed":
         """Shards within this one, `size` workers each, for the tenant's own tenants, by their names.
 

@@ -267,3 +267,11 @@ def test_a_worker_is_no_substitute_for_itself() -> None:
 def test_a_drained_worker_is_no_substitute() -> None:
     with pytest.raises(InvalidValue, match="w1 in the slot of w0: it is drained"):
         Fleet.of(["w0", "w1"]).drain("w1").substitute("w0", "w1")
+
+
+def test_machines_with_several_workers_are_told_with_all_of_them() -> None:
+    slots = [
+        Slot(worker=name, host=host) for name, host in (("a", "x"), ("b", None), ("c", "y"), ("d", "x"), ("e", None))
+    ]
+    assert Fleet(slots=tuple(slots), shared_hosts="allow").crowded() == {"x": ("a", "d")}
+    assert Fleet.of("ab").crowded() == {}

@@ -404,3 +404,9 @@ def test_with_slots_that_are_empty_fewer_bad_tenants_are_survived() -> None:
     alone = Layout.of(Fleet.of("abcd"), 2, 0, key=KEY)
     assert (alone.survives, alone.with_fleet(alone.fleet.drain("a")).survives) == (1, 1)
     assert alone.with_fleet(alone.fleet.drain("a").drain("b")).survives == 0
+
+
+def test_spare_slots_that_are_drained_are_not_ready() -> None:
+    layout = Layout(fleet=Fleet.of(f"w{number}" for number in range(20)), size=4, overlap=2, key=KEY, first=16)
+    layout = layout.with_fleet(layout.fleet.drain("w17")).isolate(b"bad", 1)
+    assert (layout.spare, layout.ready) == ([17, 18, 19], [18, 19])

@@ -140,7 +140,7 @@ def grow(
         for old, new in _pairs("--relieve", relieve):
             fleet = _relieved(layout.with_fleet(fleet), old, new)
         for old, new in _pairs("--replace", replace):
-            fleet = fleet.replace(fleet.place_of(old), new)
+            fleet = fleet.replace(old, new)
         for old, new in _pairs("--substitute", substitute):
             fleet = _substituted(layout.with_fleet(fleet), old, new)
         for worker in drain or ():
@@ -194,28 +194,19 @@ def _read(file: str, *, shared_hosts: bool) -> Fleet:
 
 
 def _note_shared(fleet: Fleet, *, as_json: bool) -> None:
-    for host, sharing in _shared(fleet).items():
+    for host, sharing in fleet.crowded().items():
         print_note(f"{', '.join(sharing)} are on {host}: they fail together, whatever shards share", as_json=as_json)
 
 
 def _refuse_shared(old: Fleet, new: Fleet) -> None:
     """Raise InvalidValue if workers share a host that did not before: what was let pass once was only that."""
-    before = _shared(old)
-    for host, sharing in _shared(new).items():
+    before = old.crowded()
+    for host, sharing in new.crowded().items():
         if not {*sharing} <= {*before.get(host, ())}:
             raise InvalidValue(
                 f"workers {', '.join(sharing)} are on {host}: they would fail together; give each a machine, or let it "
                 "pass with --shared-hosts"
             )
-
-
-def _shared(fleet: Fleet) -> dict[str, list[str]]:
-    """The hosts with several workers, and which."""
-    hosts: dict[str, list[str]] = {}
-    for slot in fleet.slots:
-        if slot.host is not None:
-            hosts.setdefault(slot.host, []).append(slot.worker)
-    return {host: sharing for host, sharing in hosts.items() if len(sharing) > 1}
 
 
 def _existing(stack: ExitStack, name: str, settings: Path | None, data_directory: Path | None) -> Assignments | None:

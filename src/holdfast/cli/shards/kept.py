@@ -65,9 +65,8 @@ def as_row(tenant: bytes, shard: Shard) -> tuple[str, str]:
 
 def as_object(tenant: bytes, shard: Shard) -> dict[str, object]:
     """A tenant and the workers that serve it, for machines; and those of its shard that do not, if any."""
-    drained = [worker for worker in shard.workers if worker not in shard.live]
     found: dict[str, object] = {"tenant": text_of(tenant), "workers": shard.live}
-    return found | {"drained": drained} if drained else found
+    return found | {"drained": shard.drained} if shard.drained else found
 
 
 def text_of(tenant: bytes) -> str:

@@ -23,7 +23,7 @@ def _facts(layout: Layout) -> dict[str, object]:
     designed, live = layout.designed, [slot for slot in layout.fleet.slots if not slot.is_drained]
     return {
         "workers": len(live),
-        "spare": len([place for place in layout.spare if not layout.fleet.slots[place].is_drained]),
+        "spare": len(layout.ready),
         "size": layout.size,
         "overlap": layout.overlap,
         "design": type(designed.design).__name__.lower(),

@@ -67,9 +67,7 @@ def assign(
         return
     columns: dict[str, list[str]] = {"tenant": [], "workers": [], "drained": [], "before": []}
     for tenant, shard, before in found:
-        shown_name, live = as_row(tenant, shard)
-        drained = " ".join(worker for worker in shard.workers if worker not in shard.live)
-        cells = (shown_name, live, drained, "; ".join(" ".join(one.workers) for one in before))
+        cells = (*as_row(tenant, shard), " ".join(shard.drained), "; ".join(" ".join(one.workers) for one in before))
         for cell, column in zip(cells, columns.values(), strict=True):
             column.append(cell)
     if not any(columns["drained"]):
@@ -201,8 +199,7 @@ def forget(
 
 
 def _show_one(tenant: str, shard: Shard, assignments: Assignments, *, json: bool) -> None:
-    layout = assignments.layout
-    left = sum(not layout.fleet.slots[place].is_drained for place in layout.spare)
+    left = len(assignments.layout.ready)
     if json:
         print_json(as_object(as_name(tenant), shard) | {"spare_left": left})
     else:

@@ -20,11 +20,7 @@ class SharedHost:
 
 def shared_hosts(fleet: Fleet) -> tuple[SharedHost, ...]:
     """The machines with several workers, and which."""
-    return tuple(
-        SharedHost(name, tuple(fleet.slots[place].worker for place in places))
-        for name, places in _machines(fleet)
-        if len(places) > 1
-    )
+    return tuple(SharedHost(host, workers) for host, workers in fleet.crowded().items())
 
 
 def by_host(fleet: Fleet, table: npt.ArrayLike | Table) -> tuple[Fleet, Places]:
