@@ -9,6 +9,12 @@
     ├── CapacityExhausted       there are no more shards of the kind that was asked for
     ├── CredentialRefused       no credential, or one that is unknown, revoked or malformed
     ├── NotAllowed              a good credential that may not do this
+    ├── CallError               a remote call was not made, or not ended in time
+    │   ├── AttemptTimedOut     one attempt took longer than it may                               (also TimeoutError)
+    │   ├── ConnectTimedOut     no connection came about in time; nothing was sent                (also TimeoutError)
+    │   ├── DeadlineExceeded    the time for all of it is over                                    (also TimeoutError)
+    │   ├── HeldBack            the server asked every caller to wait longer than there is time
+    │   └── LimitReached        as many calls to it as may be are under way
     └── EngineError             a database or a cloud service did not do its part
         ├── EngineUnavailable   it cannot be reached; nothing was written; try again later
         │   └── DatabaseLocked  another process holds the write lock
@@ -87,6 +93,42 @@ class NotAllowed(HoldfastError):
     """The credential is good, but its role may not do this."""
 
     slug = "not-allowed"
+
+
+class CallError(HoldfastError):
+    """A remote call was not made, or did not end in time."""
+
+    slug = "call"
+
+
+class AttemptTimedOut(CallError, TimeoutError):
+    """One attempt took longer than it may. The other side may have done the work all the same."""
+
+    slug = "attempt-timed-out"
+
+
+class ConnectTimedOut(CallError, TimeoutError):
+    """No connection came about in time: nothing was sent, so the call is safe to repeat."""
+
+    slug = "connect-timed-out"
+
+
+class DeadlineExceeded(CallError, TimeoutError):
+    """The time for the whole of it is over: nobody waits for the answer any more."""
+
+    slug = "deadline-exceeded"
+
+
+class HeldBack(CallError):
+    """The server asked every caller to wait, and longer than there is time: try again later."""
+
+    slug = "held-back"
+
+
+class LimitReached(CallError):
+    """As many calls to the dependency as may be are under way: it is slow, or the limit is low."""
+
+    slug = "limit-reached"
 
 
 class EngineError(HoldfastError):

@@ -8,7 +8,7 @@ from tests.docs.facts import Failure, Route, Setting
 from tests.docs.pages import Page, Section, plain
 
 EVERY_COMMAND = {"--help", "-h", "--version"}
-OTHER_VARIABLES = {"HOLDFAST_SETTINGS", "HOLDFAST_CHROMIUM", "HOLDFAST_TOKEN"}
+OTHER_VARIABLES = {"HOLDFAST_SETTINGS", "HOLDFAST_CHROMIUM", "HOLDFAST_TOKEN", "HOLDFAST_HOST"}
 HOOK_VARIABLES = {"HOLDFAST_ZONE", "HOLDFAST_WORKLOAD", "HOLDFAST_STATUS", "HOLDFAST_OUT"}
 """What a hook of the agent is told by."""
 
@@ -51,8 +51,8 @@ def _problems(commands: Mapping[str, set[str]], call: str) -> list[str]:
         if known is not None:
             flags = {word.partition("=")[0] for word in words[length:] if word.startswith("-")}
             return [f"no option {flag}" for flag in sorted(flags - known - EVERY_COMMAND)]
-    is_group = any(command.startswith(f"holdfast {words[0]} ") for command in commands)
-    return [] if is_group and len(words) == 1 else ["no such command"]
+    is_group = any(command.startswith(f"holdfast {' '.join(words)} ") for command in commands)
+    return [] if is_group else ["no such command"]
 
 
 def check_settings(settings: Mapping[str, Setting], page: Page) -> list[str]:

@@ -41,6 +41,7 @@ PACKAGES = (
     "holdfast",
     "holdfast.agent",
     "holdfast.calls",
+    "holdfast.calls.resolvers",
     "holdfast.config",
     "holdfast.detect",
     "holdfast.engines",
@@ -48,24 +49,37 @@ PACKAGES = (
     "holdfast.engines.postgres",
     "holdfast.engines.sqlite",
     "holdfast.evacuate",
+    "holdfast.middleware",
     "holdfast.shards",
     "holdfast.shards.designs",
     "holdfast.shards.report",
     "holdfast.shards.stores",
+    "holdfast.simulate",
     "holdfast.status",
     "holdfast.status.export",
     "holdfast.status.sns",
     "holdfast.status.sources",
     "holdfast.telemetry",
     "holdfast.testing",
+    "holdfast.testing.calls",
 )
 MODULES = (
+    "holdfast.calls.adapters.botocore",
+    "holdfast.calls.adapters.httpx",
+    "holdfast.calls.adapters.requests",
+    "holdfast.calls.sinks.emf",
+    "holdfast.calls.sinks.logs",
+    "holdfast.calls.sinks.opentelemetry",
+    "holdfast.calls.sinks.outcomes",
+    "holdfast.calls.sinks.prometheus",
+    "holdfast.calls.sinks.several",
     "holdfast.shards.adapt",
     "holdfast.shards.batch",
     "holdfast.shards.schemes",
     "holdfast.status.export.discovery",
     "holdfast.status.stores.dynamodb",
     "holdfast.status.stores.s3",
+    "holdfast.telemetry.sinks.lines",
     "holdfast.telemetry.sinks.server",
 )
 """Public modules that no package re-exports, apart from those of `holdfast.testing`."""
@@ -177,7 +191,8 @@ def errors() -> dict[str, Failure]:
     """Every error class, with how it is told."""
     for name in PACKAGES:
         importlib.import_module(name)  # a part may have errors of its own
-    return {kind.__name__: _failure(kind) for kind in _family(HoldfastError)}
+    # One without a slug of its own is told as the class above it: such as what is an error of httpx as well.
+    return {kind.__name__: _failure(kind) for kind in _family(HoldfastError) if "slug" in vars(kind)}
 
 
 def _family(kind: type[HoldfastError]) -> Iterator[type[HoldfastError]]:

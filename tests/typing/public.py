@@ -28,6 +28,7 @@ from holdfast import (
     ZoneStatus,
     ZoneView,
 )
+from holdfast.calls import Attempt, Dependency, Endpoint, Endpoints, current_attempt, deadline, remaining
 from holdfast.engines import Migration
 from holdfast.testing import FakeClock, seeded
 
@@ -124,3 +125,37 @@ def errors_are_caught_by_what_the_caller_would_do(
 
 def a_migration_is_numbered_statements(step: Migration) -> None:
     assert_type((step.number, step.name, step.statements, step.fingerprint), tuple[int, str, tuple[str, ...], str])
+
+
+async def a_decorated_function_keeps_its_signature(pricing: Dependency) -> None:
+    @pricing.call(idempotent=True)
+    def price(sku: str, *, currency: str = "EUR") -> float:
+        return len(sku) / len(currency)
+
+    @pricing.call(idempotent=False, operation="create")
+    async def create(item: int) -> bytes:
+        return bytes(item)
+
+    assert_type(price("a", currency="b"), float)
+    awaited: Coroutine[Any, Any, bytes] = create(1)
+    assert_type(await awaited, bytes)
+    assert_type(pricing.run(int, "7", idempotent=True), int)
+    assert_type(await pricing.run_async(create, 7, idempotent=True), bytes)
+    for attempt in pricing.attempts(idempotent=True):
+        with attempt as same:
+            assert_type(same.timeout, float)
+            assert_type(attempt.idempotency_key, str)
+    async for attempt in pricing.attempts(idempotent=True):
+        with attempt:
+            assert_type(attempt.number, int)
+
+
+def what_surrounds_a_call_is_typed(endpoints: Endpoints) -> None:
+    with deadline(1.5) as bound:
+        assert_type(bound.remaining(), float)
+    assert_type(remaining(), float | None)
+    assert_type(current_attempt(), Attempt)
+    assert_type(endpoints.next(), Endpoint)
+    zone, address = endpoints.next()
+    assert_type(zone, Zone)
+    assert_type(address, str)

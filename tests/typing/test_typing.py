@@ -13,7 +13,13 @@ HEADER = """\
 from holdfast import (
     Carrier, Clock, EngineError, HoldfastError, Operation, Outcome, Side, Sink, SystemClock, Tenant, Zone
 )
+from holdfast.calls import Dependency
 from holdfast.testing import FakeClock, seeded
+
+pricing = Dependency("pricing")
+
+@pricing.call(idempotent=True)
+def price(sku: str) -> float: return float(len(sku))
 
 operation, zone, side = Operation("service", "name"), Zone("use1-az1"), Side.SERVER
 
@@ -30,6 +36,7 @@ ACCEPTED = [
     "a: Clock = FakeClock(manual=True)",
     'b: str = Tenant("tenant-1")',
     "c: HoldfastError = EngineError()",
+    'h: float = price("a")',
 ]
 
 REFUSED = {
@@ -56,6 +63,10 @@ REFUSED = {
     "a sink of numbers where outcomes go": ("f: Sink[Outcome] = Numbers()", "assignment"),
     "a sleep of text": ('SystemClock().sleep("1")', "arg-type"),
     "an advance of text": ('FakeClock().advance("1")', "arg-type"),
+    "a number where a decorated function takes text": ("price(1)", "arg-type"),
+    "text from a decorated function that returns a number": ('i: str = price("a")', "assignment"),
+    "a call that does not say whether it is idempotent": ("pricing.call()", "call-arg"),
+    "arguments that a function does not take": ("pricing.run(price, 1, idempotent=True)", "arg-type"),
     "a seed of bytes": ('seeded(b"a")', "arg-type"),
     "the root where one of its errors is wanted": ("g: EngineError = HoldfastError()", "assignment"),
 }

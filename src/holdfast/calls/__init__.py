@@ -1,5 +1,67 @@
-"""One remote call: where it goes. May import the base only. Start reading at `endpoints.py`."""
+"""One remote call: how long it may take, when it is repeated, where it goes, what it tells.
 
-from holdfast.calls.endpoints import Endpoints, NoEndpoint
+May import the base and the engines. Start reading at `dependency.py`, then `engine.py` and the rule in `retry.py`;
+`drive.py` and `drive_async.py` are what performs. Adapters to HTTP clients and botocore are in `adapters`, resolvers of
+endpoints in `resolvers`, sinks for events in `sinks`: each is imported by its own name, because it needs more.
+"""
 
-__all__ = ["Endpoints", "NoEndpoint"]
+from holdfast.calls.ambient import current_attempt
+from holdfast.calls.attempt import Attempt
+from holdfast.calls.attempts import Attempts
+from holdfast.calls.backoff import Backoff, Jitter
+from holdfast.calls.budget import Budget
+from holdfast.calls.classify import classify
+from holdfast.calls.deadline import deadline, detached, remaining
+from holdfast.calls.dependency import Dependency
+from holdfast.calls.endpoints import AllIn, Choose, Endpoint, Endpoints, NoEndpoint, ShardEndpoints
+from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
+from holdfast.calls.failure import Failure, Kind
+from holdfast.calls.hints import Hints, HintsHold
+from holdfast.calls.limit import Limit
+from holdfast.calls.periodic import Periodic, Ticker, daily, host_jitter, host_name, hourly, spread, weekly
+from holdfast.calls.retry import Owner, Reason, Retry
+from holdfast.calls.timeout import Percentile, Timeouts
+
+__all__ = [
+    "AllIn",
+    "Attempt",
+    "Attempted",
+    "Attempts",
+    "Backoff",
+    "Budget",
+    "CallEvent",
+    "Choose",
+    "Dependency",
+    "Endpoint",
+    "Endpoints",
+    "Exhausted",
+    "Failure",
+    "GaveUp",
+    "Hints",
+    "HintsHold",
+    "Jitter",
+    "Kind",
+    "Limit",
+    "NoEndpoint",
+    "Owner",
+    "Percentile",
+    "Periodic",
+    "Reason",
+    "Retry",
+    "Retrying",
+    "ShardEndpoints",
+    "Ticker",
+    "TimeoutChanged",
+    "Timeouts",
+    "classify",
+    "current_attempt",
+    "daily",
+    "deadline",
+    "detached",
+    "host_jitter",
+    "host_name",
+    "hourly",
+    "remaining",
+    "spread",
+    "weekly",
+]

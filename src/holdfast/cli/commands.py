@@ -6,6 +6,7 @@ from cyclopts import App, CycloptsError
 
 import holdfast
 from holdfast._errors import (
+    CallError,
     CredentialRefused,
     EngineUnavailable,
     HoldfastError,
@@ -21,6 +22,7 @@ _EXIT_CODES: dict[type[Exception], int] = {
     CycloptsError: MISUSED,
     InvalidValue: MISUSED,
     SettingsError: MISUSED,
+    CallError: UNAVAILABLE,
     EngineUnavailable: UNAVAILABLE,
     CredentialRefused: REFUSED,
     NotAllowed: REFUSED,
@@ -54,6 +56,7 @@ app = App(
 # By name, so that a command imports only what it needs itself.
 app.command("holdfast.cli.agent:agent", name="agent", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.backup:backup", name="backup", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.calls:app", name="calls")
 app.command("holdfast.cli.check:check", name="check", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.completion:completion", name="completion", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.credential:app", name="credential")

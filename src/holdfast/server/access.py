@@ -1,23 +1,18 @@
 """Every request gets a trace id and one line in the log."""
 
 import logging
-import re
 import secrets
 import time
 from typing import Any
 
 from litestar.types import ASGIApp, Message, Receive, Send
 
+from holdfast.calls.headers import TRACE
 from holdfast.server.credentials import masked
 
 logger = logging.getLogger("holdfast.access")
 
 _KEY = "holdfast_trace"
-# https://www.w3.org/TR/trace-context/#traceparent-header: version, trace id, parent id, flags
-# Version ff and ids of zeros are not valid; only a version after 00 may go on behind the flags.
-_TRACEPARENT = re.compile(rb"(?!ff|00.{54})[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
-
-
 _QUIET = ("/health", "/ready", "/status/")
 """Paths that balancers and hosts ask for again and again."""
 
@@ -26,8 +21,8 @@ def trace_of(scope: Any) -> str:
     """The trace id of a request: the caller's own (W3C trace context), or a new one."""
     if _KEY not in scope:
         header = dict(scope["headers"]).get(b"traceparent", b"")
-        match = _TRACEPARENT.fullmatch(header)
-        scope[_KEY] = match[1].decode() if match else secrets.token_hex(16)
+        match = TRACE.fullmatch(header.decode("latin-1"))
+        scope[_KEY] = match[1] if match else secrets.token_hex(16)
     trace: str = scope[_KEY]
     return trace
 

@@ -11,13 +11,16 @@ from litestar.openapi import ResponseSpec
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast._errors import (
+    CallError,
     CapacityExhausted,
     Conflict,
     CredentialRefused,
     DatabaseFull,
     EngineUnavailable,
+    HeldBack,
     HoldfastError,
     InvalidValue,
+    LimitReached,
     NotAllowed,
     NotFound,
     OutcomeUnknown,
@@ -62,6 +65,9 @@ _STATUS_OF: dict[type[HoldfastError], http.HTTPStatus] = {
     NotFound: http.HTTPStatus.NOT_FOUND,
     Conflict: http.HTTPStatus.CONFLICT,
     CapacityExhausted: http.HTTPStatus.CONFLICT,
+    CallError: http.HTTPStatus.GATEWAY_TIMEOUT,
+    HeldBack: http.HTTPStatus.SERVICE_UNAVAILABLE,
+    LimitReached: http.HTTPStatus.SERVICE_UNAVAILABLE,
     EngineUnavailable: http.HTTPStatus.SERVICE_UNAVAILABLE,
     DatabaseFull: http.HTTPStatus.INSUFFICIENT_STORAGE,
 }

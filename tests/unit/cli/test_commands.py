@@ -14,6 +14,13 @@ from tests.unit.cli.conftest import Run
 COMMANDS = [
     "agent",
     "backup",
+    "calls",
+    "calls advise",
+    "calls simulate",
+    "calls simulate amplification",
+    "calls simulate jitter",
+    "calls simulate metastability",
+    "calls simulate timeout",
     "check",
     "completion",
     "credential",
@@ -51,12 +58,19 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-GROUPS = ["credential", "export", "shards", "zone"]
+GROUPS = ["calls", "calls simulate", "credential", "export", "shards", "zone"]
+
+
+def in_group(group: str) -> list[str]:
+    """The names of its commands, without that of the group."""
+    found = app
+    for word in group.split():
+        found = found[word]
+    return [name for name in found if not name.startswith("-")]
 
 
 def test_every_command_is_in_these_tests() -> None:
-    found = [name for name in app if not name.startswith("-")]
-    found += [f"{group} {name}" for group in GROUPS for name in app[group] if not name.startswith("-")]
+    found = in_group("") + [f"{group} {name}" for group in GROUPS for name in in_group(group)]
     assert sorted(found) == COMMANDS
 
 
@@ -76,10 +90,10 @@ def test_the_help_lists_every_command_with_what_it_does(run: Run, words: list[st
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_help_of_a_group_lists_its_commands_with_what_they_do(run: Run, group: str) -> None:
-    for words in ([group], [group, "--help"]):
+    for words in (group.split(), [*group.split(), "--help"]):
         ran = run(*words)
         assert (ran.code, ran.err) == (0, "")
-        for name in (command.split()[1] for command in COMMANDS if command.startswith(f"{group} ")):
+        for name in in_group(group):
             assert re.search(rf"│ {name} +[A-Z]\w+", ran.out), name
 
 
@@ -125,6 +139,10 @@ def test_the_examples_of_the_help_are_ones_that_their_commands_take(run: Run) ->
         (["credential", "revoke"], "ID"),
         (["completion", "tcsh"], "tcsh"),
         (["backup"], "TARGET"),
+        (["calls", "simulate", "nonsense"], "nonsense"),
+        (["calls", "simulate", "jitter", "--client", "3"], "Did you mean --clients?"),
+        (["calls", "advise"], "FILE"),
+        (["calls", "advise", "latencies.csv", "--unit", "min"], "min"),
         (["shards", "nonsense"], "nonsense"),
         (["shards", "plan", "fleet.csv", "--sise", "3"], "Did you mean --size?"),
         (["shards", "plan", "--size", "four"], "four"),

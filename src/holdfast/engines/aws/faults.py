@@ -46,7 +46,7 @@ _SETTINGS: dict[type[boto.BotoCoreError], str] = {
 }
 _SIGN_IN = (boto.CredentialRetrievalError, boto.TokenRetrievalError, boto.SSOError, boto.LoginError)
 # A call that changes nothing is safe to repeat, whatever became of the reply.
-_READS = ("Get", "List", "Describe", "Head", "Query", "Scan", "BatchGet", "TransactGet", "AssumeRole")
+_READS = ("Get", "List", "Describe", "Discover", "Head", "Query", "Scan", "BatchGet", "TransactGet", "AssumeRole")
 
 
 def translate(error: Exception, call: str, *, lost: bool = False) -> HoldfastError | None:

@@ -140,13 +140,16 @@ def _new_core(options: AwsOptions) -> Session:
 
 
 def _create(make: Callable[..., Any], service: str, options: AwsOptions, **keys: str) -> Any:
+    endpoint = options.endpoint(service)
     config = Config(
         connect_timeout=options.connect_timeout,
         read_timeout=options.read_timeout,
         retries={"mode": "standard", "total_max_attempts": options.attempts},
     )
+    if endpoint is not None:  # a host that was named has no other beside it with a prefix such as `data-`
+        config = config.merge(Config(inject_host_prefix=False))
     try:
-        return make(service, options.region, endpoint_url=options.endpoint(service), config=config, **keys)
+        return make(service, options.region, endpoint_url=endpoint, config=config, **keys)
     except boto.UnknownServiceError as error:
         raise InvalidValue(f"boto3 knows no AWS service {service!r}") from error
 

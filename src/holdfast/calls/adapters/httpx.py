@@ -1,0 +1,225 @@
+"""httpx clients that call as a Dependency says: `httpx.Client(transport=HoldfastTransport(pricing))`.
+
+Every request becomes one call of the dependency: attempts with backoff, the retry budget, Retry-After, the deadline
+around it, the endpoints. The transports know nothing of a request that is not in this folder; start at `Exchange`.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from holdfast._errors import CallError, EngineUnavailable, InvalidValue, MissingExtra
+
+try:
+    import httpx
+except ImportError as error:
+    raise MissingExtra("the httpx adapter", "httpx") from error
+
+from holdfast.calls.adapters.httpx_body import take_in, take_in_async
+from holdfast.calls.adapters.httpx_errors import (
+    HttpxAttemptTimedOut,
+    HttpxConnectTimedOut,
+    HttpxDeadlineExceeded,
+    HttpxHeldBack,
+    HttpxLimitReached,
+    HttpxNoEndpoint,
+    as_httpx,
+)
+from holdfast.calls.adapters.httpx_exchange import Exchange, Manners, call_options, refuse_retries
+from holdfast.calls.adapters.httpx_warm import warm, warm_async
+from holdfast.calls.ambient import current_attempt
+from holdfast.calls.dependency import Dependency
+
+__all__ = [
+    "AsyncHoldfastTransport",
+    "HoldfastTransport",
+    "HttpxAttemptTimedOut",
+    "HttpxConnectTimedOut",
+    "HttpxDeadlineExceeded",
+    "HttpxHeldBack",
+    "HttpxLimitReached",
+    "HttpxNoEndpoint",
+    "call_options",
+]
+
+WHOLE = 1_048_576
+"""Bytes; a body that says that it is no longer is read within the attempt: about what one may well read into memory."""
+
+
+class HoldfastTransport(httpx.BaseTransport):
+    """Makes a synchronous httpx client call as a dependency says.
+
+    GET, HEAD, OPTIONS, TRACE, PUT and DELETE are repeated; others only if nothing was sent, unless
+    `call_options(idempotent=True)` is among the request's extensions, or `idempotency_key` says that the server knows
+    the header of this name. A body that is an iterator or a file is sent once. Each redirect is a call of its own.
+
+    An answer of 4xx or 5xx is understood as the dependency understands failures; the last one is returned as any other
+    answer. `propagate=False` keeps the deadline and the retry owner from being sent along, for servers of others. If
+    the dependency has endpoints, they replace scheme, host and port of *every* URL: mount the transport for the
+    service's own name (`mounts={"all://pricing": ...}`), so that a redirect elsewhere goes elsewhere.
+
+    The attempt's time covers sending, waiting for the answer, and bodies that say that they have at most `whole` bytes:
+    one that breaks off is repeated. Others are handed over as they come, and only the deadline of the call bounds them.
+    Set-up of a connection counts apart. The timeouts of the client hold as well; the shorter one counts.
+
+    Not covered, because a synchronous client cannot be interrupted: looking up a name in DNS; headers, or a large body
+    that is sent, which move on by a byte now and then: each read and write alone is bounded, and the time is looked at
+    again with each chunk of the answer's body. Retries of the inner transport must be off. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        dependency: Dependency,
+        transport: httpx.BaseTransport | None = None,
+        *,
+        idempotency_key: bool = False,
+        propagate: bool = True,
+        whole: int = WHOLE,
+    ) -> None:
+        refuse_retries(transport)
+        self._dependency = dependency
+        self._transport = httpx.HTTPTransport() if transport is None else transport
+        self._manners = Manners(idempotency_key=idempotency_key, propagate=propagate, whole=whole)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        exchange = Exchange(self._dependency, request, self._manners)
+        manner = exchange.manner
+        try:
+            return self._dependency.run(
+                self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation
+            )
+        except httpx.HTTPStatusError as error:
+            if not exchange.is_ours(error):
+                raise
+            return error.response
+        except (CallError, EngineUnavailable) as error:
+            _close(exchange)
+            raise as_httpx(error)  # noqa: B904 - it has the cause that the error has
+        except BaseException:
+            _close(exchange)
+            raise
+
+    def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
+        """Open connections, TLS included, before there is traffic; returns how many are ready.
+
+        Each one sends a request that must have no effects: HEAD, or another method. Any answer will do. Together they
+        take no longer than the connect timeout. Raises the first error if none is ready. The pool of the inner
+        transport must be as large (`max_keepalive_connections`), and a new connection is as good as it lives: see
+        `keepalive_expiry`. Endpoints do not matter here: warm up each of them.
+        """
+        return warm(self._dependency, self._transport, _request(method, url), connections)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        self._transport.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        self._transport.__exit__(exc_type, exc_value, traceback)
+
+    def _attempt(self, exchange: Exchange) -> httpx.Response:
+        _close(exchange)
+        attempt = current_attempt()
+        request, progress = exchange.begin(attempt, asynchronous=False)
+        exchange.response = response = self._transport.handle_request(request)
+        take_in(response, progress, exchange.part(attempt, response))
+        return exchange.answered(response)
+
+
+class AsyncHoldfastTransport(httpx.AsyncBaseTransport):
+    """Makes an asynchronous httpx client call as a dependency says: all that `HoldfastTransport` does, in asyncio.
+
+    Here everything is covered: an attempt that takes too long is cancelled, whatever it waits for, and the connection
+    is closed. So is waiting for the next chunk of a body that is handed over, when the call's deadline has passed.
+    """
+
+    def __init__(
+        self,
+        dependency: Dependency,
+        transport: httpx.AsyncBaseTransport | None = None,
+        *,
+        idempotency_key: bool = False,
+        propagate: bool = True,
+        whole: int = WHOLE,
+    ) -> None:
+        refuse_retries(transport)
+        self._dependency = dependency
+        self._transport = httpx.AsyncHTTPTransport() if transport is None else transport
+        self._manners = Manners(idempotency_key=idempotency_key, propagate=propagate, whole=whole)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        exchange = Exchange(self._dependency, request, self._manners)
+        manner = exchange.manner
+        try:
+            return await self._dependency.run_async(
+                self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation
+            )
+        except httpx.HTTPStatusError as error:
+            if not exchange.is_ours(error):
+                raise
+            return error.response
+        except (CallError, EngineUnavailable) as error:
+            await _close_async(exchange)
+            raise as_httpx(error)  # noqa: B904 - it has the cause that the error has
+        except BaseException:
+            await _close_async(exchange)
+            raise
+
+    async def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
+        """Open connections before there is traffic, as `HoldfastTransport.warm_up` does."""
+        return await warm_async(self._dependency, self._transport, _request(method, url), connections)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        await self._transport.__aexit__(exc_type, exc_value, traceback)
+
+    async def _attempt(self, exchange: Exchange) -> httpx.Response:
+        await _close_async(exchange)
+        attempt = current_attempt()
+        request, progress = exchange.begin(attempt, asynchronous=True)
+        try:
+            exchange.response = response = await self._transport.handle_async_request(request)
+        except asyncio.CancelledError:
+            if isinstance(self._transport, httpx.AsyncHTTPTransport):
+                progress.is_unsent()
+            raise
+        await take_in_async(response, progress, exchange.part(attempt, response))
+        return exchange.answered(response)
+
+
+def _close(exchange: Exchange) -> None:
+    """An answer that nobody will read."""
+    response, exchange.response = exchange.response, None
+    if response is not None:
+        response.close()
+
+
+async def _close_async(exchange: Exchange) -> None:
+    response, exchange.response = exchange.response, None
+    if response is not None:
+        await response.aclose()
+
+
+def _request(method: str, url: str | httpx.URL) -> httpx.Request:
+    request = httpx.Request(method, url)
+    if request.url.scheme not in {"http", "https"} or not request.url.host:
+        raise InvalidValue(f"{str(url)!r} to warm up: expected a URL such as https://pricing.internal/health")
+    return request

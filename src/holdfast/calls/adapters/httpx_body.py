@@ -1,0 +1,126 @@
+"""Bodies of requests that can be sent once, and of responses that are read in time: all, in part, or later."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+
+from holdfast.calls.adapters.httpx_progress import Progress
+
+
+class Once(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The body of a request that would be another one, or empty, the second time: a generator, a file."""
+
+    def __init__(self, stream: httpx.SyncByteStream | httpx.AsyncByteStream) -> None:
+        self._stream = stream
+        self._is_begun = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._begin()
+        assert isinstance(self._stream, httpx.SyncByteStream)
+        yield from self._stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self._begin()
+        assert isinstance(self._stream, httpx.AsyncByteStream)
+        async for chunk in self._stream:
+            yield chunk
+
+    def _begin(self) -> None:
+        if self._is_begun:
+            raise httpx.StreamConsumed
+        self._is_begun = True
+
+
+class Bounded(httpx.SyncByteStream):
+    """The body of a response, of which the beginning may have been read; the time is looked at after every chunk."""
+
+    def __init__(
+        self, stream: httpx.SyncByteStream, progress: Progress, taken: list[bytes], rest: Iterator[bytes]
+    ) -> None:
+        self._stream = stream
+        self._progress = progress
+        self._taken = taken
+        self._rest = rest
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._progress.is_whole_call = True
+        yield from self._taken
+        for chunk in self._rest:
+            self._progress.check()
+            yield chunk
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class AsyncBounded(httpx.AsyncByteStream):
+    """The same, in an event loop: waiting for a chunk ends when the time is over."""
+
+    def __init__(
+        self, stream: httpx.AsyncByteStream, progress: Progress, taken: list[bytes], rest: AsyncIterator[bytes]
+    ) -> None:
+        self._stream = stream
+        self._progress = progress
+        self._taken = taken
+        self._rest = rest
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self._progress.is_whole_call = True
+        for chunk in self._taken:
+            yield chunk
+        while True:
+            left = self._progress.left
+            bound = asyncio.timeout(None if left == math.inf else left)
+            try:
+                async with bound:
+                    chunk = await anext(self._rest)
+            except StopAsyncIteration:
+                return
+            except TimeoutError as error:
+                if bound.expired():
+                    raise self._progress.late() from error
+                raise
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def take_in(response: httpx.Response, progress: Progress, most: float) -> None:
+    """Read the body within the attempt; of one that is longer than `most` bytes the rest is left to be read later.
+
+    Less than 0 bytes: all of it is.
+    """
+    stream = response.stream
+    assert isinstance(stream, httpx.SyncByteStream)
+    taken: list[bytes] = []
+    size, rest = 0, iter(stream)
+    while size <= most:
+        chunk = next(rest, None)
+        if chunk is None:
+            stream.close()  # the connection is free again
+            response.stream = httpx.ByteStream(b"".join(taken))
+            return
+        progress.check()
+        taken.append(chunk)
+        size += len(chunk)
+    response.stream = Bounded(stream, progress, taken, rest)
+
+
+async def take_in_async(response: httpx.Response, progress: Progress, most: float) -> None:
+    """The same; what ends it in time is the end of the attempt."""
+    stream = response.stream
+    assert isinstance(stream, httpx.AsyncByteStream)
+    taken: list[bytes] = []
+    size, rest = 0, aiter(stream)
+    while size <= most:
+        chunk = await anext(rest, None)
+        if chunk is None:
+            await stream.aclose()
+            response.stream = httpx.ByteStream(b"".join(taken))
+            return
+        taken.append(chunk)
+        size += len(chunk)
+    response.stream = AsyncBounded(stream, progress, taken, rest)

@@ -1,0 +1,115 @@
+"""How far an attempt with httpx has come, as httpcore tells it: waiting for a connection, setting one up, at work."""
+
+import math
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from holdfast._errors import AttemptTimedOut, DeadlineExceeded, HoldfastError
+from holdfast.calls.adapters.httpx_errors import as_httpx
+from holdfast.calls.attempt import Attempt
+
+SHORTEST = 0.001
+"""Seconds; a timeout of 0 would mean not to wait at all, which sockets answer with another error."""
+POOL_SHARE = 0.9
+"""Of an attempt's time, to wait for a connection of the pool: a little less than all of it, so that it is the pool
+that says so. It proves that nothing was sent; a cancellation would not."""
+
+# https://www.encode.io/httpcore/extensions/#trace, without the name of the module in front.
+_OPENING = frozenset({"connect_tcp.started", "connect_unix_socket.started", "start_tls.started"})
+_READY = "send_request_headers.started"
+_AT_WORK = frozenset(
+    {_READY, "send_request_body.started", "receive_response_headers.started", "receive_response_body.started"}
+)
+
+
+class Progress:
+    """Follows one attempt: tells it when a connection is set up, and keeps httpx's timeouts within its time.
+
+    httpcore reads the timeouts anew before each step, out of the mapping that is changed here. With `is_cut_off`,
+    somebody else ends the attempt in time, and reading and writing keep the timeouts of the client.
+    """
+
+    __slots__ = ("_asked", "_attempt", "_began", "_half_open", "_is_cut_off", "has_begun", "is_whole_call", "timeouts")
+
+    def __init__(self, attempt: Attempt, asked: Mapping[str, float | None], *, is_cut_off: bool = False) -> None:
+        self._asked = asked
+        self._attempt = attempt
+        self._began = attempt.core.world.monotonic()
+        self._half_open: Any = None
+        self._is_cut_off = is_cut_off
+        self.has_begun = False
+        """Whether a request has begun to be sent."""
+        self.is_whole_call = False
+        """Whether what is read now may take as long as the whole call, and not only as the attempt."""
+        self.timeouts: dict[str, float | None] = {
+            **asked,
+            "pool": _sooner(asked.get("pool"), POOL_SHARE * attempt.timeout),
+            "connect": _sooner(asked.get("connect"), attempt.connect_timeout),
+        }
+
+    @property
+    def left(self) -> float:
+        """Seconds for what is being done now."""
+        attempt = self._attempt
+        if not self.is_whole_call:
+            return attempt.timeout
+        left: float = attempt.limit - attempt.core.world.monotonic()
+        return max(0.0, left)
+
+    def saw(self, name: str, about: MutableMapping[str, Any]) -> None:
+        """Take notice of a step, such as `connection.connect_tcp.started`."""
+        step = name.partition(".")[2]
+        attempt = self._attempt
+        if step in _OPENING:
+            attempt.connect_began()
+            # What httpcore tells is what it is about to call with: so TCP and TLS together keep within the time.
+            about["timeout"] = _sooner(about.get("timeout"), attempt.timeout)
+        elif step in _AT_WORK:
+            if step == _READY:
+                self._ready()
+            if not self._is_cut_off:
+                for way in ("read", "write"):
+                    self.timeouts[way] = _sooner(self._asked.get(way), self.left)
+
+    async def saw_async(self, name: str, about: MutableMapping[str, Any]) -> None:
+        """The same in an event loop, where a set-up may be cancelled: httpcore then leaves the socket open."""
+        self.saw(name, about)
+        step = name.partition(".")[2]
+        if step == "connect_tcp.complete":
+            self._half_open = about["return_value"]
+        elif step == "start_tls.failed" and self._half_open is not None:
+            await self._half_open.aclose()
+
+    def check(self) -> None:
+        """Raise if the time is over."""
+        if self.left <= 0:
+            raise self.late()
+
+    def late(self) -> HoldfastError:
+        """What to raise when the time is over."""
+        attempt = self._attempt
+        what = attempt.core.name
+        if self.is_whole_call or attempt.expires >= attempt.limit:
+            return as_httpx(DeadlineExceeded(f"{what}: cut off, because the deadline has passed during the answer"))
+        return as_httpx(AttemptTimedOut(f"{what}: attempt {attempt.number} was cut off during the answer"))
+
+    def is_unsent(self) -> None:
+        """The attempt was ended while it waited for a connection: it never had one, which proves that nothing was sent.
+
+        Only for transports that tell their steps; of others nothing is known.
+        """
+        if not self.has_begun and self._attempt.connecting_since is None:
+            self._attempt.connecting_since = self._attempt.core.world.monotonic()
+
+    def _ready(self) -> None:
+        """There is a connection: what it took to get here is no latency, and the time of a set-up is given back."""
+        self.has_begun = True
+        attempt = self._attempt
+        attempt.connect_ended()
+        attempt.setup = attempt.core.world.monotonic() - self._began
+
+
+def _sooner(asked: float | None, left: float) -> float | None:
+    if left == math.inf:
+        return asked
+    return max(SHORTEST, left if asked is None else min(asked, left))

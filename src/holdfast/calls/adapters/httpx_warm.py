@@ -1,0 +1,92 @@
+"""Connections of httpx that are opened before there is traffic.
+
+There is no way to ask httpx for a connection alone. A request without effects opens one, and answers that are held
+until all have come keep the requests from sharing it.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+
+from holdfast._errors import ConnectTimedOut
+from holdfast.calls.adapters.httpx_errors import as_httpx
+from holdfast.calls.adapters.httpx_exchange import Tell
+from holdfast.calls.adapters.httpx_progress import Progress
+from holdfast.calls.adapters.warm import check_connections, ready_among, stays_open
+from holdfast.calls.attempt import Attempt
+from holdfast.calls.dependency import Dependency
+
+
+def warm(core: Dependency, transport: httpx.BaseTransport, request: httpx.Request, connections: int) -> int:
+    """Open so many connections at once; how many of them are ready."""
+    check_connections(connections)
+
+    def open_one(progress: Progress) -> httpx.Response | Exception:
+        try:
+            return transport.handle_request(_with(request, progress, progress.saw))
+        except Exception as error:  # noqa: BLE001 - told when all are back
+            return error
+
+    with ThreadPoolExecutor(connections, thread_name_prefix="holdfast-warm-up") as threads:
+        opened = list(threads.map(open_one, [_progress(core) for _ in range(connections)]))
+    return ready_among(str(request.url), [it if isinstance(it, Exception) else _finish(it) for it in opened])
+
+
+def _finish(response: httpx.Response) -> bool | Exception:
+    try:
+        response.read()
+    except httpx.HTTPError as error:
+        return error
+    finally:
+        response.close()
+    return stays_open(response.http_version, response.headers)
+
+
+async def warm_async(
+    core: Dependency, transport: httpx.AsyncBaseTransport, request: httpx.Request, connections: int
+) -> int:
+    """The same, in an event loop."""
+    check_connections(connections)
+
+    async def open_one(progress: Progress) -> httpx.Response:
+        try:
+            async with asyncio.timeout(progress.left):
+                return await transport.handle_async_request(_with(request, progress, progress.saw_async))
+        except TimeoutError as error:
+            late = ConnectTimedOut(f"{core.name}: no connection in {core.connects.value:.3f} s")
+            raise as_httpx(late) from error
+
+    tasks = [asyncio.create_task(open_one(_progress(core))) for _ in range(connections)]
+    try:
+        opened = await asyncio.gather(*tasks, return_exceptions=True)
+        outcomes = [it if isinstance(it, BaseException) else await _finish_async(it) for it in opened]
+    finally:
+        for task in tasks:
+            if task.done() and not task.cancelled() and task.exception() is None:
+                await task.result().aclose()
+    return ready_among(str(request.url), outcomes)
+
+
+async def _finish_async(response: httpx.Response) -> bool | Exception:
+    try:
+        await response.aread()
+    except httpx.HTTPError as error:
+        return error
+    finally:
+        await response.aclose()
+    return stays_open(response.http_version, response.headers)
+
+
+def _progress(core: Dependency) -> Progress:
+    until = core.world.monotonic() + core.connects.value
+    progress = Progress(Attempt(until, None, None, core, until), {})
+    progress.is_whole_call = True
+    return progress
+
+
+def _with(request: httpx.Request, progress: Progress, tell: Tell) -> httpx.Request:
+    extensions = {"timeout": progress.timeouts, "trace": tell}
+    return httpx.Request(
+        request.method, request.url, headers=request.headers, stream=request.stream, extensions=extensions
+    )

@@ -1,0 +1,221 @@
+"""requests sessions that call as a Dependency says: `session.mount("https://pricing", HoldfastAdapter(pricing))`.
+
+Every request becomes one call of the dependency, as with `httpx.py`. What urllib3 has to be taught for it, connections
+that are measured, is in `requests_connection.py`.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NoReturn
+
+from holdfast._errors import CallError, EngineUnavailable, InvalidValue, MissingExtra
+
+try:
+    import requests
+except ImportError as error:
+    raise MissingExtra("the requests adapter", "requests") from error
+
+from requests import exceptions
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import EmptyPoolError
+
+from holdfast.calls.adapters.options import DEFAULTS, RequestOptions, manner_of
+from holdfast.calls.adapters.requests_body import is_repeatable
+from holdfast.calls.adapters.requests_connection import POOLS, sooner
+from holdfast.calls.adapters.requests_errors import (
+    RequestsAttemptTimedOut,
+    RequestsDeadlineExceeded,
+    RequestsHeldBack,
+    RequestsLimitReached,
+    RequestsNoEndpoint,
+    as_requests,
+)
+from holdfast.calls.adapters.requests_exchange import Exchange
+from holdfast.calls.adapters.warm import check_connections, ready_among, stays_open
+from holdfast.calls.ambient import SCOPE
+from holdfast.calls.attempt import Attempt
+from holdfast.calls.dependency import Dependency
+
+__all__ = [
+    "HoldfastAdapter",
+    "RequestsAttemptTimedOut",
+    "RequestsDeadlineExceeded",
+    "RequestsHeldBack",
+    "RequestsLimitReached",
+    "RequestsNoEndpoint",
+    "call_options",
+]
+
+_ASKED: ContextVar[RequestOptions] = ContextVar("holdfast.calls.adapters.requests", default=DEFAULTS)
+
+
+@contextmanager
+def call_options(*, idempotent: bool | None = None, operation: str | None = None) -> Iterator[None]:
+    """Ask for something for the requests that are made inside of the `with` block.
+
+    requests has no place for it in a request.
+    """
+    token = _ASKED.set(RequestOptions(idempotent=idempotent, operation=operation))
+    try:
+        yield
+    finally:
+        _ASKED.reset(token)
+
+
+class HoldfastAdapter(HTTPAdapter):
+    """Makes a requests session call as a dependency says.
+
+    GET, HEAD, OPTIONS, TRACE, PUT and DELETE are repeated; others only if nothing was sent, unless they are made
+    `with call_options(idempotent=True)`, or `idempotency_key` says that the server knows the header of this name. A
+    body that is an iterator is sent once; a file is wound back. Each redirect is a call of its own.
+
+    An answer of 4xx or 5xx is understood as the dependency understands failures; the last one is returned as any other
+    answer. `propagate=False` keeps the deadline and the retry owner from being sent along, for servers of others. If
+    the dependency has endpoints, they replace scheme, host and port of every URL that the adapter is mounted for.
+
+    The attempt's time covers sending, waiting for the answer, and its body: one that breaks off is repeated. With
+    `stream=True` the body is handed over as it comes, and only the deadline of the call bounds it. Set-up of a
+    connection counts apart. The timeouts of the session hold as well; the shorter one counts.
+
+    Not covered, because it cannot be interrupted: looking up a name in DNS; headers, or a large body that is sent,
+    which move on by a byte now and then: each read and write alone is bounded, and the time is looked at again with
+    each chunk of the answer's body. With `stream=True` that is so for `iter_content` and what uses it, but not for
+    `raw`. Connections through a SOCKS proxy are not measured apart. Retries of urllib3 are off, and must be.
+    Thread-safe as far as sessions of requests are.
+    """
+
+    def __init__(
+        self,
+        dependency: Dependency,
+        *,
+        idempotency_key: bool = False,
+        propagate: bool = True,
+        pool_connections: int = 10,
+        pool_maxsize: int = 10,
+        pool_block: bool = False,
+        max_retries: int = 0,
+    ) -> None:
+        if max_retries != 0:  # urllib3's Retry(0) as well: it may be told of statuses and redirects
+            raise InvalidValue(f"max_retries is {max_retries!r}: expected 0, because the dependency retries")
+        self._dependency = dependency
+        self._idempotency_key = idempotency_key
+        self._propagate = propagate
+        self._most_kept = pool_maxsize
+        super().__init__(pool_connections, pool_maxsize, max_retries, pool_block)
+
+    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **pool_kwargs: Any) -> None:
+        super().init_poolmanager(connections, maxsize, block, **pool_kwargs)
+        self.poolmanager.pool_classes_by_scheme = POOLS
+
+    def proxy_manager_for(self, proxy: Any, **proxy_kwargs: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **proxy_kwargs)
+        if not str(proxy).lower().startswith("socks"):
+            manager.pool_classes_by_scheme = POOLS
+        return manager
+
+    def send(  # noqa: PLR0917 - as requests calls it
+        self,
+        request: requests.PreparedRequest,
+        stream: bool = False,
+        timeout: Any = None,
+        verify: Any = True,
+        cert: Any = None,
+        proxies: Any = None,
+    ) -> requests.Response:
+        exchange = Exchange(
+            core=self._dependency,
+            request=request,
+            manner=manner_of(
+                request.method or "", _ASKED.get(), keyed=self._idempotency_key, repeatable=is_repeatable(request)
+            ),
+            propagate=self._propagate,
+            stream=stream,
+            timeout=timeout,
+            send=lambda sent, within: self._send_once(sent, timeout=within, verify=verify, cert=cert, proxies=proxies),
+        )
+        manner = exchange.manner
+        try:
+            return self._dependency.run(exchange.attempt, idempotent=manner.idempotent, operation=manner.operation)
+        except exceptions.HTTPError as error:
+            response = exchange.response
+            if response is None or error.response is not response:
+                raise
+            return response
+        except (CallError, EngineUnavailable) as error:
+            exchange.close()
+            raise as_requests(error)  # noqa: B904 - it has the cause that the error has
+        except BaseException:
+            exchange.close()
+            raise
+
+    def warm_up(
+        self,
+        url: str,
+        connections: int = 1,
+        *,
+        method: str = "HEAD",
+        verify: bool | str = True,
+        cert: Any = None,
+        proxies: Any = None,
+    ) -> int:
+        """Open connections, TLS included, before there is traffic; returns how many are ready.
+
+        Each one sends a request that must have no effects: HEAD, or another method. Any answer will do. Together they
+        take no longer than the connect timeout. Raises the first error if none is ready. `verify`, `cert` and
+        `proxies` must be those of the session, else its requests do not find the connections. Endpoints do not matter
+        here: warm up each of them.
+        """
+        check_connections(connections)
+        if connections > self._most_kept:
+            raise InvalidValue(
+                f"warm-up of {connections} connections: expected at most {self._most_kept}, which is pool_maxsize"
+            )
+        prepared = requests.Request(method, url).prepare()
+        until = self._dependency.world.monotonic() + self._dependency.connects.value
+
+        def open_one(_: int) -> requests.Response | Exception:
+            attempt = _Warming(until, None, None, self._dependency, until)
+            token = SCOPE.set(attempt)
+            try:
+                timeout = (sooner(None, attempt.connect_timeout), sooner(None, attempt.timeout))
+                return self._send_once(prepared, timeout=timeout, verify=verify, cert=cert, proxies=proxies)
+            except Exception as error:  # noqa: BLE001 - told when all are back
+                return error
+            finally:
+                SCOPE.reset(token)
+
+        # All answers are held until the last has come: else one connection might serve them all.
+        with ThreadPoolExecutor(connections, thread_name_prefix="holdfast-warm-up") as threads:
+            opened = list(threads.map(open_one, range(connections)))
+        return ready_among(url, [it if isinstance(it, Exception) else _finish(it) for it in opened])
+
+    def _send_once(self, request: requests.PreparedRequest, **how: Any) -> requests.Response:
+        try:
+            return super().send(request, stream=True, **how)
+        except EmptyPoolError as error:
+            raise exceptions.ConnectTimeout(error, request=request) from error
+
+    def __getstate__(self) -> NoReturn:
+        raise InvalidValue("an adapter of Holdfast cannot be pickled: what its dependency knows is this process's")
+
+
+class _Warming(Attempt, eq=False):
+    """The set-up of a connection before there is traffic: it may take as long as connections may, answer included."""
+
+    @property
+    def timeout(self) -> float:
+        left: float = self.limit - self.core.world.monotonic()
+        return max(0.0, left)
+
+
+def _finish(response: requests.Response) -> bool | Exception:
+    try:
+        response.content  # noqa: B018 - reads it, and frees the connection
+    except exceptions.RequestException as error:
+        return error
+    finally:
+        response.close()
+    version = "HTTP/1.0" if response.raw.version == 10 else "HTTP/1.1"
+    return stays_open(version, response.headers)

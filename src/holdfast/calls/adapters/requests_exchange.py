@@ -1,0 +1,84 @@
+"""One request of a requests session, and its attempts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+from requests import exceptions
+from urllib3.util import Timeout
+
+from holdfast.calls.adapters.options import Manner
+from holdfast.calls.adapters.origin import origin_of
+from holdfast.calls.adapters.requests_body import BoundedResponse, rewind, take_in
+from holdfast.calls.adapters.requests_connection import sooner
+from holdfast.calls.ambient import current_attempt
+from holdfast.calls.attempt import Attempt
+from holdfast.calls.dependency import Dependency
+from holdfast.calls.headers import IDEMPOTENCY_KEY, TRACEPARENT
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchange:
+    """One request, which may take several attempts, and the answer that came last."""
+
+    core: Dependency
+    request: requests.PreparedRequest
+    manner: Manner
+    propagate: bool
+    stream: bool
+    timeout: Any
+    """As the session has it: None, seconds, a pair of them, or urllib3's Timeout."""
+    send: Callable[[requests.PreparedRequest, Any], requests.Response]
+    """Sends one request once, with such a timeout."""
+    response: requests.Response | None = None
+
+    def attempt(self) -> requests.Response:
+        """Make one attempt. Raises an answer that is a failure, so that the dependency understands it as such."""
+        self.close()
+        attempt = current_attempt()
+        response = self.send(self._request_of(attempt), self._timeout_of(attempt))
+        # What asks for more in its name, such as a digest authentication, begins with the original.
+        response.request, response.url = self.request, str(self.request.url)
+        if self.stream:
+            response = BoundedResponse.of(response, attempt)
+        self.response = response
+        if not self.stream:
+            take_in(response, attempt)
+        judge = self.core.retry.judge
+        if response.status_code < 400 or (judge is not None and judge(response) is not None):
+            return response
+        raise exceptions.HTTPError(
+            f"{self.request.method} answered {response.status_code}", request=self.request, response=response
+        )
+
+    def close(self) -> None:
+        """Close the answer that nobody will read."""
+        response, self.response = self.response, None
+        if response is not None:
+            response.close()
+
+    def _request_of(self, attempt: Attempt) -> requests.PreparedRequest:
+        """The request as this attempt sends it: a copy, because the session goes on with the original."""
+        request = self.request.copy()
+        url = requests.compat.urlsplit(str(request.url))
+        if self.core.endpoints is not None:
+            origin = origin_of(attempt.endpoint.address, url.scheme)
+            request.url = url._replace(scheme=origin.scheme, netloc=origin.netloc).geturl()
+        if self.propagate:
+            for name, value in attempt.headers().items():
+                if name != TRACEPARENT or name not in request.headers:  # instrumentation may have set its own
+                    request.headers[name] = value
+        if self.manner.key and IDEMPOTENCY_KEY not in request.headers:
+            request.headers[IDEMPOTENCY_KEY] = attempt.idempotency_key
+        if attempt.number > 1:
+            rewind(request)
+        return request
+
+    def _timeout_of(self, attempt: Attempt) -> Any:
+        """The timeouts for connecting and reading; those of urllib3's own kind are bounded by the connection alone."""
+        asked = self.timeout
+        if isinstance(asked, Timeout):
+            return asked
+        connect, read = asked if isinstance(asked, tuple) else (asked, asked)
+        return sooner(connect, attempt.connect_timeout), sooner(read, attempt.timeout)

@@ -1,0 +1,122 @@
+"""One attempt, as the function that makes it sees it: how long it may take, and what to send with it."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from holdfast._types import Carrier
+from holdfast.calls.headers import IDEMPOTENCY_KEY, headers_of
+from holdfast.calls.scope import Scope, trace_of
+
+if TYPE_CHECKING:
+    from holdfast.calls.endpoints import Endpoint
+
+
+class Attempt(Scope, eq=False):
+    """An attempt that is under way. What it can tell is computed when it is asked, so that not asking costs nothing."""
+
+    core: Any = None
+    """The dependency that is called."""
+    limit: float = math.inf
+    """Monotonic time until which the whole call must be over."""
+    number: int = 1
+    key: str | None = None
+    place: "Endpoint | None" = None
+    tried: tuple[str, ...] = ()
+    """The addresses of the attempts before this one."""
+    setup: float = 0.0
+    """Seconds that went into connections: they are no latency of the dependency."""
+    connecting_since: float | None = None
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that are left for this attempt: hand them to the client that makes it."""
+        left: float = self.expires - self.core.world.monotonic()
+        return max(0.0, left)
+
+    @property
+    def connect_timeout(self) -> float:
+        """Seconds that a new connection may take; they count apart from `timeout`."""
+        left: float = min(self.core.connects.value, self.limit - self.core.world.monotonic())
+        return max(0.0, left)
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for all attempts of one call: a server that knows it does the work once."""
+        if self.key is None:
+            self.key = uuid4().hex
+        return self.key
+
+    @property
+    def endpoint(self) -> "Endpoint":
+        """Where to: another one than those that this call has tried, in a zone that is not out."""
+        if self.place is None:
+            self.place = self.core.endpoint(self.tried)
+        place: Endpoint = self.place
+        return place
+
+    @property
+    def carrier(self) -> Carrier:
+        """What crosses to the process that is called."""
+        left = None if self.limit == math.inf else max(0.0, self.limit - self.core.world.monotonic())
+        return Carrier(trace=trace_of(self), remaining=left, retry_owner=self.owner)
+
+    def headers(self, *, idempotency_key: bool = False) -> dict[str, str]:
+        """The HTTP headers that tell the other side the deadline, who retries and, if asked for, the key."""
+        found = headers_of(self.carrier)
+        if idempotency_key:
+            found[IDEMPOTENCY_KEY] = self.idempotency_key
+        return found
+
+    @contextmanager
+    def connecting(self) -> Iterator[None]:
+        """Around what sets a connection up: it is measured and bounded apart; the attempt's time begins after it."""
+        self.connect_began()
+        try:
+            yield
+        except BaseException:
+            self.connect_ended(failed=True)
+            raise
+        self.connect_ended()
+
+    def connect_began(self) -> None:
+        """The same in two halves, for clients that tell by callbacks; it may begin again before it has ended."""
+        if self.connecting_since is None:
+            self.connecting_since = now = self.core.world.monotonic()
+            self._move(now + self.core.connects.value)
+
+    def connect_ended(self, *, failed: bool = False) -> None:
+        """A connection is ready, or did not come about."""
+        if self.connecting_since is None:
+            return
+        now = self.core.world.monotonic()
+        if failed:
+            return  # what it was doing when it ended is what tells that nothing was sent
+        self.core.connected(now - self.connecting_since)
+        self.setup += now - self.connecting_since
+        self.connecting_since = None
+        self._move(now + self.core.timeout)
+
+    def _move(self, expires: float) -> None:
+        self.expires = min(self.limit, expires)
+
+
+class TimedAttempt(Attempt, eq=False):
+    """An attempt in an event loop, which can be cut off."""
+
+    expiries: Any = None
+    """What cuts it off in an event loop, and is told when `expires` moves."""
+    task: Any = None
+    """Whom to cancel then."""
+    cancelling: int = 0
+    """Cancellations that the task had been asked for before."""
+    was_cut: bool = False
+    timer: Any = None
+    """A timer of its own, if the one for all of the dependency's attempts does not serve it."""
+
+    def _move(self, expires: float) -> None:
+        self.expires = min(self.limit, expires)
+        if self.expiries is not None and self.expires < math.inf:
+            self.expiries.arm_one(self)

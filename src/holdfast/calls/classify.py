@@ -1,0 +1,148 @@
+"""Which failures are worth another attempt: exceptions of the standard library, of HTTP clients and of botocore. Pure.
+
+Exceptions of other libraries are known by their names, so that none of them has to be installed, or imported.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded, EngineUnavailable, HoldfastError
+from holdfast.calls.failure import Failure, Kind
+from holdfast.calls.hints import retry_after
+
+PERMANENT = Failure(Kind.PERMANENT)
+_UNSENT = Failure(Kind.UNSENT)
+_TRANSIENT = Failure(Kind.TRANSIENT)
+_TIMEOUT = Failure(Kind.TIMEOUT)
+
+TRANSIENT_STATUSES = frozenset({408, 425, 500, 502, 503, 504})
+"""408: the server gave up waiting for the request; 425: too early in a TLS connection. 501 and 505 stay as they are."""
+THROTTLED_STATUSES = frozenset({429})
+
+# The lists of botocore, in `retries/standard.py`.
+TRANSIENT_CODES = frozenset({"RequestTimeout", "RequestTimeoutException", "InternalError", "InternalFailure"})
+THROTTLED_CODES = frozenset(
+    {
+        *("Throttling", "ThrottlingException", "ThrottledException", "RequestThrottledException", "RequestThrottled"),
+        *("TooManyRequestsException", "ProvisionedThroughputExceededException", "TransactionInProgressException"),
+        *("RequestLimitExceeded", "BandwidthLimitExceeded", "LimitExceededException", "SlowDown"),
+        *("PriorRequestNotComplete", "EC2ThrottledException"),
+    }
+)
+
+_BY_NAME: dict[str, Failure] = {
+    "socket.gaierror": _UNSENT,
+    "ssl.SSLCertVerificationError": PERMANENT,
+    "ssl.SSLError": _TRANSIENT,
+    # httpx and httpcore: no connection, or none to be had from the pool, in time.
+    "httpx.ConnectError": _UNSENT,
+    "httpx.ConnectTimeout": _UNSENT,
+    "httpx.PoolTimeout": _UNSENT,
+    "httpcore.ConnectError": _UNSENT,
+    "httpcore.ConnectTimeout": _UNSENT,
+    "httpcore.PoolTimeout": _UNSENT,
+    "httpx.TimeoutException": _TIMEOUT,
+    "httpx.NetworkError": _TRANSIENT,
+    "httpx.RemoteProtocolError": _TRANSIENT,
+    "httpcore.TimeoutException": _TIMEOUT,
+    "httpcore.NetworkError": _TRANSIENT,
+    "httpcore.RemoteProtocolError": _TRANSIENT,
+    # requests and urllib3; `requests.ConnectionError` says nothing by itself, see `_wrapped`.
+    "requests.exceptions.ConnectTimeout": _UNSENT,
+    "requests.exceptions.SSLError": PERMANENT,
+    "requests.exceptions.Timeout": _TIMEOUT,
+    "requests.exceptions.ConnectionError": _TRANSIENT,
+    "requests.exceptions.ChunkedEncodingError": _TRANSIENT,
+    "urllib3.exceptions.NewConnectionError": _UNSENT,
+    "urllib3.exceptions.ConnectTimeoutError": _UNSENT,
+    "urllib3.exceptions.SSLError": PERMANENT,
+    "urllib3.exceptions.TimeoutError": _TIMEOUT,
+    "urllib3.exceptions.ProtocolError": _TRANSIENT,
+    "aiohttp.client_exceptions.ClientConnectorError": _UNSENT,
+    "aiohttp.client_exceptions.ServerTimeoutError": _TIMEOUT,
+    "aiohttp.client_exceptions.ClientConnectionError": _TRANSIENT,
+    "botocore.exceptions.EndpointConnectionError": _UNSENT,
+    "botocore.exceptions.ConnectTimeoutError": _UNSENT,
+    "botocore.exceptions.SSLError": PERMANENT,
+    "botocore.exceptions.ReadTimeoutError": _TIMEOUT,
+    "botocore.exceptions.ConnectionError": _TRANSIENT,
+    "botocore.exceptions.HTTPClientError": _TRANSIENT,
+}
+# Of the classes of an exception, the nearest that is listed counts.
+_BY_CLASS: dict[type[BaseException], Failure] = {
+    AttemptTimedOut: _TIMEOUT,
+    ConnectTimedOut: _UNSENT,
+    DeadlineExceeded: _TIMEOUT,  # it may have been that of this very attempt
+    EngineUnavailable: _UNSENT,
+    HoldfastError: PERMANENT,
+    ConnectionRefusedError: _UNSENT,
+    ConnectionError: _TRANSIENT,
+    TimeoutError: _TIMEOUT,
+}
+
+
+def classify(error: BaseException, wall: Callable[[], float]) -> Failure:
+    """What an exception means; one that is not known is permanent: it may well be a mistake in the code."""
+    response = getattr(error, "response", None)
+    if response is not None:
+        answered = _answered(response, wall)
+        if answered is not None:
+            return answered
+    found = _listed(error)
+    if found is None:
+        return PERMANENT
+    return found if type(error) in _BY_CLASS else _wrapped(error, found)
+
+
+def _listed(error: BaseException) -> Failure | None:
+    for kind in type(error).__mro__:
+        found = _BY_CLASS.get(kind) or _BY_NAME.get(f"{kind.__module__}.{kind.__qualname__}")
+        if found is not None:
+            return found
+    return None
+
+
+def of_status(status: int, headers: Mapping[str, str], wall: Callable[[], float]) -> Failure | None:
+    """What the status of an HTTP response means; None for one that is no failure."""
+    if status < 400:
+        return None
+    kind = _kind_of(status, None)
+    return Failure(kind, status, after=None if kind is Kind.PERMANENT else retry_after(headers, wall))
+
+
+def _kind_of(status: int, code: str | None) -> Kind:
+    if status in THROTTLED_STATUSES or code in THROTTLED_CODES:
+        return Kind.THROTTLED
+    if status in TRANSIENT_STATUSES or code in TRANSIENT_CODES:
+        return Kind.TRANSIENT
+    return Kind.PERMANENT
+
+
+def _answered(response: Any, wall: Callable[[], float]) -> Failure | None:
+    """The failure in the response that an exception carries: botocore's is a mapping, those of HTTP clients are not."""
+    if isinstance(response, Mapping):
+        metadata = response.get("ResponseMetadata", {})
+        code = response.get("Error", {}).get("Code")
+        status = metadata.get("HTTPStatusCode", 0)
+        kind = _kind_of(status, code)
+        return Failure(kind, status, code, retry_after(metadata.get("HTTPHeaders", {}), wall))
+    status = getattr(response, "status_code", None)
+    if not isinstance(status, int):
+        return None
+    return of_status(status, getattr(response, "headers", {}), wall)
+
+
+def _wrapped(error: BaseException, found: Failure) -> Failure:
+    """The same, or unsent if an error inside of it says so: requests and urllib3 wrap what happened, twice and more."""
+    if found is not _TRANSIENT:
+        return found
+    inner: object = error
+    for _ in range(4):
+        reason = getattr(inner, "reason", None)
+        inner = reason if isinstance(reason, BaseException) else next(iter(getattr(inner, "args", ())), None)
+        if not isinstance(inner, BaseException):
+            return found
+        deeper = _listed(inner)
+        if deeper is _UNSENT:
+            return deeper
+    return found

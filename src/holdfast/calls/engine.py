@@ -1,0 +1,250 @@
+"""The life of one call, from its first attempt to its last: what every driver does between two attempts.
+
+It decides with `decide`, keeps count, and tells the sink. It neither sleeps nor calls anything.
+"""
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from holdfast._errors import DeadlineExceeded, HeldBack, LimitReached
+from holdfast._types import Operation
+from holdfast.calls.attempt import Attempt
+from holdfast.calls.classify import PERMANENT, classify
+from holdfast.calls.events import Attempted, Exhausted, GaveUp, Retrying
+from holdfast.calls.failure import Failure, Kind
+from holdfast.calls.hints import HintsHold
+from holdfast.calls.retry import IN_WORDS, GiveUp, Owner, Reason, decide
+from holdfast.calls.scope import Scope
+
+if TYPE_CHECKING:
+    from holdfast.calls.dependency import Dependency
+
+# Looked up once, as in `retry.py`.
+_PERMANENT, _TIMEOUT, _UNSENT = Kind.PERMANENT, Kind.TIMEOUT, Kind.UNSENT
+_HERE, _BELOW = Owner.HERE, Owner.BELOW
+
+
+class Call:
+    """One call with all its attempts. Drivers take turns with it: `begin`, `enter`, the attempt, `left`, `settle`."""
+
+    __slots__ = (
+        "_attempt",
+        "_began",
+        "_cost",
+        "_delay",
+        "_last",
+        "_started",
+        "core",
+        "expires",
+        "idempotent",
+        "number",
+        "operation",
+        "outer",
+        "owned_by",
+        "owner",
+    )
+
+    shape: ClassVar[type[Attempt]] = Attempt
+    """Of what its attempts are made."""
+
+    def __init__(
+        self, core: "Dependency", operation: Operation, outer: Scope | None, started: float, *, idempotent: bool
+    ) -> None:
+        self.core = core
+        self.number = 0
+        self.owned_by = None
+        self.owner = core.claim(idempotent=idempotent)
+        self.outer = outer
+        self.expires = started + core.total
+        if outer is not None:
+            self.expires = min(self.expires, outer.expires)
+            if outer.owner is not None and core.retry.owner is not _HERE:
+                self.owner = self.owned_by = outer.owner
+        self.operation = operation
+        self.idempotent = idempotent
+        self._started = self._began = started
+        self._delay = 0.0
+        self._cost = core.bucket.budget.refund
+        self._attempt: Attempt | None = None
+        self._last: Failure | None = None
+
+    def hold(self) -> float:
+        """Seconds to wait before the first attempt, because the server asked for it. Raises HeldBack if in vain."""
+        core = self.core
+        if core.hold.hints.hold is not HintsHold.ALL:
+            return 0.0
+        seconds = core.hold.wait(self._started, core.world.chance)
+        if seconds and self._started + seconds >= self.expires:
+            self._gave_up(Reason.HELD, self._started)
+            raise HeldBack(f"{self.operation}: the server asked to be left alone for {seconds:.1f} s more")
+        return seconds
+
+    def begin(self, error: Exception | None = None) -> Attempt:
+        """The next attempt. Raises if there is no time for it: the `error` before it, if there was one."""
+        core = self.core
+        now = core.world.monotonic()
+        if self.expires <= now:
+            self._gave_up(Reason.DEADLINE, now)
+            try:
+                raise error or refusal(self.operation)
+            finally:
+                error = None  # its traceback holds this frame, and the frame must not hold it
+        self.number += 1
+        self._began = now
+        before = self._attempt
+        expires = now + core.timeout
+        self._attempt = attempt = self.shape(
+            expires if expires < self.expires else self.expires,  # noqa: FURB136 - quicker than `min`
+            self.owner,
+            self.outer,
+            core,
+            self.expires,
+            self.number,
+        )
+        if before is not None:
+            attempt.key = before.key
+            attempt.tried = before.tried if before.place is None else (*before.tried, before.place.address)
+        return attempt
+
+    def enter(self, error: Exception | None = None) -> None:
+        """The attempt goes out now. Raises if too many are under way: the `error` before it, if there was one."""
+        core = self.core
+        if core.running.most < math.inf and not core.running.enter():
+            self._gave_up(Reason.LIMIT, core.world.monotonic())
+            try:
+                raise error or LimitReached(
+                    f"{self.operation}: {core.running.most} calls are under way, which is the limit: "
+                    "it is slow now, or the limit is low"
+                )
+            finally:
+                error = None
+
+    def adopt(self, attempt: Attempt) -> None:
+        """Take over an attempt that a driver made by itself, in place of the one that was begun, if any."""
+        self.number = attempt.number
+        self._attempt = attempt
+
+    def left(self) -> None:
+        """The attempt is over, however it ended."""
+        if self.core.running.most < math.inf:
+            self.core.running.leave()
+
+    def settle(self, attempt: Attempt, result: Any, error: Exception | None) -> float | None:
+        """What follows from an attempt's end: None, that is all; or seconds to wait before the next one.
+
+        An `error` that is final is given a note on what was tried.
+        """
+        core = self.core
+        now = core.world.monotonic()
+        failure = self.understand(result, error)
+        self.learn(attempt, failure, now)
+        if core.is_heard:
+            self._report(attempt, failure, error, now)
+        if failure is None:
+            if core.bucket.tokens < core.bucket.budget.capacity:
+                core.bucket.give(self._cost)
+            return None
+        self._last = failure
+        refused_before = core.bucket.exhausted
+        step = decide(
+            core.retry,
+            failure,
+            number=self.number,
+            idempotent=self.idempotent,
+            owned=self.owned_by is not None or core.retry.owner is _BELOW,
+            now=now,
+            expires=self.expires,
+            previous=self._delay,
+            bucket=core.bucket,
+            hold=core.hold,
+            chance=core.world.chance,
+        )
+        if isinstance(step, GiveUp):
+            if step.reason is Reason.BUDGET and not refused_before:
+                core.emit(Exhausted(dependency=core.name, at=core.world.clock.wall(), tokens=core.bucket.tokens))
+            self._gave_up(step.reason, now)
+            if error is not None and (self.number > 1 or step.reason is not Reason.PERMANENT):
+                error.add_note(self._note(step.reason, now))
+            return None
+        self._delay, self._cost = step.delay, step.cost
+        if core.is_heard:
+            at = core.world.clock.wall()
+            core.emit(
+                Retrying(
+                    operation=self.operation, at=at, number=self.number + 1, delay=step.delay, failure=failure.kind
+                )
+            )
+        return step.delay
+
+    def understand(self, result: Any, error: Exception | None) -> Failure | None:
+        """What an attempt's end means; None: it succeeded. Adapters that know more of their errors add to it."""
+        retry = self.core.retry
+        if error is None:
+            return None if retry.judge is None else retry.judge(result)
+        failure = None if retry.classify is None else retry.classify(error)
+        if failure is None:
+            failure = classify(error, self.core.world.clock.wall)
+        if (
+            failure.kind is _PERMANENT
+            and retry.eventual
+            and not retry.eventual.isdisjoint({failure.status, failure.code})
+        ):
+            return Failure(Kind.EVENTUAL, failure.status, failure.code, failure.after)
+        return failure
+
+    def learn(self, attempt: Attempt, failure: Failure | None, now: float) -> None:
+        """Answers are latencies, also those that say no; an attempt that was cut off took unboundedly long."""
+        core = self.core
+        if failure is None or (failure.kind is _PERMANENT and failure.status is not None):
+            core.waiting.append(now - self._began - attempt.setup)
+        elif failure.kind is _TIMEOUT and attempt.expires < self.expires:
+            core.waiting.append(math.inf)
+        elif failure.kind is _UNSENT and attempt.connecting_since is not None:
+            core.connected(math.inf if now >= attempt.expires else now - attempt.connecting_since)
+        if now >= core.look_at:
+            core.look(now)
+
+    def _report(self, attempt: Attempt, failure: Failure | None, error: Exception | None, now: float) -> None:
+        core = self.core
+        place, known = attempt.place, failure or PERMANENT
+        core.emit(
+            Attempted(
+                operation=self.operation,
+                at=core.world.clock.wall(),
+                number=self.number,
+                seconds=now - self._began,
+                failure=None if failure is None else failure.kind,
+                status=known.status,
+                code=known.code,
+                error=None if error is None else type(error).__name__,
+                zone=None if place is None else place.zone,
+                address=None if place is None else place.address,
+            )
+        )
+
+    def _gave_up(self, reason: Reason, now: float) -> None:
+        core = self.core
+        if not core.is_heard:
+            return
+        core.emit(
+            GaveUp(
+                operation=self.operation,
+                at=core.world.clock.wall(),
+                number=self.number,
+                reason=reason,
+                seconds=now - self._started,
+                failure=None if self._last is None else self._last.kind,
+                owner=self.owned_by,
+            )
+        )
+
+    def _note(self, reason: Reason, now: float) -> str:
+        attempts = "1 attempt" if self.number == 1 else f"{self.number} attempts"
+        whose = f" ({self.owned_by})" if reason is Reason.OWNED and self.owned_by else ""
+        seconds = now - self._started
+        return f"holdfast: {self.operation}: {attempts} in {seconds:.3f} s, no more: {IN_WORDS[reason]}{whose}"
+
+
+def refusal(operation: Operation) -> DeadlineExceeded:
+    """What a call that begins after its deadline is answered with."""
+    return DeadlineExceeded(f"{operation}: refused, because the deadline had passed before it began")

@@ -1,0 +1,80 @@
+"""What happens to calls, one frozen value for each thing, for sinks. Pure."""
+
+from dataclasses import dataclass
+
+from holdfast._types import Operation, Zone
+from holdfast.calls.failure import Kind
+from holdfast.calls.retry import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempted:
+    """An attempt has ended."""
+
+    operation: Operation
+    """The dependency is its service."""
+    at: float
+    """When it ended, in seconds since the epoch."""
+    number: int
+    seconds: float
+    failure: Kind | None = None
+    """None: it succeeded."""
+    status: int | None = None
+    code: str | None = None
+    error: str | None = None
+    """The name of the exception's class."""
+    zone: Zone | None = None
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retrying:
+    """A further attempt follows after a delay."""
+
+    operation: Operation
+    at: float
+    number: int
+    """Of the attempt that follows."""
+    delay: float
+    failure: Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaveUp:
+    """No further attempt follows, and the caller gets the failure."""
+
+    operation: Operation
+    at: float
+    number: int
+    """Attempts that were made; 0: refused before the first."""
+    reason: Reason
+    seconds: float
+    """From the beginning of the call."""
+    failure: Kind | None = None
+    owner: str | None = None
+    """Who retries instead, if the reason is `owned`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exhausted:
+    """The budget of a dependency is used up: from now on only the trickle is retried, until calls succeed again."""
+
+    dependency: str
+    at: float
+    tokens: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeoutChanged:
+    """A timeout that follows the latency has moved by more than a tenth."""
+
+    dependency: str
+    at: float
+    what: str
+    """`attempt` or `connect`."""
+    before: float
+    after: float
+    samples: float
+
+
+CallEvent = Attempted | Retrying | GaveUp | Exhausted | TimeoutChanged

@@ -1,0 +1,198 @@
+"""Timers that do not all fire at once: each host has its own moment in the period, and always the same one.
+
+Aligned clocks send every host's work into the first second of the minute or of the day. Chance would spread it as well,
+but differently each time: a moment that belongs to the host makes load repeat itself, so that a pattern can be seen.
+`Periodic` is the rule, and only decides; `Ticker` waits for it.
+"""
+
+import hashlib
+import json
+import math
+import os
+import random
+import re
+import socket
+from collections.abc import AsyncIterator, Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from holdfast._clock import Clock, SystemClock
+from holdfast._errors import InvalidValue
+
+HOST_VARIABLE = "HOLDFAST_HOST"
+SHORTEST_PERIOD = 0.001
+"""Seconds. Below a millisecond sleeping is too coarse for a timer."""
+LONGEST_SLEEP = 10.0
+"""Seconds between two looks at the clock, so that one that was set, or stood still with the machine, is noticed."""
+LONGEST_DELAY = 60.0
+"""Seconds by which a moment may be late and still count: a busy machine, a short pause of a virtual one."""
+HOUR, DAY, WEEK = 3_600.0, 86_400.0, 604_800.0
+Weekday: TypeAlias = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+# The epoch began on a Thursday.
+_WEEKDAYS = ("thursday", "friday", "saturday", "sunday", "monday", "tuesday", "wednesday")
+_TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
+
+
+def host_name() -> str:
+    """What this host is called: the environment variable HOLDFAST_HOST, else the name that the system has for it.
+
+    In a container that is made anew under another name, set the variable to what stays, such as the node's name.
+    """
+    return os.environ.get(HOST_VARIABLE) or socket.gethostname()
+
+
+def host_jitter(period: float, key: str, host: str | None = None) -> float:
+    """The seconds, from 0 up to `period`, that belong to this host and this `key`.
+
+    The same after a restart, in every process and version of Python; unrelated for another key, so that a host that is
+    late with one job is not late with all. Hosts are spread evenly.
+    """
+    _expect_period(period)
+    # JSON keeps the two apart, whatever is in them.
+    text = json.dumps([host_name() if host is None else host, key])
+    digest = hashlib.blake2b(text.encode(), digest_size=8, person=b"holdfast jitter").digest()
+    # As many bits as a float has: with more, the share could be rounded up to 1.
+    return (int.from_bytes(digest, "big") >> 11) / 2**53 * period
+
+
+def spread(seconds: float, share: float = 0.2, randomness: random.Random | None = None) -> float:
+    """A delay that differs by chance, by up to `share` of itself, longer or shorter.
+
+    For work that is put off, and for pauses: those who were told at the same time do not come back at the same time.
+    """
+    if not 0 <= seconds < math.inf:
+        raise InvalidValue(f"a delay of {seconds} seconds: expected 0 or more")
+    if not 0 <= share <= 1:
+        raise InvalidValue(f"share is {share}: expected a part of the delay, 0 to 1")
+    uniform = random.uniform if randomness is None else randomness.uniform
+    return seconds * uniform(1 - share, 1 + share)
+
+
+@dataclass(frozen=True, slots=True)
+class Periodic:
+    """The moments of one host: one in each period, `offset` seconds after those that all hosts have in common.
+
+    Periods are counted from the epoch, in UTC, so that nothing depends on when a process was started.
+    """
+
+    period: float
+    """Seconds."""
+    key: str
+    """Names the job. A host has another moment for each."""
+    host: str = field(default_factory=host_name, kw_only=True)
+    at: float = field(default=0.0, kw_only=True)
+    """Seconds from the beginning of each period to the earliest moment of any host."""
+    spread: float | None = field(default=None, kw_only=True)
+    """Seconds over which the hosts are spread from there on; None stands for the whole period."""
+    offset: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        _expect_period(self.period)
+        if self.spread is not None and not SHORTEST_PERIOD <= self.spread <= self.period:
+            raise InvalidValue(f"spread is {self.spread}: expected {SHORTEST_PERIOD} to {self.period}, the period")
+        if not 0 <= self.at < self.period:
+            raise InvalidValue(f"at is {self.at}: expected seconds from 0 up to {self.period}, the period")
+        jitter = host_jitter(self.period if self.spread is None else self.spread, self.key, self.host)
+        object.__setattr__(self, "offset", (self.at + jitter) % self.period)
+
+    def next(self, after: float) -> float:
+        """The first moment later than `after`, both in seconds since the epoch."""
+        number = math.floor((after - self.offset) / self.period) - 1  # one less: the division may have rounded up
+        while (moment := number * self.period + self.offset) <= after:
+            number += 1
+        return moment
+
+
+def hourly(key: str, *, minute: int = 0, spread: float = HOUR, host: str | None = None) -> Periodic:
+    """Once in each hour, from `minute` on, at this host's own moment of the `spread` seconds after it."""
+    if not 0 <= minute < 60:
+        raise InvalidValue(f"minute is {minute}: expected 0 to 59")
+    return Periodic(HOUR, key, host=host_name() if host is None else host, at=minute * 60.0, spread=spread)
+
+
+def daily(key: str, *, at: str = "00:00", spread: float = HOUR, host: str | None = None) -> Periodic:
+    """Once in each day, from `at` (UTC) on, at this host's own moment of the `spread` seconds after it."""
+    return Periodic(DAY, key, host=host_name() if host is None else host, at=_seconds(at), spread=spread)
+
+
+def weekly(
+    key: str, *, day: Weekday = "monday", at: str = "00:00", spread: float = DAY, host: str | None = None
+) -> Periodic:
+    """Once in each week, from `day` and `at` (UTC) on, at this host's own moment of the `spread` seconds after it."""
+    if day not in _WEEKDAYS:
+        raise InvalidValue(f"day is {day!r}: expected one of {', '.join(_WEEKDAYS)}")
+    start = _WEEKDAYS.index(day) * DAY + _seconds(at)
+    return Periodic(WEEK, key, host=host_name() if host is None else host, at=start, spread=spread)
+
+
+class Ticker:
+    """Waits for the moments of a Periodic, one after the other. For one thread or task; `for` and `async for` work too.
+
+        for moment in Ticker(daily("clean up")):
+            clean_up()
+
+    A moment that is noticed late still counts, up to half a period and at most a minute. Those that are missed, because
+    the work took long or the machine slept, are left out: nothing is made up for, and hosts that wake together do not
+    work together. When the clock is set back, the moment that came last does not come twice in a row, and the next one
+    is no more than two periods away; a clock that is set back by more lets earlier moments come again.
+    """
+
+    def __init__(self, periodic: Periodic, clock: Clock | None = None) -> None:
+        self.periodic = periodic
+        self._clock = clock or SystemClock()
+        self._delay = min(periodic.period / 2, LONGEST_DELAY)
+        self._last: float | None = None
+
+    def wait(self) -> float:
+        """Block until the next moment, and return it in seconds since the epoch."""
+        pauses = self._pauses()
+        while True:
+            try:
+                self._clock.sleep(next(pauses))
+            except StopIteration as reached:
+                return float(reached.value)
+
+    async def wait_async(self) -> float:
+        """Suspend the calling task until the next moment, and return it in seconds since the epoch."""
+        pauses = self._pauses()
+        while True:
+            try:
+                pause = next(pauses)
+            except StopIteration as reached:
+                return float(reached.value)
+            await self._clock.sleep_async(pause)
+
+    def __iter__(self) -> Iterator[float]:
+        while True:
+            yield self.wait()
+
+    async def __aiter__(self) -> AsyncIterator[float]:
+        while True:
+            yield await self.wait_async()
+
+    def _pauses(self) -> Generator[float, None, float]:
+        """How long to sleep before each further look at the clock; returns the moment that was reached."""
+        moment = self._upcoming(self._clock.wall())
+        while True:
+            now = self._clock.wall()
+            if moment <= now <= moment + self._delay:
+                self._last = moment
+                return moment
+            moment = self._upcoming(now)  # another one if it was missed, or if the clock was set back
+            yield min(moment - now, LONGEST_SLEEP)
+
+    def _upcoming(self, now: float) -> float:
+        upcoming = self.periodic.next(now)
+        return self.periodic.next(upcoming) if upcoming == self._last else upcoming
+
+
+def _expect_period(period: float) -> None:
+    if not SHORTEST_PERIOD <= period < math.inf:
+        raise InvalidValue(f"period is {period}: expected seconds, {SHORTEST_PERIOD} or more")
+
+
+def _seconds(at: str) -> float:
+    found = _TIME.fullmatch(at)
+    if found is None:
+        raise InvalidValue(f"at is {at!r}: expected a time of the day in UTC, such as 03:30")
+    return int(found[1]) * HOUR + int(found[2]) * 60.0

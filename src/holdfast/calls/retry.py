@@ -1,0 +1,132 @@
+"""When a call is repeated: a policy, and the rule that follows it. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast._errors import InvalidValue
+from holdfast.calls.backoff import Backoff, Chance
+from holdfast.calls.budget import Tokens
+from holdfast.calls.failure import Failure, Kind
+from holdfast.calls.hints import Hold
+
+# Looked up once: in CPython 3.11 each look at a member of an enumeration takes 65 ns.
+_PERMANENT, _UNSENT, _THROTTLED = Kind.PERMANENT, Kind.UNSENT, Kind.THROTTLED
+
+
+class Owner(StrEnum):
+    """Which layer of a stack of services retries; one only, because attempts of layers multiply."""
+
+    OUTERMOST = "outermost"
+    """This one, unless a layer above it does already."""
+    HERE = "here"
+    """This one, whoever is above. For a layer whose repetition is much cheaper than that of all above it; those must
+    then say `BELOW`, or attempts multiply."""
+    BELOW = "below"
+    """None here: leave it to the layers below, and make one attempt."""
+
+
+class Reason(StrEnum):
+    """Why there is no further attempt."""
+
+    PERMANENT = "permanent"
+    NOT_IDEMPOTENT = "not idempotent"
+    OWNED = "owned"
+    ATTEMPTS = "attempts"
+    DEADLINE = "deadline"
+    BUDGET = "budget"
+    LIMIT = "limit"
+    HELD = "held"
+
+
+IN_WORDS = {
+    Reason.PERMANENT: "the same request would fail again",
+    Reason.NOT_IDEMPOTENT: "it may have been carried out, and is not idempotent",
+    Reason.OWNED: "the retries belong to another layer",
+    Reason.ATTEMPTS: "no more attempts are allowed",
+    Reason.DEADLINE: "there is no time left",
+    Reason.BUDGET: "the retry budget is exhausted",
+    Reason.LIMIT: "as many calls as may be are under way",
+    Reason.HELD: "the server asked to wait longer than there is time",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """What is repeated, how often and how soon."""
+
+    attempts: int = 3
+    """At most so many, the first one included; 1: no retries."""
+    backoff: Backoff = Backoff()  # noqa: RUF009 - frozen
+    throttled: Backoff = Backoff(base=1.0)  # noqa: RUF009
+    """The waits after the server said that it is too much; botocore's are the same."""
+    owner: Owner = Owner.OUTERMOST
+    eventual: frozenset[int | str] = frozenset()
+    """HTTP statuses and error codes that may turn into success when a change has spread, such as 404 after a create."""
+    classify: Callable[[Exception], Failure | None] | None = None
+    """Your own judgement of an exception; None from it leaves it to the built-in one."""
+    judge: Callable[[Any], Failure | None] | None = None
+    """Your judgement of a result: some functions return their failures. None: it is a success."""
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise InvalidValue(f"retry attempts {self.attempts}: expected at least 1, the first one")
+        object.__setattr__(self, "owner", Owner(self.owner))
+
+
+class Again(msgspec.Struct, frozen=True):
+    """Repeat it after a delay."""
+
+    delay: float
+    cost: float
+    """Tokens that were paid for it."""
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """Do not repeat it."""
+
+    reason: Reason
+
+
+def decide(
+    retry: Retry,
+    failure: Failure,
+    *,
+    number: int,
+    idempotent: bool,
+    owned: bool,
+    now: float,
+    expires: float,
+    previous: float,
+    bucket: Tokens,
+    hold: Hold,
+    chance: Chance,
+) -> Again | GiveUp:
+    """What follows from the failure of attempt `number`: the one rule behind every driver and every simulation.
+
+    Its order matters: tokens are the last thing to be asked for, so that none are spent on what would not be sent.
+    """
+    kind = failure.kind
+    if kind is _PERMANENT:
+        return GiveUp(Reason.PERMANENT)
+    if failure.after is not None:
+        hold.note(failure.after, now)
+    if kind is not _UNSENT and not idempotent:
+        return GiveUp(Reason.NOT_IDEMPOTENT)
+    if retry.attempts > 1 and owned:
+        return GiveUp(Reason.OWNED)
+    if number >= retry.attempts:
+        return GiveUp(Reason.ATTEMPTS)
+    backoff = retry.throttled if kind is _THROTTLED else retry.backoff
+    delay = backoff.delay(number, previous, chance)
+    if hold.until > now:
+        delay = max(delay, hold.wait(now, chance))
+    if now + delay >= expires:
+        return GiveUp(Reason.DEADLINE)
+    cost = bucket.budget.throttle_cost if kind is _THROTTLED else bucket.budget.cost
+    if not bucket.take(cost, now):
+        return GiveUp(Reason.BUDGET)
+    return Again(delay, cost)

@@ -1,0 +1,155 @@
+"""How long an attempt may take: a fixed time, or one that follows from the latencies of the dependency.
+
+The rule is the one of https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/: accept a rate
+of false timeouts, such as 0.1 %, and take the percentile of the latency that has this much above it.
+"""
+
+import math
+from dataclasses import dataclass
+
+from holdfast._errors import InvalidValue
+from holdfast.calls.histogram import Histogram
+
+START = 5.0
+"""Seconds; generous for most services, and not so long that a hanging one holds its callers for good."""
+ENOUGH = 5
+"""So many samples must lie above a percentile on average before it is believed: 5,000 for the 99.9th."""
+WINDOW = 50
+"""So many samples above the percentile make a window; the last two are remembered: 50,000 for the 99.9th."""
+FIXED_WINDOW = 50_000
+"""The window of a dependency whose timeout is fixed, for those who ask for its percentiles."""
+SHIFTED = 4.0
+"""More than this many times the accepted rate of timeouts is no chance: the latency is another one now."""
+SHIFT_SEEN = 5
+"""Timeouts that must have been seen before a shift is believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Percentile:
+    """Takes the timeout from the latency that is observed, so that `100 - percent` % of good answers are cut off."""
+
+    percent: float = 99.9
+    """The percentile; 99.9 accepts 0.1 % of false timeouts."""
+    floor: float = 0.01
+    """Seconds; a timeout is never shorter. A pause of the garbage collector, here or there, takes as long."""
+    ceiling: float = 10.0
+    """Seconds; a timeout is never longer, whatever was observed: threads and connections are held for that time."""
+    start: float | None = None
+    """Seconds until there are enough samples; None: five, within floor and ceiling, because nothing is known yet."""
+    padding: float = 1.0
+    """The timeout is at least the median and this share of it: where the percentile is close to the median, a small
+    shift would else time out everything."""
+    network: float = 0.0
+    """Seconds that are added for the worst reasonable way through the network, for clients far away."""
+    enough: int | None = None
+    """Samples that make the percentile credible; None: five times as many as it takes to see one above it."""
+
+    def __post_init__(self) -> None:
+        if not 50 < self.percent < 100:
+            raise InvalidValue(f"percentile {self.percent}: expected a number above 50 and below 100, such as 99.9")
+        if not 0 < self.floor <= self.ceiling < math.inf:
+            raise InvalidValue(f"timeout floor {self.floor} and ceiling {self.ceiling}: expected 0 < floor <= ceiling")
+        if self.start is not None and not self.floor <= self.start <= self.ceiling:
+            raise InvalidValue(f"timeout start {self.start}: expected {self.floor} to {self.ceiling} seconds")
+        if not 0 <= self.padding < math.inf or not 0 <= self.network < math.inf:
+            raise InvalidValue(f"timeout padding {self.padding} and network {self.network}: expected 0 or more")
+        if self.enough is not None and self.enough < 1:
+            raise InvalidValue(f"timeout enough {self.enough}: expected at least 1 sample")
+
+    @property
+    def accepted(self) -> float:
+        """The share of good answers that may be cut off: 0.001 for the 99.9th percentile."""
+        return round(1 - self.percent / 100, 12)  # 0.001, and not 0.0009999999999998899
+
+    @property
+    def samples_needed(self) -> int:
+        return self.enough if self.enough is not None else math.ceil(ENOUGH / self.accepted)
+
+    @property
+    def window(self) -> int:
+        """Samples after which a new window begins; this one and the one before it count."""
+        return math.ceil(WINDOW / self.accepted)
+
+    @property
+    def first(self) -> float:
+        """Seconds to begin with."""
+        return self.bounded(START) if self.start is None else self.start
+
+    def bounded(self, seconds: float) -> float:
+        """Within floor and ceiling."""
+        return min(self.ceiling, max(self.floor, seconds))
+
+    def choose(self, seen: Histogram, current: float) -> float:
+        """The timeout that fits what was seen, when `current` is the one that cut off what had not ended."""
+        wanted = seen.above(self.accepted)
+        if wanted == math.inf:
+            return self.bounded(current * _beyond(seen, self.accepted))
+        return self.bounded(max(wanted, seen.above(0.5) * (1 + self.padding)) + self.network)
+
+
+def _beyond(seen: Histogram, accepted: float) -> float:
+    """By how much the timeout must grow when a little more than accepted is cut off: the tail, drawn on.
+
+    Between two percentiles that can be seen the share above halves; it is taken to go on halving like that.
+    """
+    cut = seen.unbounded / seen.total
+    nearer, farther = seen.above(min(0.5, 4 * cut)), seen.above(min(0.5, 2 * cut))
+    growth = farther / nearer if nearer < farther < math.inf else 2.0
+    return min(2.0, math.pow(growth, math.log2(cut / accepted)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """The three times that bound a call, in seconds."""
+
+    connect: float | Percentile = 3.0
+    """For a connection to be ready, TLS included: one lost packet is sent again after a second. It counts apart from
+    the attempt, because a new connection takes longer than an answer."""
+    attempt: float | Percentile | None = Percentile()
+    """For one attempt on a connection. None: the function bounds itself, and only the total counts."""
+    total: float | None = 30.0
+    """For the whole call with all attempts and the waits between them. None: only a deadline around it counts."""
+
+    def __post_init__(self) -> None:
+        for name in ("connect", "attempt", "total"):
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not 0 < value < math.inf:
+                raise InvalidValue(f"{name} timeout {value}: expected seconds, more than 0")
+
+
+class Estimator:
+    """The timeout of one dependency as it is now, and what it follows from. Not thread-safe."""
+
+    __slots__ = ("_since", "policy", "seen", "value")
+
+    def __init__(self, policy: float | Percentile | None) -> None:
+        self.policy = policy
+        self.seen = Histogram()
+        self.value = policy.first if isinstance(policy, Percentile) else math.inf if policy is None else policy
+        self._since = 0
+
+    def learn(self, samples: list[float]) -> float:
+        """Take new latencies into account, infinity for each timeout; returns the timeout from now on."""
+        self.seen.add(samples)
+        self._since += len(samples)
+        policy = self.policy
+        if not isinstance(policy, Percentile):
+            self._turn_after(FIXED_WINDOW)
+            return self.value
+        if self.seen.unbounded >= SHIFT_SEEN and self.seen.unbounded > SHIFTED * policy.accepted * self.seen.total:
+            # What was known is no longer true, and what was cut off says only that it takes longer. Without this the
+            # timeout would be learned from the few quick answers alone, and stay where it cuts off the others.
+            self.value = policy.bounded(2 * self.value)
+            self.seen.clear()
+            self._since = 0
+        elif self.seen.total >= policy.samples_needed:
+            # Cut-offs of before say nothing against the timeout that followed from them: they must not raise it again.
+            if math.inf in samples or self.seen.above(policy.accepted) < math.inf:
+                self.value = policy.choose(self.seen, self.value)
+            self._turn_after(policy.window)
+        return self.value
+
+    def _turn_after(self, window: int) -> None:
+        if self._since >= window:
+            self.seen.turn()
+            self._since = 0

@@ -1,0 +1,138 @@
+"""Latencies from a file: CSV with a header, JSON lines, or a number on each line; told by the first line."""
+
+import csv
+import json
+import math
+import sys
+from array import array
+from collections.abc import Iterable, Iterator
+from io import TextIOWrapper
+from itertools import chain
+from pathlib import Path
+from typing import Literal, TextIO
+
+from holdfast._errors import InvalidValue
+
+STANDARD_INPUT = "-"
+Unit = Literal["s", "ms", "us"]
+_SIZES: dict[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+_ENCODING, _ERRORS = "utf-8-sig", "replace"
+_LONGEST = 40
+"""Letters of a bad value that are shown."""
+
+
+def read_latencies(path: str, *, unit: Unit = "s", column: str | None = None) -> "array[float]":
+    """The latencies of a file in seconds; infinity for requests that were cut off, which are written `inf`.
+
+    `column` names the column of CSV, or the field of JSON; not needed where there is only one. Raises InvalidValue,
+    which names the file and the line.
+    """
+    if path.startswith("-") and path != STANDARD_INPUT:  # let through because of that one
+        raise InvalidValue(f"{path}: expected a file, and not an option; a file of this name is ./{path}")
+    source = "standard input" if path == STANDARD_INPUT else path
+    size = _SIZES[unit]
+    try:
+        if path == STANDARD_INPUT:
+            values = array("d", (value * size for value in _values(source, _standard_input(), column)))
+        else:
+            with Path(path).open(encoding=_ENCODING, errors=_ERRORS, newline="") as file:
+                values = array("d", (value * size for value in _values(source, file, column)))
+    except OSError as error:
+        raise InvalidValue(f"{source} cannot be read: {error.strerror}") from error
+    if not values:
+        raise InvalidValue(f"{source}: no latencies in it; expected a number on each line, CSV or JSON lines")
+    return values
+
+
+def _values(source: str, lines: Iterable[str], column: str | None) -> Iterator[float]:
+    numbered = ((number, line.strip()) for number, line in enumerate(lines, start=1))
+    filled = (entry for entry in numbered if entry[1])
+    first = next(filled, None)
+    if first is None:
+        return
+    everything = chain([first], filled)
+    if first[1][0] in "{[":
+        yield from _json(source, everything, column)
+    elif column is None and _is_number(first[1]):
+        for number, line in everything:
+            yield _number(f"{source}, line {number}", line)
+    else:
+        yield from _csv(source, everything, column)
+
+
+def _json(source: str, numbered: Iterable[tuple[int, str]], column: str | None) -> Iterator[float]:
+    for number, line in numbered:
+        place = f"{source}, line {number}"
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InvalidValue(f"{place}: this is not JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise InvalidValue(f"{place}: expected a JSON object on each line")
+        name = column
+        if name is None:
+            if len(found) != 1:
+                raise InvalidValue(f"{place}: fields {', '.join(found) or 'none'}; say which one with --column")
+            (name,) = found
+        if name not in found:
+            raise InvalidValue(f"{place}: no field {name}; there are: {', '.join(found) or 'none'}")
+        yield _number(place, found[name])
+
+
+def _csv(source: str, numbered: Iterable[tuple[int, str]], column: str | None) -> Iterator[float]:
+    begin, header = 0, list[str]()
+    place_of = -1
+    for number, line in numbered:
+        place = f"{source}, line {number}"
+        try:
+            (row,) = csv.reader([line], strict=True)
+        except csv.Error as error:
+            raise InvalidValue(f"{place}: this is not CSV: {error}") from error
+        if not begin:
+            begin, header = number, [field.strip() for field in row]
+            place_of = _column_of(place, header, column)
+            continue
+        if len(row) <= place_of:
+            raise InvalidValue(f"{place}: {len(row)} fields; expected {len(header)}, as in line {begin}")
+        yield _number(place, row[place_of])
+
+
+def _column_of(place: str, header: list[str], column: str | None) -> int:
+    if column is None:
+        if len(header) != 1:
+            raise InvalidValue(f"{place}: columns {', '.join(header)}; say which one with --column")
+        return 0
+    if header.count(column) != 1:
+        raise InvalidValue(f"{place}: expected one column {column}; there are: {', '.join(header)}")
+    return header.index(column)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(place: str, value: object) -> float:
+    number = math.nan
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            number = math.nan
+    if not number >= 0:
+        raise InvalidValue(
+            f"{place}: {str(value)[:_LONGEST]!r} is no latency; expected a number, 0 or more, or inf for a request "
+            "that was cut off"
+        )
+    return number
+
+
+def _standard_input() -> TextIO:
+    if sys.stdin is None:  # whoever started this closed it
+        raise InvalidValue("standard input is closed: hand something in, or name a file")
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(encoding=_ENCODING, errors=_ERRORS)
+    return sys.stdin

@@ -1,0 +1,177 @@
+"""`holdfast calls simulate`: what backoff, budgets and timeouts do, in virtual time, with the engine of real calls."""
+
+from typing import Annotated, TypeAlias
+
+from cyclopts import Parameter
+
+from holdfast.cli.calls.drawn import Force, Svg, check_svg, draw, told
+from holdfast.cli.output import Json, print_json, print_table
+
+Seed: TypeAlias = Annotated[int, Parameter(help="The same number gives the same result.")]
+
+
+def jitter(
+    *,
+    clients: Annotated[int, Parameter(help="Clients that begin at the same moment.")] = 100,
+    runs: Annotated[int, Parameter(help="How often it is tried; what is shown is the mean.")] = 100,
+    base: Annotated[float, Parameter(help="Seconds of the first delay, which doubles.")] = 0.005,
+    cap: Annotated[float, Parameter(help="Seconds that no delay exceeds.")] = 2.0,
+    seed: Seed = 1,
+    svg: Svg = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Show what jitter is for: clients that contend for one row, with five ways to back off.
+
+    The model, and the numbers to compare with: aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter.
+    The picture is when the calls come.
+    Example: holdfast calls simulate jitter --clients 50 --svg jitter.svg
+    """
+    from holdfast.simulate import Contention, pictures
+    from holdfast.simulate.jitter import compare
+
+    options = Contention(clients=clients, runs=runs, base=base, cap=cap, seed=seed)
+    check_svg(svg, force=force)
+    results = list(told(compare(options), len(options.strategies()), "ways to back off"))
+    draw(svg, lambda: pictures.contention(results), force=force)
+    if json:
+        print_json([{"strategy": one.strategy, "calls": one.calls, "seconds": one.seconds} for one in results])
+        return
+    least = min(one.calls for one in results)
+    print_table(
+        ("way to back off", "calls", "seconds", "times the fewest"),
+        [(one.strategy, f"{one.calls:,.0f}", f"{one.seconds:.2f}", f"{one.calls / least:.2f}") for one in results],
+    )
+
+
+def amplification(
+    *,
+    layers: Annotated[int, Parameter(help="Layers that call each other, above the service.")] = 5,
+    attempts: Annotated[int, Parameter(help="Attempts that each layer may make.")] = 3,
+    failing: Annotated[float, Parameter(help="The share of the service's calls that fail, 0 to 1.")] = 1.0,
+    requests: Annotated[int, Parameter(help="Requests from the top.")] = 20_000,
+    rate: Annotated[float, Parameter(help="Requests per second, which the trickle of a budget depends on.")] = 100.0,
+    seed: Seed = 1,
+    svg: Svg = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Show how many calls a failing service gets when every layer above it retries, and when one does.
+
+    Example: holdfast calls simulate amplification --failing 0.1
+    """
+    from holdfast.simulate import Stack, pictures
+    from holdfast.simulate.amplification import POLICIES, compare
+
+    options = Stack(layers=layers, attempts=attempts, failing=failing, requests=requests, rate=rate, seed=seed)
+    check_svg(svg, force=force)
+    results = list(told(compare(options), len(POLICIES), "policies"))
+    draw(svg, lambda: pictures.amplification(results), force=force)
+    if json:
+        print_json(
+            [
+                {
+                    "policy": one.policy,
+                    "requests": one.requests,
+                    "calls": one.calls,
+                    "per_request": one.per_request,
+                    "success": one.success,
+                }
+                for one in results
+            ]
+        )
+        return
+    print_table(
+        ("who retries", "calls for each request", "requests answered", "simulated"),
+        [(one.policy, f"{one.per_request:,.3f}", f"{one.success:.2%}", f"{one.requests:,}") for one in results],
+    )
+
+
+def metastability(
+    *,
+    rate: Annotated[float, Parameter(help="Requests per second, by all callers together.")] = 80.0,
+    capacity: Annotated[float, Parameter(help="Calls per second that the server can do.")] = 100.0,
+    clients: Annotated[int, Parameter(help="Processes that call; each has a budget of its own.")] = 1,
+    timeout: Annotated[float, Parameter(help="Seconds that a caller waits for an answer.")] = 1.0,
+    stall: Annotated[float, Parameter(help="Seconds that the server does nothing, once.")] = 10.0,
+    seconds: Annotated[float, Parameter(help="How long it is watched.")] = 200.0,
+    seed: Seed = 1,
+    svg: Svg = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Show how long a server that stalled once stays down, by how its callers retry.
+
+    Recovered means that 95 % of the requests of every second are answered, from then on. The picture is what was
+    answered, and the queue, over time.
+    Example: holdfast calls simulate metastability --stall 20 --svg stall.svg
+    """
+    from holdfast.simulate import Stall, pictures
+    from holdfast.simulate.metastability import CALLERS, compare
+
+    options = Stall(
+        rate=rate, capacity=capacity, clients=clients, timeout=timeout, stall=stall, seconds=seconds, seed=seed
+    )
+    check_svg(svg, force=force)
+    results = list(told(compare(options), len(CALLERS), "kinds of callers"))
+    draw(svg, lambda: pictures.metastability(options, results), force=force)
+    if json:
+        print_json(results)
+        return
+    print_table(
+        ("callers", "recovered after", "calls for each request", "requests answered"),
+        [
+            (
+                one.callers,
+                f"not in {options.seconds - options.ends:g} s" if one.recovery is None else f"{one.recovery} s",
+                f"{one.load:.3f}",
+                f"{one.answered:.1%}",
+            )
+            for one in results
+        ],
+    )
+
+
+def timeout(
+    *,
+    percent: Annotated[float, Parameter(help="The percentile of the latency that is to be the timeout.")] = 99.9,
+    median: Annotated[float, Parameter(help="Seconds that half of the requests take at first.")] = 0.02,
+    sigma: Annotated[float, Parameter(help="The spread of latencies: 0.5 is even, 1 has a long tail.")] = 0.5,
+    factor: Annotated[float, Parameter(help="By how much all latencies grow in the middle.")] = 6.0,
+    windows: Annotated[int, Parameter(help="How long: a window is 50,000 requests for the 99.9th percentile.")] = 12,
+    rate: Annotated[float, Parameter(help="Requests per second, 2 to 1024: what is learned from at once.")] = 200.0,
+    seed: Seed = 1,
+    svg: Svg = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Show how many good answers a timeout cuts off: one that is fixed, one that learns wrongly, and Percentile.
+
+    Example: holdfast calls simulate timeout --sigma 1 --svg timeout.svg
+    """
+    from holdfast.simulate import Shift, pictures
+    from holdfast.simulate.timeout import POLICIES, compare
+
+    options = Shift(percent=percent, median=median, sigma=sigma, factor=factor, windows=windows, rate=rate, seed=seed)
+    check_svg(svg, force=force)
+    found = list(told(compare(options), options.windows, "windows"))
+    draw(svg, lambda: pictures.timeouts(options, found), force=force)
+    if json:
+        print_json({"window_requests": options.policy.window, "accepted": options.policy.accepted, "windows": found})
+        return
+    print(f"good answers cut off, and the timeout; {options.policy.accepted:.3%} are accepted")
+    print(
+        f"a window is {options.policy.window:,} requests; latencies are {factor:g} times as long from window "
+        f"{options.changes + 1} on\n"
+    )
+    print_table(
+        ("window", "right", *POLICIES),
+        [
+            (
+                one.number + 1,
+                f"{one.right:.3f} s",
+                *(f"{one.rules[rule].false_timeouts:.3%} {one.rules[rule].timeout:.3f} s" for rule in POLICIES),
+            )
+            for one in found
+        ],
+    )

@@ -1,0 +1,144 @@
+"""The middleware for ASGI applications: Litestar, Starlette, FastAPI, Django and others."""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast._types import Operation, Outcome, Sink, ZoneView
+from holdfast.calls.ambient import SCOPE
+from holdfast.calls.scope import Incoming
+from holdfast.calls.world import PROCESS, World
+from holdfast.middleware.gate import Exchange, Gate, Name
+from holdfast.middleware.rules import CARRIED, Answer, overrun, routed
+from holdfast.middleware.service import Service
+
+if TYPE_CHECKING:
+    from asyncio import Timeout
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+"""Of any framework: each has types of its own for the three."""
+
+_HEADERS = {name.encode(): name for name in CARRIED}
+
+
+class AsgiMiddleware:
+    """Serves each request within its deadline, reports how it ended, and obeys the status of the zone.
+
+    Put it outside of everything else, so that its latency is the caller's. Whatever is not HTTP passes untouched. What
+    the application raises is raised on. `operation` names a request by its ASGI scope, once it is answered; without it
+    the route does that the framework found, if it is Litestar or FastAPI.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        service: Service,
+        *,
+        sink: Sink[Outcome] | None = None,
+        zones: ZoneView | None = None,
+        operation: Name | None = None,
+        world: World = PROCESS,
+    ) -> None:
+        self._app = app
+        self._gate = Gate(service, name=operation or self._route, sink=sink, zones=zones, world=world)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        headers = {_HEADERS[name]: value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS}
+        admitted = self._gate.admit(scope["path"], headers)
+        if admitted is None:
+            return await self._app(scope, receive, send)
+        if isinstance(admitted, Answer):
+            self._gate.refuse(scope, scope["path"], admitted)
+            return await _answer(admitted, scope, send)
+        token = SCOPE.set(admitted)
+        try:
+            return await self._serve(scope, receive, send, admitted)
+        finally:
+            SCOPE.reset(token)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, bounds: Incoming) -> None:
+        watch = _Watch(Exchange(self._gate, scope), receive, send)
+        try:
+            if self._gate.service.cut:
+                await self._cut(scope, watch, bounds.expires - self._gate.world.monotonic())
+            else:
+                await self._app(scope, watch.receive, watch.send)
+        except Exception:
+            watch.exchange.end(failed=True)
+            raise
+        except BaseException:
+            watch.exchange.leave()  # cancelled, because the client or the whole process goes away
+            raise
+        watch.exchange.end(failed=True)  # it returned before its response was whole, or this changes nothing
+
+    async def _cut(self, scope: Scope, watch: "_Watch", seconds: float) -> None:
+        import asyncio  # for those who want this, and on asyncio only
+
+        watch.timer = timer = asyncio.timeout(None if seconds == math.inf else seconds)
+        try:
+            async with timer:
+                await self._app(scope, watch.receive, watch.send)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+        if timer.expired() and not watch.has_begun:
+            await _answer(overrun(), scope, watch.send)
+
+    def _route(self, scope: Mapping[str, Any]) -> Operation:
+        template = scope.get("path_template") or getattr(scope.get("route"), "path", None)
+        return routed(self._gate.service.workload, scope["method"], template)
+
+
+class _Watch:
+    """The two channels of one request, with somebody who looks at what passes."""
+
+    __slots__ = ("_receive", "_send", "exchange", "has_begun", "timer")
+
+    def __init__(self, exchange: Exchange, receive: Receive, send: Send) -> None:
+        self.exchange = exchange
+        self.has_begun = False
+        """Whether the application has begun to answer: from then on it is not cut off."""
+        self.timer: Timeout | None = None
+        self._receive = receive
+        self._send = send
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self.exchange.is_gone = True
+        return message
+
+    async def send(self, message: Message) -> None:
+        begins = message["type"] == "http.response.start"
+        if begins:
+            self.has_begun = True
+            if self.timer is not None and not self.timer.expired():
+                self.timer.reschedule(None)
+        try:
+            await self._send(message)
+        except OSError:  # how servers say that the client is gone, since version 2.4 of the specification
+            self.exchange.is_gone = True
+            raise
+        if begins:
+            self.exchange.begin(message["status"])
+        elif _is_last(message):
+            self.exchange.end()
+
+
+def _is_last(message: Message) -> bool:
+    kind = message["type"]
+    if kind in {"http.response.body", "http.response.zerocopysend"}:
+        return not message.get("more_body", False)
+    return bool(kind == "http.response.pathsend")
+
+
+async def _answer(answer: Answer, scope: Scope, send: Send) -> None:
+    headers = [(name.encode(), value.encode()) for name, value in answer.headers]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})

@@ -1,0 +1,123 @@
+"""What both drivers ask: whether a request is let in, in which bounds; and whom they tell how it ended."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast._errors import InvalidValue
+from holdfast._types import Operation, Outcome, Sink, ZoneView
+from holdfast.calls.headers import carrier_of
+from holdfast.calls.periodic import host_name
+from holdfast.calls.scope import Incoming
+from holdfast.calls.world import World
+from holdfast.middleware.rules import UNMATCHED, Answer, bounds, counted, late, outcome, refused, unhealthy
+from holdfast.middleware.service import Service
+
+log = logging.getLogger("holdfast.middleware")
+
+Name = Callable[[Mapping[str, Any]], Operation]
+"""Tells the operation of a request from its ASGI scope or WSGI environment, once the response begins."""
+
+
+class Gate:
+    """One service's door. Thread-safe, as far as the sink and the view are."""
+
+    def __init__(
+        self, service: Service, *, name: Name, sink: Sink[Outcome] | None, zones: ZoneView | None, world: World
+    ) -> None:
+        for what, given in (("a sink", sink), ("a view of zones", zones)):
+            if given is not None and service.zone is None:
+                raise InvalidValue(f"service {service.workload} has {what}, but no zone: say in which zone it runs")
+        if service.refuse and zones is None:
+            raise InvalidValue(f"service {service.workload} is to refuse requests: expected a view of zones as well")
+        self.service = service
+        self.world = world
+        self._name = name
+        self._sink = sink
+        self._zones = zones
+        self._instance = service.instance or host_name()
+
+    def admit(self, path: str, headers: Mapping[str, str]) -> Incoming | Answer | None:
+        """The scope to serve a request in, or how to refuse it; None for a health check that the application answers.
+
+        `headers` are those of `CARRIED`.
+        """
+        service = self.service
+        is_out = self._zones is not None and service.zone in self._zones.out(service.workload)
+        if path == service.health_path:
+            return unhealthy(service) if is_out else None
+        if is_out and service.refuse:
+            return refused(service, self.world.chance)
+        return bounds(service, carrier_of(headers), self.world.monotonic()) or late(service)
+
+    def refuse(self, request: Mapping[str, Any], path: str, answer: Answer) -> None:
+        """A request was refused by `admit`."""
+        if path != self.service.health_path:
+            self.tell(self.name(request), status=answer.status, seconds=0.0, internal=True)
+
+    def name(self, request: Mapping[str, Any]) -> Operation:
+        """The operation of a request; whatever goes wrong with that, it has one."""
+        if self._sink is None:
+            return Operation(self.service.workload, UNMATCHED)  # nobody will be told
+        try:
+            return self._name(request)
+        except Exception:
+            log.exception("a request of %s could not be named", self.service.workload)
+            return Operation(self.service.workload, UNMATCHED)
+
+    def tell(self, operation: Operation, *, status: int, seconds: float, internal: bool = False) -> None:
+        """Report one request that has just ended; whatever the sink does, the answer is not affected."""
+        service = self.service
+        if self._sink is None or service.zone is None:
+            return
+        try:
+            self._sink.emit(
+                outcome(
+                    service,
+                    operation,
+                    zone=service.zone,
+                    instance=self._instance,
+                    at=self.world.clock.wall(),
+                    status=status,
+                    seconds=seconds,
+                    internal=internal,
+                )
+            )
+        except Exception:
+            log.exception("an outcome of %s could not be told, and is lost", service.workload)
+
+
+class Exchange:
+    """One request and its response, as they go on. However it ends, that is told once."""
+
+    __slots__ = ("_began", "_gate", "_operation", "_request", "_status", "is_gone", "is_over")
+
+    def __init__(self, gate: Gate, request: Mapping[str, Any]) -> None:
+        self._gate = gate
+        self._request = request
+        self._began = gate.world.monotonic()
+        self._operation: Operation | None = None
+        self._status: int | None = None
+        self.is_gone = False
+        """Whether the client has left."""
+        self.is_over = False
+
+    def begin(self, status: int | None) -> None:
+        """The response has begun; what is said to a client that had left before is not its answer."""
+        if not self.is_gone:
+            self._status = status
+        self._operation = self._gate.name(self._request)  # now: Flask forgets its route before the body is sent
+
+    def end(self, *, failed: bool = False) -> None:
+        """The last byte was sent, or none will be; what comes after the first time changes nothing."""
+        if self.is_over:
+            return
+        self.is_over = True
+        status = counted(self._status, failed=failed, gone=self.is_gone)
+        seconds = self._gate.world.monotonic() - self._began
+        self._gate.tell(self._operation or self._gate.name(self._request), status=status, seconds=seconds)
+
+    def leave(self) -> None:
+        """The client is gone, and nobody reads what is still to be sent."""
+        self.is_gone = True
+        self.end()

@@ -1,0 +1,144 @@
+"""What follows from a request and from its end: bounds, refusals, and what is counted. Pure."""
+
+import math
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import msgspec
+
+from holdfast._errors import DeadlineExceeded
+from holdfast._types import Carrier, Operation, Outcome, Side, Zone
+from holdfast.calls.backoff import Chance
+from holdfast.calls.headers import REMAINING, RETRY_OWNER, TRACEPARENT
+from holdfast.calls.scope import Incoming
+from holdfast.middleware.service import Service
+
+CARRIED = frozenset({REMAINING, RETRY_OWNER, TRACEPARENT})
+"""The headers that are read, in lower case."""
+GONE = 499
+"""What is counted when the client left before there was an answer; nginx made the number up, and others follow."""
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"})
+UNMATCHED = "unmatched"
+"""The route of a request that no route is known for: paths are the callers', and would be without number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole response that the middleware gives by itself."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    @property
+    def line(self) -> str:
+        """The status as WSGI wants it: `504 Gateway Timeout`."""
+        return f"{self.status} {_phrase(self.status)}"
+
+
+def bounds(service: Service, carrier: Carrier, now: float) -> Incoming | None:
+    """The scope that a request is served in, when it came in `now`; None if its deadline has passed already."""
+    remaining = carrier.remaining if service.believe else None
+    if remaining is not None and remaining <= 0:
+        return None
+    if remaining is None:
+        remaining = service.deadline
+    if remaining is None or (service.longest is not None and remaining > service.longest):
+        remaining = service.longest
+    expires = math.inf if remaining is None else now + remaining
+    return Incoming(expires, carrier.retry_owner if service.believe else None, None, carrier.trace)
+
+
+def late(service: Service) -> Answer:
+    """For a request whose deadline had passed before it began."""
+    detail = "the caller's deadline has passed: nobody waits for the answer any more"
+    return _problem(service.late_status, DeadlineExceeded.slug, detail)
+
+
+def overrun() -> Answer:
+    """For a request whose handler was cut off."""
+    return _problem(HTTPStatus.GATEWAY_TIMEOUT, DeadlineExceeded.slug, "it took longer than the caller's deadline")
+
+
+def unhealthy(service: Service) -> Answer:
+    """For the balancer while the zone is out."""
+    return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "zone-out", f"zone {service.zone} is out: send nothing here")
+
+
+def refused(service: Service, chance: Chance) -> Answer:
+    """For other requests while the zone is out, if they are to be refused."""
+    seconds = math.ceil(service.retry_after * (1 + chance()))
+    detail = f"zone {service.zone} is out: ask in another zone, or here again later"
+    return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "zone-out", detail, ("retry-after", str(seconds)))
+
+
+def _problem(status: int, slug: str, detail: str, *headers: tuple[str, str]) -> Answer:
+    """Problem details: https://www.rfc-editor.org/rfc/rfc9457."""
+    kind = f"urn:holdfast:problem:{slug}"
+    body = msgspec.json.encode({"type": kind, "title": _phrase(status), "status": int(status), "detail": detail})
+    always = (("content-type", "application/problem+json"), ("content-length", str(len(body))))
+    return Answer(int(status), (*always, *headers), body)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"
+
+
+def counted(status: int | None, *, failed: bool, gone: bool) -> int:
+    """The status that a request counts with.
+
+    `status` is that of the response, if one began while the client was there; `failed` says that the application
+    raised, or left its response unfinished. That a client is gone is not its fault, nor is what it does then.
+    """
+    if gone:
+        return GONE if status is None else status
+    if status is None or (failed and status < 500):
+        return 500
+    return status
+
+
+def outcome(
+    service: Service,
+    operation: Operation,
+    *,
+    zone: Zone,
+    instance: str,
+    at: float,
+    status: int,
+    seconds: float,
+    internal: bool = False,
+) -> Outcome:
+    """What is reported about one request that ended at the time `at`.
+
+    `internal` marks what the middleware answered by itself: it says nothing about the health of the application.
+    """
+    group = min(max(status // 100, 2), 5)
+    took = (seconds,)
+    return Outcome(
+        workload=service.workload,
+        operation=operation,
+        zone=zone,
+        instance=instance,
+        at=at,
+        side=Side.SERVER,
+        count_2xx=int(group == 2),
+        count_3xx=int(group == 3),
+        count_4xx=int(group == 4),
+        count_5xx=int(group == 5),
+        success_seconds=() if group == 5 else took,
+        fault_seconds=took if group == 5 else (),
+        internal=internal,
+    )
+
+
+def routed(workload: str, method: str, template: str | None) -> Operation:
+    """The operation that a route stands for: `GET /users/{id}` of the workload."""
+    return Operation(workload, f"{method if method in METHODS else 'other'} {template or UNMATCHED}")
+
+
+def code_of(line: str) -> int | None:
+    """The status in a line such as `200 OK`; None if there is none."""
+    return int(line[:3]) if line[:3].isascii() and line[:3].isdigit() else None

@@ -1,0 +1,133 @@
+"""The middleware for WSGI applications: Flask, Django, Bottle and others."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextvars import Context, copy_context
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from holdfast._types import Operation, Outcome, Sink, ZoneView
+from holdfast.calls.ambient import SCOPE
+from holdfast.calls.world import PROCESS, World
+from holdfast.middleware.gate import Exchange, Gate, Name
+from holdfast.middleware.rules import CARRIED, Answer, code_of, routed
+from holdfast.middleware.service import Service
+
+Environment = dict[str, Any]
+ErrorInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None] | None
+StartResponse = Callable[..., Callable[[bytes], object]]
+Application = Callable[[Environment, StartResponse], Iterable[bytes]]
+
+_HEADERS = {f"HTTP_{name.upper().replace('-', '_')}": name for name in CARRIED}
+
+
+class WsgiMiddleware:
+    """Serves each request within its deadline, reports how it ended, and obeys the status of the zone.
+
+    Put it outside of everything else, so that its latency is the caller's. What the application raises is raised on.
+    `operation` names a request by its WSGI environment, once it is answered; without it the route does that the
+    framework found, if it is Flask or Bottle. A body from `wsgi.file_wrapper` is sent as any other: servers do not take
+    their short way for files.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        service: Service,
+        *,
+        sink: Sink[Outcome] | None = None,
+        zones: ZoneView | None = None,
+        operation: Name | None = None,
+        world: World = PROCESS,
+    ) -> None:
+        self._app = app
+        self._gate = Gate(service, name=operation or self._route, sink=sink, zones=zones, world=world)
+
+    def __call__(self, environ: Environment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+        headers = {name: environ[variable] for variable, name in _HEADERS.items() if variable in environ}
+        admitted = self._gate.admit(path, headers)
+        if admitted is None:
+            return self._app(environ, start_response)
+        if isinstance(admitted, Answer):
+            self._gate.refuse(environ, path, admitted)
+            start_response(admitted.line, list(admitted.headers))
+            return [] if environ["REQUEST_METHOD"] == "HEAD" else [admitted.body]
+        # The body is made piece by piece when the server asks for it: in this context, and not in the server's own.
+        context = copy_context()
+        context.run(SCOPE.set, admitted)
+        exchange = Exchange(self._gate, environ)
+        try:
+            pieces = context.run(self._app, environ, _watched(start_response, exchange))
+        except BaseException:
+            exchange.end(failed=True)
+            raise
+        kind = _SizedBody if isinstance(pieces, Sized) else _Body
+        return kind(pieces, context, exchange)
+
+    def _route(self, environ: Mapping[str, Any]) -> Operation:
+        rule = getattr(environ.get("werkzeug.request"), "url_rule", None) or environ.get("bottle.route")
+        return routed(self._gate.service.workload, environ["REQUEST_METHOD"], getattr(rule, "rule", None))
+
+
+def _watched(start_response: StartResponse, exchange: Exchange) -> StartResponse:
+    def start(status: str, headers: list[tuple[str, str]], exc_info: ErrorInfo = None, /) -> Callable[[bytes], object]:
+        try:
+            # A server that has sent the headers already raises what is in `exc_info`.
+            write = start_response(status, headers, exc_info) if exc_info else start_response(status, headers)
+        finally:
+            exc_info = None  # its traceback holds this frame
+        exchange.begin(code_of(status))
+
+        def watched_write(data: bytes) -> object:
+            try:
+                return write(data)
+            except OSError:
+                exchange.is_gone = True
+                raise
+
+        return watched_write
+
+    return start
+
+
+class _Body:
+    """The body of one response, which the server asks for piece by piece, and closes."""
+
+    def __init__(self, pieces: Iterable[bytes], context: Context, exchange: Exchange) -> None:
+        self._pieces = pieces
+        self._context = context
+        self._exchange = exchange
+        self._iterator: Iterator[bytes] | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            if self._iterator is None:
+                self._iterator = self._context.run(iter, self._pieces)
+            return self._context.run(next, self._iterator)
+        except StopIteration:
+            self._exchange.end()
+            raise
+        except BaseException:
+            self._exchange.end(failed=True)
+            raise
+
+    def close(self) -> None:
+        """The server wants no more; if that is before the end, the client is gone."""
+        self._exchange.leave()
+        close = getattr(self._pieces, "close", None)
+        if close is not None:
+            self._context.run(close)
+
+    def __del__(self) -> None:
+        self._exchange.leave()  # a server that closes nothing
+
+
+class _SizedBody(_Body):
+    """A body of a known number of pieces: from a single one, servers take the length of the content."""
+
+    def __len__(self) -> int:
+        assert isinstance(self._pieces, Sized)
+        return len(self._pieces)

@@ -1,0 +1,194 @@
+"""What a failing service at the bottom gets from layers that retry: attempts multiply, unless one layer owns them.
+
+Layers call each other, the last one calls the service. Each is a `Dependency`, and every call of every layer is made by
+the engine; requests come at a rate and overlap, in virtual time. Pure.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from holdfast._errors import InvalidValue
+from holdfast._types import Operation
+from holdfast.calls.attempt import Attempt
+from holdfast.calls.bucket import Bucket
+from holdfast.calls.budget import Budget
+from holdfast.calls.dependency import Dependency
+from holdfast.calls.engine import Call
+from holdfast.calls.retry import Retry
+from holdfast.calls.scope import Scope
+from holdfast.calls.timeout import Timeouts
+from holdfast.calls.world import World
+from holdfast.simulate.budgets import FailureBucket, OtherBucket, RequestBucket
+from holdfast.simulate.virtual import Failed, Process, Timeline, chance_of, pursue
+
+ENOUGH_CALLS = 20_000
+"""Calls of the service that a policy without memory is measured by: the mean is known to 1 % then."""
+
+_UNBOUNDED = Timeouts(attempt=None, total=None)
+_FREE = Budget(cost=0.0, throttle_cost=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """How many layers there are, what each of them may do, and how badly the service fails."""
+
+    layers: int = 5
+    attempts: int = 3
+    failing: float = 1.0
+    """The share of the service's calls that fail."""
+    requests: int = 20_000
+    rate: float = 100.0
+    """Requests per second; the trickle of a budget is by the second."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.layers <= 10:
+            raise InvalidValue(f"{self.layers} layers: expected 1 to 10")
+        if not 1 <= self.attempts <= 10:
+            raise InvalidValue(f"{self.attempts} attempts: expected 1 to 10")
+        if self.attempts**self.layers > ENOUGH_CALLS:
+            raise InvalidValue(
+                f"{self.layers} layers of {self.attempts} attempts: expected at most {ENOUGH_CALLS} calls for a request"
+            )
+        if not 0 <= self.failing <= 1:
+            raise InvalidValue(f"failing {self.failing}: expected a share, 0 to 1")
+        if not 1 <= self.requests <= 1_000_000:
+            raise InvalidValue(f"{self.requests} requests: expected 1 to 1000000")
+        if not 0 < self.rate < math.inf:
+            raise InvalidValue(f"rate {self.rate}: expected requests per second, more than 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amplified:
+    """What one policy did to the service at the bottom, and for the callers at the top."""
+
+    policy: str
+    requests: int
+    """So many were simulated: fewer where each is like any other, and costs many calls."""
+    calls: int
+    """That the service got."""
+    succeeded: int
+    """Requests that were answered in the end."""
+
+    @property
+    def per_request(self) -> float:
+        """Calls of the service for each request."""
+        return self.calls / self.requests
+
+    @property
+    def success(self) -> float:
+        """The share of requests that were answered."""
+        return self.succeeded / self.requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What every layer does."""
+
+    name: str
+    is_aware: bool
+    """Whether a layer learns who is above it, and so that its retries belong to another."""
+    budget: Budget | Callable[[], Bucket] = _FREE
+    """What pays for retries."""
+    is_default: bool = False
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether what happened to one request changes what happens to the next."""
+        return self.is_default or self.budget is not _FREE
+
+    def layer(self, name: str, options: Stack, world: World) -> Dependency:
+        """One layer with this policy."""
+        retry = Retry(attempts=options.attempts)
+        if self.is_default:
+            return Dependency(name, retry=retry, world=world)
+        budget = self.budget if isinstance(self.budget, Budget) else _FREE
+        made = Dependency(name, retry=retry, budget=budget, timeouts=_UNBOUNDED, world=world)
+        if not isinstance(self.budget, Budget):
+            made.bucket = self.budget()
+        return made
+
+
+POLICIES = (
+    Policy(name="every layer, no budget", is_aware=False),
+    Policy(name="one layer, no budget", is_aware=True),
+    Policy(name="every layer, 10 % of requests", is_aware=False, budget=lambda: RequestBucket(0.1)),
+    Policy(name="every layer, 500 tokens of 5", is_aware=False, budget=Budget(cost=5.0, trickle=0.0)),
+    Policy(name="every layer, 500 tokens of 14", is_aware=False, budget=Budget(trickle=0.0)),
+    Policy(name="every layer, gRPC 10/0.1", is_aware=False, budget=FailureBucket),
+    Policy(name="Holdfast's defaults", is_aware=True, is_default=True),
+)
+"""What is compared. The second last three are the AWS SDKs' of before and of now, and that of gRPC."""
+
+
+def compare(options: Stack) -> Iterator[Amplified]:
+    """Send the requests through a stack with each policy, one after the other."""
+    for policy in POLICIES:
+        yield amplify(options, policy)
+
+
+def expected(options: Stack, *, is_aware: bool) -> float:
+    """Calls of the service for each request without any budget, as arithmetic has it."""
+    calls, failing = 1.0, options.failing
+    for _ in range(1 if is_aware else options.layers):
+        calls *= sum(failing**number for number in range(options.attempts))
+        failing **= options.attempts
+    return calls
+
+
+def amplify(options: Stack, policy: Policy) -> Amplified:
+    """Send the requests through a stack with one policy."""
+    requests = options.requests
+    if not policy.has_memory:
+        requests = min(requests, math.ceil(ENOUGH_CALLS / expected(options, is_aware=policy.is_aware)))
+    timeline = Timeline()
+    world = World(timeline.clock, chance_of("amplification", options.seed, policy.name, "backoff").random)
+    layers = [policy.layer(f"layer-{number}", options, world) for number in range(1, options.layers + 1)]
+    stack = _Layers(layers, options, policy, chance_of("amplification", options.seed, policy.name))
+    timeline.start(0.0, _coming(timeline, stack, requests, 1 / options.rate))
+    timeline.run()
+    return Amplified(policy=policy.name, requests=requests, calls=stack.calls, succeeded=stack.succeeded)
+
+
+def _coming(timeline: Timeline, stack: "_Layers", requests: int, interval: float) -> Process[None]:
+    for _ in range(requests):
+        timeline.start(timeline.clock.now, stack.request())
+        yield interval
+
+
+class _Layers:
+    """The stack, and the service under it."""
+
+    def __init__(self, layers: list[Dependency], options: Stack, policy: Policy, chance: random.Random) -> None:
+        self._layers = layers
+        self._failing = options.failing
+        self._is_aware = policy.is_aware
+        self._chance = chance
+        self._operations = [Operation(layer.name, "call") for layer in layers]
+        self.calls = 0
+        self.succeeded = 0
+
+    def request(self) -> Process[None]:
+        """One request from the top."""
+        error = yield from self._down(0, None)
+        self.succeeded += error is None
+
+    def _down(self, depth: int, outer: Scope | None) -> Failed:
+        if depth == len(self._layers):
+            self.calls += 1
+            return ConnectionError() if self._chance.random() < self._failing else None
+        layer = self._layers[depth]
+        now, bucket = layer.world.monotonic(), layer.bucket
+        if isinstance(bucket, OtherBucket):
+            bucket.began(now)
+
+        def attempted(attempt: Attempt) -> Failed:
+            error = yield from self._down(depth + 1, attempt if self._is_aware else None)
+            if error is not None and isinstance(bucket, OtherBucket):
+                bucket.failed()
+            return error
+
+        call = Call(layer, self._operations[depth], outer, now, idempotent=True)
+        return (yield from pursue(call, attempted))

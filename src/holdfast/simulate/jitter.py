@@ -1,0 +1,115 @@
+"""Why delays are left to chance: clients that contend for one row, and the backoff that they take turns by.
+
+The model is that of https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/: every client reads the
+version of one row and writes it back; a write succeeds if nobody else wrote in between. A client whose write failed
+waits, and begins anew. All begin together, and each is done with its first success. Pure.
+"""
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+
+from holdfast._errors import InvalidValue
+from holdfast.calls.backoff import Backoff, Jitter
+from holdfast.simulate.virtual import chance_of
+
+_READS = -1
+"""In place of the version that a client has read: it has not read one yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contention:
+    """How many clients contend, how they back off, and how often it is tried. The defaults are the article's."""
+
+    clients: int = 100
+    runs: int = 100
+    base: float = 0.005
+    """Seconds, as for `Backoff`."""
+    cap: float = 2.0
+    """Seconds."""
+    network: float = 0.010
+    """Seconds that a message takes on average, one way."""
+    spread: float = 0.002
+    """Seconds; the standard deviation of it."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.clients <= 2000:
+            raise InvalidValue(f"{self.clients} clients: expected 1 to 2000")
+        if not 1 <= self.runs <= 10_000:
+            raise InvalidValue(f"{self.runs} runs: expected 1 to 10000")
+        if not (0 < self.network < math.inf and 0 <= self.spread <= self.network / 4):
+            raise InvalidValue(
+                f"network {self.network} with spread {self.spread}: expected seconds above 0, and a quarter at most"
+            )
+        if not 0 < self.base < math.inf:  # else doubling it comes to nothing
+            raise InvalidValue(f"backoff base {self.base}: expected seconds, more than 0")
+        Backoff(base=self.base, cap=self.cap)
+
+    def strategies(self) -> dict[str, Backoff]:
+        """The ways to back off that are compared, by name."""
+        return {
+            "no backoff": Backoff(base=0.0, cap=self.cap, jitter=Jitter.NONE),
+            "no jitter": Backoff(base=self.base, cap=self.cap, jitter=Jitter.NONE),
+            "equal jitter": Backoff(base=self.base, cap=self.cap, jitter=Jitter.EQUAL),
+            "full jitter": Backoff(base=self.base, cap=self.cap, jitter=Jitter.FULL),
+            "decorrelated jitter": Backoff(base=self.base, cap=self.cap, jitter=Jitter.DECORRELATED),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contended:
+    """What one way to back off came to, as the mean of all runs."""
+
+    strategy: str
+    calls: float
+    """Writes that the server got, by all clients together."""
+    seconds: float
+    """Until the last client was done."""
+    moments: tuple[float, ...]
+    """When each write of the first run came, in seconds: the picture is made of them."""
+
+
+def compare(options: Contention) -> Iterator[Contended]:
+    """Let the clients contend with each way to back off, one after the other."""
+    for name, backoff in options.strategies().items():
+        chance = chance_of("jitter", options.seed, name)
+        runs = [contend(options, backoff, chance) for _ in range(options.runs)]
+        yield Contended(
+            strategy=name,
+            calls=sum(len(moments) for moments, _ in runs) / options.runs,
+            seconds=sum(end for _, end in runs) / options.runs,
+            moments=tuple(runs[0][0]),
+        )
+
+
+def contend(options: Contention, backoff: Backoff, chance: random.Random) -> tuple[list[float], float]:
+    """One run: when the server got each write, and when the last client heard that it was done."""
+    gauss, draw, delay = chance.gauss, chance.random, backoff.delay
+    mean, spread = options.network, options.spread
+    # Between two messages at the server lie two ways through the network: the sum of two normal times is one again.
+    trip, trip_spread = 2 * mean, math.sqrt(2) * spread
+    waiting = [(abs(gauss(mean, spread)), client, _READS) for client in range(options.clients)]
+    heapify(waiting)
+    failed = [0] * options.clients
+    previous = [0.0] * options.clients
+    version, end = 0, 0.0
+    moments = []
+    while waiting:
+        now, client, seen = waiting[0]
+        if seen == _READS:
+            heapreplace(waiting, (now + abs(gauss(trip, trip_spread)), client, version))
+            continue
+        moments.append(now)
+        if seen == version:
+            version += 1
+            end = max(end, now + abs(gauss(mean, spread)))
+            heappop(waiting)
+            continue
+        failed[client] += 1
+        # The article doubles the base already for the first retry, so its retries are one ahead of ours.
+        previous[client] = wait = delay(failed[client] + 1, previous[client], draw)
+        heapreplace(waiting, (now + abs(gauss(trip, trip_spread)) + wait, client, _READS))
+    return moments, end

@@ -1,0 +1,235 @@
+"""Why a service that has recovered may stay down: retries keep the queue full that made them.
+
+A server works off one queue, first in, first out, and does not know that a caller has given up waiting. It stalls once.
+What follows depends on the callers alone: https://sigops.org/s/conferences/hotos/2021/papers/hotos21-s11-bronson.pdf
+Callers are real `Dependency` objects, and the engine decides for them. Pure.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from holdfast._errors import AttemptTimedOut, InvalidValue
+from holdfast._types import Operation
+from holdfast.calls.attempt import Attempt
+from holdfast.calls.bucket import Bucket
+from holdfast.calls.budget import Budget
+from holdfast.calls.dependency import Dependency
+from holdfast.calls.engine import Call
+from holdfast.calls.retry import Retry
+from holdfast.calls.timeout import Timeouts
+from holdfast.calls.world import World
+from holdfast.simulate.budgets import OtherBucket, RequestBucket
+from holdfast.simulate.virtual import Failed, Process, Timeline, chance_of, pursue
+
+GOOD = 0.95
+"""A second is good if this share of its requests was answered."""
+QUIET = 10
+"""Seconds that must be good at the end before a recovery is believed."""
+
+_OPERATION = Operation("server", "call")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """A server, its callers, and how long it stands still."""
+
+    rate: float = 80.0
+    """Requests per second, by all callers together; they come at random."""
+    capacity: float = 100.0
+    """Calls per second that the server can do; how long each takes is random."""
+    clients: int = 1
+    """Processes that call; each has a budget of its own."""
+    timeout: float = 1.0
+    """Seconds that a caller waits for an answer."""
+    begins: float = 10.0
+    """Seconds before the stall."""
+    stall: float = 10.0
+    """Seconds that the server does nothing."""
+    seconds: float = 200.0
+    """All of it."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < self.capacity <= 10_000:
+            raise InvalidValue(
+                f"rate {self.rate} and capacity {self.capacity}: expected 0 < rate < capacity <= 10000 per second"
+            )
+        if not 1 <= self.clients <= 10_000:
+            raise InvalidValue(f"{self.clients} clients: expected 1 to 10000")
+        if not 0 < self.timeout < math.inf or not 0 <= self.begins < math.inf or not 0 < self.stall < math.inf:
+            raise InvalidValue(
+                f"timeout {self.timeout}, stall {self.stall} after {self.begins}: expected seconds, more than 0"
+            )
+        if not self.begins + self.stall + 2 * QUIET <= self.seconds <= 100_000:
+            raise InvalidValue(
+                f"{self.seconds} seconds in all: expected at least {self.begins + self.stall + 2 * QUIET:g}, "
+                "to see a recovery, and at most 100000"
+            )
+
+    @property
+    def ends(self) -> float:
+        """When the server works again, in seconds from the beginning."""
+        return self.begins + self.stall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Second:
+    """What happened in one second."""
+
+    offered: int
+    """Requests that came."""
+    answered: int
+    """Of these, those that were answered in the end."""
+    calls: int
+    """That the server got: requests, and retries."""
+    queue: float
+    """Seconds that a call would wait which comes at the end of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stalled:
+    """How one kind of caller came through."""
+
+    callers: str
+    recovery: int | None
+    """Seconds from the end of the stall until requests were answered again, and stayed so; None: never."""
+    load: float
+    """Calls that the server got for each request."""
+    answered: float
+    """The share of all requests that were."""
+    history: tuple[Second, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callers:
+    """One kind of caller."""
+
+    name: str
+    retry: Retry = Retry()  # noqa: RUF009 - frozen
+    budget: Budget = Budget()  # noqa: RUF009
+    bucket: Callable[[], Bucket] | None = None
+    """In place of the budget, to compare with."""
+
+    def make(self, options: Stall, world: World) -> Dependency:
+        """What one process has."""
+        made = Dependency(
+            "server",
+            timeouts=Timeouts(attempt=options.timeout),
+            retry=self.retry,
+            budget=self.budget,
+            world=world,
+        )
+        if self.bucket is not None:
+            made.bucket = self.bucket()
+        return made
+
+
+CALLERS = (
+    Callers(name="no retries", retry=Retry(attempts=1)),
+    Callers(name="retries, no budget", budget=Budget(cost=0.0, throttle_cost=0.0)),
+    Callers(name="retries, 20 % of requests and 10/s", bucket=lambda: RequestBucket(0.2, per_second=10.0)),
+    Callers(name="Holdfast's defaults"),
+)
+"""What is compared; the third is Finagle's budget."""
+
+
+def compare(options: Stall) -> Iterator[Stalled]:
+    """Let each kind of caller go through the same stall, one after the other: same requests, same work."""
+    for callers in CALLERS:
+        yield go_through(options, callers)
+
+
+def go_through(options: Stall, callers: Callers) -> Stalled:
+    """Let one kind of caller go through a stall."""
+    run = _Run(options, callers)
+    run.timeline.start(0.0, run.requests())
+    run.timeline.start(1.0, run.watch())
+    run.timeline.run(options.seconds)
+    run.look(options.seconds)
+    history = tuple(
+        Second(offered=offered, answered=answered, calls=calls, queue=queue)
+        for offered, answered, calls, queue in zip(run.offered, run.answered, run.calls, run.queue, strict=True)
+    )
+    return Stalled(
+        callers=callers.name,
+        recovery=recovery(history, options),
+        load=sum(run.calls) / sum(run.offered),
+        answered=sum(run.answered) / sum(run.offered),
+        history=history,
+    )
+
+
+def recovery(history: tuple[Second, ...], options: Stall) -> int | None:
+    """Whole seconds from the end of the stall to the end of the last bad one; None if they do not end."""
+    # What came in the last seconds may still be on its way when the run ends.
+    judged = len(history) - math.ceil(options.timeout) - 1
+    bad = [number for number, one in enumerate(history[:judged]) if one.answered < GOOD * one.offered]
+    if not bad:
+        return 0
+    return None if bad[-1] >= judged - QUIET else max(0, bad[-1] + 1 - math.ceil(options.ends))
+
+
+class _Run:
+    """One run: the server's queue and everybody's calls, counted by the second."""
+
+    def __init__(self, options: Stall, callers: Callers) -> None:
+        self._options = options
+        self.timeline = Timeline()
+        self._clock = self.timeline.clock
+        # Not named after the callers: all kinds meet the same requests and the same work.
+        self._arrivals = chance_of("metastability", options.seed, "arrivals")
+        self._work = chance_of("metastability", options.seed, "work")
+        world = World(self._clock, chance_of("metastability", options.seed, "backoff").random)
+        self._clients = [callers.make(options, world) for _ in range(options.clients)]
+        self._free = 0.0
+        seconds = math.ceil(options.seconds)
+        self.offered, self.answered, self.calls = [0] * seconds, [0] * seconds, [0] * seconds
+        self.queue = [0.0] * seconds
+
+    def requests(self) -> Process[None]:
+        """Requests that come, each to any of the clients."""
+        chance, clients = self._arrivals, self._clients
+        while True:
+            yield chance.expovariate(self._options.rate)
+            client = clients[int(chance.random() * len(clients))]
+            self.timeline.start(self._clock.now, self._request(client))
+
+    def watch(self) -> Process[None]:
+        """Look at the queue at the end of every second."""
+        while True:
+            self.look(self._clock.now)
+            yield 1.0
+
+    def look(self, now: float) -> None:
+        """See how long a call would wait now."""
+        self.queue[math.ceil(now) - 1] = max(0.0, self._free - now)
+
+    def _request(self, client: Dependency) -> Process[None]:
+        came = int(self._clock.now)
+        self.offered[came] += 1
+        if isinstance(client.bucket, OtherBucket):
+            client.bucket.began(self._clock.now)
+        error = yield from pursue(Call(client, _OPERATION, None, self._clock.now, idempotent=True), self._attempted)
+        self.answered[came] += error is None
+
+    def _attempted(self, attempt: Attempt) -> Failed:
+        wait = self._served() - self._clock.now
+        self.calls[int(self._clock.now)] += 1
+        if wait <= attempt.timeout:
+            yield wait
+            return None
+        yield attempt.timeout
+        return AttemptTimedOut("no answer in time; the server will do the work all the same")
+
+    def _served(self) -> float:
+        """When the server will have done one more call, after all that came before it."""
+        begins, ends = self._options.begins, self._options.ends
+        start = max(self._clock.now, self._free)
+        if begins <= start < ends:
+            start = ends
+        done = start + self._work.expovariate(self._options.capacity)
+        if start < begins < done:
+            done += ends - begins
+        self._free = done
+        return done

@@ -1,0 +1,179 @@
+"""How a timeout follows the latency of a dependency: fixed, learned from successes alone, or as `Percentile` does.
+
+Latencies are lognormal. In the middle of the run all of them become several times as long. What was cut off by the
+timeout says only that it would have taken longer: a rule that leaves it out sees a faster service than there is. Pure.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Protocol
+
+from holdfast._errors import InvalidValue
+from holdfast.calls.dependency import LOOK_EVERY, SAMPLES
+from holdfast.calls.histogram import Histogram
+from holdfast.calls.timeout import Estimator, Percentile
+from holdfast.simulate.virtual import chance_of
+
+FASTEST = SAMPLES / LOOK_EVERY
+"""Requests per second up to which a Dependency looks at every latency."""
+ON_TARGET = (0.5, 1.5)
+"""Times the accepted rate, within which false timeouts are as they should be: by chance alone it varies by a sixth."""
+
+FIXED, SUCCESSES, PERCENTILE = "fixed", "successes alone", "Percentile"
+POLICIES = (FIXED, SUCCESSES, PERCENTILE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """A dependency whose latency changes, and what its timeout is to be."""
+
+    percent: float = 99.9
+    median: float = 0.02
+    """Seconds that half of the requests take, before the change."""
+    sigma: float = 0.5
+    """The spread: the standard deviation of the logarithm. With 0.5 the 99.9th percentile is 4.7 medians, with 1 it
+    is 22."""
+    factor: float = 6.0
+    """By how much all latencies grow in the middle."""
+    windows: int = 12
+    """A window is as many requests as a rule remembers one or two times over: `Percentile.window`, 50,000 for p99.9."""
+    rate: float = 200.0
+    """Requests per second: so many are looked at together twice a second."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        policy = self.policy
+        if not 0 < self.median < math.inf or not 0 < self.factor < math.inf:
+            raise InvalidValue(f"median {self.median} and factor {self.factor}: expected more than 0")
+        if not 0 < self.sigma <= 3:
+            raise InvalidValue(f"sigma {self.sigma}: expected more than 0, and 3 at most")
+        if not 2 <= self.windows <= 1000:
+            raise InvalidValue(f"{self.windows} windows: expected 2 to 1000")
+        if not 1 / LOOK_EVERY <= self.rate <= FASTEST:
+            raise InvalidValue(
+                f"rate {self.rate}: expected {1 / LOOK_EVERY:g} to {FASTEST:g} requests per second, "
+                "of which every latency is looked at"
+            )
+        shortest, longest = sorted((self.right(0), self.right(self.windows)))
+        if shortest < policy.floor or longest > policy.ceiling:
+            raise InvalidValue(
+                f"median {self.median}, sigma {self.sigma}, factor {self.factor}: the right timeouts would be "
+                f"{shortest:.3g} to {longest:.3g} s; expected {policy.floor:g} to {policy.ceiling:g} s, "
+                "the bounds of Percentile"
+            )
+
+    @property
+    def policy(self) -> Percentile:
+        """What is simulated; padding would hide what a rule learns, where the spread is small."""
+        return Percentile(self.percent, padding=0.0)
+
+    @property
+    def changes(self) -> int:
+        """The first window, from zero, in which latencies are long."""
+        return self.windows // 2
+
+    def right(self, window: int) -> float:
+        """The timeout in seconds that cuts off just the accepted share in a window."""
+        grown = self.factor if window >= self.changes else 1.0
+        return self.median * grown * math.exp(self.sigma * NormalDist().inv_cdf(self.percent / 100))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What one rule did in one window."""
+
+    false_timeouts: float
+    """The share of requests that were cut off, all of which would have been answered."""
+    timeout: float
+    """Seconds, at the end of the window."""
+    longest: float
+    """Seconds, the longest timeout in the window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What all rules did in one window, with the same latencies."""
+
+    number: int
+    right: float
+    """The timeout in seconds that would have been right."""
+    rules: dict[str, Seen]
+
+    def is_on_target(self, rule: str, accepted: float) -> bool:
+        """Whether the rule's false timeouts were as accepted, or nearly so."""
+        lowest, highest = ON_TARGET
+        return lowest * accepted <= self.rules[rule].false_timeouts <= highest * accepted
+
+
+class _Rule(Protocol):
+    value: float
+
+    def learn(self, samples: list[float]) -> float:
+        """Take latencies into account, infinity for those that were cut off."""
+
+
+class SuccessesOnly:
+    """What many do: the percentile of those requests that were answered, over the same windows. To compare with."""
+
+    def __init__(self, policy: Percentile) -> None:
+        self.value = policy.first
+        self._policy = policy
+        self._seen = Histogram()
+        self._since = 0
+
+    def learn(self, samples: list[float]) -> float:
+        """Take latencies into account, except those that were cut off; returns the timeout from now on."""
+        self._seen.add(seconds for seconds in samples if seconds < math.inf)
+        self._since += len(samples)
+        if self._seen.total >= self._policy.samples_needed:
+            self.value = self._policy.bounded(self._seen.above(self._policy.accepted))
+            if self._since >= self._policy.window:
+                self._seen.turn()
+                self._since = 0
+        return self.value
+
+
+def compare(options: Shift) -> Iterator[Window]:
+    """Let every rule see the same latencies, window by window."""
+    policy = options.policy
+    rules: dict[str, _Rule] = {
+        FIXED: Estimator(options.right(0)),
+        SUCCESSES: SuccessesOnly(policy),
+        PERCENTILE: Estimator(policy),
+    }
+    chance = chance_of("timeout", options.seed)
+    together = max(1, round(options.rate * LOOK_EVERY))
+    for number in range(options.windows):
+        right = options.right(number)
+        middle = math.log(options.median * (options.factor if number >= options.changes else 1.0))
+        counts = {name: _Count(rule) for name, rule in rules.items()}
+        left = policy.window
+        while left:
+            some = min(left, together)
+            left -= some
+            latencies = [chance.lognormvariate(middle, options.sigma) for _ in range(some)]
+            for count in counts.values():
+                count.see(latencies)
+        seen = {name: count.seen(policy.window) for name, count in counts.items()}
+        yield Window(number=number, right=right, rules=seen)
+
+
+class _Count:
+    """What one rule cuts off in one window."""
+
+    def __init__(self, rule: _Rule) -> None:
+        self._rule = rule
+        self._cut = 0
+        self._longest = 0.0
+
+    def see(self, latencies: Sequence[float]) -> None:
+        timeout = self._rule.value
+        self._longest = max(self._longest, timeout)
+        samples = [seconds if seconds <= timeout else math.inf for seconds in latencies]
+        self._cut += samples.count(math.inf)
+        self._rule.learn(samples)
+
+    def seen(self, requests: int) -> Seen:
+        return Seen(false_timeouts=self._cut / requests, timeout=self._rule.value, longest=self._longest)

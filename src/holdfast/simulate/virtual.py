@@ -1,0 +1,89 @@
+"""Time that passes only when something happens in it, and calls that live in it.
+
+A process is a generator that yields the seconds it waits. `pursue` makes one of a call, with the engine that serves
+real calls: what is simulated is what runs. Pure.
+"""
+
+import math
+import random
+from collections.abc import Callable, Generator
+from heapq import heappop, heappush
+from typing import TypeAlias, TypeVar
+
+from holdfast._errors import CallError
+from holdfast.calls.attempt import Attempt
+from holdfast.calls.engine import Call
+
+Result = TypeVar("Result")
+Process: TypeAlias = Generator[float, None, Result]
+"""What happens over a time: it yields the seconds that it waits, and ends with a result."""
+Failed: TypeAlias = Process[Exception | None]
+"""One that ends with its failure, or with None if it succeeded."""
+
+
+class VirtualClock:
+    """A Clock whose time is set by a `Timeline`, or by whoever sleeps. Begins at zero."""
+
+    __slots__ = ("now",)
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += max(0.0, seconds)
+
+    async def sleep_async(self, seconds: float) -> None:
+        self.sleep(seconds)
+
+
+class Timeline:
+    """Runs processes side by side in the order of their times; those of one moment in the order they came."""
+
+    __slots__ = ("_count", "_waiting", "clock")
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self._waiting: list[tuple[float, int, Process[object]]] = []
+        self._count = 0
+
+    def start(self, at: float, process: Process[object]) -> None:
+        """Let a process begin at a time, which must not be past."""
+        self._count += 1
+        heappush(self._waiting, (at, self._count, process))
+
+    def run(self, until: float = math.inf) -> None:
+        """Let time pass until nothing happens any more, or until then."""
+        waiting, clock = self._waiting, self.clock
+        while waiting and waiting[0][0] < until:
+            clock.now, _, process = heappop(waiting)
+            for seconds in process:
+                if seconds > 0:
+                    self.start(clock.now + seconds, process)
+                    break
+
+
+def pursue(call: Call, attempted: Callable[[Attempt], Failed]) -> Failed:
+    """Make the attempts of one call, as the real drivers do; ends with the failure that its caller gets, or None."""
+    while True:
+        try:
+            attempt = call.begin()
+            call.enter()
+        except CallError as refused:
+            return refused
+        error = yield from attempted(attempt)
+        call.left()
+        delay = call.settle(attempt, None, error)
+        if delay is None:
+            return error
+        yield delay
+
+
+def chance_of(*parts: str | int) -> random.Random:
+    """Chance that repeats itself: the same for the same parts, and unrelated for others."""
+    return random.Random("/".join(map(str, parts)))  # noqa: S311 - meant to be foreseeable

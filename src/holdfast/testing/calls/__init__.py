@@ -1,0 +1,11 @@
+"""Tests of code that calls dependencies: without waiting, with failures on demand, and with all events at hand.
+
+Nothing here needs pytest; the fixture `holdfast_calls` of `holdfast.testing.plugin` has all three in one. Start reading
+at `instant.py`, then `faults.py`.
+"""
+
+from holdfast.testing.calls.faults import Faults, HttpStatus, Script
+from holdfast.testing.calls.instant import instant_calls
+from holdfast.testing.calls.recorded import RecordedEvents, recorded_events
+
+__all__ = ["Faults", "HttpStatus", "RecordedEvents", "Script", "instant_calls", "recorded_events"]

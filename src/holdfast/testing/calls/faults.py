@@ -1,0 +1,211 @@
+"""Failures on demand: attempts that fail, hang, are slow or get another answer, in code that knows nothing of it."""
+
+import inspect
+import math
+import threading
+from collections.abc import Callable, Generator, Iterator
+from functools import wraps
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from holdfast._errors import AttemptTimedOut, DeadlineExceeded, InvalidValue
+from holdfast._types import Operation
+from holdfast.calls.ambient import current_attempt
+from holdfast.calls.attempt import Attempt
+from holdfast.calls.dependency import Dependency
+from holdfast.calls.world import PROCESS, Intercept, World
+from holdfast.testing.calls.script import HttpStatus, Instead, Rule, Script
+from holdfast.testing.randomness import seeded
+
+__all__ = ["Faults", "HttpStatus", "Script"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Steps = Generator[float, None, Instead | None]
+
+
+class Faults:
+    """Makes attempts fail as its scripts say, inside of its block, for all dependencies of the process.
+
+        with instant_calls(), Faults() as faults:
+            faults.on("pricing").fail(ConnectionResetError, times=2)
+            faults.on("stock", zone="use1-az1").hang()
+            buy("a lamp")
+
+    A fault stands in place of the function that is called, or of the work in `with attempt:`, so this is not begun.
+    Where a dependency has endpoints, the attempt has one before it fails, and the next goes elsewhere. Under a
+    FakeClock time that a fault takes passes at once and is no sleep; under a real one it is waited for. Scripts may be
+    written before the block and inside of it; blocks may be nested: the inner one comes first. Thread-safe, but which
+    thread meets which fault is then up to chance. Not met by code that drives calls in its own way, as the adapter to
+    botocore does.
+    """
+
+    def __init__(self, seed: int = 0, *, world: World = PROCESS) -> None:
+        self._world = world
+        self._chance = seeded("holdfast.testing.calls.faults", seed).random
+        self._scripts: list[Script] = []
+        self._outer: Intercept | None = None
+        self._is_entered = False
+        self._lock = threading.Lock()
+
+    def on(
+        self, dependency: Dependency | str | None = None, operation: str | None = None, *, zone: str | None = None
+    ) -> Script:
+        """A script for the attempts of one dependency, or one operation of it, or in one zone; None: of all.
+
+        Where several scripts fit an attempt, that which was made first comes first.
+        """
+        name = dependency.name if isinstance(dependency, Dependency) else dependency
+        script = Script(dependency=name, operation=operation, zone=zone)
+        self._scripts.append(script)
+        return script
+
+    def wrap(self, function: Function, script: Script) -> Function:
+        """A function that meets the faults of a script by itself, whether a dependency calls it or not.
+
+        For doubles of services. The block need not be entered for it. Outside of an attempt nothing can hang: there is
+        no timeout to end it.
+        """
+
+        def steps() -> Steps:
+            attempt = _attempt()
+            return _steps(self._drawn(script, attempt), attempt)
+
+        wrapped = self._later(function, steps) if inspect.iscoroutinefunction(function) else self._now(function, steps)
+        return cast("Function", wrapped)
+
+    def __enter__(self) -> Self:
+        if self._is_entered:
+            raise InvalidValue("these faults are entered already: make new ones for each `with`")
+        self._outer, self._world.intercept = self._world.intercept, self
+        self._is_entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._world.intercept, self._outer = self._outer, None
+        self._is_entered = False
+
+    # What follows is for the drivers of calls.
+
+    def around(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
+        function = function if self._outer is None else self._outer.around(operation, function)
+        return self._now(function, lambda: self._met(operation, current_attempt()))
+
+    def around_async(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
+        function = function if self._outer is None else self._outer.around_async(operation, function)
+        return self._later(function, lambda: self._met(operation, current_attempt()))
+
+    def before(self, operation: Operation, attempt: Attempt) -> None:
+        _no_answer(self._perform(self._met(operation, attempt)))
+        if self._outer is not None:
+            self._outer.before(operation, attempt)
+
+    async def before_async(self, operation: Operation, attempt: Attempt) -> None:
+        _no_answer(await self._perform_async(self._met(operation, attempt)))
+        if self._outer is not None:
+            await self._outer.before_async(operation, attempt)
+
+    def _met(self, operation: Operation, attempt: Attempt) -> Steps:
+        """What an attempt meets."""
+        rules: list[Rule] = []
+        for script in list(self._scripts):
+            if script.fits(operation, attempt):
+                rules += self._drawn(script, attempt)
+                if rules and rules[-1].is_end:
+                    break
+        if rules and attempt.core.endpoints is not None:
+            _ = attempt.endpoint  # chosen when it is asked for: an attempt that fails has gone somewhere
+        return _steps(rules, attempt)
+
+    def _drawn(self, script: Script, attempt: Attempt | None) -> list[Rule]:
+        with self._lock:
+            return script.draw(attempt, self._chance)
+
+    def _now(self, function: Callable[..., Any], steps: Callable[[], Steps]) -> Callable[..., Any]:
+        @wraps(function)
+        def faulty(*args: Any, **kwargs: Any) -> Any:
+            instead = self._perform(steps())
+            return function(*args, **kwargs) if instead is None else instead.result
+
+        return faulty
+
+    def _later(self, function: Callable[..., Any], steps: Callable[[], Steps]) -> Callable[..., Any]:
+        @wraps(function)
+        async def faulty(*args: Any, **kwargs: Any) -> Any:
+            instead = await self._perform_async(steps())
+            return await function(*args, **kwargs) if instead is None else instead.result
+
+        return faulty
+
+    def _perform(self, steps: Steps) -> Instead | None:
+        waits = _Waits(steps)
+        for seconds in waits:
+            if not self._advanced(seconds):
+                self._world.clock.sleep(seconds)
+        return waits.instead
+
+    async def _perform_async(self, steps: Steps) -> Instead | None:
+        waits = _Waits(steps)
+        for seconds in waits:
+            if not self._advanced(seconds):
+                await self._world.clock.sleep_async(seconds)
+        return waits.instead
+
+    def _advanced(self, seconds: float) -> bool:
+        """Whether the time could be moved on: a real clock's cannot be."""
+        advance = getattr(self._world.clock, "advance", None)
+        if advance is None:
+            return False
+        advance(seconds)
+        return True
+
+
+class _Waits:
+    """The waits of some steps, and then what they came to."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self.instead: Instead | None = None
+
+    def __iter__(self) -> Iterator[float]:
+        self.instead = yield from self._steps
+
+
+def _steps(rules: list[Rule], attempt: Attempt | None) -> Steps:
+    """Yields the seconds that must pass, and then raises or returns as the rules say."""
+    left = math.inf if attempt is None else attempt.timeout
+    for rule in rules:
+        if rule.seconds >= left:
+            if left == math.inf:
+                raise InvalidValue("a hanging attempt has neither a timeout nor a deadline: it would never end")
+            yield left
+            raise rule.error() if rule.error is not None else _timed_out(attempt)
+        if rule.seconds > 0:
+            yield rule.seconds
+            left -= rule.seconds
+        if rule.error is not None:
+            raise rule.error()
+        if rule.instead is not None:
+            return rule.instead
+    return None
+
+
+def _timed_out(attempt: Attempt | None) -> Exception:
+    assert attempt is not None
+    what = f"{attempt.core.name}: attempt {attempt.number}"
+    if attempt.expires >= attempt.limit:
+        return DeadlineExceeded(f"{what} hung, as the test wanted it, until the deadline had passed")
+    return AttemptTimedOut(f"{what} hung, as the test wanted it, until its time was over")
+
+
+def _attempt() -> Attempt | None:
+    try:
+        return current_attempt()
+    except InvalidValue:
+        return None
+
+
+def _no_answer(instead: Instead | None) -> None:
+    if instead is not None:
+        raise InvalidValue("a loop over attempts() has no result that could be another: script an error instead")

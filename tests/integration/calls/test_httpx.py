@@ -1,0 +1,430 @@
+"""What is particular to httpx: streams, traces, other transports underneath, tasks that are cancelled."""
+
+import asyncio
+import io
+import ssl
+from typing import Any
+
+import httpx
+import pytest
+
+from holdfast import ConnectTimedOut, InvalidValue
+from holdfast.calls import (
+    Attempted,
+    Backoff,
+    CallEvent,
+    Dependency,
+    Failure,
+    GaveUp,
+    Jitter,
+    Kind,
+    Limit,
+    Retry,
+    Retrying,
+    Timeouts,
+    deadline,
+)
+from holdfast.calls.adapters.httpx import AsyncHoldfastTransport, HoldfastTransport, HttpxDeadlineExceeded, call_options
+from holdfast.calls.ambient import SCOPE
+from holdfast.calls.scope import Incoming
+from tests.integration.calls.clients import Events
+from tests.integration.calls.servers import (
+    Link,
+    Seen,
+    Server,
+    answer,
+    chunks,
+    drop,
+    drop_in_body,
+    drop_in_chunks,
+    hang,
+    hang_in_body,
+    trickle,
+)
+
+AT_ONCE = Backoff(base=0, cap=0, jitter=Jitter.NONE)
+
+
+def pricing(**options: Any) -> Dependency:
+    options.setdefault("timeouts", Timeouts(connect=2.0, attempt=2.0, total=10.0))
+    options.setdefault("retry", Retry(backoff=AT_ONCE))
+    return Dependency("pricing", sink=Events(), **options)
+
+
+def failures(dependency: Dependency) -> list[Kind | None]:
+    assert isinstance(dependency.sink, Events)
+    return [event.failure for event in dependency.sink if isinstance(event, Attempted)]
+
+
+# Bodies of answers
+
+
+def test_a_body_that_does_not_say_how_long_it_is_is_the_clients_to_read() -> None:
+    dependency = pricing()
+    with Server([drop_in_chunks]) as server, httpx.Client(transport=HoldfastTransport(dependency)) as client:
+        with pytest.raises(httpx.RemoteProtocolError):
+            client.get(server.url)
+        assert len(server.seen) == 1
+    assert failures(dependency) == [None]
+
+
+def test_such_a_body_is_part_of_the_attempt_if_the_request_says_so() -> None:
+    dependency = pricing()
+    with (
+        Server([drop_in_chunks, chunks(b"all ", b"of it")]) as server,
+        httpx.Client(transport=HoldfastTransport(dependency)) as client,
+    ):
+        assert client.get(server.url, extensions=call_options(stream=False)).content == b"all of it"
+    assert failures(dependency) == [Kind.TRANSIENT, None]
+
+
+@pytest.mark.parametrize(("whole", "options"), [(99, {}), (1_000, call_options(stream=True))])
+def test_a_body_is_handed_over_if_it_is_long_or_the_request_says_so(whole: int, options: dict[str, Any]) -> None:
+    transport = HoldfastTransport(pricing(), whole=whole)
+    with Server([drop_in_body]) as server, httpx.Client(transport=transport) as client:
+        with client.stream("GET", server.url, extensions=options) as response:
+            body = response.iter_raw()
+            assert next(body) == b"only this"
+            with pytest.raises(httpx.RemoteProtocolError):
+                next(body)
+        assert len(server.seen) == 1
+
+
+def test_a_compressed_body_reaches_the_client_as_any_other() -> None:
+    import gzip
+
+    with (
+        Server([answer(200, gzip.compress(b"9.99"), Content_Encoding="gzip")]) as server,
+        httpx.Client(transport=HoldfastTransport(pricing())) as client,
+    ):
+        assert client.get(server.url).text == "9.99"
+
+
+def test_a_failed_answer_that_is_long_can_be_streamed_to_its_end() -> None:
+    dependency = pricing(retry=Retry(attempts=2, backoff=AT_ONCE))
+    parts = [bytes([number]) * 40_000 for number in range(5)]
+    with (
+        Server([answer(503), chunks(*parts, status=503)]) as server,
+        httpx.Client(transport=HoldfastTransport(dependency)) as client,
+        client.stream("GET", server.url) as response,
+    ):
+        assert response.status_code == 503
+        assert b"".join(response.iter_raw()) == b"".join(parts)
+
+
+def test_so_can_one_in_an_event_loop() -> None:
+    dependency = pricing(retry=Retry(attempts=2, backoff=Backoff(base=9.0, cap=9.0, jitter=Jitter.NONE)))
+    parts = [bytes([number]) * 40_000 for number in range(5)]
+
+    async def stream(url: str) -> bytes:
+        async with (
+            httpx.AsyncClient(transport=AsyncHoldfastTransport(dependency)) as client,
+            client.stream("GET", url) as response,
+        ):
+            return b"".join([chunk async for chunk in response.aiter_raw()])
+
+    with Server([chunks(*parts, status=503)]) as server, deadline(2.0):
+        assert asyncio.run(stream(server.url)) == b"".join(parts)
+        assert len(server.seen) == 1
+
+
+def test_the_deadline_ends_a_body_within_the_attempt_as_well() -> None:
+    head = b"HTTP/1.1 200 Said\r\nContent-Length: 1000000\r\n\r\n"
+    with (
+        Server([trickle(head)]) as server,
+        httpx.Client(transport=HoldfastTransport(pricing())) as client,
+        deadline(0.25),
+        pytest.raises(HttpxDeadlineExceeded),
+    ):
+        client.get(server.url)
+
+
+def test_a_body_that_can_be_sent_once_is_not_begun_again_even_if_told_that_nothing_was_sent() -> None:
+    dependency = pricing(retry=Retry(backoff=AT_ONCE, classify=lambda error: Failure(Kind.UNSENT)))
+    file = io.BytesIO(b"rows")
+    with Server([drop]) as server, httpx.Client(transport=HoldfastTransport(dependency)) as client:
+        with pytest.raises(httpx.StreamConsumed):
+            client.put(server.url, content=file, headers={"Content-Length": "4"})
+        assert [seen.body for seen in server.seen] == [b"rows"]
+
+
+def test_a_long_failed_answer_is_kept_when_there_is_no_time_for_the_next_attempt() -> None:
+    long = b"x" * 200_000
+    dependency = pricing(retry=Retry(backoff=Backoff(base=5.0, cap=5.0, jitter=Jitter.NONE)))
+    with (
+        Server([answer(503, long)]) as server,
+        httpx.Client(transport=HoldfastTransport(dependency)) as client,
+        deadline(2.0),
+    ):
+        assert client.get(server.url).content == long
+        assert len(server.seen) == 1
+
+
+# Traces
+
+
+def test_a_trace_of_the_callers_own_goes_on() -> None:
+    steps: list[str] = []
+    with Server([answer()]) as server, httpx.Client(transport=HoldfastTransport(pricing())) as client:
+        client.get(server.url, extensions={"trace": lambda name, about: steps.append(name)})
+    assert {"connection.connect_tcp.started", "http11.response_closed.complete"} <= set(steps)
+
+
+def test_an_asynchronous_trace_goes_on_as_well() -> None:
+    steps: list[str] = []
+
+    async def trace(name: str, about: Any) -> None:
+        steps.append(name)
+
+    async def get(url: str) -> None:
+        async with httpx.AsyncClient(transport=AsyncHoldfastTransport(pricing())) as client:
+            await client.get(url, extensions={"trace": trace})
+
+    with Server([answer()]) as server:
+        asyncio.run(get(server.url))
+    assert {"connection.connect_tcp.started", "http11.response_closed.complete"} <= set(steps)
+
+
+@pytest.mark.parametrize(("own", "sent"), [({}, "00-incoming"), ({"traceparent": "00-own"}, "00-own")])
+def test_the_trace_that_came_in_is_sent_on_unless_there_is_another(own: dict[str, str], sent: str) -> None:
+    token = SCOPE.set(Incoming(float("inf"), trace="00-incoming"))
+    try:
+        with Server([answer()]) as server, httpx.Client(transport=HoldfastTransport(pricing())) as client:
+            client.get(server.url, headers=own)
+    finally:
+        SCOPE.reset(token)
+    assert server.seen[0].headers["traceparent"] == sent
+
+
+# Other transports underneath
+
+
+def test_a_transport_that_retries_by_itself_is_refused() -> None:
+    with httpx.HTTPTransport(retries=2) as inner, pytest.raises(InvalidValue, match="retries=2"):
+        HoldfastTransport(pricing(), inner)
+    with pytest.raises(InvalidValue, match="retries=1"):
+        AsyncHoldfastTransport(pricing(), httpx.AsyncHTTPTransport(retries=1))
+
+
+def test_any_other_transport_may_be_underneath() -> None:
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(503 if len(seen) == 1 else 200, text="fine")
+
+    dependency = pricing()
+    with httpx.Client(transport=HoldfastTransport(dependency, httpx.MockTransport(handle))) as client:
+        assert client.get("http://pricing/").text == "fine"
+    assert [request.headers["holdfast-retry-owner"] for request in seen] == ["pricing", "pricing"]
+    assert failures(dependency) == [Kind.TRANSIENT, None]
+
+
+def test_of_a_transport_that_tells_nothing_it_is_not_taken_that_nothing_was_sent() -> None:
+    dependency = pricing(timeouts=Timeouts(connect=2.0, attempt=0.15))
+    sent = []
+
+    class Silent(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            sent.append(request)
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async def post() -> None:
+        async with httpx.AsyncClient(transport=AsyncHoldfastTransport(dependency, Silent())) as client:
+            await client.post("http://pricing/")
+
+    with pytest.raises(httpx.ReadTimeout):
+        asyncio.run(post())
+    assert (len(sent), failures(dependency)) == (1, [Kind.TIMEOUT])
+
+
+def refuse(request: httpx.Request) -> httpx.Response:
+    raise httpx.HTTPStatusError("no", request=request, response=httpx.Response(404))
+
+
+def test_an_error_of_the_transport_underneath_that_has_an_answer_stays_an_error() -> None:
+    transport = HoldfastTransport(pricing(), httpx.MockTransport(refuse))
+    with httpx.Client(transport=transport) as client, pytest.raises(httpx.HTTPStatusError):
+        client.get("http://pricing/")
+
+
+def test_so_does_one_of_an_asynchronous_transport() -> None:
+    async def get() -> None:
+        transport = AsyncHoldfastTransport(pricing(), httpx.MockTransport(refuse))
+        async with httpx.AsyncClient(transport=transport) as client:
+            await client.get("http://pricing/")
+
+    with pytest.raises(httpx.HTTPStatusError):
+        asyncio.run(get())
+
+
+def test_without_a_timeout_of_the_clients_own_the_attempts_counts() -> None:
+    dependency = pricing(timeouts=Timeouts(connect=2.0, attempt=0.15))
+    with (
+        Server([hang, answer()]) as server,
+        httpx.Client(transport=HoldfastTransport(dependency), timeout=None) as client,
+    ):
+        assert client.get(server.url).text == "fine"
+
+
+def test_options_that_do_not_exist_are_refused() -> None:
+    with (
+        httpx.Client(transport=HoldfastTransport(pricing())) as client,
+        pytest.raises(InvalidValue, match="idempotent"),
+    ):
+        client.get("http://127.0.0.1:9", extensions={"holdfast": {"idempotant": True}})
+
+
+def test_options_may_be_a_plain_mapping() -> None:
+    with Server([drop, answer()]) as server, httpx.Client(transport=HoldfastTransport(pricing())) as client:
+        client.post(server.url, extensions={"holdfast": {"idempotent": True, "operation": "reserve"}})
+        assert len(server.seen) == 2
+
+
+def test_a_warm_up_whose_answer_breaks_off_is_not_ready() -> None:
+    with (
+        Server([drop_in_body]) as server,
+        HoldfastTransport(pricing()) as transport,
+        pytest.raises(httpx.RemoteProtocolError),
+    ):
+        transport.warm_up(server.url, 2, method="GET")
+
+
+def test_so_is_one_in_an_event_loop() -> None:
+    async def warm_up(url: str) -> None:
+        async with AsyncHoldfastTransport(pricing()) as transport:
+            await transport.warm_up(url, 2, method="GET")
+
+    with Server([drop_in_body]) as server, pytest.raises(httpx.RemoteProtocolError):
+        asyncio.run(warm_up(server.url))
+
+
+def test_a_url_to_warm_up_must_be_one() -> None:
+    with HoldfastTransport(pricing()) as transport, pytest.raises(InvalidValue, match="such as https"):
+        transport.warm_up("pricing")
+
+
+# In an event loop
+
+
+def test_a_task_that_is_cancelled_ends_and_its_connection_is_closed() -> None:
+    dependency = pricing(limit=Limit(1))
+
+    async def cancel(server: Server) -> None:
+        inner = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=1))
+        async with httpx.AsyncClient(transport=AsyncHoldfastTransport(dependency, inner)) as client:
+            task = asyncio.create_task(client.get(server.url))
+            assert await asyncio.to_thread(server.arrived.acquire, timeout=5)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert dependency.in_flight == 0
+            assert await asyncio.to_thread(server.closed.acquire, timeout=5)
+            assert (await client.get(server.url)).text == "fine"
+
+    with Server([hang, answer()]) as server:
+        asyncio.run(cancel(server))
+        assert len(server.seen) == 2
+
+
+def test_a_task_that_is_cancelled_between_two_attempts_leaves_nothing_open() -> None:
+    dependency = pricing(retry=Retry(backoff=Backoff(base=9.0, cap=9.0, jitter=Jitter.NONE)))
+
+    async def cancel(server: Server) -> None:
+        retrying = asyncio.Event()
+
+        class Watching:
+            def emit(self, event: CallEvent) -> None:
+                if isinstance(event, Retrying):
+                    retrying.set()
+
+        dependency.sink = Watching()
+        async with httpx.AsyncClient(transport=AsyncHoldfastTransport(dependency)) as client:
+            task = asyncio.create_task(client.get(server.url))
+            await retrying.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await asyncio.to_thread(server.closed.acquire, timeout=5)
+
+    with Server([answer(503, b"x" * 3_000_000)]) as server:
+        asyncio.run(cancel(server))
+
+
+def test_each_attempt_is_cut_off_in_its_own_time() -> None:
+    """While one of them sets up a connection slowly, or hangs, the others neither wait for it nor end with it."""
+    dependency = pricing(timeouts=Timeouts(connect=2.0, attempt=0.15), retry=Retry(attempts=1))
+
+    def by_path(link: Link, seen: Seen) -> bool:
+        return (hang if seen.path == "/hang" else answer())(link, seen)
+
+    async def all_at_once(server: Server) -> list[httpx.Response | BaseException]:
+        async with httpx.AsyncClient(transport=AsyncHoldfastTransport(dependency)) as client:
+            paths = ["/hang", "/", "/", "/hang", "/"]
+            return await asyncio.gather(*[client.get(server.url + path) for path in paths], return_exceptions=True)
+
+    with Server([by_path]) as server:
+        outcomes = asyncio.run(all_at_once(server))
+    assert [isinstance(outcome, httpx.ReadTimeout) for outcome in outcomes] == [True, False, False, True, False]
+
+
+def test_a_body_that_hangs_in_the_middle_is_cut_off_where_reads_are_not_bounded_at_all() -> None:
+    dependency = pricing(timeouts=Timeouts(connect=2.0, attempt=0.15))
+
+    async def get(url: str) -> str:
+        async with httpx.AsyncClient(transport=AsyncHoldfastTransport(dependency), timeout=None) as client:
+            return (await client.get(url)).text
+
+    with Server([hang_in_body, answer()]) as server:
+        assert asyncio.run(get(server.url)) == "fine"
+    assert failures(dependency) == [Kind.TIMEOUT, None]
+
+
+def test_a_warm_up_that_is_cancelled_leaves_nothing_open() -> None:
+    async def cancel(server: Server) -> None:
+        async with AsyncHoldfastTransport(pricing()) as transport:
+            task = asyncio.create_task(transport.warm_up(server.url, 2))
+            for _ in range(2):
+                assert await asyncio.to_thread(server.arrived.acquire, timeout=5)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            for _ in range(2):
+                assert await asyncio.to_thread(server.closed.acquire, timeout=5)
+
+    with Server([answer(), hang]) as server:
+        asyncio.run(cancel(server))
+
+
+def test_a_warm_up_whose_tls_hangs_says_so() -> None:
+    dependency = pricing(timeouts=Timeouts(connect=0.06))
+
+    async def warm_up(server: Server) -> None:
+        async with AsyncHoldfastTransport(dependency) as transport:
+            await transport.warm_up(server.url)
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    with Server([answer()], tls=context, before_tls=Link.until_gone) as server:
+        with pytest.raises(httpx.ConnectTimeout) as caught:
+            asyncio.run(warm_up(server))
+        assert server.closed.acquire(timeout=5), "the socket of the set-up that was cut off is closed"
+    assert "none of 1 connections is ready" in caught.value.__notes__[0]
+
+
+def test_a_connection_that_is_cut_off_while_it_is_set_up_is_told_as_such() -> None:
+    dependency = pricing(timeouts=Timeouts(connect=0.06, attempt=2.0), retry=Retry(attempts=1))
+
+    async def post(url: str) -> None:
+        async with httpx.AsyncClient(transport=AsyncHoldfastTransport(dependency), timeout=None) as client:
+            await client.post(url)
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    with Server([answer()], tls=context, before_tls=Link.until_gone) as server:
+        with pytest.raises(httpx.ConnectTimeout) as caught:
+            asyncio.run(post(server.url))
+        assert server.closed.acquire(timeout=5)
+    # By httpx's own timeout or by Holdfast's, whichever comes first: they are the same.
+    assert isinstance(caught.value, ConnectTimedOut | httpx.ConnectTimeout)
+    assert isinstance(dependency.sink, Events)
+    assert [event.failure for event in dependency.sink if isinstance(event, GaveUp)] == [Kind.UNSENT]

@@ -1,0 +1,122 @@
+"""How an attempt with httpx is followed, step by step, on a clock of the test's own."""
+
+from typing import Any
+
+import pytest
+
+from holdfast import AttemptTimedOut, DeadlineExceeded
+from holdfast.calls import Attempt, Dependency, Timeouts
+from holdfast.calls.adapters.httpx_progress import SHORTEST, Progress
+from holdfast.calls.world import World
+from holdfast.testing import FakeClock
+
+CLIENTS = {"connect": 60.0, "read": 60.0, "write": 60.0, "pool": 60.0}
+
+
+class Attempting:
+    """An attempt of 1 second, 4 for a connection and 10 for the whole call."""
+
+    def __init__(self, asked: Any = CLIENTS, *, is_cut_off: bool = False, **timeouts: Any) -> None:
+        self.clock = FakeClock()
+        bounds = {"connect": 4.0, "attempt": 1.0, "total": 10.0, **timeouts}
+        self.core = Dependency("pricing", timeouts=Timeouts(**bounds), world=World(self.clock, lambda: 0.5))
+        now = self.clock.monotonic()
+        limit = now + self.core.total
+        self.attempt = Attempt(min(limit, now + self.core.timeout), None, None, self.core, limit)
+        self.progress = Progress(self.attempt, asked, is_cut_off=is_cut_off)
+
+    def saw(self, step: str, after: float = 0.0) -> dict[str, Any]:
+        self.clock.sleep(after)
+        about: dict[str, Any] = {"timeout": self.progress.timeouts["connect"]}
+        self.progress.saw(step, about)
+        return about
+
+
+def test_waiting_for_a_connection_and_setting_it_up_are_bounded_from_the_beginning() -> None:
+    assert Attempting().progress.timeouts == {"connect": 4.0, "read": 60.0, "write": 60.0, "pool": pytest.approx(0.9)}
+
+
+def test_the_clients_own_timeouts_hold_if_they_are_shorter() -> None:
+    it = Attempting({"connect": 0.3, "read": 0.2, "write": 0.1, "pool": 0.4})
+    it.saw("http11.send_request_headers.started")
+    assert it.progress.timeouts == {"connect": 0.3, "read": 0.2, "write": 0.1, "pool": 0.4}
+
+
+def test_tcp_and_tls_share_the_time_for_a_connection() -> None:
+    it = Attempting()
+    assert it.saw("connection.connect_tcp.started")["timeout"] == pytest.approx(4.0)
+    assert it.saw("connection.start_tls.started", after=3.0)["timeout"] == pytest.approx(1.0)
+
+
+def test_after_a_set_up_the_attempt_has_its_whole_time() -> None:
+    it = Attempting()
+    it.saw("connection.connect_tcp.started")
+    it.saw("connection.start_tls.started", after=3.0)
+    it.saw("http11.send_request_headers.started", after=0.5)
+    assert it.progress.timeouts["write"] == pytest.approx(1.0)
+    assert it.attempt.setup == pytest.approx(3.5)
+    assert it.core.connects.seen.total == 1
+    it.saw("http11.receive_response_headers.started", after=0.25)
+    assert it.progress.timeouts["read"] == pytest.approx(0.75)
+
+
+def test_waiting_for_the_pool_is_neither_a_set_up_nor_latency() -> None:
+    it = Attempting()
+    it.saw("http11.send_request_headers.started", after=0.25)
+    assert it.attempt.setup == pytest.approx(0.25)
+    assert it.core.connects.seen.total == 0
+    assert it.progress.timeouts["read"] == pytest.approx(0.75)
+
+
+def test_a_tunnel_is_set_up_in_two_parts() -> None:
+    it = Attempting()
+    it.saw("connection.connect_tcp.started")
+    it.saw("http11.send_request_headers.started", after=0.5)
+    it.saw("proxy.start_tls.started", after=0.5)
+    it.saw("http11.send_request_headers.started", after=1.0)
+    assert it.attempt.setup == pytest.approx(2.0)
+    assert it.progress.timeouts["read"] == pytest.approx(1.0)
+
+
+def test_a_body_that_is_handed_over_is_bounded_by_the_call() -> None:
+    it = Attempting()
+    it.saw("http11.send_request_headers.started")
+    it.progress.is_whole_call = True
+    it.saw("http11.receive_response_body.started", after=2.0)
+    assert it.progress.timeouts["read"] == pytest.approx(8.0)
+    it.progress.check()
+    it.clock.sleep(8.0)
+    with pytest.raises(DeadlineExceeded):
+        it.progress.check()
+
+
+def test_no_timeout_is_zero_when_there_is_no_time_left() -> None:
+    it = Attempting()
+    it.saw("http11.receive_response_headers.started", after=5.0)
+    assert it.progress.timeouts["read"] == SHORTEST
+    with pytest.raises(AttemptTimedOut):
+        it.progress.check()
+
+
+def test_without_bounds_the_clients_timeouts_stay() -> None:
+    it = Attempting({"read": None, "write": 7.0}, attempt=None, total=None)
+    it.saw("http11.send_request_headers.started")
+    assert it.progress.timeouts == {"read": None, "write": 7.0, "pool": None, "connect": 4.0}
+
+
+def test_where_attempts_are_cut_off_reads_and_writes_are_the_clients() -> None:
+    it = Attempting(is_cut_off=True)
+    it.saw("http11.send_request_headers.started")
+    assert (it.progress.timeouts["read"], it.progress.timeouts["write"]) == (60.0, 60.0)
+
+
+def test_an_attempt_that_ended_before_it_had_a_connection_has_sent_nothing() -> None:
+    waiting, sent, connecting = Attempting(), Attempting(), Attempting()
+    sent.saw("http11.send_request_headers.started")
+    connecting.saw("connection.connect_tcp.started")
+    began = connecting.attempt.connecting_since
+    for it in (waiting, sent, connecting):
+        it.progress.is_unsent()
+    assert waiting.attempt.connecting_since is not None
+    assert sent.attempt.connecting_since is None
+    assert connecting.attempt.connecting_since == began

@@ -1,0 +1,285 @@
+"""Endpoints that are asked for again and again, and always known at once."""
+
+import logging
+import random
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast import EngineError, EngineUnavailable, InvalidValue, Zone
+from holdfast.calls.endpoints import Endpoints
+from holdfast.calls.resolvers import ByZone, Refreshing
+from holdfast.testing import FakeClock
+
+ONE, TWO = Zone("az1"), Zone("az2")
+STUCK = 10.0
+"""Real seconds until a test is taken to be stuck."""
+
+
+class Scripted:
+    """A resolver that answers what a test tells it to, and says when it did."""
+
+    def __init__(self, answer: ByZone | Exception) -> None:
+        self.answer = answer
+        self.asked = 0
+        self.held = threading.Event()
+        self.held.set()
+        self._changed = threading.Condition()
+
+    def resolve(self) -> ByZone:
+        answer = self.answer
+        with self._changed:
+            self.asked += 1
+            self._changed.notify_all()
+        assert self.held.wait(STUCK)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def wait_until_asked(self, times: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.asked >= times, STUCK)
+
+
+@pytest.fixture
+def clock() -> Iterator[FakeClock]:
+    clock = FakeClock(manual=True)
+    before = threading.active_count()
+    yield clock
+    # Whoever was started was stopped, and ends when it next looks.
+    for _ in range(100):
+        if threading.active_count() <= before:
+            return
+        clock.advance(1.0)
+        for thread in threading.enumerate():
+            if thread.name.startswith("holdfast-endpoints"):
+                thread.join(0.05)
+    raise AssertionError("a thread goes on after stop")
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "holdfast.calls")
+    return caplog
+
+
+def refreshing(resolver: Scripted, clock: FakeClock, every: float = 30.0) -> Refreshing:
+    return Refreshing(resolver, every, clock=clock, name="pricing", randomness=random.Random(1))
+
+
+def pass_time(clock: FakeClock, seconds: int) -> None:
+    """Second by second, because the thread looks up each second whether it was stopped."""
+    for _ in range(seconds):
+        clock.wait_for_sleepers(1)
+        clock.advance(1.0)
+    clock.wait_for_sleepers(1)
+
+
+# Starting and stopping
+
+
+def test_after_start_the_endpoints_are_known(clock: FakeClock) -> None:
+    with refreshing(Scripted({ONE: ["a"]}), clock) as known:
+        assert known.current() == {ONE: ("a",)}
+        assert known.age == 0
+
+
+def test_before_start_nothing_is_known_and_that_is_said(clock: FakeClock) -> None:
+    known = refreshing(Scripted({ONE: ["a"]}), clock)
+    assert known.age is None
+    with pytest.raises(EngineError, match="endpoints of pricing are not known yet: start it"):
+        known.current()
+
+
+@pytest.mark.parametrize("failure", [EngineUnavailable("away"), {}, {ONE: []}], ids=["error", "empty", "empty zone"])
+def test_a_first_start_that_finds_nobody_raises_and_may_be_repeated(
+    failure: ByZone | Exception, clock: FakeClock
+) -> None:
+    resolver = Scripted(failure)
+    known = refreshing(resolver, clock)
+    with pytest.raises(EngineUnavailable):
+        known.start()
+    resolver.answer = {ONE: ["a"]}
+    with known:
+        assert known.current() == {ONE: ("a",)}
+
+
+def test_with_endpoints_to_begin_with_the_start_does_not_wait_and_a_thread_asks_at_once(clock: FakeClock) -> None:
+    resolver = Scripted({ONE: ["new"]})
+    resolver.held.clear()
+    with Refreshing(resolver, known={ONE: ["old"]}, clock=clock) as known:
+        assert known.current() == {ONE: ("old",)}
+        resolver.wait_until_asked(1)
+        resolver.held.set()
+        clock.wait_for_sleepers(1)
+        assert known.current() == {ONE: ("new",)}
+
+
+def test_start_and_stop_may_be_repeated_and_what_is_known_stays(clock: FakeClock) -> None:
+    resolver = Scripted({ONE: ["a"]})
+    known = refreshing(resolver, clock)
+    known.stop()
+    assert known.start() is known.start()
+    clock.wait_for_sleepers(1)
+    assert clock.sleepers == 1, "one thread, however often it is started"
+    known.stop()
+    known.stop()
+    assert known.current() == {ONE: ("a",)}
+    resolver.answer = {ONE: ["b"]}
+    known.start()
+    resolver.wait_until_asked(2)
+    known.refresh()
+    assert known.current() == {ONE: ("b",)}
+    known.stop()
+
+
+def test_a_look_up_that_ends_after_the_stop_changes_nothing_and_is_not_complained_of(
+    clock: FakeClock, log: pytest.LogCaptureFixture
+) -> None:
+    for late in ({ONE: ["late"]}, EngineError("the session is closed"), RuntimeError("the same")):
+        resolver = Scripted(late)
+        resolver.held.clear()
+        known = Refreshing(resolver, known={ONE: ["a"]}, clock=clock, name="late").start()
+        resolver.wait_until_asked(1)
+        known.stop()
+        resolver.held.set()
+        for thread in threading.enumerate():
+            if thread.name == "holdfast-endpoints-late":
+                thread.join(STUCK)
+        assert known.current() == {ONE: ("a",)}
+    assert log.messages == []
+
+
+@pytest.mark.parametrize("every", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_period_that_is_none_is_refused(every: float) -> None:
+    with pytest.raises(InvalidValue, match=r"every is .*: expected seconds, more than 0"):
+        Refreshing(Scripted({}), every)
+
+
+# Again and again
+
+
+def test_changes_are_known_within_the_period_and_a_fifth(clock: FakeClock) -> None:
+    resolver = Scripted({ONE: ["a"]})
+    with refreshing(resolver, clock, every=30.0) as known:
+        endpoints = Endpoints(known)
+        resolver.answer = {ONE: ["a"], TWO: ["b"]}
+        pass_time(clock, 23)
+        assert resolver.asked == 1, "not before four fifths"
+        assert {endpoints.next().address for _ in range(4)} == {"a"}
+        pass_time(clock, 14)
+        assert resolver.asked == 2
+        assert {endpoints.next().address for _ in range(4)} == {"a", "b"}
+
+
+def test_the_pauses_differ_so_that_processes_drift_apart(clock: FakeClock) -> None:
+    asked = []
+    for seed in range(6):
+        resolver = Scripted({ONE: ["a"]})
+        with Refreshing(resolver, every=30.0, clock=(own := FakeClock(manual=True)), randomness=random.Random(seed)):
+            seconds = 0
+            while resolver.asked == 1:
+                pass_time(own, 1)
+                seconds += 1
+        asked.append(seconds)
+        own.advance(1.0)
+    assert len(set(asked)) > 3
+    assert 24 <= min(asked) <= max(asked) <= 37
+
+
+def test_no_caller_waits_while_a_look_up_hangs(clock: FakeClock) -> None:
+    resolver = Scripted({ONE: ["a"]})
+    with refreshing(resolver, clock, every=1.0) as known:
+        resolver.held.clear()
+        resolver.answer = {ONE: ["b"]}
+        while resolver.asked == 1:
+            clock.wait_for_sleepers(1)
+            clock.advance(2.0)
+            resolver.wait_until_asked(2)
+        assert known.current() == {ONE: ("a",)}
+        resolver.held.set()
+        clock.wait_for_sleepers(1)
+        assert known.current() == {ONE: ("b",)}
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [EngineUnavailable("away"), OSError("no route"), {}, {ONE: []}, {ONE: "http://a"}],
+    ids=["error", "system", "empty", "empty zone", "text"],
+)
+def test_what_was_last_known_stays_and_the_log_says_so_once(
+    failure: ByZone | Exception, clock: FakeClock, log: pytest.LogCaptureFixture
+) -> None:
+    resolver = Scripted({ONE: ["a"], TWO: ["b"]})
+    with refreshing(resolver, clock) as known:
+        log.clear()
+        resolver.answer = failure
+        assert [known.refresh() for _ in range(3)] == [False, False, False]
+        assert known.current() == {ONE: ("a",), TWO: ("b",)}
+        [warning] = log.records
+        assert (warning.levelname, warning.getMessage().partition(":")[0]) == (
+            "WARNING",
+            "endpoints of pricing cannot be looked up, and stay as they are",
+        )
+        resolver.answer = {ONE: ["a"], TWO: ["b"]}
+        assert [known.refresh() for _ in range(2)] == [True, True]
+        assert log.messages[1:] == ["endpoints of pricing can be looked up again"]
+        resolver.answer = failure
+        known.refresh()
+        assert len(log.records) == 3, "another failure is told again"
+
+
+def test_what_nobody_foresaw_is_told_with_its_trace_and_the_thread_goes_on(
+    clock: FakeClock, log: pytest.LogCaptureFixture
+) -> None:
+    resolver = Scripted({ONE: ["a"]})
+    with refreshing(resolver, clock, every=1.0) as known:
+        log.clear()
+        resolver.answer = RuntimeError("a bug")
+        for _ in range(4):
+            pass_time(clock, 1)
+        assert [record.exc_info is not None for record in log.records] == [True]
+        resolver.answer = {ONE: ["b"]}
+        pass_time(clock, 2)
+        assert known.current() == {ONE: ("b",)}
+
+
+def test_a_zone_that_disappears_while_others_stay_is_gone(clock: FakeClock) -> None:
+    resolver = Scripted({ONE: ["a"], TWO: ["b"]})
+    with refreshing(resolver, clock) as known:
+        resolver.answer = {ONE: ["a"], TWO: []}
+        assert known.refresh()
+        assert known.current() == {ONE: ("a",)}
+
+
+def test_a_change_is_logged_once_and_another_order_is_none(clock: FakeClock, log: pytest.LogCaptureFixture) -> None:
+    resolver = Scripted({ONE: ["a", "b"]})
+    with refreshing(resolver, clock) as known:
+        before = known.current()
+        resolver.answer = {ONE: ["b", "a"]}
+        known.refresh()
+        assert known.current() is before
+        resolver.answer = {ONE: ["b", "c"]}
+        known.refresh()
+        known.refresh()
+    assert log.messages == [
+        "endpoints of pricing: 2; new: a in az1, b in az1; gone: none",
+        "endpoints of pricing: 2; new: c in az1; gone: a in az1",
+    ]
+
+
+def test_the_age_says_since_when_nobody_was_found(clock: FakeClock) -> None:
+    resolver = Scripted({ONE: ["a"]})
+    with refreshing(resolver, clock, every=600.0) as known:
+        clock.advance(0.5)
+        assert known.age == 0.5
+        resolver.answer = EngineUnavailable("away")
+        known.refresh()
+        assert known.age == 0.5
+        resolver.answer = {ONE: ["a"]}
+        known.refresh()
+        assert known.age == 0

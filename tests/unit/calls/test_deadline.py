@@ -1,0 +1,220 @@
+"""Until when."""
+
+import asyncio
+import contextvars
+import math
+import threading
+
+import pytest
+
+from holdfast import InvalidValue
+from holdfast._errors import DeadlineExceeded
+from holdfast.calls import Dependency, current_attempt, deadline, detached, remaining
+from holdfast.calls.ambient import NOWHERE, SCOPE, Place, around
+from holdfast.calls.scope import Incoming, Scope, trace_of
+from holdfast.calls.world import World
+from holdfast.testing import FakeClock
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def world(clock: FakeClock) -> World:
+    return World(clock, lambda: 0.5)
+
+
+def test_outside_of_any_there_is_none() -> None:
+    assert remaining() is None
+
+
+def test_it_counts_down_and_ends_with_its_block(world: World, clock: FakeClock) -> None:
+    with deadline(2.0, world=world) as bound:
+        clock.advance(0.5)
+        assert bound.remaining() == remaining(world=world) == 1.5
+        bound.check()
+        clock.advance(2.0)
+        assert bound.remaining() == remaining(world=world) == 0.0
+        with pytest.raises(DeadlineExceeded, match="the deadline has passed"):
+            bound.check()
+    assert remaining(world=world) is None
+
+
+def test_of_nested_ones_the_earliest_counts(world: World) -> None:
+    with deadline(2.0, world=world):
+        with deadline(5.0, world=world) as inner:
+            assert inner.remaining() == 2.0
+        with deadline(1.0, world=world) as inner:
+            assert inner.remaining() == 1.0
+        with deadline(None, world=world) as inner:
+            assert inner.remaining() == 2.0
+        assert remaining(world=world) == 2.0
+
+
+def test_none_bounds_nothing(world: World) -> None:
+    with deadline(None, world=world) as bound:
+        assert bound.remaining() == math.inf
+        assert remaining(world=world) is None
+
+
+def test_a_wall_clock_that_jumps_changes_nothing(world: World, clock: FakeClock) -> None:
+    with deadline(2.0, world=world) as bound:
+        clock.jump_wall(86_400)
+        assert bound.remaining() == 2.0
+        clock.jump_wall(-200_000)
+        assert bound.remaining() == 2.0
+
+
+def test_detached_work_has_none_of_it(world: World) -> None:
+    with deadline(2.0, world=world):
+        with detached():
+            assert remaining(world=world) is None
+        assert remaining(world=world) == 2.0
+
+
+def test_it_is_left_also_by_an_error(world: World) -> None:
+    with pytest.raises(ZeroDivisionError), deadline(2.0, world=world):
+        raise ZeroDivisionError
+    assert remaining(world=world) is None
+
+
+def test_a_thread_does_not_see_it_and_a_task_does(world: World) -> None:
+    seen: list[float | None] = []
+
+    async def look() -> None:
+        seen.append(remaining(world=world))
+
+    async def spawn() -> None:
+        await asyncio.gather(look(), asyncio.create_task(look()))
+
+    with deadline(2.0, world=world):
+        thread = threading.Thread(target=lambda: seen.append(remaining(world=world)))
+        thread.start()
+        thread.join()
+        asyncio.run(spawn())
+    assert seen == [None, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("seconds", [-1, math.nan])
+def test_a_time_that_makes_no_sense_is_refused(seconds: float) -> None:
+    with pytest.raises(InvalidValue, match=f"deadline of {seconds} seconds"):
+        deadline(seconds)
+
+
+def test_one_is_entered_once_at_a_time(world: World) -> None:
+    bound = deadline(1.0, world=world)
+    with bound, pytest.raises(InvalidValue, match="entered already"), bound:
+        pass
+    with bound:
+        pass
+
+
+def test_outside_of_a_call_there_is_no_attempt(world: World) -> None:
+    with pytest.raises(InvalidValue, match="no attempt is under way"):
+        current_attempt()
+    with deadline(1.0, world=world), pytest.raises(InvalidValue, match="no attempt is under way"):
+        current_attempt()
+
+
+def test_the_trace_that_came_in_is_found_through_what_was_opened_since(world: World) -> None:
+    token = SCOPE.set(Incoming(math.inf, trace="00-trace"))
+    try:
+        with deadline(1.0, world=world), deadline(0.5, world=world):
+            assert trace_of(around()) == "00-trace"
+    finally:
+        SCOPE.reset(token)
+    assert trace_of(Scope(1.0)) is None
+
+
+def test_a_thread_with_a_copy_of_the_context_does_not_see_calls_of_the_thread_it_came_from(world: World) -> None:
+    """Both have the same place for synchronous calls, and only one of them owns it."""
+    dependency = Dependency("pricing", world=world)
+    inside, looked, seen = threading.Event(), threading.Event(), list[float | None]()
+
+    def look() -> None:
+        inside.wait()
+        seen.append(remaining(world=world))
+        seen.append(dependency.run(lambda: remaining(world=world), idempotent=True))
+        seen.append(remaining(world=world))
+        looked.set()
+
+    def hold() -> None:
+        inside.set()
+        looked.wait()
+        seen.append(remaining(world=world))
+
+    with deadline(10.0, world=world):
+        dependency.run(lambda: None, idempotent=True)  # so that there is a place
+        thread = threading.Thread(target=contextvars.copy_context().run, args=(look,))
+        thread.start()
+        with deadline(4.0, world=world):
+            dependency.run(hold, idempotent=True)
+        thread.join()
+    assert seen == [10.0, 5.0, 10.0, 4.0]
+    assert remaining(world=world) is None
+
+
+def test_tasks_that_were_made_during_a_call_outlive_it(world: World) -> None:
+    """A task that is begun inside of a synchronous call runs after it, with the deadline around the call."""
+    dependency, seen = Dependency("pricing", world=world), list[float | None]()
+
+    async def later() -> None:
+        seen.append(remaining(world=world))
+        seen.append(dependency.run(lambda: remaining(world=world), idempotent=True))
+
+    async def main() -> None:
+        with deadline(10.0, world=world):
+            task = dependency.run(lambda: asyncio.ensure_future(later()), idempotent=True)
+        with deadline(3.0, world=world):
+            await task
+
+    asyncio.run(main())
+    assert seen == [10.0, 5.0]
+
+
+def test_calls_of_both_kinds_find_each_others_scopes(world: World) -> None:
+    dependency, seen = Dependency("pricing", world=world), list[int]()
+
+    @dependency.call(idempotent=True)
+    def inner() -> None:
+        seen.append(id(current_attempt()))
+
+    @dependency.call(idempotent=True)
+    async def middle() -> None:
+        before = current_attempt()
+        inner()
+        assert current_attempt() is before
+        seen.append(id(before))
+
+    @dependency.call(idempotent=True)
+    def outer() -> None:
+        before = current_attempt()
+        inner()
+        asyncio.run(middle())
+        assert current_attempt() is before
+        seen.append(id(before))
+
+    outer()
+    assert len(seen) == 4
+    with pytest.raises(InvalidValue):
+        current_attempt()
+
+
+def test_a_place_that_is_empty_is_given_up_by_a_task_and_made_again_when_needed(world: World) -> None:
+    dependency = Dependency("pricing", world=world)
+
+    async def work() -> None:
+        before = current_attempt()
+        assert dependency.run(current_attempt, idempotent=True) is not before
+        assert current_attempt() is before
+
+    async def main() -> None:
+        for _ in range(2):
+            dependency.run(lambda: None, idempotent=True)
+            assert isinstance(SCOPE.get(), Place)
+            await dependency.run_async(work, idempotent=True)
+            assert SCOPE.get() is NOWHERE
+
+    asyncio.run(main())

@@ -1,0 +1,725 @@
+"""Calls of a dependency: attempts, waits, what is raised, what is told. Synchronous functions."""
+
+import contextlib
+import functools
+import gc
+import math
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from holdfast import InvalidValue, Operation, Zone
+from holdfast._errors import AttemptTimedOut, DeadlineExceeded, HeldBack, LimitReached
+from holdfast.calls import (
+    Attempted,
+    Backoff,
+    Budget,
+    CallEvent,
+    Dependency,
+    Endpoints,
+    Exhausted,
+    Failure,
+    GaveUp,
+    Hints,
+    HintsHold,
+    Jitter,
+    Kind,
+    Limit,
+    Owner,
+    Percentile,
+    Reason,
+    Retry,
+    Retrying,
+    TimeoutChanged,
+    Timeouts,
+    current_attempt,
+    deadline,
+    remaining,
+)
+from holdfast.calls.world import World
+from holdfast.testing import FakeClock
+
+PLAIN = Retry(backoff=Backoff(base=1, jitter=Jitter.NONE), throttled=Backoff(base=3, jitter=Jitter.NONE))
+
+
+class Events:
+    """A sink that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.all: list[CallEvent] = []
+
+    def emit(self, event: CallEvent) -> None:
+        self.all.append(event)
+
+
+class Script:
+    """A function that fails as it is told, then succeeds."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.calls = 0
+
+    def __call__(self) -> int:
+        self.calls += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return self.calls
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def world(clock: FakeClock) -> World:
+    return World(clock, lambda: 0.5)
+
+
+@pytest.fixture
+def make(world: World) -> Callable[..., Dependency]:
+    return functools.partial(Dependency, "pricing", world=world, retry=PLAIN)
+
+
+def test_arguments_and_results_pass_unchanged(make: Callable[..., Dependency]) -> None:
+    @make().call(idempotent=True)
+    def price(sku: str, *more: int, currency: str = "EUR", **rest: int) -> tuple[object, ...]:
+        """What it costs."""
+        return sku, more, currency, rest
+
+    assert price("a") == ("a", (), "EUR", {})
+    assert price("a", 1, 2, currency="USD", x=3) == ("a", (1, 2), "USD", {"x": 3})
+    assert (price.__name__, price.__doc__) == ("price", "What it costs.")
+
+
+def test_a_failure_that_passes_is_not_seen_by_the_caller(make: Callable[..., Dependency], clock: FakeClock) -> None:
+    script = Script(ConnectionResetError(), TimeoutError())
+    assert make().run(script, idempotent=True) == 3
+    assert clock.sleeps == [1, 2]
+
+
+def test_the_last_failure_is_raised_as_it_was_with_a_note_on_the_attempts(make: Callable[..., Dependency]) -> None:
+    errors = [ConnectionResetError(str(number)) for number in range(3)]
+    with pytest.raises(ConnectionResetError) as raised:
+        make().run(Script(*errors), idempotent=True)
+    assert raised.value is errors[2]
+    assert raised.value.__notes__ == [
+        "holdfast: pricing/Script: 3 attempts in 3.000 s, no more: no more attempts are allowed"
+    ]
+    assert raised.value.__context__ is raised.value.__cause__ is None
+    assert "raise self.failures.pop(0)" in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_mistake_is_raised_at_once_and_without_a_note(make: Callable[..., Dependency]) -> None:
+    error = KeyError("sku")
+    script = Script(error)
+    with pytest.raises(KeyError) as raised:
+        make().run(script, idempotent=True)
+    assert raised.value is error
+    assert not hasattr(raised.value, "__notes__")
+    assert script.calls == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_ends_a_program_passes_at_once(make: Callable[..., Dependency], error: type[BaseException]) -> None:
+    dependency, calls = make(limit=Limit(1)), []
+
+    @dependency.call(idempotent=True)
+    def interrupted() -> None:
+        calls.append(1)
+        raise error
+
+    with pytest.raises(error):
+        interrupted()
+    assert len(calls) == 1
+    assert dependency.in_flight == 0
+
+
+def test_a_call_that_is_not_idempotent_is_made_once_unless_nothing_was_sent(make: Callable[..., Dependency]) -> None:
+    script = Script(ConnectionResetError())
+    with pytest.raises(ConnectionResetError) as raised:
+        make().run(script, idempotent=False)
+    assert script.calls == 1
+    assert "it may have been carried out, and is not idempotent" in raised.value.__notes__[0]
+    assert make().run(Script(ConnectionRefusedError()), idempotent=False) == 2
+
+
+def test_a_generator_is_refused(make: Callable[..., Dependency]) -> None:
+    def pages() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(InvalidValue, match="pages is a generator: loop over attempts"):
+        make().call(idempotent=True)(pages)
+
+
+@pytest.mark.parametrize("failures", [1, 3])
+@pytest.mark.parametrize("total", [60.0, 1.5])
+def test_nothing_is_kept_of_an_error(make: Callable[..., Dependency], failures: int, total: float) -> None:
+    """Whether the call succeeds in the end, fails, or runs out of time: what failed does not wait for the collector."""
+
+    class Local(ConnectionResetError):
+        pass
+
+    class Oversleeper(FakeClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds + 0.6)
+
+    seen: list[weakref.ref[Local]] = []
+
+    def fail() -> None:
+        if len(seen) < failures:
+            error = Local()
+            seen.append(weakref.ref(error))
+            try:
+                raise error
+            finally:
+                del error
+
+    dependency = make(timeouts=Timeouts(total=total), world=World(Oversleeper(), lambda: 0.5))
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(Local):
+            dependency.run(fail, idempotent=True)
+        assert seen
+        assert [reference() for reference in seen] == [None] * len(seen)
+    finally:
+        gc.enable()
+
+
+def test_nothing_is_kept_of_a_loop_over_attempts(make: Callable[..., Dependency]) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        attempts = make().attempts(idempotent=True)
+        for attempt in attempts:
+            with attempt:
+                if attempt.number == 1:
+                    raise ConnectionResetError
+        gone = weakref.ref(attempts)
+        del attempts, attempt
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("name", ["", "a\nb"])
+def test_a_name_that_would_spoil_logs_is_refused(name: str) -> None:
+    with pytest.raises(InvalidValue, match="dependency name"):
+        Dependency(name)
+
+
+# Time
+
+
+def test_the_total_bounds_attempts_and_waits(make: Callable[..., Dependency], clock: FakeClock) -> None:
+    dependency, begun = make(timeouts=Timeouts(total=2.5)), []
+
+    @dependency.call(idempotent=True)
+    def slow() -> None:
+        begun.append(remaining(world=dependency.world))
+        clock.advance(0.5)
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError) as raised:
+        slow()
+    assert begun == [2.5, 1.0]
+    assert "2 attempts in 2.000 s, no more: there is no time left" in raised.value.__notes__[0]
+
+
+def test_a_deadline_around_it_bounds_it_too(make: Callable[..., Dependency], clock: FakeClock, world: World) -> None:
+    with deadline(0.5, world=world), pytest.raises(ConnectionResetError):
+        make().run(Script(ConnectionResetError()), idempotent=True)
+    assert clock.sleeps == []
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_what_begins_after_its_deadline_is_refused_at_once(
+    make: Callable[..., Dependency], world: World, clock: FakeClock, plain: bool
+) -> None:
+    script = Script()
+    with deadline(1.0, world=world):
+        clock.advance(1.0)
+        with pytest.raises(DeadlineExceeded, match="pricing/Script: refused, because the deadline had passed"):
+            make(sink=None if plain else Events()).run(script, idempotent=True)
+    assert script.calls == 0
+
+
+def test_waking_up_too_late_raises_what_had_failed(make: Callable[..., Dependency], clock: FakeClock) -> None:
+    error = ConnectionResetError()
+
+    class Oversleeper(FakeClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds + 100)
+
+    late = World(Oversleeper(), lambda: 0.5)
+    with pytest.raises(ConnectionResetError) as raised:
+        Dependency("pricing", world=late, retry=PLAIN).run(Script(error), idempotent=True)
+    assert raised.value is error
+
+
+def test_an_attempt_knows_its_time_and_inner_calls_are_bounded_by_it(
+    make: Callable[..., Dependency], clock: FakeClock, world: World
+) -> None:
+    outer = make(timeouts=Timeouts(attempt=2.0, total=3.0, connect=0.5))
+    inner = make(timeouts=Timeouts(attempt=5.0, total=5.0))
+
+    @inner.call(idempotent=True)
+    def inside() -> float:
+        return current_attempt().timeout
+
+    @outer.call(idempotent=True)
+    def outside() -> tuple[float, ...]:
+        attempt = current_attempt()
+        clock.advance(0.25)
+        with deadline(None, world=world):
+            assert current_attempt() is attempt
+        return attempt.timeout, attempt.connect_timeout, inside()
+
+    assert outside() == (1.75, 0.5, 1.75)
+
+
+def test_an_inner_deadline_that_was_this_attempts_own_time_is_a_timeout(
+    make: Callable[..., Dependency], clock: FakeClock
+) -> None:
+    outer, inner, calls = make(timeouts=Timeouts(attempt=1.0, total=60.0)), make(), []
+
+    @outer.call(idempotent=True)
+    def outside() -> str:
+        calls.append(1)
+        if len(calls) == 1:
+            clock.advance(1.5)
+        return inner.run(lambda: "done", idempotent=True)
+
+    assert outside() == "done"
+    assert len(calls) == 2
+
+
+def test_a_connection_is_measured_and_bounded_apart(make: Callable[..., Dependency], clock: FakeClock) -> None:
+    dependency = make(timeouts=Timeouts(attempt=1.0, total=60.0, connect=5.0))
+
+    @dependency.call(idempotent=True)
+    def with_new_connection() -> tuple[float, float]:
+        attempt = current_attempt()
+        with attempt.connecting():
+            during = attempt.timeout
+            clock.advance(4.0)
+        after = attempt.timeout
+        clock.advance(0.5)
+        return during, after
+
+    assert with_new_connection() == (5.0, 1.0)
+    assert dependency.latency(50) == pytest.approx(0.5, rel=1 / 16)
+    assert dependency.connects.seen.above(0.5) == pytest.approx(4.0, rel=1 / 16)
+
+
+def test_a_connection_that_never_began_has_not_ended(make: Callable[..., Dependency]) -> None:
+    dependency = make()
+    dependency.run(lambda: current_attempt().connect_ended(), idempotent=True)
+    assert dependency.connects.seen.total == 0
+
+
+def test_a_connection_that_does_not_come_about_is_measured_as_such(
+    make: Callable[..., Dependency], clock: FakeClock
+) -> None:
+    dependency = make(timeouts=Timeouts(attempt=1.0, total=60.0, connect=5.0), retry=Retry(attempts=1))
+
+    @dependency.call(idempotent=True)
+    def cannot_connect(seconds: float) -> None:
+        with current_attempt().connecting():
+            clock.advance(seconds)
+            raise ConnectionRefusedError
+
+    for seconds in (0.5, 5.0):
+        with pytest.raises(ConnectionRefusedError):
+            cannot_connect(seconds)
+    assert (dependency.connects.seen.total, dependency.connects.seen.unbounded) == (2, 1)
+    assert dependency.latency(50) is None
+
+
+def test_the_timeout_follows_the_latency(make: Callable[..., Dependency], clock: FakeClock) -> None:
+    dependency = make(timeouts=Timeouts(attempt=Percentile(90, start=5.0, enough=100)))
+
+    @dependency.call(idempotent=True)
+    def answer() -> None:
+        clock.advance(0.1)
+
+    assert dependency.timeout == 5.0
+    for _ in range(200):
+        answer()
+    assert dependency.timeout == pytest.approx(0.2, rel=1 / 16)
+    assert dependency.latency(50) == pytest.approx(0.1, rel=1 / 16)
+
+
+def test_timeouts_are_counted_as_unbounded_and_answers_that_say_no_as_answers(
+    make: Callable[..., Dependency], clock: FakeClock
+) -> None:
+    dependency = make(retry=Retry(attempts=1))
+    missing = httpx.HTTPStatusError("", request=httpx.Request("GET", "http://x/"), response=httpx.Response(404))
+    for error in (AttemptTimedOut(), missing, ConnectionResetError(), KeyError()):
+        with pytest.raises(type(error)):
+            dependency.run(Script(error), idempotent=True)
+    dependency.latency(50)
+    assert (dependency.attempts_seen.seen.total, dependency.attempts_seen.seen.unbounded) == (2, 1)
+
+
+def test_a_timeout_of_the_deadline_says_nothing_of_the_dependency(
+    make: Callable[..., Dependency], world: World
+) -> None:
+    dependency = make(retry=Retry(attempts=1))
+    with deadline(0.5, world=world), pytest.raises(AttemptTimedOut):
+        dependency.run(Script(AttemptTimedOut()), idempotent=True)
+    assert dependency.latency(50) is None
+
+
+@pytest.mark.parametrize("percent", [0, 100, -1, math.nan])
+def test_a_percentile_that_makes_no_sense_is_named(make: Callable[..., Dependency], percent: float) -> None:
+    with pytest.raises(InvalidValue, match=f"percentile {percent}"):
+        make().latency(percent)
+
+
+# Budget and hints
+
+
+def test_retries_cost_tokens_and_successes_bring_them_back(make: Callable[..., Dependency]) -> None:
+    dependency = make()
+    with pytest.raises(ConnectionResetError):
+        dependency.run(Script(*[ConnectionResetError() for _ in range(3)]), idempotent=True)
+    assert dependency.tokens == 500 - 28
+    dependency.run(Script(), idempotent=True)
+    assert dependency.tokens == 500 - 28 + 1
+    dependency.run(Script(ConnectionResetError()), idempotent=True)
+    assert dependency.tokens == 500 - 28 + 1
+
+
+def test_functions_of_one_dependency_share_its_budget(make: Callable[..., Dependency]) -> None:
+    dependency = make(budget=Budget(capacity=14, trickle=0))
+    with pytest.raises(ConnectionResetError):
+        dependency.run(Script(*[ConnectionResetError() for _ in range(3)]), idempotent=True)
+    other = Script(ConnectionResetError())
+    with pytest.raises(ConnectionResetError) as raised:
+        dependency.run(other, idempotent=True)
+    assert other.calls == 1
+    assert "the retry budget is exhausted" in raised.value.__notes__[0]
+
+
+def hinted(seconds: int) -> Exception:
+    response = httpx.Response(503, headers={"retry-after": str(seconds)})
+    return httpx.HTTPStatusError("", request=httpx.Request("GET", "http://x/"), response=response)
+
+
+def test_a_hint_of_the_server_holds_the_retries_of_all_callers(
+    make: Callable[..., Dependency], clock: FakeClock
+) -> None:
+    dependency = make(hints=Hints(spread=0), retry=Retry(attempts=2, backoff=Backoff(base=0)))
+    with pytest.raises(httpx.HTTPStatusError):
+        dependency.run(Script(hinted(1), hinted(8)), idempotent=True)
+    assert clock.sleeps == [1.0]
+    assert dependency.run(Script(ConnectionResetError()), idempotent=True) == 2
+    assert clock.sleeps == [1.0, 8.0]
+
+
+def test_first_attempts_are_held_only_if_asked_for(make: Callable[..., Dependency], clock: FakeClock) -> None:
+    dependency = make(hints=Hints(spread=0, hold=HintsHold.ALL), retry=Retry(attempts=1))
+    with pytest.raises(httpx.HTTPStatusError):
+        dependency.run(Script(hinted(8)), idempotent=True)
+    assert dependency.run(Script(), idempotent=True) == 1
+    assert [seconds for seconds in clock.sleeps if seconds] == [8.0]
+
+
+def test_a_call_without_time_for_the_hint_is_refused(make: Callable[..., Dependency], world: World) -> None:
+    events, script = Events(), Script()
+    dependency = make(hints=Hints(spread=0, hold=HintsHold.ALL), retry=Retry(attempts=1), sink=events)
+    with pytest.raises(httpx.HTTPStatusError):
+        dependency.run(Script(hinted(8)), idempotent=True)
+    with deadline(5.0, world=world), pytest.raises(HeldBack, match=r"asked to be left alone for 8\.0 s more"):
+        dependency.run(script, idempotent=True)
+    assert script.calls == 0
+    assert isinstance(events.all[-1], GaveUp)
+    assert events.all[-1].reason is Reason.HELD
+
+
+# Judgement
+
+
+def test_a_result_may_be_judged_a_failure_and_is_returned_when_it_is_the_last(make: Callable[..., Dependency]) -> None:
+    answers = iter(["busy", "busy", "fine", "busy", "busy", "busy"])
+    dependency = make(retry=Retry(judge=lambda result: Failure(Kind.TRANSIENT) if result == "busy" else None))
+    assert dependency.run(lambda: next(answers), idempotent=True) == "fine"
+    assert dependency.run(lambda: next(answers), idempotent=True) == "busy"
+    assert next(answers, None) is None
+
+
+def test_ones_own_judgement_of_an_error_goes_first(make: Callable[..., Dependency]) -> None:
+    own = Retry(classify=lambda error: Failure(Kind.TRANSIENT) if isinstance(error, KeyError) else None)
+    assert make(retry=own).run(Script(KeyError(), ConnectionResetError()), idempotent=True) == 3
+
+
+@pytest.mark.parametrize(("eventual", "calls"), [(frozenset[int | str](), 1), (frozenset[int | str]({404}), 2)])
+def test_a_404_after_a_create_is_repeated_by_opt_in(
+    make: Callable[..., Dependency], eventual: frozenset[int | str], calls: int
+) -> None:
+    missing = httpx.HTTPStatusError("", request=httpx.Request("GET", "http://x/"), response=httpx.Response(404))
+    script = Script(missing)
+    dependency = make(retry=Retry(eventual=eventual))
+    if calls == 1:
+        with pytest.raises(httpx.HTTPStatusError):
+            dependency.run(script, idempotent=True)
+    else:
+        dependency.run(script, idempotent=True)
+    assert script.calls == calls
+
+
+# One layer retries
+
+
+def nested(*dependencies: Dependency, calls: list[int], idempotent: bool = True) -> Callable[[], Any]:
+    def leaf() -> None:
+        calls.append(1)
+        raise ConnectionResetError
+
+    function: Callable[[], Any] = leaf
+    for dependency in reversed(dependencies):
+        function = dependency.call(idempotent=idempotent)(function)
+    return function
+
+
+def test_of_five_layers_the_outermost_retries(make: Callable[..., Dependency]) -> None:
+    calls: list[int] = []
+    with pytest.raises(ConnectionResetError) as raised:
+        nested(*[make() for _ in range(5)], calls=calls)()
+    assert len(calls) == 3
+    assert "the retries belong to another layer (pricing)" in raised.value.__notes__[0]
+
+
+def test_a_layer_below_retries_if_those_above_leave_it_to_it(make: Callable[..., Dependency]) -> None:
+    calls: list[int] = []
+    above = [make(retry=Retry(owner=Owner.BELOW)) for _ in range(4)]
+    with pytest.raises(ConnectionResetError):
+        nested(*above, make(), calls=calls)()
+    assert len(calls) == 3
+
+
+def test_nested_in_a_deadline_the_owner_is_still_found(make: Callable[..., Dependency], world: World) -> None:
+    calls: list[int] = []
+    inner = nested(make(), calls=calls)
+
+    def bounded() -> None:
+        with deadline(20.0, world=world):
+            inner()
+
+    with pytest.raises(ConnectionResetError):
+        make().run(bounded, idempotent=True)
+    assert len(calls) == 3
+
+
+def test_a_layer_that_insists_multiplies(make: Callable[..., Dependency]) -> None:
+    calls: list[int] = []
+    with pytest.raises(ConnectionResetError):
+        nested(make(), make(retry=Retry(owner=Owner.HERE, attempts=2)), make(), calls=calls)()
+    assert len(calls) == 6
+
+
+def test_a_call_that_will_not_repeat_what_was_sent_does_not_own_the_retries(make: Callable[..., Dependency]) -> None:
+    create, read, calls = make(), make(), []
+
+    def leaf() -> None:
+        calls.append(1)
+        raise ConnectionResetError
+
+    inside = read.call(idempotent=True)(leaf)
+    with pytest.raises(ConnectionResetError):
+        create.run(inside, idempotent=False)
+    assert len(calls) == 3
+
+
+# Limit
+
+
+def test_what_exceeds_the_limit_is_refused_at_once(make: Callable[..., Dependency]) -> None:
+    dependency = make(limit=Limit(1))
+
+    @dependency.call(idempotent=True)
+    def outer() -> None:
+        assert dependency.in_flight == 1
+        with pytest.raises(LimitReached, match="1 calls are under way, which is the limit"):
+            dependency.run(Script(), idempotent=True)
+
+    outer()
+    assert dependency.in_flight == 0
+
+
+def test_a_slot_is_free_while_a_call_waits_to_try_again(world: World) -> None:
+    seen: list[int] = []
+
+    class Looking(FakeClock):
+        def sleep(self, seconds: float) -> None:
+            seen.append(dependency.in_flight)
+            super().sleep(seconds)
+
+    dependency = Dependency("pricing", world=World(Looking(), lambda: 0.5), retry=PLAIN, limit=Limit(1))
+    dependency.run(Script(ConnectionResetError()), idempotent=True)
+    assert seen == [0]
+
+
+def test_a_retry_that_finds_no_slot_raises_what_had_failed(world: World) -> None:
+    class Filling(FakeClock):
+        def sleep(self, seconds: float) -> None:
+            if seconds:
+                dependency.running.enter()
+
+    dependency = Dependency("pricing", world=World(Filling(), lambda: 0.5), retry=PLAIN, limit=Limit(1))
+    error = ConnectionResetError()
+    with pytest.raises(ConnectionResetError) as raised:
+        dependency.run(Script(error), idempotent=True)
+    assert raised.value is error
+
+
+# What attempts carry
+
+
+def test_all_attempts_of_a_call_have_one_key_and_calls_have_different_ones(make: Callable[..., Dependency]) -> None:
+    keys: list[str] = []
+
+    @make().call(idempotent=True)
+    def keyed() -> None:
+        keys.append(current_attempt().idempotency_key)
+        assert current_attempt().idempotency_key == keys[-1]
+        if len(keys) % 3:
+            raise ConnectionResetError
+
+    keyed()
+    keyed()
+    assert len(keys) == 6
+    assert len(set(keys[:3])) == len(set(keys[3:])) == 1
+    assert keys[0] != keys[3]
+
+
+def test_every_attempt_goes_to_another_endpoint(make: Callable[..., Dependency]) -> None:
+    zones = {Zone("use1-az1"): ["a", "b"], Zone("use1-az2"): ["c"]}
+    places: list[str] = []
+
+    @make(endpoints=Endpoints(zones)).call(idempotent=True)
+    def placed() -> None:
+        places.append(current_attempt().endpoint.address)
+        assert current_attempt().endpoint.address == places[-1]
+        if len(places) < 3:
+            raise ConnectionResetError
+
+    placed()
+    assert sorted(places) == ["a", "b", "c"]
+
+
+def test_without_endpoints_there_is_none_to_name(make: Callable[..., Dependency]) -> None:
+    with pytest.raises(InvalidValue, match="pricing has no endpoints"):
+        make().run(lambda: current_attempt().endpoint, idempotent=True)
+
+
+def test_headers_tell_the_time_that_is_left_and_who_retries(make: Callable[..., Dependency], clock: FakeClock) -> None:
+    @make(timeouts=Timeouts(total=10.0)).call(idempotent=True)
+    def sent() -> dict[str, str]:
+        clock.advance(4.0)
+        return current_attempt().headers(idempotency_key=True)
+
+    headers = sent()
+    assert len(headers.pop("idempotency-key")) == 32
+    assert headers == {"holdfast-remaining": "6.000000", "holdfast-retry-owner": "pricing"}
+    assert make(timeouts=Timeouts(total=None)).run(lambda: current_attempt().headers(), idempotent=False) == {}
+
+
+# Events
+
+
+def test_one_event_is_told_for_each_thing_that_happens(make: Callable[..., Dependency], clock: FakeClock) -> None:
+    events = Events()
+    dependency = make(sink=events, budget=Budget(capacity=14, trickle=0))
+
+    script = Script(hinted(0), ConnectionResetError(), ConnectionResetError())
+
+    def answer() -> int:
+        clock.advance(0.5)
+        return script()
+
+    call = dependency.call(idempotent=True, operation="get")(answer)
+    with pytest.raises(ConnectionResetError):
+        call()
+    operation, start = Operation("pricing", "get"), 1_750_000_000.0
+    assert events.all == [
+        Attempted(
+            operation=operation,
+            at=start + 0.5,
+            number=1,
+            seconds=0.5,
+            failure=Kind.TRANSIENT,
+            status=503,
+            error="HTTPStatusError",
+        ),
+        Retrying(operation=operation, at=start + 0.5, number=2, delay=1.0, failure=Kind.TRANSIENT),
+        Attempted(
+            operation=operation,
+            at=start + 2.0,
+            number=2,
+            seconds=0.5,
+            failure=Kind.TRANSIENT,
+            error="ConnectionResetError",
+        ),
+        Exhausted(dependency="pricing", at=start + 2.0, tokens=0.0),
+        GaveUp(
+            operation=operation, at=start + 2.0, number=2, reason=Reason.BUDGET, seconds=2.0, failure=Kind.TRANSIENT
+        ),
+    ]
+    events.all.clear()
+    with pytest.raises(ConnectionResetError):
+        call()
+    assert [type(event) for event in events.all] == [Attempted, GaveUp]  # exhaustion is told when it begins
+    events.all.clear()
+    assert call() == 4
+    assert events.all == [Attempted(operation=operation, at=start + 3.0, number=1, seconds=0.5)]
+
+
+def test_a_layer_that_leaves_retries_to_another_says_so(make: Callable[..., Dependency]) -> None:
+    events = Events()
+    inner = make(sink=events).call(idempotent=True)(Script(*[ConnectionResetError() for _ in range(3)]))
+    with pytest.raises(ConnectionResetError):
+        make().run(inner, idempotent=True)
+    gave_up = [event for event in events.all if isinstance(event, GaveUp)]
+    assert [(event.reason, event.owner) for event in gave_up] == [(Reason.OWNED, "pricing")] * 3
+
+
+def test_a_timeout_that_moves_is_told(make: Callable[..., Dependency], clock: FakeClock) -> None:
+    events = Events()
+    percentile = Percentile(90, start=5.0, enough=100)
+    dependency = make(sink=events, timeouts=Timeouts(attempt=percentile, connect=percentile))
+    for _ in range(300):
+        dependency.run(lambda: clock.advance(0.1), idempotent=True)
+    for _ in range(100):
+        dependency.connected(0.01)
+    changed = [event for event in events.all if isinstance(event, TimeoutChanged)]
+    assert [(event.what, event.before) for event in changed] == [("attempt", 5.0), ("connect", 5.0)]
+    assert changed[0].after == pytest.approx(0.2, rel=1 / 16)
+
+
+def test_a_sink_that_fails_does_not_reach_the_caller(
+    make: Callable[..., Dependency], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        def emit(self, event: CallEvent) -> None:
+            raise OSError("full")
+
+    assert make(sink=Broken()).run(Script(ConnectionResetError()), idempotent=True) == 2
+    assert "the sink of dependency pricing failed" in caplog.text
+
+
+def test_a_sink_may_be_set_later(make: Callable[..., Dependency]) -> None:
+    events, dependency = Events(), make()
+    call = dependency.call(idempotent=True)(Script())
+    call()
+    dependency.sink = events
+    call()
+    dependency.sink = None
+    call()
+    assert len(events.all) == 1

@@ -1,0 +1,102 @@
+"""Dependencies in threads and in forked processes."""
+
+import os
+import threading
+
+from holdfast.calls import Backoff, Budget, Dependency, Limit, Retry
+
+
+def in_child(check: str, work: object) -> None:
+    """Run `work` in a forked child; it must return True there."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if work() else 2  # type: ignore[operator]
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, check
+
+
+def test_a_lock_that_another_thread_holds_at_the_fork_does_not_stop_the_child() -> None:
+    dependency = Dependency("pricing", retry=Retry(backoff=Backoff(base=0, cap=0)), limit=Limit(5))
+    failures = [ConnectionResetError()]
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with dependency.bucket._lock, dependency.running._lock, dependency._lock:
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+
+    def work() -> bool:
+        def flaky() -> str:
+            if failures:
+                raise failures.pop()
+            return "done"
+
+        return dependency.run(flaky, idempotent=True) == "done" and dependency.latency(50) is not None
+
+    try:
+        in_child("retry, count and learn", work)
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_calls_of_the_parent_take_no_place_in_the_child() -> None:
+    dependency = Dependency("pricing", limit=Limit(1))
+
+    @dependency.call(idempotent=True)
+    def forks_inside() -> None:
+        in_child("a slot for the child", lambda: dependency.run(lambda: True, idempotent=True))
+
+    forks_inside()
+    assert dependency.in_flight == 0
+
+
+def test_children_of_one_parent_do_not_jitter_alike() -> None:
+    reads, writes = zip(*[os.pipe() for _ in range(3)], strict=True)
+
+    def draw(pipe: int) -> bool:
+        delay = Backoff(base=1, cap=1).delay(1, 0, Dependency("pricing").world.chance)
+        return os.write(pipe, repr(delay).encode()) > 0
+
+    for pipe in writes:
+        in_child("draw", lambda pipe=pipe: draw(pipe))
+        os.close(pipe)
+    drawn = [os.read(pipe, 100) for pipe in reads]
+    for pipe in reads:
+        os.close(pipe)
+    assert len(set(drawn)) == 3
+
+
+def test_threads_count_every_call_once() -> None:
+    dependency = Dependency(
+        "pricing", retry=Retry(backoff=Backoff(base=0, cap=0)), budget=Budget(capacity=1e9), limit=Limit(64)
+    )
+    calls, lock, results = [0], threading.Lock(), []
+
+    @dependency.call(idempotent=True)
+    def sometimes() -> int:
+        with lock:
+            calls[0] += 1
+            number = calls[0]
+        if number % 7 == 0:
+            raise ConnectionResetError
+        return number
+
+    def work() -> None:
+        results.extend([sometimes() for _ in range(300)])
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == len(set(results)) == 2400
+    assert dependency.in_flight == 0
+    assert dependency.tokens == 1e9

@@ -1,0 +1,153 @@
+"""The rule behind every driver: what follows from a failed attempt."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import InvalidValue
+from holdfast.calls import Backoff, Budget, Failure, Hints, Jitter, Kind, Owner, Reason, Retry
+from holdfast.calls.bucket import Bucket
+from holdfast.calls.hints import Hold
+from holdfast.calls.retry import IN_WORDS, Again, GiveUp, decide
+
+PLAIN = Retry(backoff=Backoff(base=1, jitter=Jitter.NONE), throttled=Backoff(base=3, jitter=Jitter.NONE))
+
+
+def decided(kind: Kind = Kind.TRANSIENT, retry: Retry = PLAIN, **changes: Any) -> Again | GiveUp:
+    after = changes.pop("after", None)
+    given: dict[str, Any] = {
+        "number": 1,
+        "idempotent": True,
+        "owned": False,
+        "now": 100.0,
+        "expires": 130.0,
+        "previous": 0.0,
+        "bucket": Bucket(Budget()),
+        "hold": Hold(Hints(spread=0)),
+        "chance": lambda: 0.5,
+    }
+    return decide(retry, Failure(kind, after=after), **(given | changes))
+
+
+@pytest.mark.parametrize("kind", [Kind.UNSENT, Kind.TRANSIENT, Kind.TIMEOUT, Kind.EVENTUAL])
+def test_what_may_pass_is_tried_again_for_fourteen_tokens(kind: Kind) -> None:
+    bucket = Bucket(Budget())
+    assert decided(kind, bucket=bucket) == Again(1.0, 14.0)
+    assert bucket.tokens == 486
+
+
+def test_after_throttling_the_wait_is_longer_and_the_price_lower() -> None:
+    assert decided(Kind.THROTTLED) == Again(3.0, 5.0)
+
+
+def test_delays_grow_with_the_number_of_the_attempt() -> None:
+    assert [decided(number=number) for number in (1, 2)] == [Again(1.0, 14.0), Again(2.0, 14.0)]
+
+
+def test_what_would_fail_again_is_not_repeated() -> None:
+    assert decided(Kind.PERMANENT) == GiveUp(Reason.PERMANENT)
+
+
+@pytest.mark.parametrize("kind", [Kind.TRANSIENT, Kind.TIMEOUT, Kind.THROTTLED, Kind.EVENTUAL])
+def test_what_may_have_been_done_is_not_repeated_unless_it_is_idempotent(kind: Kind) -> None:
+    assert decided(kind, idempotent=False) == GiveUp(Reason.NOT_IDEMPOTENT)
+
+
+def test_what_was_not_sent_is_repeated_whatever_it_does() -> None:
+    assert decided(Kind.UNSENT, idempotent=False) == Again(1.0, 14.0)
+
+
+def test_a_layer_that_finds_an_owner_leaves_it_to_that_one() -> None:
+    assert decided(owned=True) == GiveUp(Reason.OWNED)
+    assert decided(owned=True, retry=Retry(attempts=1)) == GiveUp(Reason.ATTEMPTS)
+
+
+def test_attempts_are_limited() -> None:
+    assert decided(number=3) == GiveUp(Reason.ATTEMPTS)
+
+
+def test_what_could_not_begin_before_the_deadline_is_not_waited_for() -> None:
+    assert decided(expires=101.0) == GiveUp(Reason.DEADLINE)
+    assert decided(expires=101.01) == Again(1.0, 14.0)
+
+
+def test_an_empty_bucket_ends_it() -> None:
+    assert decided(bucket=Bucket(Budget(capacity=13, trickle=0))) == GiveUp(Reason.BUDGET)
+
+
+def test_no_token_is_spent_on_what_is_not_sent() -> None:
+    bucket = Bucket(Budget())
+    for reason in ({"expires": 100.5}, {"number": 3}, {"owned": True}, {"idempotent": False}):
+        assert isinstance(decided(bucket=bucket, **reason), GiveUp)
+    assert bucket.tokens == 500
+
+
+def test_the_servers_hint_is_waited_for_and_binds_the_others() -> None:
+    hold = Hold(Hints(spread=0))
+    assert decided(after=7.0, hold=hold) == Again(7.0, 14.0)
+    assert decided(now=102.0, hold=hold) == Again(5.0, 14.0)
+    assert decided(now=108.0, hold=hold) == Again(1.0, 14.0)
+
+
+def test_a_hint_counts_for_others_even_if_this_call_is_over() -> None:
+    hold = Hold(Hints(spread=0))
+    assert decided(Kind.THROTTLED, after=7.0, hold=hold, idempotent=False) == GiveUp(Reason.NOT_IDEMPOTENT)
+    assert decided(hold=hold) == Again(7.0, 14.0)
+
+
+def test_a_hint_that_is_longer_than_the_time_ends_it() -> None:
+    assert decided(after=15.0, expires=110.0) == GiveUp(Reason.DEADLINE)
+
+
+@given(
+    st.sampled_from(Kind),
+    st.integers(1, 10),
+    st.integers(1, 10),
+    st.booleans(),
+    st.booleans(),
+    st.floats(0, 100),
+    st.one_of(st.none(), st.floats(0, 100)),
+    st.floats(0, 600),
+)
+def test_whatever_happens_a_retry_begins_in_time_is_paid_for_and_is_safe(
+    kind: Kind,
+    attempts: int,
+    number: int,
+    idempotent: bool,
+    owned: bool,
+    left: float,
+    after: float | None,
+    tokens: float,
+) -> None:
+    bucket = Bucket(Budget(capacity=tokens, trickle=0))
+    step = decided(
+        kind,
+        Retry(attempts=attempts),
+        number=number,
+        idempotent=idempotent,
+        owned=owned,
+        expires=100 + left,
+        after=after,
+        bucket=bucket,
+    )
+    if isinstance(step, GiveUp):
+        assert bucket.tokens == tokens
+        return
+    assert number < attempts
+    assert not owned
+    assert kind is not Kind.PERMANENT
+    assert idempotent or kind is Kind.UNSENT
+    assert 0 <= step.delay < left
+    assert bucket.tokens == pytest.approx(tokens - step.cost)
+
+
+def test_every_reason_has_words() -> None:
+    assert set(IN_WORDS) == set(Reason)
+
+
+def test_a_policy_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="retry attempts 0: expected at least 1"):
+        Retry(attempts=0)
+    assert Retry(owner="below").owner is Owner.BELOW  # type: ignore[arg-type]

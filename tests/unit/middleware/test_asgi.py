@@ -1,0 +1,446 @@
+"""The driver for ASGI, message by message."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast import InvalidValue
+from holdfast._types import Operation
+from holdfast.calls import remaining
+from holdfast.calls.ambient import around
+from holdfast.calls.scope import Incoming
+from holdfast.calls.world import World
+from holdfast.middleware import AsgiMiddleware, Service
+from holdfast.testing import FakeClock
+from tests.unit.middleware.place import HERE, Broken, Kept, Zones, fake_world
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+App = Callable[[Any, Receive, Send], Awaitable[None]]
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+GONE: dict[str, Any] = {"type": "http.disconnect"}
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def world(clock: FakeClock) -> World:
+    return fake_world(clock)
+
+
+@pytest.fixture
+def sink() -> Kept:
+    return Kept()
+
+
+@pytest.fixture
+def zones() -> Zones:
+    return Zones()
+
+
+def start(status: int = 200) -> dict[str, Any]:
+    return {"type": "http.response.start", "status": status, "headers": []}
+
+
+def body(data: bytes = b"", *, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": data, "more_body": more}
+
+
+async def fine(scope: Any, receive: Receive, send: Send) -> None:
+    await send(start())
+    await send(body(b"fine"))
+
+
+def ask(
+    app: App,
+    *,
+    path: str = "/",
+    method: str = "GET",
+    headers: dict[str, str] | None = None,
+    incoming: Iterable[Any] = (),
+    kind: str = "http",
+    send_error: Exception | None = None,
+) -> list[Any]:
+    """Send one request; returns the messages that came back."""
+    sent: list[Any] = []
+    messages = iter(incoming)
+
+    async def receive() -> Any:
+        return next(messages, {"type": "http.request", "body": b"", "more_body": False})
+
+    async def send(message: Any) -> None:
+        if send_error is not None:
+            raise send_error
+        sent.append(message)
+
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
+    scope = {"type": kind, "path": path, "method": method, "headers": raw}
+
+    async def main() -> None:
+        assert around() is None
+        try:
+            await app(scope, receive, send)
+        finally:
+            assert around() is None, "the request's bounds were left behind"
+
+    asyncio.run(main())
+    return sent
+
+
+def service(**options: Any) -> Service:
+    return Service(workload="shop", zone=HERE, instance="i-1", **options)
+
+
+def wrap(app: App, sink: Kept | Broken | None, world: World, **options: Any) -> AsgiMiddleware:
+    around = {name: options.pop(name) for name in ("zones", "operation") if name in options}
+    return AsgiMiddleware(app, service(**options), sink=sink, world=world, **around)
+
+
+# Bounds
+
+
+def test_calls_inside_see_the_deadline_the_owner_and_the_trace_that_came_in(world: World) -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        seen.extend((around(), remaining(world=world)))
+        await fine(scope, receive, send)
+
+    headers = {"holdfast-remaining": "1.5", "holdfast-retry-owner": "cart", "traceparent": TRACE}
+    ask(wrap(app, None, world), headers=headers)
+    bounds, left = seen
+    assert isinstance(bounds, Incoming)
+    assert (left, bounds.owner, bounds.trace) == (1.5, "cart", TRACE)
+
+
+def test_a_request_that_is_late_is_refused_without_the_application(world: World, sink: Kept) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        raise AssertionError("called for nobody")
+
+    first, second = ask(wrap(app, sink, world), headers={"holdfast-remaining": "0.000000"})
+    assert first["status"] == 504
+    assert json.loads(second["body"])["type"] == "urn:holdfast:problem:deadline-exceeded"
+    assert sink.counts == ["5xx 0"]
+    assert sink.outcomes[0].internal
+
+
+def test_a_refusal_of_a_head_request_has_no_body_but_its_length(world: World) -> None:
+    first, second = ask(wrap(fine, None, world), method="HEAD", headers={"holdfast-remaining": "0"})
+    assert second["body"] == b""
+    assert int(dict(first["headers"])[b"content-length"]) > 0
+
+
+def test_headers_that_make_no_sense_are_no_headers(world: World) -> None:
+    assert ask(wrap(fine, None, world), headers={"holdfast-remaining": "soon", "traceparent": "ä"})[0]["status"] == 200
+
+
+@pytest.mark.parametrize("kind", ["websocket", "lifespan"])
+def test_what_is_not_http_passes_untouched(kind: str, world: World, sink: Kept) -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        seen.append((around(), receive.__qualname__, send.__qualname__))
+
+    ask(wrap(app, sink, world), kind=kind)
+    assert [one[0] for one in seen] == [None]
+    assert "_Watch" not in seen[0][1] + seen[0][2]
+    assert sink.outcomes == []
+
+
+# Outcomes
+
+
+def test_a_request_is_reported_once_with_its_place_and_latency(world: World, clock: FakeClock, sink: Kept) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        scope["path_template"] = "/users/{id}"
+        clock.advance(0.25)
+        await fine(scope, receive, send)
+
+    ask(wrap(app, sink, world), path="/users/7")
+    (told,) = sink.outcomes
+    assert sink.counts == ["2xx 0.25"]
+    assert (told.workload, told.zone, told.instance, told.at) == ("shop", HERE, "i-1", clock.wall())
+    assert told.operation == Operation("shop", "GET /users/{id}")
+    assert not told.internal
+
+
+def test_the_latency_ends_with_the_last_byte_and_not_with_what_is_done_afterwards(
+    world: World, clock: FakeClock, sink: Kept
+) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await send(start())
+        clock.advance(1.0)
+        await send(body(b"a", more=True))
+        clock.advance(1.0)
+        assert sink.outcomes == []
+        await send(body(b"b"))
+        clock.advance(60.0)
+        raise RuntimeError("a task in the background")
+
+    with pytest.raises(RuntimeError):
+        ask(wrap(app, sink, world))
+    assert sink.counts == ["2xx 2"]
+
+
+@pytest.mark.parametrize(
+    "last", [{"type": "http.response.pathsend", "path": "/x"}, {"type": "http.response.zerocopysend", "file": 1}]
+)
+def test_files_that_the_server_sends_end_a_response_as_well(last: Any, world: World, sink: Kept) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.debug"})
+        await send(start())
+        await send(last)
+        assert len(sink.outcomes) == 1
+
+    ask(wrap(app, sink, world))
+
+
+@pytest.mark.parametrize("status", [204, 302, 404, 500])
+def test_answers_count_by_their_class(status: int, world: World, sink: Kept) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await send(start(status))
+        await send(body())
+
+    ask(wrap(app, sink, world))
+    assert sink.counts == [f"{status // 100}xx 0"]
+
+
+def test_an_exception_is_a_fault_and_is_raised_on(world: World, sink: Kept) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        ask(wrap(app, sink, world))
+    assert sink.counts == ["5xx 0"]
+
+
+def test_an_exception_after_the_response_began_is_a_fault_whatever_its_status(world: World, sink: Kept) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await send(start(200))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        ask(wrap(app, sink, world))
+    assert sink.counts == ["5xx 0"]
+
+
+@pytest.mark.parametrize("messages", [[], [start()], [start(), body(b"half", more=True)]])
+def test_a_response_that_is_not_finished_is_a_fault(messages: list[Any], world: World, sink: Kept) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        for message in messages:
+            await send(message)
+
+    ask(wrap(app, sink, world))
+    assert sink.counts == ["5xx 0"]
+
+
+def test_a_client_that_left_before_the_answer_is_no_fault_whatever_the_application_does_then(
+    world: World, sink: Kept
+) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await receive()
+        raise RuntimeError("the client is gone")
+
+    async def frames_it(scope: Any, receive: Receive, send: Send) -> None:
+        await receive()
+        await send(start(500))
+        await send(body())
+
+    with pytest.raises(RuntimeError):
+        ask(wrap(app, sink, world), incoming=[GONE])
+    ask(wrap(frames_it, sink, world), incoming=[GONE])
+    assert sink.counts == ["4xx 0", "4xx 0"]
+
+
+def test_a_client_that_left_in_the_middle_counts_with_the_status_that_it_saw(world: World, sink: Kept) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await send(start(200))
+        await receive()
+        raise RuntimeError("the client is gone")
+
+    with pytest.raises(RuntimeError):
+        ask(wrap(app, sink, world), incoming=[GONE])
+    assert sink.counts == ["2xx 0"]
+
+
+def test_a_client_that_is_still_there_is_not_taken_to_have_left(world: World, sink: Kept) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await receive()
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        ask(wrap(app, sink, world))
+    assert sink.counts == ["5xx 0"]
+
+
+def test_a_send_that_fails_because_the_client_is_gone_is_no_fault(world: World, sink: Kept) -> None:
+    with pytest.raises(BrokenPipeError):
+        ask(wrap(fine, sink, world), send_error=BrokenPipeError())
+    assert sink.counts == ["4xx 0"]
+
+
+def test_a_request_that_is_cancelled_is_reported_and_no_fault(world: World, sink: Kept) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        ask(wrap(app, sink, world))
+    assert sink.counts == ["4xx 0"]
+
+
+def test_a_sink_that_raises_reaches_nobody(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    assert ask(wrap(fine, Broken(), world))[0]["status"] == 200
+    assert "could not be told" in caplog.text
+
+
+def test_an_operation_is_what_you_say_it_is(world: World, sink: Kept) -> None:
+    ask(wrap(fine, sink, world, operation=lambda scope: Operation("users", scope["path"])), path="/me")
+    assert [one.operation for one in sink.outcomes] == [Operation("users", "/me")]
+
+
+def test_a_name_that_cannot_be_had_reaches_nobody(world: World, sink: Kept, caplog: pytest.LogCaptureFixture) -> None:
+    assert ask(wrap(fine, sink, world, operation=lambda scope: scope["none"]))[0]["status"] == 200
+    assert "could not be named" in caplog.text
+    assert [one.operation for one in sink.outcomes] == [Operation("shop", "unmatched")]
+
+
+def test_the_route_of_fastapi_is_known_and_a_path_is_never_a_name(world: World, sink: Kept) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        scope["route"] = SimpleNamespace(path="/items/{id}")
+        await fine(scope, receive, send)
+
+    ask(wrap(app, sink, world), path="/items/1")
+    ask(wrap(fine, sink, world), path="/wp-admin.php")
+    assert [one.operation.name for one in sink.outcomes] == ["GET /items/{id}", "GET unmatched"]
+
+
+def test_without_a_sink_nothing_is_reported(world: World) -> None:
+    assert ask(wrap(fine, None, world))[1]["body"] == b"fine"
+
+
+# The zone
+
+
+def test_a_health_check_is_the_applications_own_while_the_zone_is_in_and_never_an_outcome(
+    world: World, sink: Kept, zones: Zones
+) -> None:
+    assert ask(wrap(fine, sink, world, zones=zones), path="/health")[1]["body"] == b"fine"
+    assert zones.asked == ["shop"]
+    assert sink.outcomes == []
+
+
+def test_while_the_zone_is_out_only_the_health_check_says_so(world: World, sink: Kept, zones: Zones) -> None:
+    zones.are_out = frozenset({HERE})
+    app = wrap(fine, sink, world, zones=zones)
+    assert ask(app, path="/health")[0]["status"] == 503
+    assert ask(app, path="/")[0]["status"] == 200
+    assert sink.counts == ["2xx 0"]
+
+
+def test_another_zone_that_is_out_is_none_of_our_business(world: World, zones: Zones) -> None:
+    zones.are_out = frozenset({HERE[:-1] + "2"})  # type: ignore[arg-type]
+    assert ask(wrap(fine, None, world, zones=zones), path="/health")[0]["status"] == 200
+
+
+def test_a_service_that_refuses_says_when_to_come_back(world: World, sink: Kept, zones: Zones) -> None:
+    zones.are_out = frozenset({HERE})
+    app = wrap(fine, sink, world, zones=zones, refuse=True)
+    answer = ask(app)[0]
+    assert (answer["status"], dict(answer["headers"])[b"retry-after"]) == (503, b"8")
+    assert [one.internal for one in sink.outcomes] == [True]
+    zones.are_out = frozenset()
+    assert ask(app)[0]["status"] == 200
+
+
+def test_the_health_path_is_yours_to_choose(world: World, zones: Zones) -> None:
+    zones.are_out = frozenset({HERE})
+    app = wrap(fine, None, world, zones=zones, health_path="/ready")
+    assert [ask(app, path=path)[0]["status"] for path in ("/health", "/ready")] == [200, 503]
+
+
+def test_a_sink_or_a_view_needs_the_zone_and_a_refusal_needs_a_view(sink: Kept, zones: Zones) -> None:
+    nowhere = Service(workload="shop")
+    with pytest.raises(InvalidValue, match="a sink, but no zone"):
+        AsgiMiddleware(fine, nowhere, sink=sink)
+    with pytest.raises(InvalidValue, match="a view of zones, but no zone"):
+        AsgiMiddleware(fine, nowhere, zones=zones)
+    with pytest.raises(InvalidValue, match="expected a view"):
+        AsgiMiddleware(fine, service(refuse=True))
+
+
+# Cutting off
+
+
+async def an_hour_later() -> None:
+    """Move the event loop's own time on, so that its timers are due."""
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    loop.time = lambda: now() + 3600.0  # type: ignore[method-assign]
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def hangs(scope: Any, receive: Receive, send: Send) -> None:
+    await an_hour_later()
+    await asyncio.Event().wait()
+
+
+def test_a_handler_that_overruns_is_cut_off_if_that_is_wanted(sink: Kept, world: World) -> None:
+    first, second = ask(wrap(hangs, sink, world, cut=True))
+    assert (first["status"], json.loads(second["body"])["status"]) == (504, 504)
+    assert [one.count_5xx for one in sink.outcomes] == [1]
+    assert not sink.outcomes[0].internal
+
+
+def test_a_handler_that_has_begun_to_answer_is_not_cut_off(sink: Kept, world: World) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await send(start())
+        await an_hour_later()
+        await send(body())
+
+    messages = ask(wrap(app, sink, world, cut=True))
+    assert [message["type"] for message in messages] == ["http.response.start", "http.response.body"]
+    assert [one.count_2xx for one in sink.outcomes] == [1]
+
+
+def test_a_handler_that_answers_while_it_is_cut_off_has_the_last_word(sink: Kept, world: World) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        try:
+            await hangs(scope, receive, send)
+        finally:
+            await send(start(503))
+            await send(body())
+
+    (first, _) = ask(wrap(app, sink, world, cut=True))
+    assert first["status"] == 503
+
+
+def test_a_handler_that_swallows_the_cancellation_is_answered_for(sink: Kept, world: World) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        try:
+            await hangs(scope, receive, send)
+        except asyncio.CancelledError:
+            return
+
+    assert ask(wrap(app, sink, world, cut=True))[0]["status"] == 504
+
+
+def test_a_timeout_of_the_handlers_own_is_an_exception_like_others(sink: Kept, world: World) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        raise TimeoutError("the database")
+
+    with pytest.raises(TimeoutError, match="the database"):
+        ask(wrap(app, sink, world, cut=True))
+    assert sink.counts == ["5xx 0"]
+
+
+def test_without_any_deadline_nothing_is_cut_off(sink: Kept, world: World) -> None:
+    assert ask(wrap(fine, sink, world, cut=True, deadline=None, longest=None))[0]["status"] == 200

@@ -1,0 +1,199 @@
+"""What follows from a request and from its end."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import InvalidValue, Zone
+from holdfast._types import Carrier, Operation, Side
+from holdfast.middleware import Service
+from holdfast.middleware.rules import (
+    GONE,
+    Answer,
+    bounds,
+    code_of,
+    counted,
+    late,
+    outcome,
+    overrun,
+    refused,
+    routed,
+    unhealthy,
+)
+
+HERE = Zone("use1-az1")
+SHOP = Service(workload="shop", zone=HERE)
+
+seconds = st.floats(min_value=0.001, max_value=1e6)
+
+
+def expires(remaining: float | None, **options: Any) -> float | None:
+    found = bounds(Service(workload="shop", **options), Carrier(remaining=remaining), 1000.0)
+    return None if found is None else found.expires
+
+
+# Bounds
+
+
+def test_a_request_has_the_time_that_its_caller_has_left() -> None:
+    assert expires(2.0) == 1002.0
+
+
+def test_a_request_without_a_deadline_has_the_services_own() -> None:
+    assert expires(None) == 1060.0
+    assert expires(None, deadline=5.0) == 1005.0
+
+
+def test_without_any_deadline_the_longest_holds_and_without_that_nothing_does() -> None:
+    assert expires(None, deadline=None) == 1300.0
+    assert expires(None, deadline=None, longest=None) == math.inf
+
+
+def test_no_caller_has_more_than_the_longest_unless_there_is_none() -> None:
+    assert expires(1e6) == 1300.0
+    assert expires(1e6, longest=None) == 1000.0 + 1e6
+
+
+def test_a_request_that_is_late_has_no_bounds() -> None:
+    assert expires(0.0) is None
+
+
+def test_what_strangers_say_of_time_and_owner_does_not_count_but_their_trace_does() -> None:
+    edge = Service(workload="shop", believe=False)
+    found = bounds(edge, Carrier(trace="00-a-b-01", remaining=0.0, retry_owner="me"), 1000.0)
+    assert found is not None
+    assert (found.expires, found.owner, found.trace) == (1060.0, None, "00-a-b-01")
+
+
+def test_owner_and_trace_come_in_and_nothing_around_the_server_does() -> None:
+    found = bounds(SHOP, Carrier(trace="00-a-b-01", retry_owner="cart"), 1000.0)
+    assert found is not None
+    assert (found.owner, found.trace, found.enclosing) == ("cart", "00-a-b-01", None)
+
+
+@given(st.none() | seconds, st.none() | seconds, st.none() | seconds)
+def test_bounds_never_exceed_the_longest_nor_what_the_caller_has(
+    remaining: float | None, own: float | None, longest: float | None
+) -> None:
+    if own is not None and longest is not None:
+        own = min(own, longest)
+    found = expires(remaining, deadline=own, longest=longest)
+    assert found is not None
+    assert found <= 1000.0 + min(remaining or math.inf, longest or math.inf)
+
+
+# Answers
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "slug"),
+    [
+        (late(SHOP), 504, "deadline-exceeded"),
+        (late(Service(workload="shop", late_status=503)), 503, "deadline-exceeded"),
+        (overrun(), 504, "deadline-exceeded"),
+        (unhealthy(SHOP), 503, "zone-out"),
+        (refused(SHOP, lambda: 0.0), 503, "zone-out"),
+    ],
+)
+def test_refusals_are_problem_details(answer: Answer, status: int, slug: str) -> None:
+    headers = dict(answer.headers)
+    problem = json.loads(answer.body)
+    assert headers["content-type"] == "application/problem+json"
+    assert headers["content-length"] == str(len(answer.body))
+    assert (answer.status, problem["status"], problem["type"]) == (status, status, f"urn:holdfast:problem:{slug}")
+    assert answer.line == f"{status} {problem['title']}"
+
+
+def test_a_status_without_a_name_is_still_a_status() -> None:
+    assert late(Service(workload="shop", late_status=599)).line == "599 Error"
+
+
+@given(st.floats(min_value=0, max_value=1, exclude_max=True), st.floats(min_value=1, max_value=1e6))
+def test_refused_callers_come_back_spread_over_as_long_again(chance: float, least: float) -> None:
+    answer = refused(Service(workload="shop", zone=HERE, retry_after=least), lambda: chance)
+    told = int(dict(answer.headers)["retry-after"])
+    assert least <= told <= math.ceil(2 * least)
+
+
+def test_refused_callers_do_not_all_come_back_at_once() -> None:
+    told = {dict(refused(SHOP, lambda share=share / 100: share).headers)["retry-after"] for share in range(100)}  # type: ignore[misc]
+    assert told == {"5", "6", "7", "8", "9", "10"}
+
+
+# What is counted
+
+
+@pytest.mark.parametrize(
+    ("status", "failed", "gone", "expected"),
+    [
+        (200, False, False, 200),
+        (200, True, False, 500),
+        (404, True, False, 500),
+        (503, True, False, 503),
+        (None, False, False, 500),
+        (None, True, False, 500),
+        (None, True, True, GONE),
+        (None, False, True, GONE),
+        (200, True, True, 200),
+        (500, False, True, 500),
+    ],
+)
+def test_the_status_that_counts(status: int | None, failed: bool, gone: bool, expected: int) -> None:
+    assert counted(status, failed=failed, gone=gone) == expected
+
+
+@pytest.mark.parametrize("status", [200, 204, 301, 404, 499, 500, 504, 100, 799])
+def test_an_outcome_is_one_request_with_one_latency(status: int) -> None:
+    told = outcome(
+        SHOP, Operation("shop", "GET /"), zone=HERE, instance="i-1", at=5.0, status=status, seconds=0.25, internal=True
+    )
+    counts = [told.count_2xx, told.count_3xx, told.count_4xx, told.count_5xx]
+    assert sum(counts) == 1
+    assert counts[min(max(status // 100, 2), 5) - 2] == 1
+    assert (tuple(told.success_seconds), tuple(told.fault_seconds)) == (
+        ((), (0.25,)) if status >= 500 else ((0.25,), ())
+    )
+    assert (told.workload, told.zone, told.instance, told.at, told.side) == ("shop", HERE, "i-1", 5.0, Side.SERVER)
+    assert told.internal
+
+
+def test_an_operation_is_a_route_and_never_a_path_or_a_method_that_somebody_made_up() -> None:
+    assert routed("shop", "GET", "/users/{id}") == Operation("shop", "GET /users/{id}")
+    assert routed("shop", "GET", None) == Operation("shop", "GET unmatched")
+    assert routed("shop", "BREW", "/") == Operation("shop", "other /")
+
+
+@pytest.mark.parametrize(("line", "code"), [("200 OK", 200), ("503", 503), ("OK", None), ("", None), ("²00 x", None)])
+def test_the_status_of_a_line(line: str, code: int | None) -> None:
+    assert code_of(line) == code
+
+
+# What a service may say
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"workload": "my shop"}, "workload"),
+        ({"zone": "us-east-1a"}, "us-east-1a"),
+        ({"instance": ""}, "instance"),
+        ({"instance": "a\n"}, "instance"),
+        ({"deadline": 0.0}, "deadline"),
+        ({"longest": math.inf}, "longest"),
+        ({"deadline": 10.0, "longest": 5.0}, "deadline"),
+        ({"late_status": 200}, "late_status"),
+        ({"health_path": "health"}, "health_path"),
+        ({"retry_after": 0.5}, "retry_after"),
+    ],
+)
+def test_a_service_that_cannot_be_right_is_refused_by_name(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidValue, match=named):
+        Service(**{"workload": "shop", **options})
+
+
+def test_a_service_may_say_everything() -> None:
+    Service(workload="shop", zone=HERE, instance="i-1", deadline=None, longest=None)

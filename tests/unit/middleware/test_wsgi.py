@@ -1,0 +1,362 @@
+"""The driver for WSGI, under a validator of the protocol on both sides where the protocol is kept."""
+
+import gc
+import io
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any
+from wsgiref.util import setup_testing_defaults
+from wsgiref.validate import validator
+
+import pytest
+
+from holdfast._types import Operation
+from holdfast.calls import remaining
+from holdfast.calls.ambient import around
+from holdfast.calls.scope import Incoming
+from holdfast.calls.world import World
+from holdfast.middleware import Service, WsgiMiddleware
+from holdfast.testing import FakeClock
+from tests.unit.middleware.place import HERE, Broken, Kept, Zones, fake_world
+
+App = Callable[[dict[str, Any], Any], Iterable[bytes]]
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TEXT = [("Content-Type", "text/plain")]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def world(clock: FakeClock) -> World:
+    return fake_world(clock)
+
+
+@pytest.fixture
+def sink() -> Kept:
+    return Kept()
+
+
+@pytest.fixture
+def zones() -> Zones:
+    return Zones()
+
+
+def fine(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    start_response("200 OK", TEXT)
+    return [b"fine"]
+
+
+def fail() -> None:
+    raise ZeroDivisionError
+
+
+class Server:
+    """Asks an application as a server does."""
+
+    def __init__(self, app: App, **variables: str) -> None:
+        self.environ: dict[str, Any] = {"QUERY_STRING": "", "SCRIPT_NAME": "", "PATH_INFO": "/", **variables}
+        setup_testing_defaults(self.environ)
+        self.environ["wsgi.errors"] = io.StringIO()
+        self.status = ""
+        self.headers: dict[str, str] = {}
+        self.has_sent = False
+        self.pieces: Any = app(self.environ, self.start_response)
+
+    def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        if exc_info is not None and self.has_sent:
+            raise exc_info[1]
+        self.status, self.headers = status, dict(headers)
+        return self.write
+
+    def write(self, data: bytes) -> None:
+        self.has_sent = True
+
+    def close(self) -> None:
+        if hasattr(self.pieces, "close"):
+            self.pieces.close()
+
+    def read(self) -> bytes:
+        try:
+            found = []
+            for piece in self.pieces:
+                self.has_sent = True
+                found.append(piece)
+            return b"".join(found)
+        finally:
+            self.close()
+
+
+def wrap(app: App, sink: Kept | Broken | None, world: World, **options: Any) -> App:
+    around = {name: options.pop(name) for name in ("zones", "operation") if name in options}
+    service = Service(workload="shop", zone=HERE, instance="i-1", **options)
+    return WsgiMiddleware(app, service, sink=sink, world=world, **around)
+
+
+def checked(app: App, sink: Kept | Broken | None, world: World, **options: Any) -> App:
+    """The same, with both sides held to PEP 3333."""
+    checked: App = validator(wrap(validator(app), sink, world, **options))
+    return checked
+
+
+# Bounds
+
+
+def test_bounds_hold_in_the_application_in_every_piece_and_in_close_and_nowhere_else(world: World) -> None:
+    seen: list[Any] = []
+
+    class Pieces:
+        def __iter__(self) -> Iterator[bytes]:
+            seen.append(around())
+            for _ in range(2):
+                seen.append(around())
+                yield b"x"
+
+        def close(self) -> None:
+            seen.append(around())
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        seen.extend((around(), remaining(world=world)))
+        start_response("200 OK", TEXT)
+        return Pieces()
+
+    headers = {
+        "HTTP_HOLDFAST_REMAINING": "1.5",
+        "HTTP_HOLDFAST_RETRY_OWNER": "cart",
+        "HTTP_TRACEPARENT": TRACE,
+    }
+    server = Server(wrap(app, None, world), **headers)
+    assert around() is None
+    assert next(server.pieces) == b"x"
+    assert around() is None
+    assert server.read() == b"x"
+    bounds = seen[0]
+    assert isinstance(bounds, Incoming)
+    assert (seen.pop(1), bounds.owner, bounds.trace) == (1.5, "cart", TRACE)
+    assert all(one is bounds for one in seen)
+    assert len(seen) == 5
+
+
+def test_a_request_that_is_late_is_refused_without_the_application(world: World, sink: Kept) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        raise AssertionError("called for nobody")
+
+    server = Server(checked(app, sink, world), HTTP_HOLDFAST_REMAINING="0")
+    assert json.loads(server.read())["type"] == "urn:holdfast:problem:deadline-exceeded"
+    assert server.status == "504 Gateway Timeout"
+    assert sink.counts == ["5xx 0"]
+    assert sink.outcomes[0].internal
+
+
+def test_a_refusal_of_a_head_request_has_no_body_but_its_length(world: World) -> None:
+    server = Server(wrap(fine, None, world), REQUEST_METHOD="HEAD", HTTP_HOLDFAST_REMAINING="0")
+    assert server.read() == b""
+    assert int(server.headers["content-length"]) > 0
+
+
+# Outcomes
+
+
+def test_a_request_is_reported_once_with_its_place_and_latency(world: World, clock: FakeClock, sink: Kept) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        environ["werkzeug.request"] = SimpleNamespace(url_rule=SimpleNamespace(rule="/users/<id>"))
+        start_response("200 OK", TEXT)
+        clock.advance(1.0)
+        yield b"a"
+        clock.advance(1.0)
+        yield b"b"
+
+    server = Server(wrap(app, sink, world))
+    assert next(server.pieces) == b"a"
+    assert sink.outcomes == []
+    assert server.read() == b"b"
+    (told,) = sink.outcomes
+    assert sink.counts == ["2xx 2"]
+    assert (told.workload, told.zone, told.instance, told.at) == ("shop", HERE, "i-1", clock.wall())
+    assert told.operation == Operation("shop", "GET /users/<id>")
+    assert not told.internal
+
+
+def test_an_ordinary_answer_passes_as_it_is(world: World, sink: Kept) -> None:
+    server = Server(checked(fine, sink, world))
+    assert (server.read(), server.status) == (b"fine", "200 OK")
+    assert sink.counts == ["2xx 0"]
+
+
+def test_a_server_that_counts_the_pieces_still_can(world: World) -> None:
+    assert len(Server(wrap(fine, None, world)).pieces) == 1
+    assert not hasattr(Server(wrap(lambda environ, start: iter(()), None, world)).pieces, "__len__")
+
+
+def test_an_exception_is_a_fault_and_is_raised_on(world: World, sink: Kept) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Server(wrap(app, sink, world))
+    assert sink.counts == ["5xx 0"]
+
+
+def test_an_exception_in_the_middle_of_the_body_is_a_fault_whatever_the_status(world: World, sink: Kept) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        start_response("200 OK", TEXT)
+        yield b"a"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Server(wrap(app, sink, world)).read()
+    assert sink.counts == ["5xx 0"]
+
+
+def test_an_application_that_changes_its_mind_before_anything_is_sent_counts_with_the_last_status(
+    world: World, sink: Kept
+) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        start_response("200 OK", TEXT)
+        try:
+            fail()
+        except ZeroDivisionError:
+            start_response("503 Service Unavailable", TEXT, sys.exc_info())
+        return [b"sorry"]
+
+    server = Server(checked(app, sink, world))
+    assert (server.read(), server.status) == (b"sorry", "503 Service Unavailable")
+    assert sink.counts == ["5xx 0"]
+
+
+def test_an_application_that_changes_its_mind_too_late_gets_its_own_error_back(world: World, sink: Kept) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        start_response("200 OK", TEXT)
+        yield b"a"
+        try:
+            fail()
+        except ZeroDivisionError:
+            start_response("503 Service Unavailable", TEXT, sys.exc_info())
+
+    with pytest.raises(ZeroDivisionError):
+        Server(wrap(app, sink, world)).read()
+    assert sink.counts == ["5xx 0"]
+
+
+def test_a_client_that_leaves_in_the_middle_is_no_fault_and_the_application_is_closed(world: World, sink: Kept) -> None:
+    closed: list[bool] = []
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        start_response("200 OK", TEXT)
+        try:
+            yield b"a"
+            yield b"b"
+        finally:
+            closed.append(True)
+
+    server = Server(wrap(app, sink, world))
+    next(server.pieces)
+    server.close()
+    server.close()
+    assert closed == [True]
+    assert sink.counts == ["2xx 0"]
+
+
+def test_a_body_that_nobody_ever_read_counts_as_a_client_that_left(world: World, sink: Kept) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        start_response("200 OK", TEXT)
+        yield b"a"
+
+    Server(wrap(app, sink, world)).close()
+    assert sink.counts == ["4xx 0"]
+
+
+def test_a_body_that_was_abandoned_is_reported_all_the_same(world: World, sink: Kept) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        start_response("200 OK", TEXT)
+        yield b"a"
+        yield b"b"
+
+    server = Server(wrap(app, sink, world))
+    next(server.pieces)
+    del server
+    gc.collect()
+    assert sink.counts == ["2xx 0"]
+
+
+def test_a_client_that_is_gone_when_the_application_writes_is_no_fault(world: World, sink: Kept) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        write = start_response("200 OK", TEXT)
+        write(b"a")
+        return []
+
+    class Cut(Server):
+        def write(self, data: bytes) -> None:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        Cut(wrap(app, sink, world))
+    Server(wrap(app, sink, world)).read()
+    assert sink.counts == ["2xx 0", "2xx 0"]
+
+
+def test_an_error_while_closing_is_raised_on_and_the_answer_counts_as_it_was(world: World, sink: Kept) -> None:
+    class Pieces(list[bytes]):
+        def close(self) -> None:
+            raise ZeroDivisionError
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        start_response("200 OK", TEXT)
+        return Pieces([b"a"])
+
+    with pytest.raises(ZeroDivisionError):
+        Server(wrap(app, sink, world)).read()
+    assert sink.counts == ["2xx 0"]
+
+
+def test_a_sink_that_raises_reaches_nobody(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    assert Server(checked(fine, Broken(), world)).read() == b"fine"
+    assert "could not be told" in caplog.text
+
+
+def test_the_route_of_bottle_is_known_and_a_path_is_never_a_name(world: World, sink: Kept) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        environ["bottle.route"] = SimpleNamespace(rule="/items/<id>")
+        return fine(environ, start_response)
+
+    Server(wrap(app, sink, world), PATH_INFO="/items/1").read()
+    Server(wrap(fine, sink, world), PATH_INFO="/wp-admin.php").read()
+    own = wrap(fine, sink, world, operation=lambda environ: Operation("users", environ["PATH_INFO"]))
+    Server(own, PATH_INFO="/me").read()
+    assert [one.operation.name for one in sink.outcomes] == ["GET /items/<id>", "GET unmatched", "/me"]
+
+
+# The zone
+
+
+def test_health_checks_obey_the_zone_and_are_never_outcomes(world: World, sink: Kept, zones: Zones) -> None:
+    app = checked(fine, sink, world, zones=zones)
+    assert Server(app, PATH_INFO="/health").read() == b"fine"
+    zones.are_out = frozenset({HERE})
+    server = Server(app, PATH_INFO="/health")
+    assert json.loads(server.read())["type"] == "urn:holdfast:problem:zone-out"
+    assert server.status == "503 Service Unavailable"
+    assert sink.outcomes == []
+    assert Server(app, PATH_INFO="/").read() == b"fine"
+    assert sink.counts == ["2xx 0"]
+
+
+def test_a_health_path_is_found_under_where_the_application_is_mounted(world: World, zones: Zones) -> None:
+    zones.are_out = frozenset({HERE})
+    server = Server(
+        wrap(fine, None, world, zones=zones, health_path="/shop/health"), SCRIPT_NAME="/shop", PATH_INFO="/health"
+    )
+    server.read()
+    assert server.status == "503 Service Unavailable"
+
+
+def test_a_service_that_refuses_says_when_to_come_back(world: World, sink: Kept, zones: Zones) -> None:
+    zones.are_out = frozenset({HERE})
+    server = Server(checked(fine, sink, world, zones=zones, refuse=True))
+    server.read()
+    assert (server.status, server.headers["retry-after"]) == ("503 Service Unavailable", "8")
+    assert [one.internal for one in sink.outcomes] == [True]

@@ -1,0 +1,106 @@
+"""Layers that retry multiply the load at the bottom; the defaults do not, and cost nothing when little fails."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast import InvalidValue
+from holdfast.simulate import Stack
+from holdfast.simulate.amplification import POLICIES, Amplified, Policy, amplify, compare, expected
+
+EVERY, ONE, DEFAULTS = POLICIES[0], POLICIES[1], POLICIES[-1]
+
+
+REQUESTS = 4000
+
+
+@pytest.fixture(scope="module")
+def outage() -> dict[str, Amplified]:
+    """Every policy, when the service fails always."""
+    return {result.policy: result for result in compare(Stack(requests=REQUESTS))}
+
+
+@pytest.mark.parametrize(
+    ("policy", "calls"),
+    [
+        ("every layer, no budget", 243.0),
+        ("one layer, no budget", 3.0),
+        ("every layer, 10 % of requests", 1.1**5),
+        ("every layer, 500 tokens of 5", 1 + 5 * 100 / REQUESTS),
+        ("every layer, 500 tokens of 14", 1 + 5 * 35 / REQUESTS),
+        ("every layer, gRPC 10/0.1", 1 + 5 * 4 / REQUESTS),
+        ("Holdfast's defaults", 1 + (35 + 0.5 * 40) / REQUESTS),
+    ],
+)
+def test_a_service_that_fails_gets_so_many_calls_for_each_request(
+    outage: dict[str, Amplified], policy: str, calls: float
+) -> None:
+    """Attempts of layers multiply; a budget is used up, in every layer that has one, and then there is the trickle."""
+    assert outage[policy].per_request == pytest.approx(calls, abs=0.0015)
+    assert outage[policy].success == 0.0
+    assert len(outage) == len(POLICIES)
+
+
+def test_what_the_defaults_add_is_the_bucket_and_the_trickle() -> None:
+    """35 retries of a full bucket, and one every two seconds of the 200 that 20,000 requests take."""
+    found = amplify(Stack(), DEFAULTS)
+    assert found.requests == 20_000
+    assert found.per_request <= 1.05
+    assert found.calls - found.requests == pytest.approx(35 + 100, abs=2)
+
+
+def test_the_defaults_cost_nothing_when_a_tenth_fails() -> None:
+    found = amplify(Stack(failing=0.1, requests=REQUESTS), DEFAULTS)
+    assert found.per_request == pytest.approx(1.11, abs=0.02)
+    assert found.success > 0.998  # one in a thousand fails three times
+
+
+def test_retries_of_one_layer_are_enough_for_single_failures_and_those_of_five_do_no_more() -> None:
+    options = Stack(failing=0.01, requests=REQUESTS)
+    assert amplify(options, EVERY).success == amplify(options, DEFAULTS).success == 1.0
+
+
+def test_only_the_outermost_layer_retries_when_layers_know_of_each_other() -> None:
+    """Else three attempts of each of two layers would be nine."""
+    assert amplify(Stack(layers=2, requests=10), ONE).per_request == 3.0
+    assert amplify(Stack(layers=2, requests=10), EVERY).per_request == 9.0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    layers=st.integers(1, 4),
+    attempts=st.integers(1, 4),
+    failing=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    policy=st.sampled_from([EVERY, ONE]),
+)
+def test_without_a_budget_it_is_what_arithmetic_says(
+    layers: int, attempts: int, failing: float, policy: Policy
+) -> None:
+    options = Stack(layers=layers, attempts=attempts, failing=failing, requests=300)
+    said = expected(options, is_aware=policy.is_aware)
+    assert amplify(options, policy).per_request == pytest.approx(said, rel=0 if failing in (0.0, 1.0) else 0.35)
+
+
+def test_the_same_seed_gives_the_same_result_and_another_one_another() -> None:
+    options = Stack(failing=0.3, requests=500)
+    assert amplify(options, DEFAULTS) == amplify(options, DEFAULTS)
+    assert amplify(options, DEFAULTS) != amplify(dataclasses.replace(options, seed=2), DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"layers": 0}, "0 layers"),
+        ({"attempts": 0}, "0 attempts"),
+        ({"layers": 10, "attempts": 3}, "10 layers of 3 attempts"),
+        ({"failing": 1.5}, "failing 1.5"),
+        ({"failing": float("nan")}, "failing nan"),
+        ({"requests": 0}, "0 requests"),
+        ({"rate": 0.0}, "rate 0.0"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_by_name(wrong: dict[str, float], told: str) -> None:
+    with pytest.raises(InvalidValue, match=told):
+        Stack(**wrong)  # type: ignore[arg-type]

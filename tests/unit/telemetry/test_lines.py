@@ -1,0 +1,56 @@
+"""Outcomes as lines of embedded metric format."""
+
+from typing import Any
+
+from holdfast import Operation, Outcome, Side, Zone
+from holdfast.telemetry import decode
+from holdfast.telemetry.sinks.lines import OutcomeLines
+
+
+class Lines:
+    def __init__(self) -> None:
+        self.all: list[bytes] = []
+
+    def emit(self, event: bytes) -> None:
+        self.all.append(event)
+
+
+def outcome(**changes: Any) -> Outcome:
+    given: dict[str, Any] = {
+        "workload": "shop",
+        "operation": Operation("Home", "Index"),
+        "zone": Zone("use1-az1"),
+        "instance": "i-1",
+        "at": 1_767_323_045.5,
+        "side": Side.SERVER,
+    }
+    return Outcome(**(given | changes))
+
+
+def written(given: Outcome) -> list[Outcome]:
+    lines = Lines()
+    OutcomeLines(lines, component="frontend", region="us-east-1").emit(given)
+    return [decode(line) for line in lines.all]
+
+
+def test_a_request_becomes_a_line_that_says_the_same() -> None:
+    request = outcome(count_2xx=1, success_seconds=(0.25,))
+    assert written(request) == [request]
+
+
+def test_many_become_as_many_each_with_its_status_and_its_time() -> None:
+    many = outcome(
+        count_2xx=2, count_3xx=1, count_4xx=1, count_5xx=2, success_seconds=[0.1, 0.2, 0.3], fault_seconds=[1.0, 2.0]
+    )
+    assert written(many) == [
+        outcome(count_2xx=1, success_seconds=(0.1,)),
+        outcome(count_2xx=1, success_seconds=(0.2,)),
+        outcome(count_3xx=1, success_seconds=(0.3,)),
+        outcome(count_4xx=1, success_seconds=(0.0,)),
+        outcome(count_5xx=1, fault_seconds=(1.0,)),
+        outcome(count_5xx=1, fault_seconds=(2.0,)),
+    ]
+
+
+def test_what_holdfast_did_itself_is_left_out() -> None:
+    assert written(outcome(count_5xx=1, internal=True)) == []
