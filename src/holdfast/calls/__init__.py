@@ -5,7 +5,7 @@ May import the base and the engines. Start reading at `dependency.py`, then `eng
 endpoints in `resolvers`, sinks for events in `sinks`: each is imported by its own name, because it needs more.
 """
 
-from holdfast.calls.ambient import current_attempt
+from holdfast.calls.ambient import carried, current_attempt
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.attempts import Attempts
 from holdfast.calls.backoff import Backoff, Jitter
@@ -53,6 +53,7 @@ __all__ = [
     "Ticker",
     "TimeoutChanged",
     "Timeouts",
+    "carried",
     "classify",
     "current_attempt",
     "daily",

@@ -13,6 +13,9 @@ from holdfast.calls.scope import Scope, trace_of
 if TYPE_CHECKING:
     from holdfast.calls.endpoints import Endpoint
 
+NEGLIGIBLE = 0.001
+"""Seconds of waiting for a connection that are not given back: that would take a timer for every attempt."""
+
 
 class Attempt(Scope, eq=False):
     """An attempt that is under way. What it can tell is computed when it is asked, so that not asking costs nothing."""
@@ -29,6 +32,8 @@ class Attempt(Scope, eq=False):
     setup: float = 0.0
     """Seconds that went into connections: they are no latency of the dependency."""
     connecting_since: float | None = None
+    queued: bool = False
+    """Whether it ended while it waited for a connection of a pool to be free: nothing was sent."""
 
     @property
     def timeout(self) -> float:
@@ -60,7 +65,7 @@ class Attempt(Scope, eq=False):
     @property
     def carrier(self) -> Carrier:
         """What crosses to the process that is called."""
-        left = None if self.limit == math.inf else max(0.0, self.limit - self.core.world.monotonic())
+        left = None if self.expires == math.inf else self.timeout
         return Carrier(trace=trace_of(self), remaining=left, retry_owner=self.owner)
 
     def headers(self, *, idempotency_key: bool = False) -> dict[str, str]:
@@ -76,8 +81,8 @@ class Attempt(Scope, eq=False):
         self.connect_began()
         try:
             yield
-        except BaseException:
-            self.connect_ended(failed=True)
+        except Exception:
+            self._gave_up_connecting()
             raise
         self.connect_ended()
 
@@ -87,15 +92,30 @@ class Attempt(Scope, eq=False):
             self.connecting_since = now = self.core.world.monotonic()
             self._move(now + self.core.connects.value)
 
-    def connect_ended(self, *, failed: bool = False) -> None:
-        """A connection is ready, or did not come about."""
+    def connect_ended(self) -> None:
+        """A connection is ready. One that did not come about has not ended: it tells that nothing was sent."""
         if self.connecting_since is None:
             return
         now = self.core.world.monotonic()
-        if failed:
-            return  # what it was doing when it ended is what tells that nothing was sent
         self.core.connected(now - self.connecting_since)
         self.setup += now - self.connecting_since
+        self.connecting_since = None
+        self._move(now + self.core.timeout)
+
+    def ready(self, since: float) -> None:
+        """There is a connection, waited for since then: that is no latency, and the attempt's time begins now."""
+        now = self.core.world.monotonic()
+        if self.connecting_since is not None:
+            self.connect_ended()
+        elif now - since > NEGLIGIBLE:
+            self._move(now + self.core.timeout)
+        self.setup = now - since
+
+    def _gave_up_connecting(self) -> None:
+        """No connection; the function may go on with another one, so that from here on anything may have been sent."""
+        now = self.core.world.monotonic()
+        if now >= self.expires:
+            self.core.connected(math.inf)
         self.connecting_since = None
         self._move(now + self.core.timeout)
 
@@ -118,5 +138,11 @@ class TimedAttempt(Attempt, eq=False):
 
     def _move(self, expires: float) -> None:
         self.expires = min(self.limit, expires)
-        if self.expiries is not None and self.expires < math.inf:
+        if self.expires == math.inf:
+            return
+        if self.expiries is None:  # it had no bound before
+            from holdfast.calls.expiries import watch
+
+            watch(self)
+        else:
             self.expiries.arm_one(self)

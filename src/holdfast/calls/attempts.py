@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation
-from holdfast.calls.ambient import SCOPE, Place, around
+from holdfast.calls.ambient import SCOPE, Place, around, leave
 from holdfast.calls.attempt import TimedAttempt
 from holdfast.calls.engine import Call
+from holdfast.calls.failure import Failure
 from holdfast.calls.scope import Scope
 
 if TYPE_CHECKING:
@@ -34,10 +35,13 @@ class LoopAttempt(TimedAttempt, eq=False):
 
 
 class LoopCall(Call):
-    """A call whose attempts are made in a loop."""
+    """A call whose attempts are made in a loop; it has no result that could be judged."""
 
     __slots__ = ()
     shape = LoopAttempt
+
+    def understand(self, result: Any, error: Exception | None) -> Failure | None:
+        return None if error is None else super().understand(result, error)
 
 
 class Attempts:
@@ -112,10 +116,13 @@ class Attempts:
     def leave(self, attempt: LoopAttempt, error: BaseException | None) -> bool:
         """The attempt's work has ended; whether its error is dealt with, because another attempt follows."""
         assert self._token is not None
-        SCOPE.reset(self._token)
-        self._call.left()
+        token = self._token
         self._given = self._token = self._delay = attempt.turn = None
-        failure = self._understand(attempt, error)
+        self._call.left()
+        try:
+            failure = self._understand(attempt, error)
+        finally:
+            leave(token)
         if error is not None and failure is None:
             return False  # not a failure: the program is told to stop, or the loop is left
         self._delay = self._call.settle(attempt, None, failure)

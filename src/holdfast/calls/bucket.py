@@ -38,20 +38,20 @@ class Bucket:
         """Have a lock that nobody holds: in a forked child the thread that held it does not exist."""
         self._lock = threading.Lock()
 
-    def take(self, cost: float, now: float) -> bool:
-        """Pay for one retry. False: there is nothing left to pay with, and the next of the trickle is not due."""
+    def take(self, cost: float, now: float) -> float | None:
+        """Pay for one retry; what was paid, nothing for one of the trickle. None: it must not be sent."""
         with self._lock:
             if self.tokens >= cost:
                 self.tokens -= cost
                 self.exhausted = False
-                return True
+                return cost
             self._refused += 1
             if self._refused >= TRICKLE_SHARE and self.budget.trickle > 0 and now >= self._next_trickle:
                 self._refused = 0
                 self._next_trickle = now + 1 / self.budget.trickle
-                return True
+                return 0.0
             self.exhausted = True
-            return False
+            return None
 
     def give(self, tokens: float) -> None:
         """Put tokens in, after a success; a full bucket stays full."""

@@ -40,5 +40,5 @@ class Tokens(Protocol):
     def budget(self) -> Budget:
         """The sizes."""
 
-    def take(self, cost: float, now: float) -> bool:
-        """Pay for one retry, at a monotonic time. False: there is nothing left to pay with."""
+    def take(self, cost: float, now: float) -> float | None:
+        """Pay for one retry, at a monotonic time; what was paid. None: there is nothing left to pay with."""

@@ -3,7 +3,8 @@
 Exceptions of other libraries are known by their names, so that none of them has to be installed, or imported.
 """
 
-from collections.abc import Callable, Mapping
+import errno
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded, EngineUnavailable, HoldfastError
@@ -19,6 +20,11 @@ TRANSIENT_STATUSES = frozenset({408, 425, 500, 502, 503, 504})
 """408: the server gave up waiting for the request; 425: too early in a TLS connection. 501 and 505 stay as they are."""
 THROTTLED_STATUSES = frozenset({429})
 
+UNREACHABLE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EADDRNOTAVAIL})
+"""An established connection can end so as well, so they do not prove that nothing was sent."""
+DEEPEST = 4
+"""Errors within errors that are looked at: urllib3's in requests', and the socket's in those."""
+
 # The lists of botocore, in `retries/standard.py`.
 TRANSIENT_CODES = frozenset({"RequestTimeout", "RequestTimeoutException", "InternalError", "InternalFailure"})
 THROTTLED_CODES = frozenset(
@@ -32,6 +38,7 @@ THROTTLED_CODES = frozenset(
 
 _BY_NAME: dict[str, Failure] = {
     "socket.gaierror": _UNSENT,
+    "asyncio.exceptions.IncompleteReadError": _TRANSIENT,
     "ssl.SSLCertVerificationError": PERMANENT,
     "ssl.SSLError": _TRANSIENT,
     # httpx and httpcore: no connection, or none to be had from the pool, in time.
@@ -83,6 +90,9 @@ _BY_CLASS: dict[type[BaseException], Failure] = {
 
 def classify(error: BaseException, wall: Callable[[], float]) -> Failure:
     """What an exception means; one that is not known is permanent: it may well be a mistake in the code."""
+    judged = getattr(error, "holdfast_failure", None)
+    if isinstance(judged, Failure):
+        return judged  # by an adapter, which had the answer itself
     response = getattr(error, "response", None)
     if response is not None:
         answered = _answered(response, wall)
@@ -99,6 +109,8 @@ def _listed(error: BaseException) -> Failure | None:
         found = _BY_CLASS.get(kind) or _BY_NAME.get(f"{kind.__module__}.{kind.__qualname__}")
         if found is not None:
             return found
+    if isinstance(error, OSError) and error.errno in UNREACHABLE:
+        return _TRANSIENT
     return None
 
 
@@ -133,16 +145,28 @@ def _answered(response: Any, wall: Callable[[], float]) -> Failure | None:
 
 
 def _wrapped(error: BaseException, found: Failure) -> Failure:
-    """The same, or unsent if an error inside of it says so: requests and urllib3 wrap what happened, twice and more."""
-    if found is not _TRANSIENT:
-        return found
-    inner: object = error
-    for _ in range(4):
-        reason = getattr(inner, "reason", None)
-        inner = reason if isinstance(reason, BaseException) else next(iter(getattr(inner, "args", ())), None)
-        if not isinstance(inner, BaseException):
-            return found
-        deeper = _listed(inner)
-        if deeper is _UNSENT:
-            return deeper
+    """The same, or what an error inside says: requests and urllib3 wrap what happened, httpx has it as the cause."""
+    if found is _TRANSIENT and any(_listed(inner) is _UNSENT for inner in _inside(error, _content)):
+        return _UNSENT
+    # Only in this direction: an error that was raised while another was handled proves nothing of the other's.
+    if found is _UNSENT and any(_listed(inner) is PERMANENT for inner in _inside(error, _cause)):
+        return PERMANENT  # a certificate that is not valid
     return found
+
+
+def _inside(error: BaseException, step: Callable[[BaseException], object]) -> Iterator[BaseException]:
+    for _ in range(DEEPEST):
+        inner = step(error)
+        if not isinstance(inner, BaseException):
+            return
+        yield inner
+        error = inner
+
+
+def _content(error: BaseException) -> object:
+    reason = getattr(error, "reason", None)
+    return reason if isinstance(reason, BaseException) else next(iter(error.args), None)
+
+
+def _cause(error: BaseException) -> object:
+    return error.__cause__ or error.__context__

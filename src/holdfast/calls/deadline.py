@@ -5,7 +5,7 @@ from contextvars import Token
 from types import TracebackType
 
 from holdfast._errors import DeadlineExceeded, InvalidValue
-from holdfast.calls.ambient import NOWHERE, SCOPE, Place, around
+from holdfast.calls.ambient import NOWHERE, SCOPE, Place, around, leave
 from holdfast.calls.scope import Scope
 from holdfast.calls.world import PROCESS, World
 
@@ -15,14 +15,16 @@ class deadline:  # noqa: N801 - reads as a word: with deadline(2.0)
 
     It interrupts no code by itself: calls through a Dependency end in time, and are refused when it has passed. It
     counts monotonic time, so a wall clock that is set changes nothing. Not reusable, but there may be any number of
-    them, in any thread or task.
+    them, in any thread or task. It holds for the context that it is entered in: not in a generator around somebody
+    else's code, such as a fixture or a `yield` dependency of a web framework, which may run in a context of its own.
     """
 
     __slots__ = ("_expires", "_seconds", "_token", "_world")
 
     def __init__(self, seconds: float | None, *, world: World = PROCESS) -> None:
-        if seconds is not None and not seconds >= 0:
-            raise InvalidValue(f"deadline of {seconds} seconds: expected 0 or more, or None for no bound")
+        given: object = seconds
+        if given is not None and not (isinstance(given, int | float) and given >= 0):
+            raise InvalidValue(f"deadline of {given!r} seconds: expected 0 or more, or None for no bound")
         self._seconds = math.inf if seconds is None else seconds
         self._world = world
         self._expires = math.inf
@@ -44,7 +46,7 @@ class deadline:  # noqa: N801 - reads as a word: with deadline(2.0)
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._token is not None
-        SCOPE.reset(self._token)
+        leave(self._token)
         self._token = None
 
     def remaining(self) -> float:
@@ -71,7 +73,7 @@ class detached:  # noqa: N801 - reads as a word: with detached()
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        SCOPE.reset(self._token)
+        leave(self._token)
 
 
 def remaining(*, world: World = PROCESS) -> float | None:

@@ -61,8 +61,14 @@ class Dependency:
         sink: Sink[CallEvent] | None = None,
         world: World = PROCESS,
     ) -> None:
+        _expect("dependency name", name, str)
         if not name or not name.isprintable():
             raise InvalidValue(f"dependency name {name!r}: expected printable text, as it appears in logs and metrics")
+        _expect("timeouts", timeouts, Timeouts)
+        _expect("retry", retry, Retry)
+        _expect("budget", budget, Budget)
+        _expect("hints", hints, Hints)
+        _expect("limit", limit, Limit | None)
         self.name = name
         self.retry = retry
         self._claim = name if retry.attempts > 1 and retry.owner is not Owner.BELOW else None
@@ -80,15 +86,17 @@ class Dependency:
         self.look_at = world.monotonic() + LOOK_EVERY
         self._told = {"attempt": self.timeout, "connect": self.connects.value}
         self._sink = sink
+        self.lost_events = 0
+        """Events that the sink failed to take."""
         self.is_heard = False
         """Whether there is a sink."""
         self.plain = False
         """Whether a call that succeeds at once has nothing to do but to be measured."""
         self.set_plain()
+        self._lock = threading.Lock()
         self._by_loop: dict[AbstractEventLoop, Expiries] = {}
         self.last_expiries: Expiries | None = None
         """Those of the loop that was asked for last: nearly always there is one."""
-        self.renew()
         renew_after_fork(self)
         world.join(self)
 
@@ -100,6 +108,7 @@ class Dependency:
     @sink.setter
     def sink(self, sink: Sink[CallEvent] | None) -> None:
         self._sink = sink
+        self.lost_events = 0
         self.set_plain()
 
     @property
@@ -130,12 +139,17 @@ class Dependency:
         `operation` names it in events, else the function's name does. An attempt of an asynchronous function is
         cancelled when its time is over; a synchronous one cannot be, so hand `current_attempt().timeout` to its client.
         """
+        _expect("idempotent", idempotent, bool)
 
         def decorate(function: Function) -> Function:
+            if not callable(function):
+                raise InvalidValue(f"{function!r} to call {self.name} with: expected a function")
             if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-                raise InvalidValue(f"{function.__qualname__} is a generator: loop over attempts() inside of it instead")
+                raise InvalidValue(
+                    f"{function.__qualname__} is a generator: loop over attempts() inside of it, and yield after each"
+                )
             named = Operation(self.name, operation or _name_of(function))
-            if inspect.iscoroutinefunction(function):
+            if _is_asynchronous(function):
                 from holdfast.calls.drive_async import bind_async
 
                 return bind_async(self, function, named, idempotent=idempotent)
@@ -153,6 +167,8 @@ class Dependency:
         operation: str | None = None,
     ) -> Result:
         """Call a function once, with all that `call` does for decorated ones."""
+        if _is_asynchronous(function):
+            raise InvalidValue(f"{_name_of(function)} is asynchronous: await run_async() instead")
         return self.call(idempotent=idempotent, operation=operation)(function)(*arguments)
 
     async def run_async(
@@ -165,6 +181,7 @@ class Dependency:
         """Await a function once, with all that `call` does for decorated ones."""
         from holdfast.calls.drive_async import bind_async
 
+        _expect("idempotent", idempotent, bool)
         named = Operation(self.name, operation or _name_of(function))
         result: Result = await bind_async(self, function, named, idempotent=idempotent)(*arguments)
         return result
@@ -176,6 +193,7 @@ class Dependency:
         """
         from holdfast.calls.attempts import Attempts
 
+        _expect("idempotent", idempotent, bool)
         return Attempts(self, Operation(self.name, operation), idempotent=idempotent)
 
     # What follows is for drivers and adapters.
@@ -231,11 +249,15 @@ class Dependency:
         try:
             self._sink.emit(event)
         except Exception:
-            log.exception("the sink of dependency %s failed; the event is lost", self.name)
+            self.lost_events += 1
+            if self.lost_events == 1:  # a sink that fails once mostly fails for every event
+                log.exception("the sink of dependency %s failed; its events are lost, and counted", self.name)
 
     def renew(self) -> None:
-        """Have a lock that nobody holds, after a fork."""
+        """Have a lock that nobody holds, and no event loop: after a fork, those of the parent are gone."""
         self._lock = threading.Lock()
+        self._by_loop = {}
+        self.last_expiries = None
 
     def forget(self) -> None:
         """Begin anew: with a full budget, without a hint that holds, with the timeouts of the start."""
@@ -277,3 +299,15 @@ class Dependency:
 def _name_of(function: Callable[..., Any]) -> str:
     name: str = getattr(function, "__name__", type(function).__name__)
     return name
+
+
+def _is_asynchronous(function: Callable[..., Any]) -> bool:
+    by_call = getattr(type(function), "__call__", None)  # noqa: B004 - of an object that is called like a function
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(by_call)
+
+
+def _expect(name: str, value: object, kind: Any) -> None:
+    """Raise InvalidValue for what would be found out only when something fails, long after it was written."""
+    if not isinstance(value, kind):
+        words = getattr(kind, "__name__", str(kind))
+        raise InvalidValue(f"{name} is {value!r}: expected {'True or False' if kind is bool else words}")

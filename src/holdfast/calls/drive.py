@@ -1,10 +1,11 @@
 """The synchronous driver: makes the attempts, sleeps between them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import wraps
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from holdfast._errors import InvalidValue
 from holdfast._types import Operation
 from holdfast.calls.ambient import SCOPE, place_here
 from holdfast.calls.attempt import Attempt
@@ -29,9 +30,11 @@ def bind(  # noqa: C901 - the short way is written out: every call of a function
     world, bucket, note = core.world, core.bucket, core.waiting.append
     capacity = bucket.budget.capacity
     claim, total = core.claim(idempotent=idempotent), core.total
+    is_new = True
 
     @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:  # noqa: C901
+    def call(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912
+        nonlocal is_new
         place = found()
         if place.thread != get_ident():
             place = place_here()
@@ -57,6 +60,9 @@ def bind(  # noqa: C901 - the short way is written out: every call of a function
         except Exception as caught:  # noqa: BLE001 - understood by the engine
             error = caught
         else:
+            if is_new:
+                refuse_coroutine(result, operation)
+                is_new = False
             ended = monotonic()
             note(ended - started - attempt.setup)
             if ended >= core.look_at:
@@ -76,7 +82,7 @@ def bind(  # noqa: C901 - the short way is written out: every call of a function
     return cast("Function", call)
 
 
-def pursue(  # noqa: PLR0917 - a driver's own loop
+def pursue(  # noqa: C901, PLR0917 - a driver's own loop
     call: Call,
     function: Callable[..., Any],
     args: tuple[Any, ...],
@@ -100,13 +106,16 @@ def pursue(  # noqa: PLR0917 - a driver's own loop
                 attempt = call.begin(error)
                 call.enter(error)
                 error = None
-                token = SCOPE.set(attempt)
+                place = place_here()
+                place.inner = attempt
                 try:
                     result = function(*args, **kwargs)
                 except Exception as caught:  # noqa: BLE001 - understood by the engine
                     error = caught
+                else:
+                    refuse_coroutine(result, call.operation)
                 finally:
-                    SCOPE.reset(token)
+                    place.inner = call.outer
                     call.left()
             delay = call.settle(attempt, result, error)
             if delay is None:
@@ -118,3 +127,10 @@ def pursue(  # noqa: PLR0917 - a driver's own loop
             attempt = None
     finally:
         error = None  # its traceback holds this frame, and the frame must not hold it
+
+
+def refuse_coroutine(result: object, operation: Operation) -> None:
+    """Raise InvalidValue for a coroutine, which has done nothing yet: it would be neither bounded nor repeated."""
+    if isinstance(result, Coroutine):
+        result.close()  # one that is never awaited would complain on top
+        raise InvalidValue(f"{operation} returned a coroutine: make it `async def`, or use run_async()")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast._types import Operation
 from holdfast.calls.ambient import NOWHERE, SCOPE, Place, around_task
-from holdfast.calls.attempt import Attempt, TimedAttempt
+from holdfast.calls.attempt import TimedAttempt
 from holdfast.calls.engine import Call, refusal
 from holdfast.calls.expiries import cut_off, unwatch, watch
 
@@ -37,7 +37,7 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
     claim, total = core.claim(idempotent=idempotent), core.total
 
     @wraps(function)
-    async def call(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912, PLR0915
+    async def call(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912
         outer = found()
         if outer is NOWHERE:
             outer = None
@@ -61,21 +61,15 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
         expires = started + core.timeout
         if limit < expires:  # noqa: PLR1730 - quicker
             expires = limit
-        is_watched = expires < inf
-        attempt: Any
-        if is_watched:
-            attempt = TimedAttempt(expires, owner, outer, core, limit)
+        attempt = TimedAttempt(expires, owner, outer, core, limit)
+        if expires < inf:
             watch(attempt)
-        else:
-            attempt = Attempt(expires, owner, outer, core, limit)
         token = enter(attempt)
         try:
             result = await function(*args, **kwargs) if kwargs else await function(*args)
         except Exception as caught:  # noqa: BLE001 - understood by the engine
             error = caught
         except CancelledError as caught:
-            if not is_watched:
-                raise
             error = cut_off(attempt, caught)
         else:
             ended = monotonic()
@@ -87,7 +81,9 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
             return result
         finally:
             # First, because a coroutine that is closed in another context cannot leave.
-            if is_watched and (attempt.expiries.pending.pop(attempt, None) is None or attempt.timer is not None):
+            if attempt.expiries is not None and (
+                attempt.expiries.pending.pop(attempt, None) is None or attempt.timer is not None
+            ):
                 unwatch(attempt)
             leave(token)
         whole = TimedCall(core, operation, outer, started, idempotent=idempotent)
@@ -146,8 +142,7 @@ async def attempted(
     attempt: TimedAttempt, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """One attempt, cut off in time."""
-    is_watched = attempt.expires < inf
-    if is_watched:
+    if attempt.expires < inf:
         watch(attempt)
     token = SCOPE.set(attempt)
     try:
@@ -155,6 +150,6 @@ async def attempted(
     except CancelledError as caught:
         raise cut_off(attempt, caught)  # noqa: B904 - it has its cause
     finally:
-        if is_watched:
+        if attempt.expiries is not None:
             unwatch(attempt)
         SCOPE.reset(token)

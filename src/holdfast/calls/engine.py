@@ -3,7 +3,9 @@
 It decides with `decide`, keeps count, and tells the sink. It neither sleeps nor calls anything.
 """
 
+import logging
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast._errors import DeadlineExceeded, HeldBack, LimitReached
@@ -18,6 +20,11 @@ from holdfast.calls.scope import Scope
 
 if TYPE_CHECKING:
     from holdfast.calls.dependency import Dependency
+
+log = logging.getLogger(__name__)
+
+EARLY = 0.001
+"""Seconds that the timer of an event loop may be early: uvloop counts in milliseconds."""
 
 # Looked up once, as in `retry.py`.
 _PERMANENT, _TIMEOUT, _UNSENT = Kind.PERMANENT, Kind.TIMEOUT, Kind.UNSENT
@@ -60,6 +67,8 @@ class Call:
             self.expires = min(self.expires, outer.expires)
             if outer.owner is not None and core.retry.owner is not _HERE:
                 self.owner = self.owned_by = outer.owner
+            elif self.owner is None:
+                self.owner = outer.owner  # it repeats nothing itself: those below have the owner that it has
         self.operation = operation
         self.idempotent = idempotent
         self._started = self._began = started
@@ -85,6 +94,8 @@ class Call:
         now = core.world.monotonic()
         if self.expires <= now:
             self._gave_up(Reason.DEADLINE, now)
+            if error is not None:
+                error.add_note(self._note(Reason.DEADLINE, now))
             try:
                 raise error or refusal(self.operation)
             finally:
@@ -110,7 +121,11 @@ class Call:
         """The attempt goes out now. Raises if too many are under way: the `error` before it, if there was one."""
         core = self.core
         if core.running.most < math.inf and not core.running.enter():
-            self._gave_up(Reason.LIMIT, core.world.monotonic())
+            self.number -= 1  # it is not made
+            now = core.world.monotonic()
+            self._gave_up(Reason.LIMIT, now)
+            if error is not None:
+                error.add_note(self._note(Reason.LIMIT, now))
             try:
                 raise error or LimitReached(
                     f"{self.operation}: {core.running.most} calls are under way, which is the limit: "
@@ -163,10 +178,12 @@ class Call:
             if step.reason is Reason.BUDGET and not refused_before:
                 core.emit(Exhausted(dependency=core.name, at=core.world.clock.wall(), tokens=core.bucket.tokens))
             self._gave_up(step.reason, now)
-            if error is not None and (self.number > 1 or step.reason is not Reason.PERMANENT):
-                error.add_note(self._note(step.reason, now))
+            if error is not None:
+                if self.number > 1 or step.reason is not Reason.PERMANENT:
+                    error.add_note(self._note(step.reason, now))
+                _mark(error)
             return None
-        self._delay, self._cost = step.delay, step.cost
+        self._delay, self._cost = step.delay, step.cost or core.bucket.budget.refund
         if core.is_heard:
             at = core.world.clock.wall()
             core.emit(
@@ -181,26 +198,38 @@ class Call:
         retry = self.core.retry
         if error is None:
             return None if retry.judge is None else retry.judge(result)
-        failure = None if retry.classify is None else retry.classify(error)
-        if failure is None:
-            failure = classify(error, self.core.world.clock.wall)
-        if (
-            failure.kind is _PERMANENT
-            and retry.eventual
-            and not retry.eventual.isdisjoint({failure.status, failure.code})
-        ):
-            return Failure(Kind.EVENTUAL, failure.status, failure.code, failure.after)
+        failure = self._classify(error)
+        if failure.kind is _PERMANENT:
+            if retry.eventual and not retry.eventual.isdisjoint({failure.status, failure.code}):
+                return Failure(Kind.EVENTUAL, failure.status, failure.code, failure.after)
+        elif failure.kind is _UNSENT and _is_marked(error):
+            # Another call failed inside of this one: of what else this one had sent by then, it proves nothing.
+            return Failure(Kind.TRANSIENT, failure.status, failure.code, failure.after)
         return failure
 
+    def _classify(self, error: Exception) -> Failure:
+        """Judged by the caller's own rule first; whatever a rule raises, the error itself must not be lost."""
+        own = self.core.retry.classify
+        try:
+            failure = None if own is None else own(error)
+            return classify(error, self.core.world.clock.wall) if failure is None else failure
+        except Exception:
+            log.exception("%s: what %r means could not be found out; it is not repeated", self.operation, error)
+            return PERMANENT
+
     def learn(self, attempt: Attempt, failure: Failure | None, now: float) -> None:
-        """Answers are latencies, also those that say no; an attempt that was cut off took unboundedly long."""
+        """Tell how long the attempt took: answers are latencies, also those that say no.
+
+        One that was cut off took unboundedly long or, if it was the deadline that cut it off, longer than it had: that
+        is told by a negative time.
+        """
         core = self.core
         if failure is None or (failure.kind is _PERMANENT and failure.status is not None):
             core.waiting.append(now - self._began - attempt.setup)
-        elif failure.kind is _TIMEOUT and attempt.expires < self.expires:
-            core.waiting.append(math.inf)
-        elif failure.kind is _UNSENT and attempt.connecting_since is not None:
-            core.connected(math.inf if now >= attempt.expires else now - attempt.connecting_since)
+        elif failure.kind is _TIMEOUT:
+            core.waiting.append(math.inf if attempt.expires < self.expires else -(now - self._began - attempt.setup))
+        elif failure.kind is _UNSENT and attempt.connecting_since is not None and now >= attempt.expires - EARLY:
+            core.connected(math.inf)  # one that was refused at once says nothing of how long connections take
         if now >= core.look_at:
             core.look(now)
 
@@ -248,3 +277,16 @@ class Call:
 def refusal(operation: Operation) -> DeadlineExceeded:
     """What a call that begins after its deadline is answered with."""
     return DeadlineExceeded(f"{operation}: refused, because the deadline had passed before it began")
+
+
+_MARK = "_holdfast_settled"
+
+
+def _mark(error: Exception) -> None:
+    """Leave a sign on an error that a call has raised, for calls around it."""
+    with suppress(AttributeError):  # of a class that takes none
+        setattr(error, _MARK, True)
+
+
+def _is_marked(error: Exception) -> bool:
+    return getattr(error, _MARK, False)

@@ -1,17 +1,16 @@
 """Cutting off attempts in an event loop: one timer for all of a dependency's, because they mostly expire in order."""
 
-from asyncio import AbstractEventLoop, CancelledError, current_task, get_running_loop
+import math
+from asyncio import AbstractEventLoop, CancelledError, TimerHandle, current_task, get_running_loop
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded
 from holdfast.calls.attempt import TimedAttempt
+from holdfast.calls.engine import EARLY
 
 if TYPE_CHECKING:
     from holdfast.calls.world import World
-
-EARLY = 0.001
-"""Seconds that a loop's timer may be early: uvloop counts in milliseconds."""
 
 
 class Expiries:
@@ -22,7 +21,7 @@ class Expiries:
     keep the order have timers of their own.
     """
 
-    __slots__ = ("is_armed", "latest", "loop", "pending", "world")
+    __slots__ = ("_timer", "armed_for", "latest", "loop", "pending", "world")
 
     def __init__(self, loop: AbstractEventLoop, world: "World") -> None:
         self.loop = loop
@@ -30,12 +29,16 @@ class Expiries:
         self.pending: dict[TimedAttempt, float] = {}
         """When each is due, in this order."""
         self.latest = 0.0
-        self.is_armed = False
+        self.armed_for = math.inf
+        """When the timer for all will fire; infinity: there is none."""
+        self._timer: TimerHandle | None = None
 
     def arm(self, due: float) -> None:
-        """Set the timer for all."""
-        self.is_armed = True
-        self.loop.call_later(min(due - self.world.monotonic(), self.world.glance), self._fire)
+        """Set the timer for all, in place of a later one."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.armed_for = due
+        self._timer = self.loop.call_later(min(due - self.world.monotonic(), self.world.glance), self._fire)
 
     def arm_one(self, attempt: TimedAttempt) -> None:
         """Set a timer for one, at the time at which it must end as things are."""
@@ -55,7 +58,7 @@ class Expiries:
             del self.pending[attempt]
             if attempt.expires == due:  # else it was given another time, and a timer of its own
                 _cut(attempt)
-        self.is_armed = False
+        self.armed_for, self._timer = math.inf, None
 
     def _fire_one(self, attempt: TimedAttempt, expires: float) -> None:
         if expires - self.world.monotonic() > EARLY:
@@ -81,7 +84,7 @@ def watch(attempt: TimedAttempt) -> None:
         return
     expiries.latest = due
     expiries.pending[attempt] = due
-    if not expiries.is_armed:
+    if due < expiries.armed_for:  # none, or one for attempts that are over and had more time
         expiries.arm(due)
 
 
@@ -118,6 +121,8 @@ def _timed_out(attempt: TimedAttempt) -> Exception:
     what = attempt.core.name
     if attempt.expires >= attempt.limit:
         return DeadlineExceeded(f"{what}: cut off, because the deadline has passed during attempt {attempt.number}")
+    if attempt.queued:
+        return ConnectTimedOut(f"{what}: no connection was free in {attempt.core.timeout:.3f} s")
     if attempt.connecting_since is not None:
         return ConnectTimedOut(f"{what}: no connection in {attempt.core.connects.value:.3f} s")
     return AttemptTimedOut(f"{what}: attempt {attempt.number} was cut off after {attempt.core.timeout:.3f} s")

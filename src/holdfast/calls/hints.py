@@ -53,10 +53,9 @@ def retry_after(headers: Mapping[str, str], wall: Callable[[], float]) -> float 
     from email.utils import parsedate_to_datetime  # 15 ms, for servers that answer with a date
 
     try:
-        moment = parsedate_to_datetime(value)
-    except ValueError:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - wall())
+    except (ValueError, OverflowError):
         return None
-    return max(0.0, moment.timestamp() - wall())
 
 
 def _number(text: str) -> float | None:

@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 SHORTEST_EXPONENT = -20
 """Of two, for the first bucket."""
@@ -16,64 +16,105 @@ LAST = OCTAVES * STEPS - 1
 EMPTY = bytes(4 * OCTAVES * STEPS)
 
 
+class _Window:
+    """What was counted between two turns."""
+
+    __slots__ = ("ended", "longer", "total", "unbounded")
+
+    def __init__(self) -> None:
+        self.ended = array("I", EMPTY)
+        self.longer: array[int] | None = None
+        """Those of which only is known that they took longer; made when there is one."""
+        self.total = 0
+        self.unbounded = 0
+
+
 class Histogram:
     """Counts of durations in two windows: this one and the one before it. Not thread-safe."""
 
-    __slots__ = ("_ended", "_ended_before", "_now", "_unbounded", "_unbounded_before", "_window_before")
+    __slots__ = ("_before", "_now")
 
     def __init__(self) -> None:
-        self._now, self._window_before = array("I", EMPTY), array("I", EMPTY)
-        self._ended = self._ended_before = self._unbounded = self._unbounded_before = 0
+        self._now, self._before = _Window(), _Window()
 
     @property
     def total(self) -> int:
-        """All that was counted, those without a bound as well."""
-        return self._ended + self._ended_before + self.unbounded
+        """All that was counted, however it ended."""
+        return self._now.total + self._before.total
 
     @property
     def unbounded(self) -> int:
         """Those that had not ended when they were given up."""
-        return self._unbounded + self._unbounded_before
+        return self._now.unbounded + self._before.unbounded
 
     def add(self, samples: Iterable[float]) -> None:
-        """Count durations in seconds; infinity is one that had not ended."""
-        counts = self._now
+        """Count durations in seconds; infinity is one that had not ended, a negative one took longer than that."""
+        now = self._now
+        ended = now.ended
         frexp = math.frexp
         for seconds in samples:
+            now.total += 1
             if seconds == math.inf:
-                self._unbounded += 1
+                now.unbounded += 1
                 continue
-            fraction, exponent = frexp(max(seconds, SHORTEST))
+            counts = ended if seconds >= 0 else self._longer()
+            fraction, exponent = frexp(max(abs(seconds), SHORTEST))
             place = (exponent - SHORTEST_EXPONENT) * STEPS + int((fraction - 0.5) * 2 * STEPS)
             counts[min(place, LAST)] += 1
-            self._ended += 1
 
     def turn(self) -> None:
         """Begin a new window, and forget the one before this."""
-        self._window_before, self._now = self._now, array("I", EMPTY)
-        self._ended_before, self._ended = self._ended, 0
-        self._unbounded_before, self._unbounded = self._unbounded, 0
+        self._now, self._before = _Window(), self._now
 
     def clear(self) -> None:
         """Forget everything."""
-        self.turn()
-        self.turn()
+        self._now, self._before = _Window(), _Window()
 
     def above(self, share: float) -> float:
-        """The duration that this share of the samples exceeds; infinity if that many had not ended, or none counted.
+        """The duration that this share of the samples exceeds; infinity if that cannot be told, or is beyond all.
 
-        `above(0.001)` is the 99.9th percentile. Within a bucket samples are taken to be spread evenly.
+        `above(0.001)` is the 99.9th percentile. Samples that only took longer than something count until then, and not
+        after it: the estimate of Kaplan and Meier (https://doi.org/10.1080/01621459.1958.10501452). Within a bucket
+        samples are taken to be spread evenly.
         """
-        left = self.total * share - self.unbounded
-        if left <= 0:
-            return math.inf
-        for place in range(LAST, -1, -1):
-            count = self._now[place] + self._window_before[place]
-            if count and count >= left:
+        before = 1.0
+        for place, after in self._survival():
+            if after <= share:
                 lower, upper = _edges(place)
-                return upper - (upper - lower) * left / count
-            left -= count
-        return SHORTEST
+                return lower + (upper - lower) * max(0.0, before - share) / (before - after)
+            before = after
+        return math.inf
+
+    @property
+    def beyond(self) -> float:
+        """The share of the samples that exceeds all that ended, as far as it was given up; 0 if nothing was."""
+        if not self.unbounded:
+            return 0.0
+        share = 1.0
+        for _, share in self._survival():  # noqa: B007 - the last one is wanted
+            pass
+        return share
+
+    def _survival(self) -> Iterator[tuple[int, float]]:
+        """For each bucket in which samples ended, the share that took longer."""
+        left = float(self.total)  # those that took at least as long as this bucket
+        share = 1.0
+        now, before = self._now, self._before
+        for place in range(LAST + 1):
+            ended = now.ended[place] + before.ended[place]
+            if ended:
+                share *= 1 - ended / left
+                left -= ended
+                yield place, share
+            if now.longer is not None:
+                left -= now.longer[place]
+            if before.longer is not None:
+                left -= before.longer[place]
+
+    def _longer(self) -> "array[int]":
+        if self._now.longer is None:
+            self._now.longer = array("I", EMPTY)
+        return self._now.longer
 
 
 def _edges(place: int) -> tuple[float, float]:

@@ -72,9 +72,18 @@ class Retry:
     """Your judgement of a result: some functions return their failures. None: it is a success."""
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise InvalidValue(f"retry attempts {self.attempts}: expected at least 1, the first one")
+        attempts: object = self.attempts
+        if type(attempts) is not int or attempts < 1:
+            raise InvalidValue(f"retry attempts {attempts!r}: expected a whole number, at least 1, the first one")
+        eventual: object = self.eventual
+        if not isinstance(eventual, frozenset | set) or not all(map(_is_answer, eventual)):
+            raise InvalidValue(f"retry eventual {eventual!r}: expected a set of statuses, such as 404, and codes")
         object.__setattr__(self, "owner", Owner(self.owner))
+
+
+def _is_answer(value: object) -> bool:
+    """A status by number, or a service's own code: a status that is text would never be found."""
+    return isinstance(value, int) or (isinstance(value, str) and not value.isdecimal())
 
 
 class Again(msgspec.Struct, frozen=True):
@@ -127,6 +136,5 @@ def decide(
     if now + delay >= expires:
         return GiveUp(Reason.DEADLINE)
     cost = bucket.budget.throttle_cost if kind is _THROTTLED else bucket.budget.cost
-    if not bucket.take(cost, now):
-        return GiveUp(Reason.BUDGET)
-    return Again(delay, cost)
+    paid = bucket.take(cost, now)
+    return GiveUp(Reason.BUDGET) if paid is None else Again(delay, paid)

@@ -83,6 +83,8 @@ class Percentile:
         """The timeout that fits what was seen, when `current` is the one that cut off what had not ended."""
         wanted = seen.above(self.accepted)
         if wanted == math.inf:
+            if seen.beyond <= self.accepted:
+                return current  # it was deadlines that cut off what could have told
             return self.bounded(current * _beyond(seen, self.accepted))
         return self.bounded(max(wanted, seen.above(0.5) * (1 + self.padding)) + self.network)
 
@@ -92,7 +94,7 @@ def _beyond(seen: Histogram, accepted: float) -> float:
 
     Between two percentiles that can be seen the share above halves; it is taken to go on halving like that.
     """
-    cut = seen.unbounded / seen.total
+    cut = seen.beyond
     nearer, farther = seen.above(min(0.5, 4 * cut)), seen.above(min(0.5, 2 * cut))
     growth = farther / nearer if nearer < farther < math.inf else 2.0
     return min(2.0, math.pow(growth, math.log2(cut / accepted)))
@@ -113,20 +115,25 @@ class Timeouts:
     def __post_init__(self) -> None:
         for name in ("connect", "attempt", "total"):
             value = getattr(self, name)
-            if isinstance(value, int | float) and not 0 < value < math.inf:
-                raise InvalidValue(f"{name} timeout {value}: expected seconds, more than 0")
+            if value is None and name != "connect":
+                continue
+            if isinstance(value, Percentile) and name != "total":
+                continue
+            if not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise InvalidValue(f"{name} timeout {value!r}: expected seconds, more than 0")
 
 
 class Estimator:
     """The timeout of one dependency as it is now, and what it follows from. Not thread-safe."""
 
-    __slots__ = ("_since", "policy", "seen", "value")
+    __slots__ = ("_in_a_row", "_since", "policy", "seen", "value")
 
     def __init__(self, policy: float | Percentile | None) -> None:
         self.policy = policy
         self.seen = Histogram()
         self.value = policy.first if isinstance(policy, Percentile) else math.inf if policy is None else policy
         self._since = 0
+        self._in_a_row = 0  # timeouts without an answer between them
 
     def learn(self, samples: list[float]) -> float:
         """Take new latencies into account, infinity for each timeout; returns the timeout from now on."""
@@ -136,18 +143,26 @@ class Estimator:
         if not isinstance(policy, Percentile):
             self._turn_after(FIXED_WINDOW)
             return self.value
-        if self.seen.unbounded >= SHIFT_SEEN and self.seen.unbounded > SHIFTED * policy.accepted * self.seen.total:
+        if self._has_shifted(samples, policy):
             # What was known is no longer true, and what was cut off says only that it takes longer. Without this the
             # timeout would be learned from the few quick answers alone, and stay where it cuts off the others.
             self.value = policy.bounded(2 * self.value)
             self.seen.clear()
-            self._since = 0
+            self._since = self._in_a_row = 0
         elif self.seen.total >= policy.samples_needed:
             # Cut-offs of before say nothing against the timeout that followed from them: they must not raise it again.
             if math.inf in samples or self.seen.above(policy.accepted) < math.inf:
                 self.value = policy.choose(self.seen, self.value)
             self._turn_after(policy.window)
         return self.value
+
+    def _has_shifted(self, samples: list[float], policy: Percentile) -> bool:
+        """Whether more is cut off than chance explains: nothing but timeouts, or too many among all."""
+        for seconds in samples:
+            self._in_a_row = self._in_a_row + 1 if seconds == math.inf else 0
+            if self._in_a_row >= SHIFT_SEEN:
+                return True
+        return self.seen.unbounded >= SHIFT_SEEN and self.seen.beyond > SHIFTED * policy.accepted
 
     def _turn_after(self, window: int) -> None:
         if self._since >= window:

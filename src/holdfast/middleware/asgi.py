@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._types import Operation, Outcome, Sink, ZoneView
 from holdfast.calls.ambient import SCOPE
-from holdfast.calls.scope import Incoming
 from holdfast.calls.world import PROCESS, World
 from holdfast.middleware.gate import Exchange, Gate, Name
-from holdfast.middleware.rules import CARRIED, Answer, overrun, routed
+from holdfast.middleware.rules import CARRIED, Answer, Bounds, overrun, routed
 from holdfast.middleware.service import Service
 
 if TYPE_CHECKING:
@@ -29,8 +28,9 @@ class AsgiMiddleware:
     """Serves each request within its deadline, reports how it ended, and obeys the status of the zone.
 
     Put it outside of everything else, so that its latency is the caller's. Whatever is not HTTP passes untouched. What
-    the application raises is raised on. `operation` names a request by its ASGI scope, once it is answered; without it
-    the route does that the framework found, if it is Litestar or FastAPI.
+    the application raises is raised on, but DeadlineExceeded after the request's own deadline, which is answered.
+    `operation` names a request by its ASGI scope, once it is answered; without it the route does that the framework
+    found, if it is Litestar or FastAPI.
     """
 
     def __init__(
@@ -62,16 +62,19 @@ class AsgiMiddleware:
         finally:
             SCOPE.reset(token)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, bounds: Incoming) -> None:
-        watch = _Watch(Exchange(self._gate, scope), receive, send)
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, bounds: Bounds) -> None:
+        watch = _Watch(Exchange(self._gate, scope, bounds), receive, send)
         try:
             if self._gate.service.cut:
                 await self._cut(scope, watch, bounds.expires - self._gate.world.monotonic())
             else:
                 await self._app(scope, watch.receive, watch.send)
-        except Exception:
-            watch.exchange.end(failed=True)
-            raise
+        except Exception as error:
+            answer = None if watch.has_begun else watch.exchange.gives_up(error)
+            if answer is None:
+                watch.exchange.end(failed=True)
+                raise
+            await _answer(answer, scope, watch.send)
         except BaseException:
             watch.exchange.leave()  # cancelled, because the client or the whole process goes away
             raise
@@ -88,7 +91,7 @@ class AsgiMiddleware:
             if not timer.expired():
                 raise
         if timer.expired() and not watch.has_begun:
-            await _answer(overrun(), scope, watch.send)
+            await _answer(overrun(self._gate.service), scope, watch.send)
 
     def _route(self, scope: Mapping[str, Any]) -> Operation:
         template = scope.get("path_template") or getattr(scope.get("route"), "path", None)
@@ -111,7 +114,7 @@ class _Watch:
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.disconnect":
-            self.exchange.is_gone = True
+            self.exchange.lose()
         return message
 
     async def send(self, message: Message) -> None:
@@ -123,7 +126,7 @@ class _Watch:
         try:
             await self._send(message)
         except OSError:  # how servers say that the client is gone, since version 2.4 of the specification
-            self.exchange.is_gone = True
+            self.exchange.lose()
             raise
         if begins:
             self.exchange.begin(message["status"])

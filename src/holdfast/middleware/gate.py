@@ -4,13 +4,23 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast._errors import InvalidValue
+from holdfast._errors import DeadlineExceeded, InvalidValue
 from holdfast._types import Operation, Outcome, Sink, ZoneView
 from holdfast.calls.headers import carrier_of
 from holdfast.calls.periodic import host_name
-from holdfast.calls.scope import Incoming
 from holdfast.calls.world import World
-from holdfast.middleware.rules import UNMATCHED, Answer, bounds, counted, late, outcome, refused, unhealthy
+from holdfast.middleware.rules import (
+    UNMATCHED,
+    Answer,
+    Bounds,
+    bounds,
+    counted,
+    late,
+    outcome,
+    overrun,
+    refused,
+    unhealthy,
+)
 from holdfast.middleware.service import Service
 
 log = logging.getLogger("holdfast.middleware")
@@ -36,8 +46,10 @@ class Gate:
         self._sink = sink
         self._zones = zones
         self._instance = service.instance or host_name()
+        self.lost = 0
+        """Outcomes that the sink failed to take; about so many if several threads lose some at once."""
 
-    def admit(self, path: str, headers: Mapping[str, str]) -> Incoming | Answer | None:
+    def admit(self, path: str, headers: Mapping[str, str]) -> Bounds | Answer | None:
         """The scope to serve a request in, or how to refuse it; None for a health check that the application answers.
 
         `headers` are those of `CARRIED`.
@@ -84,28 +96,64 @@ class Gate:
                 )
             )
         except Exception:
-            log.exception("an outcome of %s could not be told, and is lost", service.workload)
+            self.lost += 1
+            if self.lost == 1:  # a sink that fails once mostly fails for every event
+                log.exception(
+                    "an outcome of %s could not be told; further ones that are lost are only counted", service.workload
+                )
 
 
 class Exchange:
     """One request and its response, as they go on. However it ends, that is told once."""
 
-    __slots__ = ("_began", "_gate", "_operation", "_request", "_status", "is_gone", "is_over")
+    __slots__ = (
+        "_began",
+        "_bounds",
+        "_gate",
+        "_is_late",
+        "_operation",
+        "_request",
+        "_status",
+        "has_begun",
+        "is_gone",
+        "is_over",
+    )
 
-    def __init__(self, gate: Gate, request: Mapping[str, Any]) -> None:
+    def __init__(self, gate: Gate, request: Mapping[str, Any], bounds: Bounds) -> None:
         self._gate = gate
+        self._bounds = bounds
         self._request = request
         self._began = gate.world.monotonic()
         self._operation: Operation | None = None
         self._status: int | None = None
+        self._is_late = False
+        self.has_begun = False
+        """Whether the application has begun to answer."""
         self.is_gone = False
         """Whether the client has left."""
         self.is_over = False
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether the deadline has passed."""
+        return self._gate.world.monotonic() >= self._bounds.expires
+
+    def gives_up(self, error: BaseException) -> Answer | None:
+        """The answer for an application that raised this before it has begun one; None if it is to be raised on.
+
+        Only for the request's own deadline, and if the client may still be there: shorter ones are the application's.
+        """
+        if not isinstance(error, DeadlineExceeded) or self.is_gone or not self.has_expired:
+            return None
+        log.info("a request of %s was given up: %s", self._gate.service.workload, error)
+        return overrun(self._gate.service)
 
     def begin(self, status: int | None) -> None:
         """The response has begun; what is said to a client that had left before is not its answer."""
         if not self.is_gone:
             self._status = status
+            self._is_late = self.has_expired
+        self.has_begun = True
         self._operation = self._gate.name(self._request)  # now: Flask forgets its route before the body is sent
 
     def end(self, *, failed: bool = False) -> None:
@@ -113,11 +161,21 @@ class Exchange:
         if self.is_over:
             return
         self.is_over = True
-        status = counted(self._status, failed=failed, gone=self.is_gone)
+        if self._status is None and not self.is_gone:
+            self._is_late = self.has_expired
+        late = self._bounds if self._is_late else None
+        status = counted(self._status, failed=failed, gone=self.is_gone, late=late)
         seconds = self._gate.world.monotonic() - self._began
         self._gate.tell(self._operation or self._gate.name(self._request), status=status, seconds=seconds)
 
-    def leave(self) -> None:
+    def lose(self) -> None:
         """The client is gone, and nobody reads what is still to be sent."""
-        self.is_gone = True
+        if not self.is_gone:
+            self.is_gone = True
+            if self._status is None:
+                self._is_late = self._gate.world.monotonic() >= self._bounds.waited
+
+    def leave(self) -> None:
+        """The client is gone, and the application is done."""
+        self.lose()
         self.end()

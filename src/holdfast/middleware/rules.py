@@ -17,9 +17,26 @@ CARRIED = frozenset({REMAINING, RETRY_OWNER, TRACEPARENT})
 """The headers that are read, in lower case."""
 GONE = 499
 """What is counted when the client left before there was an answer; nginx made the number up, and others follow."""
+FAIR_SECONDS = 0.1
+"""Least seconds that a caller must give for an answer that is late to be a fault: attempts have about as much whose
+timeout follows a usual latency. Nothing is wrong with a zone that needs longer than somebody with no time has."""
+EARLY_SHARE = 0.1
+"""Of its time, by which a client may leave early and still has waited: its time began before ours, by as long as the
+request was on its way, and its connection took."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"})
 UNMATCHED = "unmatched"
 """The route of a request that no route is known for: paths are the callers', and would be without number."""
+
+
+class Bounds(Incoming, eq=False):
+    """The scope that a request is served in, and whose word that is."""
+
+    is_asked: bool = False
+    """Whether the caller itself gave the deadline: then nobody waits for what comes later."""
+    is_fair: bool = True
+    """Whether it was time enough."""
+    waited: float = math.inf
+    """Monotonic time from which on a client that leaves has waited until its deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +53,26 @@ class Answer:
         return f"{self.status} {_phrase(self.status)}"
 
 
-def bounds(service: Service, carrier: Carrier, now: float) -> Incoming | None:
+def bounds(service: Service, carrier: Carrier, now: float) -> Bounds | None:
     """The scope that a request is served in, when it came in `now`; None if its deadline has passed already."""
     remaining = carrier.remaining if service.believe else None
     if remaining is not None and remaining <= 0:
         return None
+    is_asked = remaining is not None
     if remaining is None:
         remaining = service.deadline
     if remaining is None or (service.longest is not None and remaining > service.longest):
-        remaining = service.longest
-    expires = math.inf if remaining is None else now + remaining
-    return Incoming(expires, carrier.retry_owner if service.believe else None, None, carrier.trace)
+        remaining, is_asked = service.longest, False
+    left = math.inf if remaining is None else remaining
+    return Bounds(
+        now + left,
+        carrier.retry_owner if service.believe else None,
+        None,
+        carrier.trace,
+        is_asked=is_asked,
+        is_fair=not is_asked or left >= FAIR_SECONDS,
+        waited=now + left * (1 - EARLY_SHARE),
+    )
 
 
 def late(service: Service) -> Answer:
@@ -55,9 +81,9 @@ def late(service: Service) -> Answer:
     return _problem(service.late_status, DeadlineExceeded.slug, detail)
 
 
-def overrun() -> Answer:
-    """For a request whose handler was cut off."""
-    return _problem(HTTPStatus.GATEWAY_TIMEOUT, DeadlineExceeded.slug, "it took longer than the caller's deadline")
+def overrun(service: Service) -> Answer:
+    """For a request whose handler gave up, or was cut off, because its deadline had passed."""
+    return _problem(service.late_status, DeadlineExceeded.slug, "it took longer than the caller's deadline")
 
 
 def unhealthy(service: Service) -> Answer:
@@ -87,12 +113,18 @@ def _phrase(status: int) -> str:
         return "Error"
 
 
-def counted(status: int | None, *, failed: bool, gone: bool) -> int:
+def counted(status: int | None, *, failed: bool, gone: bool, late: Bounds | None = None) -> int:
     """The status that a request counts with.
 
     `status` is that of the response, if one began while the client was there; `failed` says that the application
     raised, or left its response unfinished. That a client is gone is not its fault, nor is what it does then.
+
+    `late` are the bounds of a request whose deadline had passed before there was an answer. Then that counts, and not
+    what was answered to nobody: as a fault if the time was fair, so that a zone that hangs shows, else as a client that
+    left. A deadline that the caller did not give is no word on how long it waits: an answer past it is an answer.
     """
+    if late is not None and (status is None or late.is_asked):
+        return HTTPStatus.GATEWAY_TIMEOUT if late.is_fair else GONE
     if gone:
         return GONE if status is None else status
     if status is None or (failed and status < 500):

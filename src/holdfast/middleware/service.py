@@ -26,7 +26,7 @@ class Service:
     """Whether the deadline and the retry owner that callers send count. False at the edge, where callers are strangers:
     there the trace is all that is taken over."""
     late_status: int = 504
-    """What a request is answered with whose deadline has passed before it began."""
+    """What a request is answered with whose deadline has passed before it began, or before it was answered."""
     health_path: str = "/health"
     """Where the balancer asks, as the application sees it: while the zone is out it is answered with 503, so that the
     balancer sends no more. Never reported as an outcome."""
@@ -37,8 +37,9 @@ class Service:
     """Least seconds that refused callers are asked to stay away; each is told up to twice as much, by chance, so that
     they do not come back together."""
     cut: bool = False
-    """Whether a handler that overruns its deadline is cancelled and answered for with 504, if it has sent nothing yet.
-    ASGI only, on asyncio. Off: code that is not written to be cancelled anywhere may leave work half done."""
+    """Whether a handler that overruns its deadline is cancelled and answered for, with the late status, if it has sent
+    nothing yet. ASGI only, on asyncio. Off: code that is not written to be cancelled anywhere may leave work half
+    done."""
 
     def __post_init__(self) -> None:
         workload_of(self.workload)

@@ -23,10 +23,10 @@ _HEADERS = {f"HTTP_{name.upper().replace('-', '_')}": name for name in CARRIED}
 class WsgiMiddleware:
     """Serves each request within its deadline, reports how it ended, and obeys the status of the zone.
 
-    Put it outside of everything else, so that its latency is the caller's. What the application raises is raised on.
-    `operation` names a request by its WSGI environment, once it is answered; without it the route does that the
-    framework found, if it is Flask or Bottle. A body from `wsgi.file_wrapper` is sent as any other: servers do not take
-    their short way for files.
+    Put it outside of everything else, so that its latency is the caller's. What the application raises is raised on,
+    but DeadlineExceeded after the request's own deadline, which is answered. `operation` names a request by its WSGI
+    environment, once it is answered; without it the route does that the framework found, if it is Flask or Bottle. A
+    body from `wsgi.file_wrapper` is sent as any other: servers do not take their short way for files.
     """
 
     def __init__(
@@ -55,14 +55,26 @@ class WsgiMiddleware:
         # The body is made piece by piece when the server asks for it: in this context, and not in the server's own.
         context = copy_context()
         context.run(SCOPE.set, admitted)
-        exchange = Exchange(self._gate, environ)
+        exchange = Exchange(self._gate, environ, admitted)
+        start = _watched(start_response, exchange)
+
+        def give_up(error: BaseException) -> list[bytes] | None:
+            answer = None if exchange.has_begun else exchange.gives_up(error)
+            if answer is None:
+                exchange.end(failed=True)
+                return None
+            start(answer.line, list(answer.headers))
+            return [] if environ["REQUEST_METHOD"] == "HEAD" else [answer.body]
+
         try:
-            pieces = context.run(self._app, environ, _watched(start_response, exchange))
-        except BaseException:
-            exchange.end(failed=True)
-            raise
+            pieces = context.run(self._app, environ, start)
+        except BaseException as error:
+            instead = give_up(error)
+            if instead is None:
+                raise
+            pieces = instead
         kind = _SizedBody if isinstance(pieces, Sized) else _Body
-        return kind(pieces, context, exchange)
+        return kind(pieces, context, exchange, give_up)
 
     def _route(self, environ: Mapping[str, Any]) -> Operation:
         rule = getattr(environ.get("werkzeug.request"), "url_rule", None) or environ.get("bottle.route")
@@ -82,7 +94,7 @@ def _watched(start_response: StartResponse, exchange: Exchange) -> StartResponse
             try:
                 return write(data)
             except OSError:
-                exchange.is_gone = True
+                exchange.lose()
                 raise
 
         return watched_write
@@ -93,10 +105,17 @@ def _watched(start_response: StartResponse, exchange: Exchange) -> StartResponse
 class _Body:
     """The body of one response, which the server asks for piece by piece, and closes."""
 
-    def __init__(self, pieces: Iterable[bytes], context: Context, exchange: Exchange) -> None:
+    def __init__(
+        self,
+        pieces: Iterable[bytes],
+        context: Context,
+        exchange: Exchange,
+        give_up: Callable[[BaseException], list[bytes] | None],
+    ) -> None:
         self._pieces = pieces
         self._context = context
         self._exchange = exchange
+        self._give_up = give_up
         self._iterator: Iterator[bytes] | None = None
 
     def __iter__(self) -> Iterator[bytes]:
@@ -110,9 +129,12 @@ class _Body:
         except StopIteration:
             self._exchange.end()
             raise
-        except BaseException:
-            self._exchange.end(failed=True)
-            raise
+        except BaseException as error:
+            instead = self._give_up(error)
+            if instead is None:
+                raise
+            self._iterator = iter(instead)
+        return next(self)
 
     def close(self) -> None:
         """The server wants no more; if that is before the end, the client is gone."""

@@ -61,9 +61,9 @@ class FailureBucket(OtherBucket):
     def failed(self) -> None:
         self.tokens = max(0.0, self.tokens - 1)
 
-    def take(self, cost: float, now: float) -> bool:  # noqa: ARG002 - the bucket's own signature
+    def take(self, cost: float, now: float) -> float | None:  # noqa: ARG002 - the bucket's own signature
         self.exhausted = self.tokens <= self.budget.capacity / 2
-        return not self.exhausted
+        return None if self.exhausted else 0.0
 
     def give(self, tokens: float) -> None:  # noqa: ARG002
         self.tokens = min(self.budget.capacity, self.tokens + self._ratio)

@@ -1,6 +1,6 @@
 """What happened: requests as CloudWatch's embedded metric format, in and out, and bins of ten seconds.
 
-May import the base and the engines. Start reading at `emf.py` for one request, and at `bins.py` for many.
+May import calls, the engines and the base. Start reading at `emf.py` for one request, and at `bins.py` for many.
 """
 
 from holdfast.telemetry.bins import BIN_SECONDS, Bin, BinKey, Bins

@@ -30,11 +30,14 @@ METRICS = (
 _STATUS_CLASSES = ("2xx", "3xx", "4xx", "5xx")
 _VALUES = 100
 """Most values of one metric in one document: CloudWatch's own limit."""
+_LONGEST = 3_600_000.0
+"""Milliseconds, an hour: a line that says more is refused, and none is written that does, because a request that took
+longer is still one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request as its server saw it."""
+    """One request, as its server or somebody else saw it."""
 
     namespace: str
     """`<workload>/<component>`: CloudWatch's namespace, and Holdfast's workload."""
@@ -45,6 +48,7 @@ class Request:
     at: float
     status: int
     seconds: float
+    side: Side = Side.SERVER
     path: str = "/"
     host: str = ""
     source: str = ""
@@ -69,6 +73,7 @@ def encode(request: Request) -> bytes:
         "Region": request.region,
         "AZ-ID": request.zone,
         "InstanceId": request.instance,
+        "Side": request.side,
         "HttpStatusCode": request.status,
         "Host": request.host,
         "SourceIp": request.source,
@@ -77,14 +82,14 @@ def encode(request: Request) -> bytes:
         "OneBox": False,
         "CacheRefresh": False,
         **{name: int(name == counted) for name in _STATUS_CLASSES},
-        latency: request.seconds * 1000,
+        latency: min(request.seconds * 1000, _LONGEST),
     }
     return msgspec.json.encode(document)
 
 
 _Text = Annotated[str, Meta(min_length=1, max_length=1024)]
 _Count = Annotated[float, Meta(ge=0)]
-_Milliseconds = Annotated[float, Meta(ge=0, le=3_600_000)]
+_Milliseconds = Annotated[float, Meta(ge=0, le=_LONGEST)]
 
 
 class _Directive(Struct, rename={"namespace": "Namespace"}):

@@ -3,7 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pytest
+try:
+    import pytest
+except ImportError as error:
+    raise ImportError(
+        "holdfast.testing.plugin needs pytest, which Holdfast does not bring: pip install pytest"
+    ) from error
 
 from holdfast.testing.calls import Faults, RecordedEvents, instant_calls, recorded_events
 from holdfast.testing.clock import FakeClock

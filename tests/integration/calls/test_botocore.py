@@ -206,7 +206,7 @@ def test_in_each_of_botocores_modes_there_are_exactly_as_many_requests_as_attemp
     with pytest.raises(boto.ClientError):
         client.get_item(**KEY)
     assert server.count == 3
-    assert clock.sleeps[-2:] == pytest.approx([0.1, 0.2])
+    assert clock.sleeps == pytest.approx([0.1, 0.2])
 
 
 def test_without_being_governed_the_same_client_makes_more(server: Scripted, connect: Connect) -> None:
@@ -241,6 +241,27 @@ def test_a_client_is_governed_once(server: Scripted, dependency: Make, connect: 
     client = govern(connect(server.url), dependency())
     with pytest.raises(InvalidValue, match="governed already"):
         govern(client, dependency())
+
+
+def test_a_resource_is_refused_and_told_where_its_client_is(server: Scripted, dependency: Make) -> None:
+    keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+    resource = boto3.resource("dynamodb", "eu-west-1", endpoint_url=server.url, **keys)  # type: ignore[call-overload]
+    with closing(resource.meta.client), pytest.raises(InvalidValue, match=r"resource\.meta\.client"):
+        govern(resource, dependency())
+    with pytest.raises(InvalidValue, match=r"expected a client of boto3 or botocore$"):
+        govern("dynamodb", dependency())
+
+
+def test_what_is_no_dependency_is_refused(server: Scripted, connect: Connect) -> None:
+    with pytest.raises(InvalidValue, match="'table': expected a Dependency"):
+        govern(connect(server.url), "table")  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="'table': expected a Dependency"):
+        config("table")  # type: ignore[arg-type]
+
+
+def test_what_is_idempotent_is_decided_by_a_function(server: Scripted, dependency: Make, connect: Connect) -> None:
+    with pytest.raises(InvalidValue, match="idempotent is True: expected a function"):
+        govern(connect(server.url), dependency(), idempotent=True)  # type: ignore[arg-type]
 
 
 def test_other_clients_of_the_same_session_keep_their_own_retries(
@@ -488,6 +509,62 @@ def test_the_clients_own_read_timeout_is_never_made_longer(
         govern(connect(server.url, config=Config(read_timeout=0.05)), one).get_item(**KEY)
 
 
+class Pausing:
+    """Sends the headers and half of a body, and the rest when it is told to."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+
+    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "8")
+        handler.end_headers()
+        handler.wfile.write(b"one ")
+        self.go_on.wait(30)
+        handler.wfile.write(b"two ")
+
+
+@pytest.mark.parametrize("own", [None, Config(read_timeout=20)])
+def test_a_stream_may_pause_for_longer_than_an_attempt(
+    own: Config | None, server: Scripted, dependency: Make, connect: Connect
+) -> None:
+    pausing = Pausing()
+    server.script = [pausing]
+    one = dependency(timeouts=Timeouts(attempt=0.1), retry=Retry(attempts=1))
+    client = govern(connect(server.url, "s3", own or config(one)), one)
+    body = client.get_object(Bucket="b", Key="k")["Body"]
+    threading.Timer(0.3, pausing.go_on.set).start()
+    assert body.read() == b"one two "
+
+
+def test_a_stream_may_pause_no_longer_than_the_client_says(
+    server: Scripted, dependency: Make, connect: Connect
+) -> None:
+    pausing = Pausing()
+    server.script = [pausing]
+    client = govern(connect(server.url, "s3", Config(read_timeout=0.1)), dependency())
+    body = client.get_object(Bucket="b", Key="k")["Body"]
+    with pytest.raises(boto.ReadTimeoutError):
+        body.read()
+    pausing.go_on.set()
+
+
+def test_a_stream_that_begins_too_late_is_given_up_at_the_attempts_own_time(
+    server: Scripted, dependency: Make, connect: Connect
+) -> None:
+    server.script = [server.hangs]
+    one = dependency(timeouts=Timeouts(attempt=0.1), retry=Retry(attempts=1))
+    with pytest.raises(boto.ReadTimeoutError):
+        govern(connect(server.url, "s3", Config(read_timeout=600)), one).get_object(Bucket="b", Key="k")
+
+
+def test_a_stream_without_anything_in_it_is_read(server: Scripted, dependency: Make, connect: Connect) -> None:
+    server.script = [says(200, "")]
+    one = dependency()
+    client = govern(connect(server.url, "s3", config(one)), one)
+    assert client.get_object(Bucket="b", Key="k")["Body"].read() == b""
+
+
 # Deadlines
 
 
@@ -497,8 +574,9 @@ def test_after_the_deadline_nothing_is_sent(
     client = govern(connect(server.url), dependency())
     with deadline(1.0, world=world):
         clock.advance(1.0)
-        with pytest.raises(DeadlineExceeded, match="table/GetItem"):
+        with pytest.raises(DeadlineExceeded, match="table/GetItem") as caught:
             client.get_item(**KEY)
+    assert isinstance(caught.value, boto.BotoCoreError)
     assert server.count == 0
     assert [(event.reason, event.number) for event in sink.of(GaveUp)] == [(Reason.DEADLINE, 0)]
 
@@ -588,8 +666,9 @@ def test_a_hint_may_hold_first_attempts_back_as_well(
     client = govern(connect(server.url), one)
     with pytest.raises(boto.ClientError):
         client.get_item(**KEY)
-    with deadline(1.0, world=world), pytest.raises(HeldBack):
+    with deadline(1.0, world=world), pytest.raises(HeldBack) as caught:
         client.get_item(**KEY)
+    assert isinstance(caught.value, boto.BotoCoreError)
     client.get_item(**KEY)
     assert server.count == 2
     assert clock.sleeps[-1] == pytest.approx(4.0)
@@ -610,6 +689,7 @@ def test_past_the_limit_nothing_is_sent(server: Scripted, dependency: Make, conn
     server.script = [call_again]
     client.get_item(**KEY)
     assert (len(refused), server.count, one.in_flight) == (1, 1, 0)
+    assert isinstance(refused[0], boto.BotoCoreError)
 
 
 class Interrupted(BaseException):

@@ -453,14 +453,16 @@ def test_who_is_held_back_longer_than_there_is_time_is_told_so(connect: Connect)
 # What is sent along
 
 
-def test_the_time_that_is_left_and_who_retries_are_sent_along(connect: Connect) -> None:
+@pytest.mark.parametrize(("seconds", "left"), [(1.5, 1.5), (4.0, 2.0)])
+def test_the_time_that_is_left_and_who_retries_are_sent_along(connect: Connect, seconds: float, left: float) -> None:
+    """The time is that of the call, or of the attempt if that is sooner over: then nobody waits for this answer."""
     clock = FakeClock()
     dependency = pricing(world=World(clock, Random(1).random))
-    with Server([drop, answer()]) as server, deadline(4.0, world=dependency.world):
+    with Server([drop, answer()]) as server, deadline(seconds, world=dependency.world):
         got = connect(dependency).send("GET", server.url)
     sent = [seen.headers for seen in server.seen]
     assert [headers["holdfast-retry-owner"] for headers in sent] == ["pricing", "pricing"]
-    assert [float(headers["holdfast-remaining"]) for headers in sent] == [4.0, 4.0]
+    assert [float(headers["holdfast-remaining"]) for headers in sent] == [left, left]
     assert "holdfast-remaining" not in got.request_headers, "the client's own request stays as it is"
 
 

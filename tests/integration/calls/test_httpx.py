@@ -1,17 +1,22 @@
 """What is particular to httpx: streams, traces, other transports underneath, tasks that are cancelled."""
 
 import asyncio
+import contextlib
 import io
+import itertools
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpcore
 import httpx
 import pytest
 
-from holdfast import ConnectTimedOut, InvalidValue
+from holdfast import ConnectTimedOut, HoldfastError, InvalidValue
 from holdfast.calls import (
     Attempted,
     Backoff,
+    Budget,
     CallEvent,
     Dependency,
     Failure,
@@ -19,12 +24,22 @@ from holdfast.calls import (
     Jitter,
     Kind,
     Limit,
+    Percentile,
     Retry,
     Retrying,
     Timeouts,
     deadline,
 )
-from holdfast.calls.adapters.httpx import AsyncHoldfastTransport, HoldfastTransport, HttpxDeadlineExceeded, call_options
+from holdfast.calls.adapters.httpx import (
+    AsyncHoldfastTransport,
+    HoldfastTransport,
+    HttpxAttemptTimedOut,
+    HttpxConnectTimedOut,
+    HttpxDeadlineExceeded,
+    HttpxPoolTimedOut,
+    call_options,
+)
+from holdfast.calls.adapters.httpx_pool import give_back
 from holdfast.calls.ambient import SCOPE
 from holdfast.calls.scope import Incoming
 from tests.integration.calls.clients import Events
@@ -158,6 +173,279 @@ def test_a_long_failed_answer_is_kept_when_there_is_no_time_for_the_next_attempt
     ):
         assert client.get(server.url).content == long
         assert len(server.seen) == 1
+
+
+# Judgements
+
+
+def test_a_judgement_sees_the_body_and_is_asked_once_about_each_answer() -> None:
+    asked: list[str] = []
+
+    def judge(response: httpx.Response) -> Failure | None:
+        asked.append(response.text)
+        return Failure(Kind.TRANSIENT) if response.json()["state"] == "busy" else None
+
+    busy, done = b'{"state": "busy"}', b'{"state": "done"}'
+    dependency = pricing(retry=Retry(backoff=AT_ONCE, judge=judge))
+    with (
+        Server([answer(200, busy), answer(400, busy), answer(200, done)]) as server,
+        httpx.Client(transport=HoldfastTransport(dependency)) as client,
+    ):
+        response = client.get(server.url)
+        assert (response.json(), response.elapsed.total_seconds() > 0) == ({"state": "done"}, True)
+    assert asked == [busy.decode(), busy.decode(), done.decode()]
+    assert failures(dependency) == [Kind.TRANSIENT, Kind.TRANSIENT, None]
+
+
+def test_an_answer_that_was_judged_can_still_be_streamed() -> None:
+    dependency = pricing(retry=Retry(judge=lambda response: None if response.text else Failure(Kind.TRANSIENT)))
+
+    async def stream(url: str) -> bytes:
+        async with (
+            httpx.AsyncClient(transport=AsyncHoldfastTransport(dependency)) as client,
+            client.stream("GET", url) as response,
+        ):
+            return b"".join([chunk async for chunk in response.aiter_raw()])
+
+    with Server([answer(200, b"9.99")]) as server:
+        assert asyncio.run(stream(server.url)) == b"9.99"
+
+
+def test_a_judgement_of_errors_sees_the_body_as_well() -> None:
+    def classify(error: Exception) -> Failure | None:
+        assert isinstance(error, httpx.HTTPStatusError)
+        return Failure(Kind.TRANSIENT) if error.response.text == "later" else None
+
+    dependency = pricing(retry=Retry(backoff=AT_ONCE, classify=classify))
+    with (
+        Server([answer(400, b"later"), answer()]) as server,
+        httpx.Client(transport=HoldfastTransport(dependency)) as client,
+    ):
+        assert client.get(server.url).text == "fine"
+
+
+# Whose time was over
+
+
+def test_a_synchronous_attempt_that_took_too_long_is_told_as_holdfast_tells_it() -> None:
+    dependency = pricing(timeouts=Timeouts(connect=2.0, attempt=0.1), retry=Retry(attempts=1))
+    with Server([hang]) as server, httpx.Client(transport=HoldfastTransport(dependency)) as client:
+        with pytest.raises(HttpxAttemptTimedOut) as caught:
+            client.get(server.url)
+        with deadline(0.05), pytest.raises(HttpxDeadlineExceeded):
+            client.get(server.url)
+    assert isinstance(caught.value.__cause__, httpx.ReadTimeout)
+    assert failures(dependency) == [Kind.TIMEOUT, Kind.TIMEOUT]
+
+
+def test_the_clients_own_timeout_is_told_as_httpx_tells_it() -> None:
+    with (
+        Server([hang]) as server,
+        httpx.Client(transport=HoldfastTransport(pricing(retry=Retry(attempts=1))), timeout=0.05) as client,
+        pytest.raises(httpx.ReadTimeout) as caught,
+    ):
+        client.get(server.url)
+    assert not isinstance(caught.value, HoldfastError)
+
+
+def test_a_synchronous_connection_that_took_too_long_is_told_as_such() -> None:
+    dependency = pricing(timeouts=Timeouts(connect=0.06, attempt=2.0), retry=Retry(attempts=1))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    with (
+        Server([answer()], tls=context, before_tls=Link.until_gone) as server,
+        httpx.Client(transport=HoldfastTransport(dependency)) as client,
+        pytest.raises(HttpxConnectTimedOut, match=r"no connection in 0\.060 s"),
+    ):
+        client.post(server.url)
+    assert failures(dependency) == [Kind.UNSENT]
+
+
+def test_so_is_a_deadline_that_passes_in_a_body_that_is_handed_over() -> None:
+    with (
+        Server([hang_in_body]) as server,
+        httpx.Client(transport=HoldfastTransport(pricing())) as client,
+        deadline(0.2),
+        client.stream("GET", server.url, extensions=call_options(stream=True)) as response,
+        pytest.raises(HttpxDeadlineExceeded, match="during the answer"),
+    ):
+        response.read()
+
+
+# The pool
+
+
+def is_at_rest(pool: Any) -> bool:
+    """Whether everything that was taken from a pool is back."""
+    return not pool._requests and all(connection.is_idle() for connection in pool.connections)
+
+
+def now_and_then(link: Link, _: Seen) -> bool:
+    """Answer two of three requests, and never the third."""
+    return (hang if next(TURNS) % 3 == 2 else answer())(link, _)
+
+
+TURNS = itertools.count()
+CALLERS, CALLS = 20, 10
+HURRIED = Timeouts(connect=2.0, attempt=0.05, total=10.0)
+
+
+def test_callers_that_are_cut_off_leave_their_places_in_the_pool() -> None:
+    dependency = pricing(timeouts=HURRIED, budget=Budget(cost=0))
+
+    async def all_at_once(server: Server) -> None:
+        inner = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=3))
+        async with httpx.AsyncClient(transport=AsyncHoldfastTransport(dependency, inner)) as client:
+
+            async def caller() -> None:
+                for _ in range(CALLS):
+                    with contextlib.suppress(httpx.TimeoutException):
+                        await client.get(server.url)
+
+            await asyncio.gather(*[caller() for _ in range(CALLERS)])
+            assert is_at_rest(inner._pool), inner._pool.connections
+
+    with Server([now_and_then]) as server:
+        asyncio.run(all_at_once(server))
+
+
+def test_so_do_threads() -> None:
+    dependency = pricing(timeouts=HURRIED, budget=Budget(cost=0))
+    inner = httpx.HTTPTransport(limits=httpx.Limits(max_connections=3))
+    with Server([now_and_then]) as server, httpx.Client(transport=HoldfastTransport(dependency, inner)) as client:
+
+        def call(_: int) -> None:
+            # Any error: httpcore may close an idle connection that it has just given to another thread.
+            with contextlib.suppress(httpx.TransportError):
+                client.get(server.url)
+
+        with ThreadPoolExecutor(CALLERS) as threads:
+            list(threads.map(call, range(CALLS * CALLERS)))
+        assert is_at_rest(inner._pool), inner._pool.connections
+
+
+def test_a_task_that_is_cancelled_just_when_it_gets_a_connection_leaves_it() -> None:
+    queued = asyncio.Event()
+
+    class Telling(httpx.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if self._pool._requests:
+                asyncio.get_running_loop().call_soon(queued.set)  # when it waits
+            return await super().handle_async_request(request)
+
+    async def cancel(server: Server) -> None:
+        inner = Telling(limits=httpx.Limits(max_connections=1))
+        async with (
+            httpx.AsyncClient(transport=inner) as holder,
+            httpx.AsyncClient(transport=AsyncHoldfastTransport(pricing(), inner)) as client,
+        ):
+
+            async def hold() -> None:
+                try:
+                    await holder.get(server.url)
+                finally:
+                    waiting.cancel()  # before it can take notice of the connection that was just made for it
+
+            holding = asyncio.create_task(hold())
+            assert await asyncio.to_thread(server.arrived.acquire, timeout=5)
+            waiting = asyncio.create_task(client.get(server.url))
+            await queued.wait()
+            holding.cancel()
+            await asyncio.wait([holding, waiting])
+            assert (holding.cancelled(), waiting.cancelled(), is_at_rest(inner._pool)) == (True, True, True)
+            assert (await client.get(server.url)).text == "fine"
+
+    with Server([hang, answer()]) as server:
+        asyncio.run(cancel(server))
+
+
+def test_a_task_that_is_cancelled_while_its_answer_is_closed_leaves_its_place() -> None:
+    async def cancel_when_closing(name: str, _: Any) -> None:
+        if name == "http11.response_closed.started":
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+
+    async def cancel(server: Server, **how: Any) -> None:
+        inner = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=1))
+        async with httpx.AsyncClient(transport=AsyncHoldfastTransport(pricing(), inner)) as client:
+            extensions = {"trace": cancel_when_closing, **how}
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.create_task(client.get(server.url, extensions=extensions))
+            assert is_at_rest(inner._pool)
+            assert (await client.get(server.url)).text == "fine"
+
+    for act in (answer(), drop_in_body):
+        for how in ({}, call_options(stream=True)):
+            with Server([act, answer()]) as server:
+                asyncio.run(cancel(server, **how))
+
+
+def test_a_place_that_others_have_lost_is_found_again() -> None:
+    dependency = pricing(timeouts=Timeouts(connect=2.0, attempt=0.05))
+    inner = httpx.HTTPTransport(limits=httpx.Limits(max_connections=1))
+    with Server([answer()]) as server, httpx.Client(transport=HoldfastTransport(dependency, inner)) as client:
+        lost = inner._pool.create_connection(httpcore.URL(server.url).origin)
+        inner._pool._connections.append(lost)
+        assert client.get(server.url).text == "fine"
+    assert failures(dependency) == [Kind.UNSENT, None]
+
+
+def test_a_pool_that_is_not_as_it_was_is_left_alone_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Another:
+        """A pool of some other version."""
+
+    with httpx.HTTPTransport() as inner:
+        pool, inner._pool = inner._pool, Another()  # type: ignore[assignment]
+        request = httpx.Request("GET", "http://pricing/")
+        give_back(inner, request)
+        give_back(inner, request)
+        inner._pool = pool
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("the connection pool Another of httpx has no _requests, _connections, ")
+
+
+def test_waiting_in_vain_for_a_free_connection_is_told_as_such_and_says_nothing_of_new_ones() -> None:
+    dependency = pricing(timeouts=Timeouts(connect=Percentile(start=2.0), attempt=0.05), retry=Retry(attempts=1))
+    inner = httpx.HTTPTransport(limits=httpx.Limits(max_connections=1))
+    with (
+        Server([hang_in_body]) as server,
+        httpx.Client(transport=inner) as holder,
+        httpx.Client(transport=HoldfastTransport(dependency, inner)) as client,
+        holder.stream("GET", server.url),
+        pytest.raises(HttpxPoolTimedOut, match=r"pricing: no connection was free in 0\.0\d\d s"),
+    ):
+        client.post(server.url)
+    assert failures(dependency) == [Kind.UNSENT]
+    assert dependency.connects.seen.total == 0
+
+
+def test_so_it_is_where_the_attempt_is_cut_off_in_the_meantime() -> None:
+    dependency = pricing(timeouts=Timeouts(connect=Percentile(start=2.0), attempt=0.05), retry=Retry(attempts=1))
+
+    class Patient(httpx.AsyncHTTPTransport):
+        """Waits for the pool for longer than it is told, as one does whose event loop is busy."""
+
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            request.extensions["timeout"]["pool"] = 5.0
+            return await super().handle_async_request(request)
+
+    async def wait(server: Server) -> None:
+        inner = Patient(limits=httpx.Limits(max_connections=1))
+        async with (
+            httpx.AsyncClient(transport=inner) as holder,
+            httpx.AsyncClient(transport=AsyncHoldfastTransport(dependency, inner)) as client,
+            holder.stream("GET", server.url),
+        ):
+            await client.post(server.url)
+
+    with (
+        Server([hang_in_body]) as server,
+        pytest.raises(HttpxPoolTimedOut, match=r"pricing: no connection was free in 0\.050 s"),
+    ):
+        asyncio.run(wait(server))
+    assert failures(dependency) == [Kind.UNSENT]
+    assert dependency.connects.seen.total == 0
 
 
 # Traces

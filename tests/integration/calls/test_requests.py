@@ -3,6 +3,7 @@
 import gzip
 import io
 import pickle
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,11 +12,13 @@ import requests
 import urllib3
 from requests.auth import HTTPDigestAuth
 
-from holdfast import InvalidValue
+from holdfast import CallError, InvalidValue
 from holdfast.calls import Attempted, Backoff, Dependency, Jitter, Kind, Retry, Timeouts, deadline
-from holdfast.calls.adapters.requests import HoldfastAdapter, RequestsDeadlineExceeded
+from holdfast.calls.adapters.requests import HoldfastAdapter, RequestsAttemptTimedOut, RequestsDeadlineExceeded
 from holdfast.calls.ambient import SCOPE
 from holdfast.calls.scope import Incoming
+from holdfast.calls.world import World
+from holdfast.testing import FakeClock
 from tests.integration.calls.clients import Events
 from tests.integration.calls.servers import (
     Link,
@@ -27,6 +30,7 @@ from tests.integration.calls.servers import (
     drop_in_body,
     drop_in_chunks,
     hang,
+    hang_in_body,
     trickle,
 )
 
@@ -140,7 +144,8 @@ def test_a_failed_answer_that_is_streamed_is_closed_before_the_next_attempt() ->
 
 def test_an_answer_can_be_pickled(session: requests.Session) -> None:
     with Server([answer()]) as server, session.get(server.url, stream=True) as response:
-        assert pickle.loads(pickle.dumps(response)).content == b"fine"
+        back = pickle.loads(pickle.dumps(response))
+        assert (back.content, read_by_chunks(back)) == (b"fine", b"fine")
 
 
 def test_without_any_bound_a_body_is_read_to_its_end() -> None:
@@ -149,6 +154,175 @@ def test_without_any_bound_a_body_is_read_to_its_end() -> None:
         with session.get(server.url, stream=True) as response:
             assert b"".join(response.iter_content(None)) == b"onetwo"
         assert session.get(server.url).content == b"onetwo"
+
+
+class SlowReads(HoldfastAdapter):
+    """Lets each read of a body take two seconds, and keeps what it might have taken."""
+
+    def __init__(self, dependency: Dependency, clock: FakeClock) -> None:
+        super().__init__(dependency)
+        self.given: list[float | None] = []
+        self.clock = clock
+
+    def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
+        read = resp.read1
+
+        def read1(*args: Any, **kwargs: Any) -> bytes:
+            if resp._fp.fp is not None:
+                self.given.append(resp._fp.fp.raw._sock.gettimeout())
+            part: bytes = read(*args, **kwargs)
+            self.clock.advance(2.0)
+            return part
+
+        resp.read1 = read1
+        return super().build_response(req, resp)
+
+
+def pausing(seconds: float) -> Any:
+    """Answer with a body that has a pause in its middle."""
+
+    def act(link: Link, _: Seen) -> bool:
+        link.send(b"HTTP/1.1 200 Said\r\nContent-Length: 8\r\n\r\none ")
+        link.stopping.wait(seconds)
+        link.send(b"two ")
+        return True
+
+    return act
+
+
+def read_by_chunks(response: requests.Response) -> bytes:
+    return b"".join(response.iter_content(4))
+
+
+def read_raw(response: requests.Response) -> bytes:
+    body: bytes = response.raw.read()
+    return body
+
+
+@pytest.mark.parametrize("read", [read_by_chunks, read_raw])
+def test_a_stream_may_pause_for_longer_than_an_attempt(read: Any) -> None:
+    dependency = pricing(timeouts=Timeouts(attempt=0.15, total=10.0))
+    with Server([pausing(0.3)]) as server, session_of(dependency) as session:
+        assert read(session.get(server.url, stream=True)) == b"one two "
+
+
+@pytest.mark.parametrize("timeout", [0.1, (2.0, 0.1), urllib3.Timeout(read=0.1), urllib3.Timeout(total=0.1)])
+def test_a_stream_may_pause_no_longer_than_the_session_says(session: requests.Session, timeout: Any) -> None:
+    with (
+        Server([hang_in_body]) as server,
+        session.get(server.url, stream=True, timeout=timeout) as response,
+        pytest.raises(requests.ConnectionError) as caught,
+    ):
+        read_by_chunks(response)
+    assert not isinstance(caught.value, RequestsDeadlineExceeded)
+
+
+def test_a_pause_in_a_stream_ends_with_the_deadline(session: requests.Session) -> None:
+    with (
+        Server([hang_in_body]) as server,
+        deadline(0.25),
+        session.get(server.url, stream=True) as response,
+        pytest.raises(RequestsDeadlineExceeded, match="during the answer"),
+    ):
+        read_by_chunks(response)
+
+
+def test_each_read_of_a_body_takes_at_most_what_is_left_of_the_attempt() -> None:
+    """The part that came late in the attempt does not buy the next one as much time again."""
+    clock = FakeClock()
+    adapter = SlowReads(pricing(timeouts=Timeouts(attempt=5.0, total=10.0), world=World(clock, lambda: 0.5)), clock)
+    with Server([chunks(b"one ", b"two")]) as server, requests.Session() as session:
+        session.mount("http://", adapter)
+        assert session.get(server.url).content == b"one two"
+        assert adapter.given == [5.0, 3.0, 1.0]
+        adapter.given.clear()
+        session.get(server.url, timeout=4.0)
+        assert adapter.given == [4.0, 3.0, 1.0], "that of the session holds as well"
+
+
+@pytest.mark.parametrize(
+    ("total", "error"), [(20.0, RequestsAttemptTimedOut), (5.0, RequestsDeadlineExceeded)], ids=["attempt", "deadline"]
+)
+def test_a_body_whose_parts_all_come_in_time_is_cut_off_when_they_are_too_many(
+    total: float, error: type[Exception]
+) -> None:
+    clock = FakeClock()
+    dependency = pricing(
+        timeouts=Timeouts(attempt=5.0, total=total), retry=Retry(attempts=1), world=World(clock, lambda: 0.5)
+    )
+    with Server([chunks(b"1", b"2", b"3", b"4")]) as server, requests.Session() as session:
+        session.mount("http://", SlowReads(dependency, clock))
+        with pytest.raises(error, match="during the answer"):
+            session.get(server.url)
+
+
+def test_a_stream_whose_parts_all_come_in_time_ends_with_the_deadline() -> None:
+    clock = FakeClock()
+    dependency = pricing(timeouts=Timeouts(attempt=5.0, total=10.0), world=World(clock, lambda: 0.5))
+    with (
+        Server([chunks(b"1", b"2", b"3")]) as server,
+        session_of(dependency) as session,
+        session.get(server.url, stream=True) as response,
+    ):
+        parts = response.iter_content(None)
+        assert next(parts) == b"1"
+        clock.advance(9.0)
+        assert next(parts) == b"2"
+        clock.advance(1.0)
+        with pytest.raises(RequestsDeadlineExceeded):
+            next(parts)
+
+
+@pytest.mark.parametrize("act", [hang, hang_in_body])
+def test_an_attempt_whose_own_time_is_over_says_so(act: Any) -> None:
+    dependency = pricing(timeouts=Timeouts(attempt=0.15, total=10.0), retry=Retry(attempts=1))
+    with Server([act]) as server, session_of(dependency) as session:
+        for _ in range(2):  # the second time there is a connection to be set up again
+            with pytest.raises(RequestsAttemptTimedOut, match="attempt 1 was cut off") as caught:
+                session.get(server.url)
+            assert isinstance(caught.value.__cause__, requests.ReadTimeout)
+
+
+@pytest.mark.parametrize("act", [hang, hang_in_body])
+def test_an_attempt_that_ends_with_the_deadline_says_so(session: requests.Session, act: Any) -> None:
+    with Server([act]) as server, deadline(0.25), pytest.raises(RequestsDeadlineExceeded, match="deadline has passed"):
+        session.get(server.url)
+
+
+@pytest.mark.parametrize("act", [hang, hang_in_body])
+def test_a_timeout_of_the_session_stays_that_of_requests(act: Any) -> None:
+    dependency = pricing(retry=Retry(attempts=1))
+    with Server([act]) as server, session_of(dependency) as session:
+        with pytest.raises(requests.ReadTimeout) as caught:
+            session.get(server.url, timeout=0.1)
+        assert not isinstance(caught.value, CallError)
+
+
+def test_a_body_that_nobody_takes_ends_with_the_attempt() -> None:
+    dependency = pricing(timeouts=Timeouts(attempt=0.2, total=10.0), retry=Retry(attempts=1))
+    with (
+        socket.create_server(("127.0.0.1", 0)) as deaf,
+        session_of(dependency) as session,
+        pytest.raises(RequestsAttemptTimedOut),
+    ):
+        session.put(f"http://127.0.0.1:{deaf.getsockname()[1]}", data=b"x" * 50_000_000)
+    assert failures(dependency) == [Kind.TIMEOUT]
+
+
+def test_a_connection_that_breaks_when_the_time_is_over_is_still_a_broken_one() -> None:
+    clock = FakeClock()
+    dependency = pricing(retry=Retry(attempts=1), world=World(clock, lambda: 0.5))
+
+    class Slow(HoldfastAdapter):
+        def add_headers(self, request: requests.PreparedRequest, **kwargs: Any) -> None:
+            clock.advance(5.0)
+            raise requests.ConnectionError("broken")
+
+    with requests.Session() as session:
+        session.mount("http://", Slow(dependency))
+        with pytest.raises(requests.ConnectionError, match="broken") as caught:
+            session.get("http://127.0.0.1:9")
+    assert not isinstance(caught.value, CallError)
 
 
 # Requests
@@ -230,6 +404,11 @@ def test_connections_that_no_attempt_makes_are_as_those_of_urllib3(dependency: D
 def test_a_warm_up_whose_answer_breaks_off_is_not_ready(dependency: Dependency) -> None:
     with Server([drop_in_body]) as server, pytest.raises(requests.RequestException):
         HoldfastAdapter(dependency).warm_up(server.url, 2, method="GET")
+
+
+def test_an_adapter_of_something_else_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="'pricing': expected a Dependency"):
+        HoldfastAdapter("pricing")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("retries", [1, 3, urllib3.Retry(2)])

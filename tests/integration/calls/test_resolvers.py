@@ -134,6 +134,20 @@ def test_an_instance_that_cannot_be_placed_is_left_out_with_one_warning(
     assert "us-east-1a is the name of a zone" in caplog.text
 
 
+def test_an_instance_that_was_gone_in_the_meantime_is_warned_of_again(
+    session: AwsSession, registry: Registry, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry.add("good", **instance("10.0.1.1", ONE))
+    resolver = cloud_map(session, name)
+    for _ in range(2):
+        registry.add("nowhere", AWS_INSTANCE_IPV4="10.0.1.2", AWS_INSTANCE_PORT="80")
+        resolver.resolve()
+        registry.remove("nowhere")
+        resolver.resolve()
+        assert resolver._warned == set(), "instances come and go: what is remembered must not grow"
+    assert len(caplog.messages) == 2
+
+
 def test_only_healthy_instances_are_asked_for_unless_none_is(moto_url: str, connect: Open, name: str) -> None:
     session = connect(moto_url)
     registry = Registry(session, name)

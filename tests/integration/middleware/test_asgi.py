@@ -16,9 +16,12 @@ from litestar.params import FromPath
 from litestar.response import Stream
 from websockets.sync.client import connect as open_socket
 
+from holdfast import DeadlineExceeded
 from holdfast._types import Operation
 from holdfast.calls import Dependency, Retry, Timeouts, current_attempt, remaining
+from holdfast.calls.world import World
 from holdfast.middleware import AsgiMiddleware, Service
+from holdfast.testing import FakeClock
 from tests.integration.middleware.place import FAULT, HERE, LEFT, OK, Status, Told, ask, classes, connect
 
 SHOP = Service(workload="shop", zone=HERE, instance="i-1")
@@ -223,8 +226,46 @@ def test_a_handler_that_hangs_is_cut_off_if_that_is_wanted(told: Told, protocol:
     async def hang() -> None:
         await asyncio.Event().wait()
 
-    with serving(shop(told, hang, service=Service(workload="shop", zone=HERE, cut=True)), protocol) as port:
+    service = Service(workload="shop", zone=HERE, cut=True, deadline=0.1)
+    with serving(shop(told, hang, service=service), protocol) as port:
+        assert ask(port, "/hang")[0] == 504
+        assert classes(told.next()) == FAULT
         assert ask(port, "/hang", Holdfast_Remaining="0.05")[0] == 504
+        assert classes(told.next()) == LEFT, "a caller in such a hurry is no fault of the zone"
+
+
+def test_a_client_that_waits_until_its_deadline_for_a_handler_that_hangs_is_a_fault(told: Told, protocol: str) -> None:
+    @get("/hang")
+    async def hang(request: Request[Any, Any, Any]) -> None:
+        asking.set()
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        raise DeadlineExceeded("nobody waits")
+
+    for seconds, expected in (("1", FAULT), ("0.000001", LEFT)):
+        asking = threading.Event()
+        clock = FakeClock()
+        with serving(shop(told, hang, world=World(clock, lambda: 0.5)), protocol) as port:
+            client = connect(port)
+            client.request("GET", "/hang", headers={"Holdfast-Remaining": seconds})
+            assert asking.wait(10)
+            clock.advance(1.0)
+            client.close()
+            assert classes(told.next()) == expected
+
+
+def test_an_application_that_gives_up_past_its_deadline_answers_so_if_it_lets_the_error_out(
+    told: Told, protocol: str
+) -> None:
+    clock = FakeClock()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        clock.advance(2.0)
+        raise DeadlineExceeded("pricing: refused")
+
+    with serving(AsgiMiddleware(app, SHOP, sink=told, world=World(clock, lambda: 0.5)), protocol) as port:
+        code, headers, _ = ask(port, "/", Holdfast_Remaining="1")
+        assert (code, headers["content-type"]) == (504, "application/problem+json")
         assert classes(told.next()) == FAULT
 
 
@@ -255,9 +296,9 @@ def test_three_services_in_a_row_share_one_deadline_and_one_retries() -> None:
 
         app = AsgiMiddleware(Litestar([middle], openapi_config=None), SHOP)
         with serving(app) as front, pytest.raises(ConnectionError):
-            calls(front, Dependency("middle", retry=retry, timeouts=Timeouts(total=20.0)))
+            calls(front, Dependency("middle", retry=retry, timeouts=Timeouts(total=4.0)))
     assert len(asked) == 3
     left = [one for one in asked if one is not None]
     assert len(left) == 3
     assert left == sorted(left, reverse=True)
-    assert left[0] < 20.0
+    assert left[0] < 4.0

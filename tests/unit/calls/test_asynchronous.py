@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import gc
+import math
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
@@ -253,9 +254,35 @@ def test_many_at_once_are_each_cut_off() -> None:
         assert {type(result) for result in results} == {AttemptTimedOut}
         assert dependency.last_expiries is not None
         assert not dependency.last_expiries.pending
-        assert not dependency.last_expiries.is_armed
+        assert dependency.last_expiries.armed_for == math.inf
 
     asyncio.run(main())
+
+
+def test_a_deadline_is_kept_when_a_timer_is_still_set_for_calls_that_are_over() -> None:
+    async def main() -> list[float]:
+        dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=Timeouts(attempt=30.0))
+        await dependency.run_async(failing(), idempotent=True)
+        left = []
+        for seconds in (0.02, 0.04, 0.01):
+            with deadline(seconds), deadline(20.0) as bound:
+                with pytest.raises(DeadlineExceeded):
+                    await dependency.run_async(forever, idempotent=True)
+                left.append(bound.remaining())
+        return left
+
+    assert asyncio.run(asyncio.wait_for(main(), 20)) == [0.0, 0.0, 0.0]
+
+
+def test_a_timeout_that_has_shrunk_is_kept() -> None:
+    async def main() -> None:
+        dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=Timeouts(attempt=30.0, total=60.0))
+        await dependency.run_async(failing(), idempotent=True)
+        dependency.timeout = 0.02
+        with pytest.raises(AttemptTimedOut):
+            await dependency.run_async(forever, idempotent=True)
+
+    asyncio.run(asyncio.wait_for(main(), 20))
 
 
 def test_only_one_timer_serves_them_all() -> None:
@@ -469,3 +496,21 @@ def test_a_coroutine_that_is_closed_elsewhere_leaves_no_timer_behind() -> None:
         assert not dependency.last_expiries.pending
 
     asyncio.run(main())
+
+
+def test_a_connection_is_bounded_also_where_nothing_else_is() -> None:
+    async def main() -> None:
+        timeouts = Timeouts(connect=0.02, attempt=None, total=None)
+        dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=timeouts)
+
+        @dependency.call(idempotent=True)
+        async def connects() -> None:
+            with current_attempt().connecting():
+                await forever()
+
+        with pytest.raises(ConnectTimedOut):
+            await connects()
+        assert dependency.last_expiries is not None
+        assert not dependency.last_expiries.pending
+
+    asyncio.run(asyncio.wait_for(main(), 20))

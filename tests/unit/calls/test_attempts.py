@@ -1,6 +1,7 @@
 """The attempts of one call as a loop."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -174,5 +175,32 @@ def test_cancelling_an_asynchronous_attempt_passes_through() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+    asyncio.run(main())
+
+
+def test_a_loop_has_no_result_to_judge() -> None:
+    dependency = Dependency("pricing", retry=Retry(judge=lambda result: result.failure))
+    for attempt in dependency.attempts(idempotent=True):
+        with attempt:
+            pass
+    assert attempt.number == 1
+
+
+def test_a_loop_that_is_closed_in_another_context_gives_back_what_it_held() -> None:
+    dependency = Dependency("pricing", limit=Limit(1))
+
+    async def pages() -> AsyncIterator[int]:
+        async for attempt in dependency.attempts(idempotent=True):
+            with attempt:
+                yield attempt.number
+
+    async def main() -> None:
+        generator = pages()
+        await anext(generator)
+        await asyncio.create_task(generator.aclose())  # type: ignore[attr-defined]
+        assert dependency.in_flight == 0
+        assert dependency.last_expiries is not None
+        assert not dependency.last_expiries.pending
 
     asyncio.run(main())

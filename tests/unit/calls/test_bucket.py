@@ -13,7 +13,7 @@ from holdfast.calls.bucket import Bucket
 
 
 def taken(bucket: Bucket, tries: int, now: float = 0.0) -> int:
-    return sum(bucket.take(bucket.budget.cost, now) for _ in range(tries))
+    return sum(bucket.take(bucket.budget.cost, now) is not None for _ in range(tries))
 
 
 def test_a_full_bucket_pays_for_35_retries_and_then_for_one_every_two_seconds() -> None:
@@ -33,6 +33,12 @@ def test_without_a_trickle_an_empty_bucket_pays_for_nothing() -> None:
 def test_of_ten_retries_that_are_not_paid_for_at_most_one_goes_out() -> None:
     bucket = Bucket(Budget(capacity=0))
     assert [taken(bucket, 1, now * 60.0) for now in range(20)] == [*[0] * 9, 1] * 2
+
+
+def test_what_is_not_paid_for_is_not_paid_back() -> None:
+    bucket = Bucket(Budget(capacity=0))
+    assert [bucket.take(14.0, 0.0) for _ in range(10)] == [*[None] * 9, 0.0]
+    assert Bucket(Budget()).take(14.0, 0.0) == 14.0
 
 
 def test_a_long_silence_does_not_save_up_the_trickle() -> None:
@@ -64,7 +70,7 @@ def test_no_more_is_spent_than_there_was_and_came_in(steps: list[str | float]) -
     bucket, spent, given_back = Bucket(Budget(trickle=0)), 0.0, 0.0
     for step in steps:
         if isinstance(step, str):
-            spent += 14.0 * bucket.take(14.0, 0.0)
+            spent += bucket.take(14.0, 0.0) or 0.0
         else:
             bucket.give(step)
             given_back += step

@@ -1,5 +1,7 @@
 """Which failures are worth another attempt."""
 
+import asyncio
+import errno
 import socket
 import ssl
 from email.utils import formatdate
@@ -43,6 +45,8 @@ POOL: Any = None
         (ssl.SSLError(), Kind.TRANSIENT),
         (ValueError(), Kind.PERMANENT),
         (OSError(), Kind.PERMANENT),
+        (OSError(errno.EHOSTUNREACH, "no route"), Kind.TRANSIENT),
+        (asyncio.IncompleteReadError(b"", 1), Kind.TRANSIENT),
         (AttemptTimedOut(), Kind.TIMEOUT),
         (ConnectTimedOut(), Kind.UNSENT),
         (DeadlineExceeded(), Kind.TIMEOUT),
@@ -88,6 +92,19 @@ def test_an_error_that_wraps_a_broken_connection_proves_nothing() -> None:
     for _ in range(9):
         deep = requests.ConnectionError(deep)
     assert kind(deep) is Kind.TRANSIENT
+
+
+def test_a_certificate_that_is_not_valid_is_not_tried_again_whoever_says_so() -> None:
+    error = httpx.ConnectError("", request=REQUEST)
+    error.__cause__ = OSError()
+    error.__cause__.__context__ = ssl.SSLCertVerificationError()
+    assert kind(error) is Kind.PERMANENT
+
+
+def test_what_failed_before_proves_nothing_of_what_failed_after_it() -> None:
+    error = httpx.ReadError("", request=REQUEST)
+    error.__context__ = ConnectionRefusedError()
+    assert kind(error) is Kind.TRANSIENT
 
 
 @pytest.mark.parametrize(

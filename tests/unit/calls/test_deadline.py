@@ -4,16 +4,25 @@ import asyncio
 import contextvars
 import math
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from holdfast import InvalidValue
 from holdfast._errors import DeadlineExceeded
-from holdfast.calls import Dependency, current_attempt, deadline, detached, remaining
+from holdfast.calls import Dependency, Timeouts, carried, current_attempt, deadline, detached, remaining
 from holdfast.calls.ambient import NOWHERE, SCOPE, Place, around
 from holdfast.calls.scope import Incoming, Scope, trace_of
 from holdfast.calls.world import World
 from holdfast.testing import FakeClock
+
+
+class Ignored:
+    """A sink, so that calls do not take the short way."""
+
+    def emit(self, event: object) -> None:
+        pass
 
 
 @pytest.fixture
@@ -97,10 +106,17 @@ def test_a_thread_does_not_see_it_and_a_task_does(world: World) -> None:
     assert seen == [None, 2.0, 2.0]
 
 
-@pytest.mark.parametrize("seconds", [-1, math.nan])
-def test_a_time_that_makes_no_sense_is_refused(seconds: float) -> None:
-    with pytest.raises(InvalidValue, match=f"deadline of {seconds} seconds"):
+@pytest.mark.parametrize("seconds", [-1, math.nan, "2"])
+def test_a_time_that_makes_no_sense_is_refused(seconds: Any) -> None:
+    with pytest.raises(InvalidValue, match=f"deadline of {seconds!r} seconds"):
         deadline(seconds)
+
+
+def test_one_that_is_left_in_another_context_does_no_harm(world: World) -> None:
+    bound = deadline(2.0, world=world)
+    contextvars.copy_context().run(bound.__enter__)
+    bound.__exit__(None, None, None)
+    assert remaining(world=world) is None
 
 
 def test_one_is_entered_once_at_a_time(world: World) -> None:
@@ -130,7 +146,7 @@ def test_the_trace_that_came_in_is_found_through_what_was_opened_since(world: Wo
 
 def test_a_thread_with_a_copy_of_the_context_does_not_see_calls_of_the_thread_it_came_from(world: World) -> None:
     """Both have the same place for synchronous calls, and only one of them owns it."""
-    dependency = Dependency("pricing", world=world)
+    dependency = Dependency("pricing", world=world, timeouts=Timeouts(attempt=5.0))
     inside, looked, seen = threading.Event(), threading.Event(), list[float | None]()
 
     def look() -> None:
@@ -149,11 +165,34 @@ def test_a_thread_with_a_copy_of_the_context_does_not_see_calls_of_the_thread_it
         dependency.run(lambda: None, idempotent=True)  # so that there is a place
         thread = threading.Thread(target=contextvars.copy_context().run, args=(look,))
         thread.start()
-        with deadline(4.0, world=world):
-            dependency.run(hold, idempotent=True)
+        dependency.run(hold, idempotent=True)
         thread.join()
-    assert seen == [10.0, 5.0, 10.0, 4.0]
+    assert seen == [10.0, 5.0, 10.0, 5.0]
     assert remaining(world=world) is None
+
+
+@pytest.mark.parametrize("sink", [None, Ignored()])
+def test_an_attempt_is_carried_into_another_thread_if_that_is_asked_for(world: World, sink: Ignored | None) -> None:
+    dependency = Dependency("pricing", world=world, timeouts=Timeouts(attempt=5.0), sink=sink)
+    calls: list[int] = []
+
+    def leaf() -> None:
+        calls.append(1)
+        raise ConnectionResetError
+
+    def fan_out() -> list[float | None]:
+        with ThreadPoolExecutor(1) as pool:
+            look = pool.submit(carried(lambda: remaining(world=world))).result()
+            copied = pool.submit(contextvars.copy_context().run, lambda: remaining(world=world)).result()
+            bare = pool.submit(lambda: remaining(world=world)).result()
+            with pytest.raises(ConnectionResetError):
+                pool.submit(carried(dependency.call(idempotent=True)(leaf))).result()
+            return [look, copied, bare]
+
+    with deadline(10.0, world=world):
+        assert dependency.run(fan_out, idempotent=True) == [5.0, 10.0, None]
+    assert len(calls) == 1  # the retries are those of the attempt that was carried
+    assert carried(lambda: remaining(world=world))() is None
 
 
 def test_tasks_that_were_made_during_a_call_outlive_it(world: World) -> None:

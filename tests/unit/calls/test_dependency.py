@@ -1,5 +1,6 @@
 """Calls of a dependency: attempts, waits, what is raised, what is told. Synchronous functions."""
 
+import asyncio
 import contextlib
 import functools
 import gc
@@ -40,8 +41,8 @@ from holdfast.calls import (
     deadline,
     remaining,
 )
-from holdfast.calls.world import World
-from holdfast.testing import FakeClock
+from holdfast.calls.world import PROCESS, World
+from holdfast.testing import FakeClock, seeded
 
 PLAIN = Retry(backoff=Backoff(base=1, jitter=Jitter.NONE), throttled=Backoff(base=3, jitter=Jitter.NONE))
 
@@ -213,6 +214,59 @@ def test_a_name_that_would_spoil_logs_is_refused(name: str) -> None:
         Dependency(name)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"timeouts": 5}, "timeouts is 5: expected Timeouts"),
+        ({"retry": 3}, "retry is 3: expected Retry"),
+        ({"budget": None}, "budget is None: expected Budget"),
+        ({"hints": True}, "hints is True: expected Hints"),
+        ({"limit": 3}, "limit is 3: expected .*Limit"),
+        ({"name": 1}, "dependency name is 1: expected str"),
+    ],
+)
+def test_an_argument_of_another_kind_is_named_at_once(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidValue, match=named):
+        Dependency(**({"name": "pricing"} | wrong))
+
+
+@pytest.mark.parametrize("idempotent", ["no", None, 1])
+def test_idempotent_is_true_or_false(make: Callable[..., Dependency], idempotent: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"idempotent is .*: expected True or False"):
+        make().call(idempotent=idempotent)
+    with pytest.raises(InvalidValue, match=r"idempotent is .*: expected True or False"):
+        make().attempts(idempotent=idempotent)
+
+
+def test_what_cannot_be_called_is_refused(make: Callable[..., Dependency]) -> None:
+    with pytest.raises(InvalidValue, match="5 to call pricing with: expected a function"):
+        make().call(idempotent=True)(5)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("sink", [None, Events()])
+def test_a_function_that_only_promises_a_result_is_refused(
+    make: Callable[..., Dependency], sink: Events | None
+) -> None:
+    async def answer() -> int:
+        return 1
+
+    dependency = make(sink=sink)
+    with pytest.raises(InvalidValue, match=r"pricing/<lambda> returned a coroutine: make it `async def`"):
+        _ = dependency.run(lambda: answer(), idempotent=True)  # noqa: PLW0108 - the mistake
+    with pytest.raises(InvalidValue, match=r"answer is asynchronous: await run_async\(\) instead"):
+        _ = dependency.run(answer, idempotent=True)
+    assert dependency.latency(50) is None
+
+
+def test_an_object_that_is_awaited_when_it_is_called_is_asynchronous(make: Callable[..., Dependency]) -> None:
+    class Answer:
+        async def __call__(self) -> int:
+            return 1
+
+    dependency = make(world=PROCESS)
+    assert asyncio.run(dependency.call(idempotent=True)(Answer())()) == 1
+
+
 # Time
 
 
@@ -260,6 +314,7 @@ def test_waking_up_too_late_raises_what_had_failed(make: Callable[..., Dependenc
     with pytest.raises(ConnectionResetError) as raised:
         Dependency("pricing", world=late, retry=PLAIN).run(Script(error), idempotent=True)
     assert raised.value is error
+    assert "1 attempt in 101.000 s, no more: there is no time left" in raised.value.__notes__[0]
 
 
 def test_an_attempt_knows_its_time_and_inner_calls_are_bounded_by_it(
@@ -317,13 +372,51 @@ def test_a_connection_is_measured_and_bounded_apart(make: Callable[..., Dependen
     assert dependency.connects.seen.above(0.5) == pytest.approx(4.0, rel=1 / 16)
 
 
+def test_after_a_connection_failed_anything_may_have_been_sent(
+    make: Callable[..., Dependency], clock: FakeClock
+) -> None:
+    """A function that falls back on a connection that is open, sends, and gets no answer."""
+    dependency, sent = make(timeouts=Timeouts(connect=2.0, attempt=1.0, total=60.0)), list[int]()
+
+    @dependency.call(idempotent=False)
+    def falls_back() -> None:
+        attempt = current_attempt()
+        with contextlib.suppress(ConnectionRefusedError), attempt.connecting():
+            clock.advance(2.0)
+            raise ConnectionRefusedError
+        assert attempt.timeout == 1.0
+        assert attempt.connecting_since is None
+        sent.append(1)
+        raise AttemptTimedOut
+
+    with pytest.raises(AttemptTimedOut):
+        falls_back()
+    assert sent == [1]
+    assert dependency.connects.seen.unbounded == 1
+
+
+def test_neither_a_connection_nor_an_attempt_has_more_time_than_the_call(
+    make: Callable[..., Dependency], clock: FakeClock
+) -> None:
+    @make(timeouts=Timeouts(connect=5.0, attempt=5.0, total=3.0)).call(idempotent=True)
+    def look() -> list[float]:
+        attempt = current_attempt()
+        seen = [attempt.timeout, attempt.connect_timeout]
+        with attempt.connecting():
+            seen.append(attempt.timeout)
+            clock.advance(1.0)
+        return [*seen, attempt.timeout, attempt.setup]
+
+    assert look() == [3.0, 3.0, 3.0, 2.0, 1.0]
+
+
 def test_a_connection_that_never_began_has_not_ended(make: Callable[..., Dependency]) -> None:
     dependency = make()
     dependency.run(lambda: current_attempt().connect_ended(), idempotent=True)
     assert dependency.connects.seen.total == 0
 
 
-def test_a_connection_that_does_not_come_about_is_measured_as_such(
+def test_a_connection_that_does_not_come_about_in_time_is_unbounded_and_one_that_is_refused_says_nothing(
     make: Callable[..., Dependency], clock: FakeClock
 ) -> None:
     dependency = make(timeouts=Timeouts(attempt=1.0, total=60.0, connect=5.0), retry=Retry(attempts=1))
@@ -337,7 +430,7 @@ def test_a_connection_that_does_not_come_about_is_measured_as_such(
     for seconds in (0.5, 5.0):
         with pytest.raises(ConnectionRefusedError):
             cannot_connect(seconds)
-    assert (dependency.connects.seen.total, dependency.connects.seen.unbounded) == (2, 1)
+    assert (dependency.connects.seen.total, dependency.connects.seen.unbounded) == (1, 1)
     assert dependency.latency(50) is None
 
 
@@ -367,13 +460,24 @@ def test_timeouts_are_counted_as_unbounded_and_answers_that_say_no_as_answers(
     assert (dependency.attempts_seen.seen.total, dependency.attempts_seen.seen.unbounded) == (2, 1)
 
 
-def test_a_timeout_of_the_deadline_says_nothing_of_the_dependency(
-    make: Callable[..., Dependency], world: World
+def test_callers_with_little_time_do_not_shorten_the_timeout_of_the_others(
+    make: Callable[..., Dependency], world: World, clock: FakeClock
 ) -> None:
-    dependency = make(retry=Retry(attempts=1))
-    with deadline(0.5, world=world), pytest.raises(AttemptTimedOut):
-        dependency.run(Script(AttemptTimedOut()), idempotent=True)
-    assert dependency.latency(50) is None
+    """Of what they did not wait for is only known that it took longer."""
+    dependency = make(retry=Retry(attempts=1), timeouts=Timeouts(attempt=Percentile(99, padding=0, enough=100)))
+
+    def answer(seconds: float) -> None:
+        left = remaining(world=world)
+        clock.advance(min(seconds, left or 0.0))
+        if left is None or left < seconds:
+            raise TimeoutError
+
+    random = seeded("little time")
+    for number in range(4000):
+        seconds = random.lognormvariate(-3, 0.5)
+        with deadline(0.05 if number % 10 else 10.0, world=world), contextlib.suppress(TimeoutError):
+            dependency.run(answer, seconds, idempotent=True)
+    assert dependency.timeout == pytest.approx(math.exp(-3 + 0.5 * 2.326), rel=0.15)
 
 
 @pytest.mark.parametrize("percent", [0, 100, -1, math.nan])
@@ -452,6 +556,22 @@ def test_a_result_may_be_judged_a_failure_and_is_returned_when_it_is_the_last(ma
     assert dependency.run(lambda: next(answers), idempotent=True) == "fine"
     assert dependency.run(lambda: next(answers), idempotent=True) == "busy"
     assert next(answers, None) is None
+
+
+def test_a_rule_that_fails_does_not_hide_the_error(
+    make: Callable[..., Dependency], caplog: pytest.LogCaptureFixture
+) -> None:
+    def rule(error: Exception) -> Failure | None:
+        raise ZeroDivisionError
+
+    error = ConnectionResetError()
+    with pytest.raises(ConnectionResetError) as raised:
+        make(retry=Retry(classify=rule)).run(Script(error), idempotent=True)
+    assert raised.value is error
+    assert "could not be found out" in caplog.text
+    error.response = {"Error": "text"}  # type: ignore[attr-defined]
+    with pytest.raises(ConnectionResetError):
+        make().run(Script(error), idempotent=True)
 
 
 def test_ones_own_judgement_of_an_error_goes_first(make: Callable[..., Dependency]) -> None:
@@ -537,6 +657,48 @@ def test_a_call_that_will_not_repeat_what_was_sent_does_not_own_the_retries(make
     assert len(calls) == 3
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_layer_that_insists_and_repeats_nothing_passes_the_owner_on(
+    make: Callable[..., Dependency], idempotent: bool
+) -> None:
+    calls: list[int] = []
+    inner = nested(make(), calls=calls)
+    insists = make(retry=Retry(owner=Owner.HERE, attempts=1 if idempotent else 3))
+    with pytest.raises(ConnectionResetError):
+        make().run(insists.call(idempotent=idempotent)(inner), idempotent=True)
+    assert len(calls) == 3
+
+
+def test_what_another_call_could_not_send_says_nothing_of_what_this_one_sent(make: Callable[..., Dependency]) -> None:
+    """An order that is charged, and then cannot be mailed, is not charged again."""
+    charged: list[int] = []
+    mail = make(retry=Retry(attempts=1)).call(idempotent=True)(Script(*[ConnectionRefusedError() for _ in range(9)]))
+
+    def order() -> None:
+        charged.append(1)
+        mail()
+
+    with pytest.raises(ConnectionRefusedError) as raised:
+        make().run(order, idempotent=False)
+    assert len(charged) == 1
+    assert "not idempotent" in raised.value.__notes__[-1]
+
+
+def test_layers_that_are_not_idempotent_do_not_multiply_what_was_not_sent(make: Callable[..., Dependency]) -> None:
+    calls: list[int] = []
+
+    def leaf() -> None:
+        calls.append(1)
+        raise ConnectionRefusedError
+
+    function = leaf
+    for _ in range(5):
+        function = make().call(idempotent=False)(function)
+    with pytest.raises(ConnectionRefusedError):
+        function()
+    assert len(calls) == 3
+
+
 # Limit
 
 
@@ -577,6 +739,7 @@ def test_a_retry_that_finds_no_slot_raises_what_had_failed(world: World) -> None
     with pytest.raises(ConnectionResetError) as raised:
         dependency.run(Script(error), idempotent=True)
     assert raised.value is error
+    assert "1 attempt in 0.000 s, no more: as many calls as may be are under way" in raised.value.__notes__[0]
 
 
 # What attempts carry
@@ -627,8 +790,9 @@ def test_headers_tell_the_time_that_is_left_and_who_retries(make: Callable[..., 
 
     headers = sent()
     assert len(headers.pop("idempotency-key")) == 32
-    assert headers == {"holdfast-remaining": "6.000000", "holdfast-retry-owner": "pricing"}
-    assert make(timeouts=Timeouts(total=None)).run(lambda: current_attempt().headers(), idempotent=False) == {}
+    assert headers == {"holdfast-remaining": "1.000000", "holdfast-retry-owner": "pricing"}  # of this attempt's five
+    unbounded = make(timeouts=Timeouts(total=None, attempt=None))
+    assert unbounded.run(lambda: current_attempt().headers(), idempotent=False) == {}
 
 
 # Events
@@ -710,8 +874,12 @@ def test_a_sink_that_fails_does_not_reach_the_caller(
         def emit(self, event: CallEvent) -> None:
             raise OSError("full")
 
-    assert make(sink=Broken()).run(Script(ConnectionResetError()), idempotent=True) == 2
-    assert "the sink of dependency pricing failed" in caplog.text
+    dependency = make(sink=Broken())
+    assert dependency.run(Script(ConnectionResetError()), idempotent=True) == 2
+    assert [record.message for record in caplog.records] == [
+        "the sink of dependency pricing failed; its events are lost, and counted"
+    ]
+    assert dependency.lost_events == 3
 
 
 def test_a_sink_may_be_set_later(make: Callable[..., Dependency]) -> None:

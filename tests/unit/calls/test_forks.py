@@ -1,9 +1,11 @@
 """Dependencies in threads and in forked processes."""
 
+import asyncio
 import os
 import threading
 
-from holdfast.calls import Backoff, Budget, Dependency, Limit, Retry
+from holdfast._errors import AttemptTimedOut
+from holdfast.calls import Backoff, Budget, Dependency, Limit, Retry, Timeouts
 
 
 def in_child(check: str, work: object) -> None:
@@ -45,6 +47,31 @@ def test_a_lock_that_another_thread_holds_at_the_fork_does_not_stop_the_child() 
     finally:
         done.set()
         thread.join()
+
+
+def test_a_child_that_is_forked_in_an_event_loop_has_timers_of_its_own() -> None:
+    dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=Timeouts(attempt=0.05))
+
+    async def hang() -> bool:
+        dependency.timeout = 0.05
+        try:
+            await dependency.run_async(asyncio.Event().wait, idempotent=True)
+        except AttemptTimedOut:
+            return True
+        return False
+
+    def work() -> bool:
+        asyncio.events._set_running_loop(None)  # as `ProcessPoolExecutor` and others do in their children
+        return asyncio.run(asyncio.wait_for(hang(), 10))
+
+    async def main() -> None:
+        async def answer() -> None:
+            in_child("its own timers", work)
+
+        await dependency.run_async(answer, idempotent=True)
+
+    dependency.timeout = 30.0
+    asyncio.run(main())
 
 
 def test_calls_of_the_parent_take_no_place_in_the_child() -> None:

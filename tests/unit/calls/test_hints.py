@@ -26,6 +26,7 @@ NOW = 1_750_000_000.0
         ({"retry-after": "nan"}, None),
         ({"retry-after": "soon"}, None),
         ({"retry-after": ""}, None),
+        ({"retry-after": "Mon, 01 Jan 2024 00:00:00 999999999999999999999999999999"}, None),
         ({"x-amz-retry-after": "250"}, 0.25),
         ({"x-amz-retry-after": "250", "retry-after": "9"}, 0.25),
         ({"x-amz-retry-after": "later", "retry-after": "9"}, 9.0),

@@ -47,7 +47,7 @@ def test_what_never_ended_is_above_everything() -> None:
 
 
 def test_what_is_too_short_or_too_long_is_counted_at_the_edge() -> None:
-    assert of([0.0, 1e-12, -1.0]).above(0.5) < 1e-6
+    assert of([0.0, 1e-12]).above(0.5) < 1e-6
     assert of([1e9]).above(0.5) == pytest.approx(512, rel=1 / 16)
 
 
@@ -68,9 +68,31 @@ def test_a_new_window_forgets_the_last_but_one() -> None:
 
 def test_asking_for_all_of_it_names_the_shortest() -> None:
     assert of([2.0, 3.0]).above(1.0) == pytest.approx(2.0, rel=1 / 16)
-    assert of([2.0]).above(1.5) < 1e-6
+
+
+def test_what_only_took_longer_counts_until_then_and_not_after_it() -> None:
+    """Half of the callers leave after 1 s; of the others, as of all, a tenth takes 5 s."""
+    patient, impatient = [0.5] * 900 + [5.0] * 100, [0.5] * 900 + [-1.0] * 100
+    assert of(patient + impatient).above(0.05) == pytest.approx(5.0, rel=1 / 16)
+    assert of(patient + [0.5] * 900).above(0.055) < 1.0  # without them it looks as if few took long
+
+
+def test_what_lies_beyond_is_told_of_those_who_waited() -> None:
+    assert of([1.0] * 98 + [math.inf] * 2).beyond == pytest.approx(0.02)
+    assert of([1.0] * 98 + [-2.0] * 2).beyond == 0
+    impatient = of([0.5] * 450 + [-1.0] * 450 + [0.5] * 50 + [2.0] * 25 + [math.inf] * 25)
+    assert impatient.beyond == pytest.approx(0.25)  # half of all take longer than 1 s, and half of those have no end
+
+
+def test_what_nobody_waited_for_cannot_be_told() -> None:
+    assert of([0.5] * 90 + [-1.0] * 10).above(0.05) == math.inf
+    assert of([0.5] * 90 + [-1.0] * 10).above(0.2) == pytest.approx(0.5, rel=1 / 16)
+    turned = of([-1.0] * 10)
+    turned.turn()
+    turned.add([0.5] * 90)
+    assert turned.above(0.05) == math.inf
 
 
 def test_its_size_does_not_depend_on_the_number_of_samples() -> None:
     few, many = of([1.0]), of([x / 1000 for x in range(1, 10_000)])
-    assert sys.getsizeof(few._now) == sys.getsizeof(many._now) < 5_000
+    assert sys.getsizeof(few._now.ended) == sys.getsizeof(many._now.ended) < 5_000

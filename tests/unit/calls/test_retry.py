@@ -147,7 +147,18 @@ def test_every_reason_has_words() -> None:
     assert set(IN_WORDS) == set(Reason)
 
 
-def test_a_policy_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="retry attempts 0: expected at least 1"):
-        Retry(attempts=0)
+@pytest.mark.parametrize("attempts", [0, -1, 1.5, True, "3"])
+def test_attempts_that_make_no_sense_are_refused(attempts: Any) -> None:
+    with pytest.raises(InvalidValue, match=f"retry attempts {attempts!r}: expected a whole number, at least 1"):
+        Retry(attempts=attempts)
+
+
+@pytest.mark.parametrize("eventual", [404, [404], {"404"}, frozenset({4.04})])
+def test_what_may_turn_into_success_is_a_set_of_statuses_and_codes(eventual: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"retry eventual .* expected a set of statuses"):
+        Retry(eventual=eventual)
+    assert Retry(eventual=frozenset({404, "ResourceNotFoundException"})).attempts == 3
+
+
+def test_an_owner_may_be_named_by_text() -> None:
     assert Retry(owner="below").owner is Owner.BELOW  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """How long an attempt may take."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -102,6 +103,20 @@ def test_a_few_timeouts_are_chance() -> None:
     assert estimator.learn([0.1] * 10 + [math.inf] * 4) == 1.0
 
 
+def test_nothing_but_timeouts_is_a_shift_however_much_was_good_before() -> None:
+    estimator = Estimator(Percentile(99.9, start=1.0))
+    estimator.learn([0.1] * 100_000)
+    before = estimator.value
+    assert estimator.learn([math.inf] * 4) == pytest.approx(before, rel=0.01)
+    assert estimator.learn([math.inf]) == pytest.approx(2 * before, rel=0.01)
+
+
+def test_what_deadlines_cut_off_leaves_it_as_it_is_when_it_could_have_told() -> None:
+    estimator = Estimator(Percentile(99, start=1.0, enough=100))
+    assert estimator.learn([0.1] * 900 + [-0.2] * 100) == 1.0
+    assert estimator.learn([-0.2] * 100) == 1.0
+
+
 def steady(estimator: Estimator, samples: int, scale: float, chance: str, sigma: float = 0.5) -> float:
     """Feed latencies, cut off where the estimator says; the share that was."""
     random, cut = seeded(chance), 0
@@ -168,10 +183,18 @@ def test_a_value_that_makes_no_sense_is_named(wrong: dict[str, float], named: st
 
 
 @pytest.mark.parametrize("name", ["connect", "attempt", "total"])
-@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf])
-def test_a_time_that_is_none_is_named(name: str, value: float) -> None:
-    with pytest.raises(InvalidValue, match=f"{name} timeout {value}: expected seconds, more than 0"):
+@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "5"])
+def test_a_time_that_is_none_is_named(name: str, value: Any) -> None:
+    with pytest.raises(InvalidValue, match=f"{name} timeout {value!r}: expected seconds, more than 0"):
         Timeouts(**{name: value})
+
+
+def test_a_connection_always_has_a_bound_and_only_parts_follow_the_latency() -> None:
+    with pytest.raises(InvalidValue, match="connect timeout None"):
+        Timeouts(connect=None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="total timeout Percentile"):
+        Timeouts(total=Percentile())  # type: ignore[arg-type]
+    assert isinstance(Timeouts(connect=Percentile()).connect, Percentile)
 
 
 def test_attempt_and_total_may_be_left_open() -> None:

@@ -265,3 +265,12 @@ def test_latencies_are_drawn_with_the_timeout(run: Run, here: Path, many: list[f
     assert run("calls", "advise", "many.txt", "--svg", "latencies.svg").code == 0
     words = [found.text or "" for found in ElementTree.parse(here / "latencies.svg").iter()]
     assert any(word.startswith("timeout ") for word in words)
+
+
+def test_latencies_that_look_like_milliseconds_are_a_warning(run: Run, here: Path) -> None:
+    (here / "milliseconds.txt").write_text("\n".join(str(20 + number % 40) for number in range(6000)))
+    ran = run("calls", "advise", "milliseconds.txt")
+    assert ran.code == 0
+    assert "this would cut off 100% of them, because of the ceiling of 10 s" in ran.err
+    assert "--unit ms" in ran.err
+    assert run("calls", "advise", "milliseconds.txt", "--unit", "ms").err == ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import InvalidValue
+from holdfast import DeadlineExceeded, InvalidValue
 from holdfast._types import Operation
 from holdfast.calls import remaining
 from holdfast.calls.ambient import around
@@ -297,8 +297,11 @@ def test_a_request_that_is_cancelled_is_reported_and_no_fault(world: World, sink
 
 
 def test_a_sink_that_raises_reaches_nobody(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    assert ask(wrap(fine, Broken(), world))[0]["status"] == 200
-    assert "could not be told" in caplog.text
+    app = wrap(fine, Broken(), world)
+    assert [ask(app)[0]["status"] for _ in range(3)] == [200, 200, 200]
+    [record] = caplog.records
+    assert "could not be told" in record.getMessage(), "once: more would flood the log"
+    assert app._gate.lost == 3
 
 
 def test_an_operation_is_what_you_say_it_is(world: World, sink: Kept) -> None:
@@ -324,6 +327,104 @@ def test_the_route_of_fastapi_is_known_and_a_path_is_never_a_name(world: World, 
 
 def test_without_a_sink_nothing_is_reported(world: World) -> None:
     assert ask(wrap(fine, None, world))[1]["body"] == b"fine"
+
+
+# Past the deadline
+
+
+class Twin(DeadlineExceeded, OSError):
+    """As adapters raise it."""
+
+
+@pytest.mark.parametrize("kind", [DeadlineExceeded, Twin])
+@pytest.mark.parametrize(
+    ("given", "counts"),
+    [({"holdfast-remaining": "2"}, "5xx 61"), ({"holdfast-remaining": "0.09"}, "4xx 61"), ({}, "5xx 61")],
+)
+def test_an_application_that_gives_up_because_its_deadline_has_passed_is_answered_for(
+    kind: type[Exception], given: dict[str, str], counts: str, world: World, clock: FakeClock, sink: Kept
+) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        clock.advance(61.0)
+        raise kind("pricing: refused")
+
+    first, second = ask(wrap(app, sink, world), headers=given)
+    assert first["status"] == 504
+    assert json.loads(second["body"])["type"] == "urn:holdfast:problem:deadline-exceeded"
+    assert sink.counts == [counts]
+    assert ask(wrap(app, sink, world, late_status=503), headers=given)[0]["status"] == 503
+
+
+def test_a_deadline_that_is_not_the_requests_own_is_an_exception_like_others(world: World, sink: Kept) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        raise DeadlineExceeded("one of its own")
+
+    with pytest.raises(DeadlineExceeded):
+        ask(wrap(app, sink, world), headers={"holdfast-remaining": "2"})
+    assert sink.counts == ["5xx 0"]
+
+
+def test_an_application_that_gives_up_after_it_began_to_answer_or_for_nobody_is_not_answered_for(
+    world: World, clock: FakeClock
+) -> None:
+    async def began(scope: Any, receive: Receive, send: Send) -> None:
+        await send(start())
+        clock.advance(61.0)
+        raise DeadlineExceeded
+
+    async def gone(scope: Any, receive: Receive, send: Send) -> None:
+        await receive()
+        clock.advance(61.0)
+        raise DeadlineExceeded
+
+    for app in (began, gone):
+        with pytest.raises(DeadlineExceeded):
+            ask(wrap(app, None, world), incoming=[GONE])
+
+
+@pytest.mark.parametrize(
+    ("given", "after", "counts"),
+    [("2", 2.5, "5xx 2.5"), ("2", 1.9, "5xx 1.9"), ("2", 1.0, "4xx 1"), ("0.05", 0.5, "4xx 0.5"), ("", 61.0, "5xx 61")],
+)
+def test_a_client_that_waited_until_its_deadline_and_left_is_a_fault_if_the_time_was_fair(
+    given: str, after: float, counts: str, world: World, clock: FakeClock, sink: Kept
+) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        clock.advance(after)
+        await receive()
+
+    ask(wrap(app, sink, world), headers={"holdfast-remaining": given}, incoming=[GONE])
+    assert sink.counts == [counts]
+
+
+def test_a_client_that_left_early_is_no_fault_however_long_the_application_goes_on(
+    world: World, clock: FakeClock, sink: Kept
+) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await receive()
+        clock.advance(100.0)
+        await receive()
+
+    ask(wrap(app, sink, world), headers={"holdfast-remaining": "2"}, incoming=[GONE, GONE])
+    assert sink.counts == ["4xx 100"]
+
+
+def test_an_answer_after_the_callers_deadline_is_for_nobody_and_one_in_time_counts_as_it_is(
+    world: World, clock: FakeClock, sink: Kept
+) -> None:
+    async def late(scope: Any, receive: Receive, send: Send) -> None:
+        clock.advance(3.0)
+        await fine(scope, receive, send)
+
+    async def in_time(scope: Any, receive: Receive, send: Send) -> None:
+        await send(start())
+        clock.advance(3.0)
+        await send(body())
+
+    for app in (late, in_time):
+        ask(wrap(app, sink, world), headers={"holdfast-remaining": "2"})
+    ask(wrap(late, sink, world, deadline=1.0))
+    assert sink.counts == ["5xx 3", "2xx 3", "2xx 3"]
 
 
 # The zone

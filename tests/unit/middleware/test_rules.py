@@ -12,8 +12,10 @@ from holdfast import InvalidValue, Zone
 from holdfast._types import Carrier, Operation, Side
 from holdfast.middleware import Service
 from holdfast.middleware.rules import (
+    FAIR_SECONDS,
     GONE,
     Answer,
+    Bounds,
     bounds,
     code_of,
     counted,
@@ -94,7 +96,7 @@ def test_bounds_never_exceed_the_longest_nor_what_the_caller_has(
     [
         (late(SHOP), 504, "deadline-exceeded"),
         (late(Service(workload="shop", late_status=503)), 503, "deadline-exceeded"),
-        (overrun(), 504, "deadline-exceeded"),
+        (overrun(SHOP), 504, "deadline-exceeded"),
         (unhealthy(SHOP), 503, "zone-out"),
         (refused(SHOP, lambda: 0.0), 503, "zone-out"),
     ],
@@ -144,6 +146,43 @@ def test_refused_callers_do_not_all_come_back_at_once() -> None:
 )
 def test_the_status_that_counts(status: int | None, failed: bool, gone: bool, expected: int) -> None:
     assert counted(status, failed=failed, gone=gone) == expected
+
+
+def granted(remaining: float | None, **options: Any) -> Bounds:
+    found = bounds(Service(workload="shop", **options), Carrier(remaining=remaining), 1000.0)
+    assert found is not None
+    return found
+
+
+def test_a_deadline_is_fair_if_it_is_our_own_or_the_caller_gave_time_enough() -> None:
+    assert granted(FAIR_SECONDS).is_fair
+    assert not granted(FAIR_SECONDS - 0.001).is_fair
+    assert granted(None, deadline=0.1).is_fair
+    assert granted(0.5, longest=0.1, deadline=None).is_fair
+    assert granted(0.1, believe=False).is_fair
+
+
+def test_only_what_the_caller_said_itself_tells_how_long_it_waits() -> None:
+    assert granted(2.0).is_asked
+    assert not granted(None).is_asked
+    assert not granted(500.0).is_asked
+    assert not granted(2.0, believe=False).is_asked
+    assert granted(None, deadline=None, longest=None).waited == math.inf
+
+
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("failed", [False, True])
+@pytest.mark.parametrize("status", [None, 200, 404, 500])
+def test_past_the_callers_deadline_it_only_matters_whether_that_was_fair(
+    status: int | None, failed: bool, gone: bool
+) -> None:
+    assert counted(status, failed=failed, gone=gone, late=granted(2.0)) == 504
+    assert counted(status, failed=failed, gone=gone, late=granted(0.05)) == GONE
+
+
+def test_past_our_own_deadline_an_answer_is_an_answer_and_none_is_a_fault() -> None:
+    assert counted(200, failed=False, gone=False, late=granted(None)) == 200
+    assert counted(None, failed=False, gone=True, late=granted(None)) == 504
 
 
 @pytest.mark.parametrize("status", [200, 204, 301, 404, 499, 500, 504, 100, 799])

@@ -12,6 +12,7 @@ from wsgiref.validate import validator
 
 import pytest
 
+from holdfast import DeadlineExceeded
 from holdfast._types import Operation
 from holdfast.calls import remaining
 from holdfast.calls.ambient import around
@@ -328,6 +329,75 @@ def test_the_route_of_bottle_is_known_and_a_path_is_never_a_name(world: World, s
     own = wrap(fine, sink, world, operation=lambda environ: Operation("users", environ["PATH_INFO"]))
     Server(own, PATH_INFO="/me").read()
     assert [one.operation.name for one in sink.outcomes] == ["GET /items/<id>", "GET unmatched", "/me"]
+
+
+# Past the deadline
+
+
+def gives_up(clock: FakeClock) -> App:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        clock.advance(61.0)
+        raise DeadlineExceeded("pricing: refused")
+
+    return app
+
+
+def gives_up_in_its_body(clock: FakeClock) -> App:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        clock.advance(61.0)
+        yield from gives_up(clock)(environ, start_response)
+
+    return app
+
+
+@pytest.mark.parametrize("app", [gives_up, gives_up_in_its_body])
+@pytest.mark.parametrize(("given", "counts"), [("2", "5xx"), ("0.09", "4xx"), ("soon", "5xx")])
+def test_an_application_that_gives_up_because_its_deadline_has_passed_is_answered_for(
+    app: Callable[[FakeClock], App], given: str, counts: str, world: World, clock: FakeClock, sink: Kept
+) -> None:
+    server = Server(wrap(app(clock), sink, world), HTTP_HOLDFAST_REMAINING=given)
+    assert json.loads(server.read())["type"] == "urn:holdfast:problem:deadline-exceeded"
+    assert server.status == "504 Gateway Timeout"
+    assert [one.partition(" ")[0] for one in sink.counts] == [counts]
+
+
+@pytest.mark.parametrize("app", [gives_up, gives_up_in_its_body])
+def test_the_same_for_a_head_request_has_no_body(
+    app: Callable[[FakeClock], App], world: World, clock: FakeClock, sink: Kept
+) -> None:
+    server = Server(wrap(app(clock), sink, world), REQUEST_METHOD="HEAD")
+    assert server.read() == b""
+    assert server.status == "504 Gateway Timeout"
+    assert len(sink.outcomes) == 1
+
+
+def test_an_application_that_gives_up_in_time_or_after_it_began_to_answer_is_not_answered_for(
+    world: World, clock: FakeClock, sink: Kept
+) -> None:
+    def in_time(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        raise DeadlineExceeded("one of its own")
+
+    def began(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        start_response("200 OK", TEXT)
+        clock.advance(61.0)
+        raise DeadlineExceeded
+
+    for app in (in_time, began):
+        with pytest.raises(DeadlineExceeded):
+            Server(wrap(app, sink, world))
+    assert [one.count_5xx for one in sink.outcomes] == [1, 1]
+
+
+@pytest.mark.parametrize(("given", "counts"), [("2", ["5xx 3"]), ("0.05", ["4xx 3"]), ("soon", ["2xx 3"])])
+def test_an_answer_after_the_callers_deadline_is_for_nobody(
+    given: str, counts: list[str], world: World, clock: FakeClock, sink: Kept
+) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        clock.advance(3.0)
+        return fine(environ, start_response)
+
+    assert Server(wrap(app, sink, world), HTTP_HOLDFAST_REMAINING=given).read() == b"fine"
+    assert sink.counts == counts
 
 
 # The zone

@@ -76,16 +76,17 @@ def test_a_request_is_counted_once_and_its_latency_where_it_belongs(status: int,
 
 @given(
     status=st.integers(200, 599),
+    side=st.sampled_from(Side),
     seconds=st.floats(0, 100),
     at=st.integers(1, 4_000_000_000_000),
     instance=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=64),
 )
-def test_what_was_written_is_read(status: int, seconds: float, at: int, instance: str) -> None:
-    outcome = decode(encode(request(status=status, seconds=seconds, at=at / 1000, instance=instance)))
+def test_what_was_written_is_read(status: int, side: Side, seconds: float, at: int, instance: str) -> None:
+    outcome = decode(encode(request(status=status, side=side, seconds=seconds, at=at / 1000, instance=instance)))
     assert (outcome.workload, outcome.operation, outcome.zone) == ("shop", Operation("Home", "Index"), "use1-az2")
     assert outcome.instance == instance
     assert outcome.at == pytest.approx(at / 1000, abs=0.0005)
-    assert outcome.side is Side.SERVER
+    assert outcome.side is side
     counts = (outcome.count_2xx, outcome.count_3xx, outcome.count_4xx, outcome.count_5xx)
     assert counts == tuple(int(status // 100 == hundred) for hundred in (2, 3, 4, 5))
     assert outcome.success_seconds == pytest.approx(() if status >= 500 else (seconds,))

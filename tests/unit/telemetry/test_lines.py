@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from holdfast import Operation, Outcome, Side, Zone
 from holdfast.telemetry import decode
 from holdfast.telemetry.sinks.lines import OutcomeLines
@@ -36,6 +38,18 @@ def written(given: Outcome) -> list[Outcome]:
 def test_a_request_becomes_a_line_that_says_the_same() -> None:
     request = outcome(count_2xx=1, success_seconds=(0.25,))
     assert written(request) == [request]
+
+
+@pytest.mark.parametrize("side", Side)
+def test_a_line_says_who_saw_it(side: Side) -> None:
+    request = outcome(count_5xx=1, fault_seconds=(0.25,), side=side)
+    assert written(request) == [request]
+
+
+def test_a_request_of_more_than_an_hour_is_one_all_the_same() -> None:
+    assert written(outcome(count_2xx=1, success_seconds=(90_000.0,))) == [
+        outcome(count_2xx=1, success_seconds=(3600.0,))
+    ]
 
 
 def test_many_become_as_many_each_with_its_status_and_its_time() -> None:

@@ -86,3 +86,12 @@ def test_the_fixture_is_there_only_for_those_who_ask_for_it(tmp_path: Path) -> N
     code, output = run(tmp_path, opted_in=False)
     assert code == 1
     assert "fixture 'holdfast_calls' not found" in output
+
+
+def test_without_pytest_it_says_what_to_install() -> None:
+    script = (
+        "import sys; sys.modules['pytest'] = None\n"
+        "try: import holdfast.testing.plugin\n"
+        "except ImportError as error: print(error)"
+    )
+    assert "needs pytest" in subprocess.check_output([sys.executable, "-c", script], text=True)

@@ -10,20 +10,28 @@ botocore's own retries are taken off the client; everything else of it stays, pa
   may be overrun by as much. It is not measured apart from the attempt.
 - Waiting for the answer, and between two parts of it, takes at most what is left of the attempt. Versions of botocore
   that do not know a time for each request use the client's `read_timeout` instead. Long polls have up to 70 seconds.
-- Not bounded: credentials that are fetched on the way; the body of a streaming answer, which is read after the call;
-  the pauses of a waiter, only its calls are; the threads of S3 transfers, which see no deadline and repeat parts.
+- The body of a streaming answer, such as that of an object in S3, is read after the call: each read of it takes at most
+  the client's own `read_timeout`, or 60 seconds if that is the one of `config(dependency)`. No deadline bounds it.
+- Not bounded: credentials that are fetched on the way; the pauses of a waiter, only its calls are; the threads of S3
+  transfers, which see no deadline and repeat parts.
+
+What is refused raises an error of Holdfast that is a BotoCoreError as well. An attempt that took too long ends in
+botocore's own ReadTimeoutError.
 """
 
 import math
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, TypeVar
 from zlib import crc32
 
-from holdfast._errors import InvalidValue, MissingExtra
+from holdfast._errors import CallError, InvalidValue, MissingExtra
 
 try:
+    from botocore.client import BaseClient
+    from botocore.compat import set_socket_timeout
     from botocore.config import Config
     from botocore.exceptions import ChecksumError
 except ImportError as error:
@@ -31,6 +39,12 @@ except ImportError as error:
 
 from holdfast._types import Operation
 from holdfast.calls.adapters.aws_operations import is_long_poll, is_repeatable, refined
+from holdfast.calls.adapters.botocore_errors import (
+    BotocoreDeadlineExceeded,
+    BotocoreHeldBack,
+    BotocoreLimitReached,
+    as_botocore,
+)
 from holdfast.calls.ambient import around
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.dependency import Dependency
@@ -38,7 +52,14 @@ from holdfast.calls.engine import Call
 from holdfast.calls.failure import Failure, Kind
 from holdfast.calls.timeout import Percentile
 
-__all__ = ["NOTE", "config", "govern"]
+__all__ = [
+    "NOTE",
+    "BotocoreDeadlineExceeded",
+    "BotocoreHeldBack",
+    "BotocoreLimitReached",
+    "config",
+    "govern",
+]
 
 Client = TypeVar("Client")
 
@@ -51,7 +72,7 @@ LONGEST_POLL = 70.0
 SHORTEST = 0.001
 """Seconds; sockets take none for never."""
 UNBOUNDED = 60.0
-"""Seconds to read for dependencies without any bound of their own: botocore's default."""
+"""Seconds to read for dependencies without any bound of their own, and for parts of a stream: botocore's default."""
 
 
 def config(dependency: Dependency) -> Config:
@@ -60,10 +81,10 @@ def config(dependency: Dependency) -> Config:
     Timeouts that follow the latency are fixed here at their ceiling; each request then has less. For settings of your
     own: `config(dependency).merge(Config(max_pool_connections=50))`.
     """
-    attempt = min(_longest(dependency.attempts_seen.policy), dependency.total)
+    _check_dependency(dependency)
     return Config(
         connect_timeout=min(_longest(dependency.connects.policy), dependency.total),
-        read_timeout=UNBOUNDED if attempt == math.inf else attempt,
+        read_timeout=_reading(dependency),
         retries={"mode": "standard", "total_max_attempts": 1},
     )
 
@@ -76,8 +97,24 @@ def govern(client: Client, dependency: Dependency, *, idempotent: Callable[[str]
     when nothing was sent, or when the service said that it is too much: then it did nothing. Raises InvalidValue for a
     client that would go on to retry by itself, as in the mode `adaptive`.
     """
+    _check_dependency(dependency)
+    if not isinstance(client, BaseClient):
+        hint = ", which a resource has as resource.meta.client" if hasattr(client, "meta") else ""
+        raise InvalidValue(f"{client!r} cannot be governed: expected a client of boto3 or botocore{hint}")
+    if idempotent is not None and not callable(idempotent):
+        raise InvalidValue(f"idempotent is {idempotent!r}: expected a function of the name of an operation, or None")
     _Governor(client, dependency, idempotent).install()
     return client
+
+
+def _check_dependency(dependency: object) -> None:
+    if not isinstance(dependency, Dependency):
+        raise InvalidValue(f"dependency is {dependency!r}: expected a Dependency")
+
+
+def _reading(dependency: Dependency) -> float:
+    longest = min(_longest(dependency.attempts_seen.policy), dependency.total)
+    return UNBOUNDED if longest == math.inf else longest
 
 
 def _longest(policy: float | Percentile | None) -> float:
@@ -199,6 +236,12 @@ class _Governor:
 
     def _begin(self, request: Any, operation_name: str, **_: Any) -> None:
         """Before an attempt is signed and sent: refuse it if it is too late, bound it if not."""
+        try:
+            self._begin_attempt(request, operation_name)
+        except CallError as error:
+            raise as_botocore(error)  # noqa: B904 - it has the cause that the error has
+
+    def _begin_attempt(self, request: Any, operation_name: str) -> None:
         context, core = request.context, self._core
         turns: _Turns | None = context.get(KEY)
         if turns is None:
@@ -207,7 +250,7 @@ class _Governor:
             most = context.get("read_timeout") or self._client.meta.config.read_timeout
             turns = context[KEY] = _Turns(call, most)
             context.setdefault("retries", {})["max"] = 1 if call.owned_by else core.retry.attempts
-            core.world.clock.sleep(call.hold())
+            self._wait(call.hold())
         attempt = turns.call.begin(turns.error)
         turns.call.enter(turns.error)
         turns.attempt, turns.error = attempt, None
@@ -231,10 +274,26 @@ class _Governor:
         delay = turns.call.settle(attempt, None if response is None else response[1], error)
         if delay is None:
             self._explain(response, error)
+            if response is not None:
+                self._hand_over(response[0], operation)
             return None
         turns.error = error
-        self._core.world.clock.sleep(delay)
+        self._wait(delay)
         return 0
+
+    def _wait(self, seconds: float) -> None:
+        if seconds:
+            self._core.world.clock.sleep(seconds)
+
+    def _hand_over(self, answer: Any, operation: Any) -> None:
+        """Let the caller read a stream as slowly as the client may: what is left of the attempt is no measure of it."""
+        if not (operation.has_streaming_output or operation.has_event_stream_output):
+            return
+        own = self._client.meta.config.read_timeout
+        if own == _reading(self._core):  # from `config`, which had attempts in mind
+            own = max(own, UNBOUNDED)
+        with suppress(AttributeError):  # it has no socket any more, because it was short
+            set_socket_timeout(answer.raw, own)
 
     def _abandon(self, exception: Exception, context: Any, **_: Any) -> None:
         """The call ends, and botocore asked nobody: it could not sign, or did not understand the answer."""

@@ -23,9 +23,11 @@ from holdfast.calls.adapters.httpx_errors import (
     HttpxHeldBack,
     HttpxLimitReached,
     HttpxNoEndpoint,
+    HttpxPoolTimedOut,
     as_httpx,
 )
 from holdfast.calls.adapters.httpx_exchange import Exchange, Manners, call_options, refuse_retries
+from holdfast.calls.adapters.httpx_pool import Lent, give_back, give_back_async
 from holdfast.calls.adapters.httpx_warm import warm, warm_async
 from holdfast.calls.ambient import current_attempt
 from holdfast.calls.dependency import Dependency
@@ -39,6 +41,7 @@ __all__ = [
     "HttpxHeldBack",
     "HttpxLimitReached",
     "HttpxNoEndpoint",
+    "HttpxPoolTimedOut",
     "call_options",
 ]
 
@@ -60,11 +63,17 @@ class HoldfastTransport(httpx.BaseTransport):
 
     The attempt's time covers sending, waiting for the answer, and bodies that say that they have at most `whole` bytes:
     one that breaks off is repeated. Others are handed over as they come, and only the deadline of the call bounds them.
-    Set-up of a connection counts apart. The timeouts of the client hold as well; the shorter one counts.
+    Waiting for a connection of the pool and setting one up count apart: the attempt's time begins when it has one.
+
+    Timeouts of the client hold as well, and the shorter one counts; only httpx's default, 5 seconds for each of the
+    four, is taken as not set where the dependency has a bound, because nobody chose it. Whoever wants just that says
+    another number, such as 4.99. A timeout of Holdfast's is raised as `HttpxAttemptTimedOut` and its like, one of the
+    client's as httpx raises it. `Retry.judge` and `Retry.classify` see the body of an answer if the attempt covers it.
 
     Not covered, because a synchronous client cannot be interrupted: looking up a name in DNS; headers, or a large body
     that is sent, which move on by a byte now and then: each read and write alone is bounded, and the time is looked at
-    again with each chunk of the answer's body. Retries of the inner transport must be off. Thread-safe.
+    again with each chunk of the answer's body. A body may take up to twice the time that there was when it began,
+    because httpcore takes the timeout of its reads then, once. Retries of the inner transport must be off. Thread-safe.
     """
 
     def __init__(
@@ -85,19 +94,17 @@ class HoldfastTransport(httpx.BaseTransport):
         exchange = Exchange(self._dependency, request, self._manners)
         manner = exchange.manner
         try:
-            return self._dependency.run(
-                self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation
-            )
+            self._dependency.run(self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation)
         except httpx.HTTPStatusError as error:
             if not exchange.is_ours(error):
                 raise
-            return error.response
         except (CallError, EngineUnavailable) as error:
             _close(exchange)
-            raise as_httpx(error)  # noqa: B904 - it has the cause that the error has
+            raise as_httpx(error, queued=exchange.is_queued)  # noqa: B904 - it has the cause that the error has
         except BaseException:
             _close(exchange)
             raise
+        return exchange.result()
 
     def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
         """Open connections, TLS included, before there is traffic; returns how many are ready.
@@ -128,8 +135,17 @@ class HoldfastTransport(httpx.BaseTransport):
         _close(exchange)
         attempt = current_attempt()
         request, progress = exchange.begin(attempt, asynchronous=False)
-        exchange.response = response = self._transport.handle_request(request)
-        take_in(response, progress, exchange.part(attempt, response))
+        try:
+            exchange.response = response = self._transport.handle_request(request)
+            take_in(response, progress, exchange.part(attempt, response))
+        except BaseException as error:
+            try:
+                _close(exchange)
+            finally:
+                give_back(self._transport, request)
+            if isinstance(error, httpx.TimeoutException):
+                _raise(progress.understood(error), error)
+            raise
         return exchange.answered(response)
 
 
@@ -158,19 +174,19 @@ class AsyncHoldfastTransport(httpx.AsyncBaseTransport):
         exchange = Exchange(self._dependency, request, self._manners)
         manner = exchange.manner
         try:
-            return await self._dependency.run_async(
+            await self._dependency.run_async(
                 self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation
             )
         except httpx.HTTPStatusError as error:
             if not exchange.is_ours(error):
                 raise
-            return error.response
         except (CallError, EngineUnavailable) as error:
             await _close_async(exchange)
-            raise as_httpx(error)  # noqa: B904 - it has the cause that the error has
+            raise as_httpx(error, queued=exchange.is_queued)  # noqa: B904 - it has the cause that the error has
         except BaseException:
             await _close_async(exchange)
             raise
+        return exchange.result()
 
     async def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
         """Open connections before there is traffic, as `HoldfastTransport.warm_up` does."""
@@ -197,12 +213,26 @@ class AsyncHoldfastTransport(httpx.AsyncBaseTransport):
         request, progress = exchange.begin(attempt, asynchronous=True)
         try:
             exchange.response = response = await self._transport.handle_async_request(request)
-        except asyncio.CancelledError:
-            if isinstance(self._transport, httpx.AsyncHTTPTransport):
+            assert isinstance(response.stream, httpx.AsyncByteStream)
+            response.stream = Lent(response.stream, self._transport, request)
+            await take_in_async(response, progress, exchange.part(attempt, response))
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and isinstance(self._transport, httpx.AsyncHTTPTransport):
                 progress.is_unsent()
+            try:
+                await _close_async(exchange)
+            finally:
+                await give_back_async(self._transport, request)
+            if isinstance(error, httpx.TimeoutException):
+                _raise(progress.understood(error), error)
             raise
-        await take_in_async(response, progress, exchange.part(attempt, response))
         return exchange.answered(response)
+
+
+def _raise(error: Exception, instead_of: httpx.TimeoutException) -> None:
+    """Raise an error with another as its cause, unless it is that one."""
+    if error is not instead_of:
+        raise error from instead_of
 
 
 def _close(exchange: Exchange) -> None:

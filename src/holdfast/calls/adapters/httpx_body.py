@@ -47,7 +47,16 @@ class Bounded(httpx.SyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
         self._progress.is_whole_call = True
         yield from self._taken
-        for chunk in self._rest:
+        while True:
+            try:
+                chunk = next(self._rest, None)
+            except httpx.TimeoutException as error:
+                late = self._progress.understood(error)
+                if late is error:
+                    raise
+                raise late from error
+            if chunk is None:
+                return
             self._progress.check()
             yield chunk
 

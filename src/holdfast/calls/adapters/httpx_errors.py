@@ -26,6 +26,12 @@ class HttpxConnectTimedOut(ConnectTimedOut, httpx.ConnectTimeout):
     _request = None
 
 
+class HttpxPoolTimedOut(ConnectTimedOut, httpx.PoolTimeout):
+    """No connection of the pool was free in time; nothing was sent."""
+
+    _request = None
+
+
 class HttpxDeadlineExceeded(DeadlineExceeded, httpx.ReadTimeout):
     """The time for the whole of it is over."""
 
@@ -58,10 +64,14 @@ _TWINS: tuple[tuple[type[HoldfastError], type[HoldfastError]], ...] = (
     (LimitReached, HttpxLimitReached),
     (NoEndpoint, HttpxNoEndpoint),
 )
+_QUEUED = ((ConnectTimedOut, HttpxPoolTimedOut), *_TWINS)
 
 
-def as_httpx(error: HoldfastError) -> HoldfastError:
-    """The same error, which is also one of httpx; as it is if it is that already, or has no counterpart there."""
+def as_httpx(error: HoldfastError, *, queued: bool = False) -> HoldfastError:
+    """The same error, which is also one of httpx; as it is if it is that already, or has no counterpart there.
+
+    `queued`: it happened while it waited for a connection of the pool.
+    """
     if isinstance(error, httpx.HTTPError):
         return error
-    return twin_of(error, _TWINS) or error
+    return twin_of(error, _QUEUED if queued else _TWINS) or error

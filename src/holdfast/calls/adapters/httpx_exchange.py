@@ -53,7 +53,18 @@ def refuse_retries(transport: object) -> None:
 class Exchange:
     """One request, which may take several attempts, and the answer that came last."""
 
-    __slots__ = ("_asked", "_body", "_core", "_manners", "_user_trace", "manner", "request", "response")
+    __slots__ = (
+        "_asked",
+        "_body",
+        "_core",
+        "_manners",
+        "_shown",
+        "_user_trace",
+        "manner",
+        "progress",
+        "request",
+        "response",
+    )
 
     def __init__(self, core: Dependency, request: httpx.Request, manners: Manners) -> None:
         self._core = core
@@ -64,12 +75,21 @@ class Exchange:
         self._body = request.stream if repeatable else Once(request.stream)
         self.manner = manner_of(request.method, self._asked, keyed=manners.idempotency_key, repeatable=repeatable)
         self.request = request
+        self.progress: Progress | None = None
+        """Of the last attempt."""
         self.response: httpx.Response | None = None
+        """The answer as the client gets it."""
+        self._shown: httpx.Response | None = None
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether the last attempt ended while it waited for a connection of the pool."""
+        return self.progress is not None and self.progress.is_queued
 
     def begin(self, attempt: Attempt, *, asynchronous: bool) -> tuple[httpx.Request, Progress]:
         """The request as this attempt sends it: a copy, because the client goes on with the original."""
         request = self.request
-        progress = Progress(attempt, request.extensions.get("timeout", {}), is_cut_off=asynchronous)
+        self.progress = progress = Progress(attempt, request.extensions.get("timeout", {}), is_cut_off=asynchronous)
         url, headers = request.url, httpx.Headers(request.headers)
         if self._core.endpoints is not None:
             origin = origin_of(attempt.endpoint.address, url.scheme)
@@ -101,17 +121,46 @@ class Exchange:
         return math.inf if declared.isdecimal() and int(declared) <= self._manners.whole else LATER
 
     def answered(self, response: httpx.Response) -> httpx.Response:
-        """The answer; raises one that is a failure, so that the dependency understands it as such."""
-        judge = self._core.retry.judge
-        if response.status_code < 400 or (judge is not None and judge(response) is not None):
-            return response
-        raise httpx.HTTPStatusError(
-            f"{self.request.method} answered {response.status_code}", request=self.request, response=response
+        """The answer as judgements see it; raises one that is a failure, so that the dependency understands it as such.
+
+        `judge` is asked here about answers of 4xx and 5xx, and by the dependency about others: once about each.
+        """
+        self._shown = shown = self._show(response)
+        if response.status_code < 400:
+            return shown
+        error = httpx.HTTPStatusError(
+            f"{self.request.method} answered {response.status_code}", request=self.request, response=shown
         )
+        judge = self._core.retry.judge
+        error.holdfast_failure = None if judge is None else judge(shown)  # type: ignore[attr-defined]
+        raise error
 
     def is_ours(self, error: httpx.HTTPStatusError) -> bool:
         """Whether an error only carries the answer."""
-        return error.response is self.response
+        return error.response is self._shown
+
+    def result(self) -> httpx.Response:
+        """What the client gets."""
+        assert self.response is not None
+        return self.response
+
+    def _show(self, response: httpx.Response) -> httpx.Response:
+        """The answer for `judge` and `classify`, with its body if that was read: a copy, which leaves it to the client.
+
+        A client reads an answer by itself, and streams it perhaps, which it could not if it had been read before.
+        """
+        retry = self._core.retry
+        if (retry.judge is None and retry.classify is None) or not isinstance(response.stream, httpx.ByteStream):
+            return response
+        shown = httpx.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=response.stream,
+            request=self.request,
+            extensions=response.extensions,
+        )
+        shown.read()
+        return shown
 
     def _may_follow(self, attempt: Attempt, status: int) -> bool:
         """Whether another attempt may follow this status."""

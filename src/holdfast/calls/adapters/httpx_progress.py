@@ -4,7 +4,9 @@ import math
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from holdfast._errors import AttemptTimedOut, DeadlineExceeded, HoldfastError
+import httpx
+
+from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded, HoldfastError
 from holdfast.calls.adapters.httpx_errors import as_httpx
 from holdfast.calls.attempt import Attempt
 
@@ -13,6 +15,9 @@ SHORTEST = 0.001
 POOL_SHARE = 0.9
 """Of an attempt's time, to wait for a connection of the pool: a little less than all of it, so that it is the pool
 that says so. It proves that nothing was sent; a cancellation would not."""
+DEFAULT = httpx.Timeout(5.0).as_dict()
+"""What a client has that was not told otherwise: https://www.python-httpx.org/advanced/timeouts/. Nobody chose it, and
+it would cut off whatever the dependency gives more time."""
 
 # https://www.encode.io/httpcore/extensions/#trace, without the name of the module in front.
 _OPENING = frozenset({"connect_tcp.started", "connect_unix_socket.started", "start_tls.started"})
@@ -27,9 +32,21 @@ class Progress:
 
     httpcore reads the timeouts anew before each step, out of the mapping that is changed here. With `is_cut_off`,
     somebody else ends the attempt in time, and reading and writing keep the timeouts of the client.
+
+    Waiting for a connection of the pool may take as long as an attempt; the attempt's time begins when there is one.
     """
 
-    __slots__ = ("_asked", "_attempt", "_began", "_half_open", "_is_cut_off", "has_begun", "is_whole_call", "timeouts")
+    __slots__ = (
+        "_asked",
+        "_attempt",
+        "_began",
+        "_half_open",
+        "_is_cut_off",
+        "_is_default",
+        "has_begun",
+        "is_whole_call",
+        "timeouts",
+    )
 
     def __init__(self, attempt: Attempt, asked: Mapping[str, float | None], *, is_cut_off: bool = False) -> None:
         self._asked = asked
@@ -37,14 +54,15 @@ class Progress:
         self._began = attempt.core.world.monotonic()
         self._half_open: Any = None
         self._is_cut_off = is_cut_off
+        self._is_default = asked == DEFAULT
         self.has_begun = False
         """Whether a request has begun to be sent."""
         self.is_whole_call = False
         """Whether what is read now may take as long as the whole call, and not only as the attempt."""
         self.timeouts: dict[str, float | None] = {
             **asked,
-            "pool": _sooner(asked.get("pool"), POOL_SHARE * attempt.timeout),
-            "connect": _sooner(asked.get("connect"), attempt.connect_timeout),
+            "pool": self._within("pool", POOL_SHARE * attempt.timeout),
+            "connect": self._within("connect", attempt.connect_timeout),
         }
 
     @property
@@ -66,10 +84,11 @@ class Progress:
             about["timeout"] = _sooner(about.get("timeout"), attempt.timeout)
         elif step in _AT_WORK:
             if step == _READY:
-                self._ready()
-            if not self._is_cut_off:
-                for way in ("read", "write"):
-                    self.timeouts[way] = _sooner(self._asked.get(way), self.left)
+                self.has_begun = True
+                attempt.ready(self._began)
+            for way in ("read", "write"):
+                left = self.left
+                self.timeouts[way] = self._asked_for(way, left) if self._is_cut_off else self._within(way, left)
 
     async def saw_async(self, name: str, about: MutableMapping[str, Any]) -> None:
         """The same in an event loop, where a set-up may be cancelled: httpcore then leaves the socket open."""
@@ -89,24 +108,51 @@ class Progress:
         """What to raise when the time is over."""
         attempt = self._attempt
         what = attempt.core.name
-        if self.is_whole_call or attempt.expires >= attempt.limit:
+        if self.is_whole_call:
             return as_httpx(DeadlineExceeded(f"{what}: cut off, because the deadline has passed during the answer"))
-        return as_httpx(AttemptTimedOut(f"{what}: attempt {attempt.number} was cut off during the answer"))
+        if attempt.expires >= attempt.limit:
+            what = f"{what}: cut off, because the deadline has passed during attempt {attempt.number}"
+            return as_httpx(DeadlineExceeded(what))
+        what = f"{what}: attempt {attempt.number} was cut off after {attempt.core.timeout:.3f} s"
+        return as_httpx(AttemptTimedOut(what))
+
+    def understood(self, error: httpx.TimeoutException) -> Exception:
+        """What to raise in place of a timeout of httpx: the error itself if it was the client's own, and not ours."""
+        if isinstance(error, HoldfastError):
+            return error
+        name = self._attempt.core.name
+        if isinstance(error, httpx.PoolTimeout):
+            waited = self.timeouts["pool"]
+            if waited is None or waited == self._asked.get("pool"):
+                return error
+            return as_httpx(ConnectTimedOut(f"{name}: no connection was free in {waited:.3f} s"), queued=True)
+        if self.left > SHORTEST:
+            return error
+        if isinstance(error, httpx.ConnectTimeout) and self._attempt.expires < self._attempt.limit:
+            return as_httpx(ConnectTimedOut(f"{name}: no connection in {self._attempt.core.connects.value:.3f} s"))
+        return self.late()
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether the attempt was ended while it waited for a connection of the pool."""
+        return self._attempt.queued
 
     def is_unsent(self) -> None:
         """The attempt was ended while it waited for a connection: it never had one, which proves that nothing was sent.
 
         Only for transports that tell their steps; of others nothing is known.
         """
-        if not self.has_begun and self._attempt.connecting_since is None:
-            self._attempt.connecting_since = self._attempt.core.world.monotonic()
-
-    def _ready(self) -> None:
-        """There is a connection: what it took to get here is no latency, and the time of a set-up is given back."""
-        self.has_begun = True
         attempt = self._attempt
-        attempt.connect_ended()
-        attempt.setup = attempt.core.world.monotonic() - self._began
+        if not self.has_begun and attempt.connecting_since is None:
+            attempt.queued = True
+            attempt.setup = attempt.core.world.monotonic() - self._began
+
+    def _asked_for(self, way: str, left: float) -> float | None:
+        """The client's own timeout; none if it is only the default, and there is another bound."""
+        return None if self._is_default and left < math.inf else self._asked.get(way)
+
+    def _within(self, way: str, left: float) -> float | None:
+        return _sooner(self._asked_for(way, left), left)
 
 
 def _sooner(asked: float | None, left: float) -> float | None:

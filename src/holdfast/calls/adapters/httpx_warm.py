@@ -12,6 +12,7 @@ import httpx
 from holdfast._errors import ConnectTimedOut
 from holdfast.calls.adapters.httpx_errors import as_httpx
 from holdfast.calls.adapters.httpx_exchange import Tell
+from holdfast.calls.adapters.httpx_pool import Lent, give_back, give_back_async
 from holdfast.calls.adapters.httpx_progress import Progress
 from holdfast.calls.adapters.warm import check_connections, ready_among, stays_open
 from holdfast.calls.attempt import Attempt
@@ -23,9 +24,11 @@ def warm(core: Dependency, transport: httpx.BaseTransport, request: httpx.Reques
     check_connections(connections)
 
     def open_one(progress: Progress) -> httpx.Response | Exception:
+        sent = _with(request, progress, progress.saw)
         try:
-            return transport.handle_request(_with(request, progress, progress.saw))
+            return transport.handle_request(sent)
         except Exception as error:  # noqa: BLE001 - told when all are back
+            give_back(transport, sent)
             return error
 
     with ThreadPoolExecutor(connections, thread_name_prefix="holdfast-warm-up") as threads:
@@ -50,12 +53,19 @@ async def warm_async(
     check_connections(connections)
 
     async def open_one(progress: Progress) -> httpx.Response:
+        sent = _with(request, progress, progress.saw_async)
         try:
             async with asyncio.timeout(progress.left):
-                return await transport.handle_async_request(_with(request, progress, progress.saw_async))
-        except TimeoutError as error:
+                response = await transport.handle_async_request(sent)
+        except BaseException as error:
+            await give_back_async(transport, sent)
+            if not isinstance(error, TimeoutError):
+                raise
             late = ConnectTimedOut(f"{core.name}: no connection in {core.connects.value:.3f} s")
             raise as_httpx(late) from error
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        response.stream = Lent(response.stream, transport, sent)
+        return response
 
     tasks = [asyncio.create_task(open_one(_progress(core))) for _ in range(connections)]
     try:

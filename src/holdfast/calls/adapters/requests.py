@@ -77,13 +77,15 @@ class HoldfastAdapter(HTTPAdapter):
 
     The attempt's time covers sending, waiting for the answer, and its body: one that breaks off is repeated. With
     `stream=True` the body is handed over as it comes, and only the deadline of the call bounds it. Set-up of a
-    connection counts apart. The timeouts of the session hold as well; the shorter one counts.
+    connection counts apart. The timeouts of the session hold as well; the shorter one counts. An attempt that ends
+    because its own time or the deadline is over raises `RequestsAttemptTimedOut` or `RequestsDeadlineExceeded`, which
+    are `ReadTimeout` as well; one that ends by a timeout of the session raises what requests raises.
 
     Not covered, because it cannot be interrupted: looking up a name in DNS; headers, or a large body that is sent,
     which move on by a byte now and then: each read and write alone is bounded, and the time is looked at again with
-    each chunk of the answer's body. With `stream=True` that is so for `iter_content` and what uses it, but not for
-    `raw`. Connections through a SOCKS proxy are not measured apart. Retries of urllib3 are off, and must be.
-    Thread-safe as far as sessions of requests are.
+    each chunk of the answer's body. With `stream=True` that is so for `iter_content` and what uses it; each read of
+    `raw` may take what was left of the call when the answer began. Connections through a SOCKS proxy are not measured
+    apart. Retries of urllib3 are off, and must be. Thread-safe as far as sessions of requests are.
     """
 
     def __init__(
@@ -97,6 +99,8 @@ class HoldfastAdapter(HTTPAdapter):
         pool_block: bool = False,
         max_retries: int = 0,
     ) -> None:
+        if not isinstance(dependency, Dependency):
+            raise InvalidValue(f"dependency is {dependency!r}: expected a Dependency")
         if max_retries != 0:  # urllib3's Retry(0) as well: it may be told of statuses and redirects
             raise InvalidValue(f"max_retries is {max_retries!r}: expected 0, because the dependency retries")
         self._dependency = dependency

@@ -8,6 +8,7 @@ from requests import exceptions
 from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError, SSLError
 
 from holdfast._errors import AttemptTimedOut, DeadlineExceeded
+from holdfast.calls.adapters.requests_connection import sooner, wait_at_most
 from holdfast.calls.adapters.requests_errors import as_requests
 from holdfast.calls.attempt import Attempt
 
@@ -29,16 +30,22 @@ def _is_file(request: requests.PreparedRequest) -> bool:
     return isinstance(getattr(request, "_body_position", None), int)
 
 
-def take_in(response: requests.Response, attempt: Attempt) -> None:
+def take_in(response: requests.Response, attempt: Attempt, most: float | None) -> None:
     """Read the whole body within the attempt; raises what requests would, and AttemptTimedOut when it takes too long.
+
+    Each read takes at most what is left, and at most `most` seconds.
 
     `Response.content` would wait for as many bytes as it asks for, each of them for as long as a read may take.
     """
     chunks = []
-    while chunk := _read(response):
+    while True:
+        wait_at_most(response.raw, sooner(most, attempt.timeout))
+        chunk = _read(response)
+        if not chunk:
+            break
         chunks.append(chunk)
         if attempt.timeout <= 0:
-            raise as_requests(_late(attempt))
+            raise as_requests(late(attempt, "during the answer"))
     response._content = b"".join(chunks)  # noqa: SLF001 - where `content` looks; there is no other way in
     response._content_consumed = True  # type: ignore[attr-defined] # noqa: SLF001
     response.raw.release_conn()
@@ -58,31 +65,56 @@ def _read(response: requests.Response) -> bytes:
     return chunk or b""
 
 
-def _late(attempt: Attempt) -> AttemptTimedOut | DeadlineExceeded:
-    what = f"{attempt.core.name}: attempt {attempt.number} was cut off during the answer"
+def late(attempt: Attempt, where: str) -> AttemptTimedOut | DeadlineExceeded:
+    """What an attempt ends in whose time is over."""
+    what = f"{attempt.core.name}: attempt {attempt.number} was cut off {where}"
     if attempt.expires >= attempt.limit:
         return DeadlineExceeded(f"{what}, because the deadline has passed")
     return AttemptTimedOut(what)
 
 
 class BoundedResponse(requests.Response):
-    """An answer whose body is handed over as it comes: the call's deadline is looked at after every chunk."""
+    """An answer whose body is handed over as it comes: the call's deadline bounds it, the attempt's time does not."""
 
     _attempt: Attempt | None = None
+    _most: float | None = None
+    """Seconds that the session lets a read take; None: as long as it takes."""
 
     @classmethod
-    def of(cls, response: requests.Response, attempt: Attempt) -> "BoundedResponse":
+    def of(cls, response: requests.Response, attempt: Attempt, most: float | None) -> "BoundedResponse":
         """The same answer, bounded by the call that an attempt belongs to."""
         bounded = cls()
         bounded.__dict__.update(response.__dict__)
-        bounded._attempt = attempt
+        bounded._attempt, bounded._most = attempt, most
+        wait_at_most(bounded.raw, sooner(most, _left(attempt)))  # for those who read from `raw`
         return bounded
 
     def iter_content(self, chunk_size: int | None = 1, decode_unicode: bool = False) -> Iterator[Any]:
-        for chunk in super().iter_content(chunk_size, decode_unicode):
-            attempt = self._attempt
-            if attempt is not None and attempt.limit <= attempt.core.world.monotonic():
-                raise as_requests(
-                    DeadlineExceeded(f"{attempt.core.name}: cut off, because the deadline has passed during the answer")
-                )
+        chunks = super().iter_content(chunk_size, decode_unicode)
+        attempt = self._attempt
+        if attempt is None:
+            yield from chunks
+            return
+        while True:
+            wait_at_most(self.raw, sooner(self._most, _left(attempt)))
+            try:
+                chunk = next(chunks, None)
+            except exceptions.ConnectionError as error:
+                if _left(attempt) > 0:
+                    raise
+                raise as_requests(_too_late(attempt)) from error
+            if chunk is None:
+                return
+            if _left(attempt) <= 0:
+                raise as_requests(_too_late(attempt))
             yield chunk
+
+
+def _left(attempt: Attempt) -> float:
+    """Seconds until the whole call must be over."""
+    left: float = attempt.limit - attempt.core.world.monotonic()
+    return left
+
+
+def _too_late(attempt: Attempt) -> DeadlineExceeded:
+    return DeadlineExceeded(f"{attempt.core.name}: cut off, because the deadline has passed during the answer")

@@ -29,6 +29,17 @@ def sooner(asked: float | None, left: float) -> float | None:
     return max(SHORTEST, left if asked is None else min(asked, left))
 
 
+def wait_at_most(answer: Any, seconds: float | None) -> None:
+    """Let each further read of an answer take so long. One that has been read to its end has no socket any more.
+
+    urllib3 has no way to it; the one here is that of `botocore.compat.set_socket_timeout`.
+    """
+    file = getattr(getattr(answer, "_fp", None), "fp", None)
+    found = getattr(getattr(file, "raw", None), "_sock", None)
+    if found is not None:
+        found.settimeout(seconds)
+
+
 class Lines:
     """What an answer is read from, which remembers whether it came to an end instead of to the next line."""
 

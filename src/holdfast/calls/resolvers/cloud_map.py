@@ -27,8 +27,8 @@ _HOSTS = ("AWS_INSTANCE_IPV4", "AWS_INSTANCE_IPV6", "AWS_INSTANCE_CNAME")
 class CloudMap:
     """The instances of one service of one namespace, by what they say of their zone when they register.
 
-    One that says nothing of its zone, host or port, or nothing sensible, is left out, with one warning in the log:
-    it must not keep the others from being found. Thread-safe.
+    One that says nothing of its zone, host or port, or nothing sensible, is left out, with one warning in the log
+    for as long as it is there: it must not keep the others from being found. Thread-safe.
     """
 
     session: "AwsSession"
@@ -57,6 +57,7 @@ class CloudMap:
                 MaxResults=MOST_INSTANCES,
                 HealthStatus=self.health,
             )
+        self._warned.intersection_update(str(instance["InstanceId"]) for instance in answer["Instances"])
         found: dict[Zone, list[str]] = {}
         for instance in answer["Instances"]:
             try:

@@ -8,6 +8,7 @@ from typing import Self
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import EngineError, EngineUnavailable, HoldfastError, InvalidValue
+from holdfast.calls.forks import renew_after_fork
 from holdfast.calls.periodic import spread
 from holdfast.calls.resolvers.resolver import ByZone, Resolver, tidy
 
@@ -30,7 +31,7 @@ class Refreshing:
 
     What was last known stays when the resolver fails, and also when it finds nobody: an empty list is rather a mistake
     of whoever keeps it, and calls that may fail are better than calls that must. A zone that disappears while others
-    stay is gone.
+    stay is gone. A forked child knows what its parent knew, and asks by itself if its parent did.
     """
 
     def __init__(
@@ -53,9 +54,19 @@ class Refreshing:
         self._known = None if known is None else tidy(known)
         self._refreshed: float | None = None
         self._is_failing = False
+        self._stopping: threading.Event | None = None
+        self._unlock()
+        renew_after_fork(self)
+
+    def _unlock(self) -> None:
         self._lifecycle = threading.Lock()
         self._asking = threading.Lock()  # one look-up at a time: an old answer must not replace a new one
-        self._stopping: threading.Event | None = None
+
+    def renew(self) -> None:
+        """Go on asking in the child of a fork, which has none of its parent's threads."""
+        self._unlock()
+        if self._stopping is not None:
+            self._begin(is_late=self._refreshed is None)
 
     def current(self) -> ByZone:
         """What is known, at once. Raises EngineError before the first `start`, if nothing is."""
@@ -78,10 +89,13 @@ class Refreshing:
                 if not is_late:
                     with self._asking:
                         self._take(self._resolver.resolve())
-                stopping = self._stopping = threading.Event()
-                name = f"holdfast-endpoints-{self._name}"
-                threading.Thread(target=self._run, args=(stopping, is_late), name=name, daemon=True).start()
+                self._begin(is_late=is_late)
         return self
+
+    def _begin(self, *, is_late: bool) -> None:
+        stopping = self._stopping = threading.Event()
+        name = f"holdfast-endpoints-{self._name}"
+        threading.Thread(target=self._run, args=(stopping, is_late), name=name, daemon=True).start()
 
     def stop(self) -> None:
         """Ask no more; what is known stays. Does not wait for a look-up that has begun. May be repeated."""

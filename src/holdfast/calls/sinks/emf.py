@@ -8,6 +8,7 @@ import logging
 import math
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Self, TextIO
 
@@ -18,7 +19,6 @@ from holdfast._errors import InvalidValue
 from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying
 from holdfast.calls.failure import Kind
 from holdfast.calls.forks import renew_after_fork
-from holdfast.calls.histogram import Histogram
 from holdfast.calls.sinks.names import Names
 
 __all__ = ["EmfSink"]
@@ -35,6 +35,10 @@ MOST_OPERATIONS = 200
 """Operations with metrics of their own; at seven metrics each, they are what is paid for."""
 _NAMESPACE = re.compile(r"(?!AWS/)[A-Za-z0-9._/#-][A-Za-z0-9._/#: -]{0,254}")
 _DIMENSION_NAME = re.compile(r"[!-9;-~][ -~]{0,249}")
+SHORTEST = 1e-6
+"""Seconds; what took less is counted with it, where there are many."""
+STEP = math.log(1.03)
+"""Between two buckets, where there are many: as wide as those that timeouts are learned from."""
 COUNTS = ("Attempts", "Failures", "Timeouts", "Throttles", "Retries", "GaveUp")
 LATENCY = "AttemptLatency"
 EXHAUSTED = "BudgetExhausted"
@@ -47,26 +51,37 @@ class Spread:
 
     def __init__(self) -> None:
         self._few: list[float] = []
-        self._many: Histogram | None = None
+        self._many: Counter[int] | None = None  # by the logarithm
         self._most = 0.0
 
     def add(self, seconds: float) -> None:
         self._most = max(self._most, seconds)
         if self._many is not None:
-            self._many.add((seconds,))
+            self._many[_bucket(seconds)] += 1
             return
         self._few.append(seconds)
         if len(self._few) > MOST_VALUES:
-            self._many = Histogram()
-            self._many.add(self._few)
+            self._many = Counter(map(_bucket, self._few))
 
     def values(self) -> list[float]:
         """Seconds, in order; the longest is always exact."""
         if self._many is None:
             return sorted(self._few)
+        # In one pass, because it is the thread of some call that pays for it.
+        found: list[float] = []
         count = MOST_VALUES - 1
-        middles = [self._many.above(1 - (place + 0.5) / count) for place in range(count)]
-        return [*(min(value, self._most) for value in middles), self._most]
+        total = self._many.total()
+        seen = 0
+        for bucket, inside in sorted(self._many.items()):
+            seen += inside
+            middle = min(math.exp(bucket * STEP), self._most)
+            while len(found) < count and (len(found) + 0.5) / count * total <= seen:
+                found.append(middle)
+        return [*found, self._most]
+
+
+def _bucket(seconds: float) -> int:
+    return round(math.log(max(seconds, SHORTEST)) / STEP)
 
 
 class Tally:
@@ -91,6 +106,17 @@ class Tally:
                 self.counts["Retries"] += 1
             case GaveUp():
                 self.counts["GaveUp"] += 1
+
+
+class Counted:
+    """All that is counted until lines are written."""
+
+    __slots__ = ("exhausted", "since", "tallies")
+
+    def __init__(self) -> None:
+        self.since = 0.0
+        self.tallies: dict[tuple[str, str], Tally] = {}
+        self.exhausted: Counter[str] = Counter()
 
 
 class EmfSink:
@@ -139,15 +165,16 @@ class EmfSink:
 
     def emit(self, event: CallEvent) -> None:
         with self._lock:
-            lines = self._take() if self._clock.monotonic() >= self._over else []
+            taken = self._take() if self._clock.monotonic() >= self._over else None
             self._count(event)
-        self._write_all(lines)
+        if taken is not None:
+            self._write_all(self._lines(taken))
 
     def flush(self) -> None:
         """Write what was counted since the last lines."""
         with self._lock:
-            lines = self._take()
-        self._write_all(lines)
+            taken = self._take()
+        self._write_all(self._lines(taken))
 
     def close(self) -> None:
         """The same, at the end. May be repeated."""
@@ -161,41 +188,45 @@ class EmfSink:
 
     def _begin(self) -> None:
         self._over = math.inf
-        self._since = 0.0
-        self._tallies: dict[tuple[str, str], Tally] = {}
-        self._exhausted: dict[str, int] = {}
+        self._counted = Counted()
 
     def _count(self, event: CallEvent) -> None:
         match event:
             case Attempted() | Retrying() | GaveUp():
                 name = self._names.operation(event.operation)
-                tally = self._tallies.get(name)
+                tally = self._counted.tallies.get(name)
                 if tally is None:
-                    tally = self._tallies[name] = Tally()
+                    tally = self._counted.tallies[name] = Tally()
                 tally.add(event)
             case Exhausted():
                 dependency = self._names.dependency(event.dependency)
-                self._exhausted[dependency] = self._exhausted.get(dependency, 0) + 1
+                self._counted.exhausted[dependency] += 1
             case _:
                 return  # a timeout that has changed is for logs: a metric with gaps says little
         if self._over == math.inf:
-            self._since, self._over = event.at, self._clock.monotonic() + self._every
+            self._counted.since, self._over = event.at, self._clock.monotonic() + self._every
 
-    def _take(self) -> list[bytes]:
-        """The lines for what was counted; counting begins anew."""
+    def _take(self) -> Counted:
+        """What was counted; counting begins anew."""
+        counted = self._counted
+        self._begin()
+        return counted
+
+    def _lines(self, counted: Counted) -> list[bytes]:
+        """Not under the lock, so that other calls do not wait."""
         lines = []
-        for (dependency, operation), tally in self._tallies.items():
+        for (dependency, operation), tally in counted.tallies.items():
             named = {"Dependency": _dimension(dependency), "Operation": _dimension(operation)}
             metrics: dict[str, tuple[str, Any]] = {name: ("Count", count) for name, count in tally.counts.items()}
             if tally.counts["Attempts"]:
                 metrics[LATENCY] = ("Milliseconds", [round(1000 * value, 3) for value in tally.spread.values()])
-            lines.append(self._line(named, metrics))
-        for dependency, count in self._exhausted.items():
-            lines.append(self._line({"Dependency": _dimension(dependency)}, {EXHAUSTED: ("Count", count)}))
-        self._begin()
+            lines.append(self._line(counted.since, named, metrics))
+        for dependency, count in counted.exhausted.items():
+            named = {"Dependency": _dimension(dependency)}
+            lines.append(self._line(counted.since, named, {EXHAUSTED: ("Count", count)}))
         return lines
 
-    def _line(self, named: dict[str, str], metrics: dict[str, tuple[str, Any]]) -> bytes:
+    def _line(self, since: float, named: dict[str, str], metrics: dict[str, tuple[str, Any]]) -> bytes:
         sets = [[*self._fixed, *named]]
         if self._rollup and len(named) > 1:
             sets.append([*self._fixed, "Dependency"])
@@ -206,7 +237,7 @@ class EmfSink:
         }
         return msgspec.json.encode(
             {
-                "_aws": {"Timestamp": round(self._since * 1000), "CloudWatchMetrics": [directive]},
+                "_aws": {"Timestamp": round(since * 1000), "CloudWatchMetrics": [directive]},
                 **self._fixed,
                 **named,
                 **{name: value for name, (_, value) in metrics.items()},

@@ -64,6 +64,9 @@ class PrometheusSink:
         self._exhausted: defaultdict[Labels, float] = defaultdict(float)
         self._timeouts: dict[Labels, float] = {}
         self._seconds: dict[Labels, list[float]] = {}  # a count for each bucket, for what is beyond, and the sum
+        for dependency in self._dependencies:
+            # Prometheus sees no increase in a series that begins at 1: an alert on it would miss the first time.
+            self._exhausted[("dependency", self._names.dependency(dependency.name)),] = 0.0
 
     def emit(self, event: CallEvent) -> None:
         with self._lock:

@@ -12,6 +12,9 @@ from holdfast.cli.output import Json, print_json, print_note, print_table
 if TYPE_CHECKING:
     from holdfast.simulate import Advice
 
+MOSTLY = 0.5
+"""A timeout that cuts off more than this is hardly what was wanted."""
+
 
 def advise(
     file: Annotated[
@@ -54,6 +57,12 @@ def advise(
         print_json(_written(found))
     else:
         print_table(("timeout", _told(found.timeout)), list(_facts(found)))
+    if found.false_timeouts > MOSTLY:
+        print_note(
+            f"this would cut off {found.false_timeouts:.0%} of them, because of the ceiling of {ceiling:g} s: "
+            "give a higher --ceiling, or say --unit ms if they are milliseconds",
+            as_json=json,
+        )
     if not found.is_enough:
         print_note(
             f"{found.count:,} latencies are too few to believe it: {found.needed:,} are needed for "

@@ -1,1 +1,1 @@
-"""Where telemetry goes; each sink fulfils `holdfast.Sink`: it never raises and never blocks."""
+"""Where telemetry goes; each sink fulfils `holdfast.Sink`: it never raises and never waits."""

@@ -32,6 +32,7 @@ class OutcomeLines:
                 at=event.at,
                 status=status,
                 seconds=seconds,
+                side=event.side,
             )
             self._lines.emit(encode(request))
 

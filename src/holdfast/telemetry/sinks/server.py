@@ -8,6 +8,8 @@ from collections import deque
 from typing import Self
 from urllib.parse import urlsplit
 
+from holdfast.calls.forks import renew_after_fork
+
 logger = logging.getLogger("holdfast.telemetry")
 
 HELD_LINES = 10_000
@@ -19,13 +21,20 @@ _TIMEOUT = 5.0
 
 
 class ServerSink:
-    """Sends every line to `POST /v1/telemetry`. Thread-safe; use as a context manager, or call `start` and `close`."""
+    """Sends every line to `POST /v1/telemetry`. Thread-safe; use as a context manager, or call `start` and `close`.
+
+    A forked child begins with no lines, because its parent sends those it had, and sends its own if its parent did.
+    """
 
     def __init__(self, address: str, *, token: str | None = None) -> None:
         self._address = urlsplit(address)
         self._headers = {"Content-Type": "application/x-ndjson"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
+        self._begin()
+        renew_after_fork(self)
+
+    def _begin(self) -> None:
         self._lines: deque[bytes] = deque(maxlen=HELD_LINES)
         self._emitted = 0
         self.refused = 0
@@ -34,6 +43,14 @@ class ServerSink:
         self._stopping = threading.Event()
         self._connection: http.client.HTTPConnection | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-sink", daemon=True)
+
+    def renew(self) -> None:
+        """Begin at nothing in the child of a fork, and in a thread of its own if its parent had one."""
+        is_sending = self._thread.ident is not None and not self._stopping.is_set()
+        self._disconnect()  # the parent's end of the connection stays open
+        self._begin()
+        if is_sending:
+            self.start()
 
     @property
     def dropped(self) -> int:

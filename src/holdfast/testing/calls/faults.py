@@ -37,6 +37,10 @@ class Faults:
     written before the block and inside of it; blocks may be nested: the inner one comes first. Thread-safe, but which
     thread meets which fault is then up to chance. Not met by code that drives calls in its own way, as the adapter to
     botocore does.
+
+    Through the adapters to HTTP clients, what a script raises or answers reaches the caller as it is: `status(503)` is
+    no response of the client there, and ConnectionResetError none of its exceptions. How code treats those is tested
+    with what stands in place of the network: `httpx.MockTransport`, or a library that answers for requests.
     """
 
     def __init__(self, seed: int = 0, *, world: World = PROCESS) -> None:

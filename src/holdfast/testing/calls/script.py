@@ -171,6 +171,7 @@ class Script:
 def _maker(error: Error) -> Callable[[], Exception]:
     if isinstance(error, Exception):
         return lambda: error
-    if isinstance(error, type) and not issubclass(error, Exception):
+    given: object = error
+    if not callable(given) or (isinstance(given, type) and not issubclass(given, Exception)):
         raise InvalidValue(f"{error!r} is no error: expected an exception, or a class or function that makes one")
     return error

@@ -2,11 +2,18 @@
 
 from typing import Any
 
+import httpx
 import pytest
 
 from holdfast import AttemptTimedOut, DeadlineExceeded
 from holdfast.calls import Attempt, Dependency, Timeouts
-from holdfast.calls.adapters.httpx_progress import SHORTEST, Progress
+from holdfast.calls.adapters.httpx import (
+    HttpxAttemptTimedOut,
+    HttpxConnectTimedOut,
+    HttpxDeadlineExceeded,
+    HttpxPoolTimedOut,
+)
+from holdfast.calls.adapters.httpx_progress import DEFAULT, SHORTEST, Progress
 from holdfast.calls.world import World
 from holdfast.testing import FakeClock
 
@@ -60,12 +67,25 @@ def test_after_a_set_up_the_attempt_has_its_whole_time() -> None:
     assert it.progress.timeouts["read"] == pytest.approx(0.75)
 
 
-def test_waiting_for_the_pool_is_neither_a_set_up_nor_latency() -> None:
+def test_waiting_for_the_pool_is_neither_a_set_up_nor_latency_nor_taken_from_the_attempt() -> None:
     it = Attempting()
-    it.saw("http11.send_request_headers.started", after=0.25)
-    assert it.attempt.setup == pytest.approx(0.25)
+    it.saw("http11.send_request_headers.started", after=0.75)
+    assert it.attempt.setup == pytest.approx(0.75)
     assert it.core.connects.seen.total == 0
-    assert it.progress.timeouts["read"] == pytest.approx(0.75)
+    assert it.progress.timeouts["read"] == pytest.approx(1.0)
+
+
+def test_the_whole_call_takes_no_longer_for_it() -> None:
+    it = Attempting(total=1.2)
+    it.saw("http11.send_request_headers.started", after=0.75)
+    assert it.progress.timeouts["read"] == pytest.approx(0.45)
+
+
+def test_a_connection_that_is_free_at_once_needs_no_other_timer() -> None:
+    it = Attempting()
+    expires = it.attempt.expires
+    it.saw("http11.send_request_headers.started", after=0.0005)
+    assert it.attempt.expires == expires
 
 
 def test_a_tunnel_is_set_up_in_two_parts() -> None:
@@ -114,9 +134,89 @@ def test_an_attempt_that_ended_before_it_had_a_connection_has_sent_nothing() -> 
     waiting, sent, connecting = Attempting(), Attempting(), Attempting()
     sent.saw("http11.send_request_headers.started")
     connecting.saw("connection.connect_tcp.started")
-    began = connecting.attempt.connecting_since
     for it in (waiting, sent, connecting):
         it.progress.is_unsent()
-    assert waiting.attempt.connecting_since is not None
-    assert sent.attempt.connecting_since is None
-    assert connecting.attempt.connecting_since == began
+    assert [it.progress.is_queued for it in (waiting, sent, connecting)] == [True, False, False]
+    assert waiting.attempt.connecting_since is None, "it says nothing of how long connections take"
+
+
+# The default of httpx
+
+UNSET = httpx.Timeout(5.0).as_dict()
+
+
+def test_the_clients_default_is_the_one_that_is_known() -> None:
+    with httpx.Client() as client:
+        assert client.timeout.as_dict() == DEFAULT
+
+
+def test_timeouts_that_nobody_chose_do_not_undercut_the_dependency() -> None:
+    it = Attempting(UNSET, connect=20.0, attempt=30.0, total=60.0)
+    it.saw("http11.send_request_headers.started")
+    assert it.progress.timeouts == {"connect": 20.0, "read": 30.0, "write": 30.0, "pool": pytest.approx(27.0)}
+
+
+def test_nor_do_they_where_attempts_are_cut_off() -> None:
+    it = Attempting(UNSET, is_cut_off=True, connect=20.0, attempt=30.0, total=60.0)
+    it.saw("http11.send_request_headers.started")
+    assert it.progress.timeouts == {"connect": 20.0, "read": None, "write": None, "pool": pytest.approx(27.0)}
+
+
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_they_stay_where_there_is_no_other_bound(is_cut_off: bool) -> None:
+    it = Attempting(UNSET, is_cut_off=is_cut_off, attempt=None, total=None)
+    it.saw("http11.send_request_headers.started")
+    assert it.progress.timeouts == {"connect": 4.0, "read": 5.0, "write": 5.0, "pool": 5.0}
+
+
+def test_timeouts_that_differ_from_it_in_one_are_chosen() -> None:
+    it = Attempting({**UNSET, "read": 6.0}, connect=20.0, attempt=30.0, total=60.0)
+    it.saw("http11.send_request_headers.started")
+    assert it.progress.timeouts == {"connect": 5.0, "read": 6.0, "write": 5.0, "pool": 5.0}
+
+
+# Timeouts of httpx
+
+
+def over(it: Attempting, error: httpx.TimeoutException, after: float) -> Exception:
+    it.clock.sleep(after)
+    return it.progress.understood(error)
+
+
+def test_a_timeout_of_httpx_is_holdfasts_when_it_was_the_attempt_that_was_over() -> None:
+    it = Attempting()
+    it.saw("http11.receive_response_headers.started")
+    error = over(it, httpx.ReadTimeout("slow"), 1.0)
+    assert isinstance(error, HttpxAttemptTimedOut)
+    assert str(error) == "pricing: attempt 1 was cut off after 1.000 s"
+    assert it.progress.understood(error) is error
+
+
+def test_it_is_a_deadline_when_that_has_passed() -> None:
+    it = Attempting(total=0.5)
+    it.saw("http11.receive_response_headers.started")
+    assert isinstance(over(it, httpx.ReadTimeout("slow"), 0.5), HttpxDeadlineExceeded)
+
+
+def test_it_stays_httpxs_when_it_was_the_clients_own_time() -> None:
+    error = httpx.ReadTimeout("slow")
+    assert over(Attempting({"read": 0.2}), error, 0.2) is error
+
+
+def test_a_connection_that_took_too_long_is_told_apart() -> None:
+    it = Attempting()
+    it.saw("connection.connect_tcp.started")
+    error = over(it, httpx.ConnectTimeout("slow"), 4.0)
+    assert isinstance(error, HttpxConnectTimedOut)
+    assert str(error) == "pricing: no connection in 4.000 s"
+
+
+def test_so_is_a_pool_without_a_free_one() -> None:
+    error = over(Attempting(), httpx.PoolTimeout("full"), 0.9)
+    assert isinstance(error, HttpxPoolTimedOut)
+    assert str(error) == "pricing: no connection was free in 0.900 s"
+
+
+def test_a_pool_for_which_the_client_waits_no_longer_is_httpxs_to_tell() -> None:
+    error = httpx.PoolTimeout("full")
+    assert over(Attempting({"pool": 0.1}), error, 0.1) is error

@@ -76,3 +76,16 @@ def test_without_the_library_the_message_says_what_to_install(library: str) -> N
     script = f"import sys; sys.modules['{library}'] = None; import holdfast.calls.adapters.{library}"
     outcome = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert f"MissingExtra: the {library} adapter needs the extra '{library}'" in outcome.stderr
+
+
+def test_what_a_call_has_left_on_its_error_goes_along() -> None:
+    error = ConnectTimedOut("no connection")
+    error.add_note("tried twice")
+    error.sign = "settled"  # type: ignore[attr-defined]
+    twin = as_httpx(error)
+    twin.add_note("another")
+    assert (vars(twin)["sign"], twin.__notes__, error.__notes__) == (
+        "settled",
+        ["tried twice", "another"],
+        ["tried twice"],
+    )

@@ -1,6 +1,7 @@
 """Endpoints that are asked for again and again, and always known at once."""
 
 import logging
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -9,8 +10,9 @@ import pytest
 
 from holdfast import EngineError, EngineUnavailable, InvalidValue, Zone
 from holdfast.calls.endpoints import Endpoints
-from holdfast.calls.resolvers import ByZone, Refreshing
+from holdfast.calls.resolvers import ByZone, Called, Refreshing
 from holdfast.testing import FakeClock
+from tests.unit.forked import in_child
 
 ONE, TWO = Zone("az1"), Zone("az2")
 STUCK = 10.0
@@ -283,3 +285,53 @@ def test_the_age_says_since_when_nobody_was_found(clock: FakeClock) -> None:
         resolver.answer = {ONE: ["a"]}
         known.refresh()
         assert known.age == 0
+
+
+# Forks
+
+
+@pytest.mark.parametrize("known", [None, {ONE: ["a"]}])
+def test_a_forked_child_goes_on_asking(known: ByZone | None) -> None:
+    in_the_child: list[threading.Event] = []
+
+    def look() -> ByZone:
+        for event in in_the_child:
+            event.set()
+        return {ONE: ["a"]}
+
+    def work() -> bool:
+        in_the_child.append(threading.Event())
+        return in_the_child[0].wait(STUCK)
+
+    with Refreshing(Called(look), every=0.01, known=known):
+        in_child(work)
+
+
+def test_a_forked_child_of_one_that_does_not_ask_does_not_ask_either() -> None:
+    idle = Refreshing(Called(lambda: {ONE: ["a"]}))
+    stopped = Refreshing(Called(lambda: {ONE: ["a"]})).start()
+    stopped.stop()
+    for known in (idle, stopped):
+        in_child(lambda: threading.active_count() == 1)
+        known.stop()
+
+
+def test_a_look_up_that_is_under_way_at_the_fork_keeps_nobody_in_the_child_from_asking() -> None:
+    parent, asked, held = os.getpid(), threading.Event(), threading.Event()
+
+    def look() -> ByZone:
+        if os.getpid() == parent:
+            asked.set()
+            assert held.wait(STUCK)
+        return {ONE: ["new"]}
+
+    with Refreshing(Called(look), known={ONE: ["old"]}) as known:
+        assert asked.wait(STUCK)
+
+        def work() -> bool:
+            return known.refresh() and known.current() == {ONE: ("new",)} and known.start() is known
+
+        try:
+            in_child(work)
+        finally:
+            held.set()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast import InvalidValue, Operation
 from holdfast.calls import Attempted, CallEvent, Exhausted, GaveUp, Kind, Reason, Retrying, TimeoutChanged
 from holdfast.calls.sinks.emf import EmfSink, Spread
-from holdfast.testing import FakeClock
+from holdfast.testing import FakeClock, seeded
 
 PRICE = Operation("pricing", "price")
 RETRYING = Retrying(operation=PRICE, at=1.0, number=2, delay=0.1, failure=Kind.UNSENT)
@@ -192,6 +192,36 @@ def test_a_forked_child_does_not_write_what_its_parent_has_counted() -> None:
     assert os.waitpid(child, 0)[1] == 0
     sink.flush()
     assert len(lines) == 1
+
+
+def test_nobody_waits_while_lines_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock(manual=True)
+    lines: list[str] = []
+    sink = EmfSink(lines.append, namespace="shop", every=10, clock=clock)
+    was_held: list[bool] = []
+    values = Spread.values
+
+    def watched(spread: Spread) -> list[float]:
+        was_held.append(sink._lock.locked())
+        return values(spread)
+
+    monkeypatch.setattr(Spread, "values", watched)
+    sink.emit(attempted())
+    clock.advance(10.0)
+    sink.emit(attempted())
+    sink.flush()
+    assert was_held == [False, False]
+    assert [line["Attempts"] for line in documents(lines)] == [1, 1]
+
+
+def test_the_percentiles_of_many_are_right_to_a_few_percent() -> None:
+    random = seeded("emf")
+    samples = [random.lognormvariate(-4, 1) for _ in range(20_000)]
+    spread = Spread()
+    for sample in samples:
+        spread.add(sample)
+    for place, value in enumerate(spread.values()[:99]):
+        assert value == pytest.approx(sorted(samples)[int((place + 0.5) / 99 * len(samples))], rel=0.04)
 
 
 def test_operations_with_endless_names_share_one_line() -> None:

@@ -15,6 +15,7 @@ from holdfast import Operation, Zone
 from holdfast.calls import Attempted, Dependency, Exhausted, GaveUp, Kind, Reason, Retrying, TimeoutChanged
 from holdfast.calls.sinks.opentelemetry import OpenTelemetrySink, server_of
 from holdfast.testing.calls import Faults, instant_calls
+from tests.unit.forked import in_child
 
 PRICE = Operation("pricing", "price")
 NAMED = {"holdfast.dependency": "pricing", "holdfast.operation": "price"}
@@ -171,6 +172,31 @@ def test_without_a_span_there_is_nothing_to_add_events_to(metrics: Metrics) -> N
     sink = OpenTelemetrySink(metrics.meter, span_events=True)
     sink.emit(Retrying(operation=PRICE, at=1.0, number=2, delay=0.1, failure=Kind.UNSENT))
     assert "holdfast.call.retries" in metrics.read()
+
+
+def test_operations_with_endless_names_share_one_series(metrics: Metrics) -> None:
+    sink = OpenTelemetrySink(metrics.meter, most_operations=2)
+    for number in range(50):
+        operation = Operation("pricing", f"price of {number}")
+        sink.emit(Attempted(operation=operation, at=1.0, number=1, seconds=1.0))
+        sink.emit(Retrying(operation=operation, at=1.0, number=2, delay=0.1, failure=Kind.UNSENT))
+        sink.emit(GaveUp(operation=operation, at=1.0, number=3, reason=Reason.BUDGET, seconds=1.0))
+        sink.emit(Exhausted(dependency=f"d{number}", at=1.0, tokens=0.0))
+    read = metrics.read()
+    for name in ("attempt.duration", "retries", "gave_up"):
+        assert [(found["holdfast.operation"], value) for found, value in read[f"holdfast.call.{name}"]] == [
+            ("price of 0", 1),
+            ("price of 1", 1),
+            ("other", 48),
+        ]
+    dependencies = {found["holdfast.dependency"]: value for found, value in read["holdfast.call.budget.exhausted"]}
+    assert dependencies == {"d0": 1, "other": 49}
+
+
+def test_the_lock_of_the_parent_does_not_stop_a_forked_child(metrics: Metrics) -> None:
+    sink = OpenTelemetrySink(metrics.meter)
+    with sink._lock:
+        in_child(lambda: sink._named(PRICE) == NAMED)
 
 
 def test_without_a_meter_it_is_the_global_one() -> None:

@@ -111,6 +111,13 @@ def test_what_dependencies_have_left_is_read_when_it_is_asked_for() -> None:
     }
 
 
+def test_that_a_budget_never_ran_dry_is_told_from_the_start() -> None:
+    sink = PrometheusSink([Dependency("pricing"), Dependency("stock")])
+    assert values(sink, "holdfast_call_budget_exhausted_total") == {("pricing",): 0, ("stock",): 0}
+    sink.emit(Exhausted(dependency="pricing", at=1.0, tokens=0.0))
+    assert values(sink, "holdfast_call_budget_exhausted_total") == {("pricing",): 1, ("stock",): 0}
+
+
 def test_a_budget_that_was_used_is_less() -> None:
     with instant_calls():
         pricing = Dependency("pricing")

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.telemetry.sinks import server as module
 from holdfast.telemetry.sinks.server import ServerSink
+from tests.unit.forked import in_child
 
 
 class Receiver(ThreadingHTTPServer):
@@ -145,3 +146,31 @@ def test_closing_and_starting_may_be_repeated(receiver: Receiver) -> None:
     sink = ServerSink(address(receiver)).start().start()
     sink.close()
     sink.close()
+
+
+def test_a_forked_child_sends_its_own_lines_and_none_of_its_parents(receiver: Receiver) -> None:
+    with ServerSink(address(receiver)) as sink:
+        sink.emit(b"sent by the parent")
+        while not receiver.lines:
+            pass
+        sink._stopping.set()  # so that the next line is still held at the fork
+        sink._thread.join()
+        sink._stopping.clear()
+        sink.emit(b"held by the parent")
+
+        def work() -> bool:
+            sink.start().emit(b"of the child")
+            while sink._lines or not sink._sent:
+                pass
+            return sink.dropped == 0 and sink._emitted == 1
+
+        in_child(work)
+    assert receiver.lines == [b"sent by the parent", b"of the child", b"held by the parent"]
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_forked_child_of_one_that_does_not_send_does_not_send_either(receiver: Receiver, is_closed: bool) -> None:
+    sink = ServerSink(address(receiver))
+    if is_closed:
+        sink.start().close()
+    in_child(lambda: not sink._thread.is_alive())

@@ -1,0 +1,116 @@
+"""Gives back what an attempt that ended badly still holds in the connection pool of httpcore.
+
+httpcore loses such places for good (https://github.com/encode/httpcore/issues/1093): a request that is given up just
+when the pool has found a connection for it leaves one behind that nobody will ever open, and one that is cancelled
+while its answer is being closed stays among the requests. Each takes one of `max_connections`, until none is left and
+every call waits in vain. Cutting attempts off is what Holdfast does, so it must not depend on luck here.
+
+There is no public way to do this. All that is known of httpcore's insides stands in this module; if they are not as
+they were, nothing is done, and a warning says so once.
+"""
+
+# ruff: noqa: SLF001 - see above
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import httpx
+
+_NEEDED = ("_requests", "_connections", "_assign_requests_to_connections", "_optional_thread_lock")
+
+logger = logging.getLogger("holdfast.calls")
+_closing: set[asyncio.Task[None]] = set()
+"""The event loop itself does not keep its tasks."""
+_warned: set[str] = set()
+
+
+class Lent(httpx.AsyncByteStream):
+    """The body of an answer, on a connection that the pool gets back however closing it ends."""
+
+    def __init__(self, stream: httpx.AsyncByteStream, transport: object, request: httpx.Request) -> None:
+        self._stream = stream
+        self._transport = transport
+        self._request = request
+        self._is_whole = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            yield chunk
+        self._is_whole = True
+
+    async def aclose(self) -> None:
+        is_back = False
+        try:
+            await self._stream.aclose()
+            is_back = self._is_whole  # one that broke off has closed itself, and may have been cancelled meanwhile
+        finally:
+            if not is_back:
+                await give_back_async(self._transport, self._request)
+
+
+def give_back(transport: object, request: httpx.Request) -> None:
+    """Free the places of a request that is over, and of connections that nobody uses."""
+    for connection in _take_out(transport, request):
+        with suppress(Exception):  # what the attempt failed with is what counts
+            connection.close()
+
+
+async def give_back_async(transport: object, request: httpx.Request) -> None:
+    """The same in an event loop: the places are free at once, and no cancellation keeps connections from closing."""
+    connections = _take_out(transport, request)
+    if connections:
+        await asyncio.shield(_kept(_close(connections)))
+
+
+async def _close(connections: list[Any]) -> None:
+    for connection in connections:
+        with suppress(Exception):
+            await connection.aclose()
+
+
+def _kept(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    task = asyncio.create_task(work)
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+    return task
+
+
+def _take_out(transport: object, request: httpx.Request) -> list[Any]:
+    """Connections to close, which are in the pool no more; those who wait have got their places."""
+    pool = _pool_of(transport)
+    if pool is None:
+        return []
+    with pool._optional_thread_lock:
+        pool._requests = [held for held in pool._requests if not _is_for(request, held)]
+        used = {id(held.connection) for held in pool._requests}
+        # A connection is at work for a request or idle: that of no request, and not idle, will never be either.
+        lost = [it for it in pool._connections if id(it) not in used and not it.is_idle() and not it.is_closed()]
+        pool._connections = [it for it in pool._connections if it not in lost]
+        return [*lost, *pool._assign_requests_to_connections()]
+
+
+def _is_for(request: httpx.Request, held: Any) -> bool:
+    """The request that httpx makes for httpcore has the extensions of its own, the very mapping."""
+    return held.request.extensions is request.extensions
+
+
+def _pool_of(transport: object) -> Any:
+    """The pool of one of httpx's own transports; None: it is another, or the pool is not as it was."""
+    if not isinstance(transport, httpx.HTTPTransport | httpx.AsyncHTTPTransport):
+        return None
+    pool = getattr(transport, "_pool", None)
+    missing = [name for name in _NEEDED if not hasattr(pool, name)]
+    if not missing:
+        return pool
+    kind = type(pool).__name__
+    if kind not in _warned:
+        _warned.add(kind)
+        logger.warning(
+            "the connection pool %s of httpx has no %s: places of attempts that are cut off may be lost",
+            kind,
+            ", ".join(missing),
+        )
+    return None
