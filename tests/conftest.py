@@ -2,6 +2,9 @@
 
 Session fixtures hand out addresses; a service starts when the first test asks for one. One that is missing or does
 not start fails the test.
+
+A test marked `no_cover` is not traced for coverage: it runs the same lines a million times, which then take five times
+as long, and what it proves is not that they are run. Other tests run them, too.
 """
 
 import os
@@ -35,6 +38,19 @@ RUN = pytest.StashKey[Run]()
 def pytest_configure(config: pytest.Config) -> None:
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     config.stash[RUN] = Run.begin() if worker is None else Run.join(worker["holdfast_run"])
+    if worker is not None:
+        _leave_tracing_to_one()
+
+
+def _leave_tracing_to_one() -> None:
+    """Of the three coverages of a worker, the last is yet to start: beneath it, others would trace what it must not.
+
+    One starts with every process, one with pytest-cov, and one with the worker's session. `no_cover` pauses the last.
+    """
+    from coverage import Coverage
+
+    while (started := Coverage.current()) is not None:
+        started.stop()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -41,6 +41,9 @@ PACKAGES = (
     "holdfast",
     "holdfast.agent",
     "holdfast.calls",
+    "holdfast.calls.adapters.botocore",
+    "holdfast.calls.adapters.httpx",
+    "holdfast.calls.adapters.requests",
     "holdfast.calls.resolvers",
     "holdfast.config",
     "holdfast.detect",
@@ -64,9 +67,6 @@ PACKAGES = (
     "holdfast.testing.calls",
 )
 MODULES = (
-    "holdfast.calls.adapters.botocore",
-    "holdfast.calls.adapters.httpx",
-    "holdfast.calls.adapters.requests",
     "holdfast.calls.sinks.emf",
     "holdfast.calls.sinks.logs",
     "holdfast.calls.sinks.opentelemetry",

@@ -41,7 +41,8 @@ from holdfast.calls import (
     Timeouts,
     deadline,
 )
-from holdfast.calls.adapters.botocore import LONGEST_POLL, NOTE, config, govern
+from holdfast.calls.adapters.botocore import NOTE, config, govern
+from holdfast.calls.adapters.botocore.governor import LONGEST_POLL
 from holdfast.calls.ambient import around
 from holdfast.calls.world import World
 from holdfast.testing import FakeClock

@@ -39,7 +39,7 @@ from holdfast.calls.adapters.httpx import (
     HttpxPoolTimedOut,
     call_options,
 )
-from holdfast.calls.adapters.httpx_pool import give_back
+from holdfast.calls.adapters.httpx.pool import give_back
 from holdfast.calls.ambient import SCOPE
 from holdfast.calls.scope import Incoming
 from tests.integration.calls.clients import Events

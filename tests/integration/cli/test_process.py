@@ -18,17 +18,17 @@ from holdfast.config import Settings
 from holdfast.engines.sqlite import SqliteDatabase
 from tests.integration.server.process import COMMAND, STUCK, HoldfastServer, environment
 from tests.integration.server.process import holdfast as run
+from tests.untraced import untraced
 
 HEAVY = {"apsw", "boto3", "botocore", "litestar", "psycopg", "uvicorn"}
 
 
 def python(script: str, directory: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a script in a new interpreter; without the coverage that it would be measured with."""
-    clean = {name: value for name, value in environment(**more).items() if not name.startswith("COV")}
     return subprocess.run(
         [sys.executable, "-c", script],
         cwd=directory,
-        env=clean,
+        env=untraced(environment(**more)),
         capture_output=True,
         text=True,
         timeout=STUCK,

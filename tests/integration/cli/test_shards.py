@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration.cli.test_process import python
 from tests.integration.server.process import COMMAND, STUCK, environment
+from tests.untraced import untraced
 
 SIZES = ["--size", "3", "--overlap", "1"]
 MANY = 50_001
@@ -48,7 +49,7 @@ def shards(
     return subprocess.run(
         [*COMMAND, "shards", *words],
         cwd=folder,
-        env=environment(**(variables or {})),
+        env=untraced(environment(**(variables or {}))),
         input=piped,
         capture_output=True,
         timeout=STUCK,
@@ -65,7 +66,7 @@ def start(*words: str, folder: Path, variables: Mapping[str, str]) -> "subproces
     return subprocess.Popen(
         [*COMMAND, "shards", *words, "--json"],
         cwd=folder,
-        env=environment(**variables),
+        env=untraced(environment(**variables)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -121,7 +122,7 @@ def at_terminal(*words: str, folder: Path) -> tuple[int, bytes, bytes]:
     """Run a command whose standard error is a terminal; returns its exit code and what it printed there and here."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [*COMMAND, "shards", *words], cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=theirs
+        [*COMMAND, "shards", *words], cwd=folder, env=untraced(environment()), stdout=subprocess.PIPE, stderr=theirs
     ) as process:
         os.close(theirs)
         printed, _ = process.communicate(timeout=STUCK)

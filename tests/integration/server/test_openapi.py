@@ -10,6 +10,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from tests.integration.server.process import HoldfastServer, environment
+from tests.untraced import untraced
 
 ROOT = Path(__file__).parents[3]
 
@@ -81,11 +82,13 @@ def test_every_answer_is_in_keeping_with_the_description(server: HoldfastServer,
             *("--exclude-path", "/v1/status/events"),
         ],
         cwd=tmp_path,
-        env=environment(
-            PYTHONWARNINGS="default",
-            PYTHONPATH=str(ROOT),
-            SCHEMATHESIS_HOOKS="tests.integration.server.schemathesis_auth",
-            TEST_DATA_DIRECTORY=str(server.directory / "data"),
+        env=untraced(
+            environment(
+                PYTHONWARNINGS="default",
+                PYTHONPATH=str(ROOT),
+                SCHEMATHESIS_HOOKS="tests.integration.server.schemathesis_auth",
+                TEST_DATA_DIRECTORY=str(server.directory / "data"),
+            )
         ),
         capture_output=True,
         text=True,

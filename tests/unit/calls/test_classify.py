@@ -174,3 +174,9 @@ def test_an_exception_with_some_other_response_is_known_by_its_class() -> None:
 
 def test_a_mistake_in_the_code_is_not_repeated() -> None:
     assert kind(InvalidValue()) is kind(KeyError()) is kind(AssertionError()) is Kind.PERMANENT
+
+
+def test_what_an_adapter_has_found_out_already_is_believed() -> None:
+    error = ConnectionResetError()
+    error.holdfast_failure = Failure(Kind.THROTTLED, 429)  # type: ignore[attr-defined]
+    assert classify(error, wall) == Failure(Kind.THROTTLED, 429)

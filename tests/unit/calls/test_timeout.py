@@ -115,6 +115,7 @@ def test_what_deadlines_cut_off_leaves_it_as_it_is_when_it_could_have_told() -> 
     estimator = Estimator(Percentile(99, start=1.0, enough=100))
     assert estimator.learn([0.1] * 900 + [-0.2] * 100) == 1.0
     assert estimator.learn([-0.2] * 100) == 1.0
+    assert Percentile(99).choose(seen(*[0.1] * 90, *[-0.2] * 10), 2.0) == 2.0
 
 
 def steady(estimator: Estimator, samples: int, scale: float, chance: str, sigma: float = 0.5) -> float:

@@ -177,6 +177,7 @@ def documents(draw: st.DrawFn) -> Written:
     return written
 
 
+@pytest.mark.no_cover
 @settings(max_examples=60, deadline=None)
 @given(documents())
 def test_every_setting_of_any_file_is_found_on_its_line(written: Written) -> None:

@@ -226,6 +226,7 @@ CHANGES = st.tuples(
 )
 
 
+@pytest.mark.no_cover
 @given(CHANGES)
 def test_as_many_slots_are_filled_as_can_be_and_nobody_else_moves(
     change: tuple[list[str], set[str], list[str]],

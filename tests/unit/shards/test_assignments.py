@@ -548,6 +548,7 @@ def test_of_threads_that_change_at_once_each_change_is_kept_or_refused(assignmen
     assert assignments.current.number == 1 + kept
 
 
+@pytest.mark.no_cover
 @settings(max_examples=30)
 @given(st.lists(st.sampled_from(["replace", "isolate", "release", "double", "wait", "forget"]), max_size=10))
 def test_any_changes_keep_each_tenant_where_the_plans_say(steps: list[str]) -> None:

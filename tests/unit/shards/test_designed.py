@@ -142,6 +142,7 @@ def test_every_tenant_has_a_shard_of_its_own_and_none_shares_more_than_promised(
         assert len({slot.group for slot in shard.slots}) == min(size, len(sizes))
 
 
+@pytest.mark.no_cover
 @given(st.integers(1, 3000))
 def test_load_stays_even_however_many_there_are(tenants: int) -> None:
     designed = Designed(fleet(64), 4, 2, key=KEY)
@@ -228,6 +229,7 @@ def test_a_spare_worker_that_is_added_moves_nobody() -> None:
     assert Designed(more, 4, 2, key=KEY).capacity > after.capacity, "for whoever would rather move everybody"
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("sizes", "size", "overlap"),
     [((16,), 4, 2), ((6, 6, 6), 3, 1), ((20,), 4, 2), ((9, 9), 4, 2), ((5, 5, 5, 5, 5, 5), 3, 1)],
@@ -327,6 +329,7 @@ LATTICES = [
 ]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("counts", "each", "size", "overlap", "kind", "capacity", "spare"), LATTICES)
 def test_a_shard_is_spread_over_every_dimension(
     counts: tuple[int, ...], each: int, size: int, overlap: int, kind: type, capacity: int, spare: int
@@ -341,6 +344,7 @@ def test_a_shard_is_spread_over_every_dimension(
         assert spread(shard, designed.fleet) <= 1
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("counts", "each", "size", "overlap"), [((3, 2), 64, 4, 2), ((2, 3, 2), 32, 5, 3)])
 def test_a_large_lattice_keeps_its_promises_where_one_looks(
     counts: tuple[int, ...], each: int, size: int, overlap: int
@@ -475,6 +479,7 @@ def test_replacing_a_relieved_worker_moves_only_those_who_had_it() -> None:
     assert all(change == ({"w3"}, {"new"}) for change in moves(before, after).values())
 
 
+@pytest.mark.no_cover
 def test_one_worker_more_for_a_large_fleet_moves_few() -> None:
     """Four of 2048: a fifth of a per cent have the worker, and half of them move."""
     whole = fleet(2048)
@@ -492,6 +497,7 @@ def test_one_worker_more_for_a_large_fleet_moves_few() -> None:
     assert moved / tenants == pytest.approx(0.5 * 4 / 2048, rel=0.2)
 
 
+@pytest.mark.no_cover
 def test_a_spare_worker_in_the_slot_of_another_moves_few() -> None:
     whole = fleet(2048).add(Slot(worker="spare"))
     before = Designed(whole, 4, 2, key=KEY, first=2048)

@@ -192,6 +192,7 @@ def test_slots_are_isolated_that_are_spare_and_of_one_tenant(
     assert replace(layout(), isolated=((b"a", (15, 16)), (b"b", (17,)))).spare == [18, 19, 20]
 
 
+@pytest.mark.no_cover
 @given(
     st.lists(st.tuples(st.sampled_from([b"tenant-1", b"tenant-2", b"tenant-3", b"b"]), st.integers(0, 3)), max_size=12)
 )
@@ -263,6 +264,7 @@ def _cells(dimensions: tuple[int, ...]) -> list[tuple[int, ...]]:
     return found
 
 
+@pytest.mark.no_cover
 @given(layouts())
 def test_a_layout_is_the_same_when_it_is_read_again(before: Layout) -> None:
     text = before.to_text()

@@ -394,6 +394,7 @@ def test_several_groups_of_a_worker_count_as_one() -> None:
         assert sorted(place // 3 for place in places) == [0, 1, 2, 3]
 
 
+@pytest.mark.no_cover
 def test_a_fleet_of_many_workers() -> None:
     searched = Searched(fleet(66_000), 2, 1, key=KEY)
     searched.keep("last", ["az0-65999", "az0-65536"])

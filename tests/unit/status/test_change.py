@@ -339,6 +339,7 @@ class TestTwoAtOnce:
         with SqliteDatabase(tmp_path / "status.sqlite") as database:
             yield SqlStatusStore(database)
 
+    @pytest.mark.no_cover
     def test_there_are_never_two_zones_out_without_force(self, store: StatusStore) -> None:
         """Of those who try at once, one or none succeeds; who is told that it did, did."""
         clock, chance, won = FakeClock(), seeded("two at once"), 0

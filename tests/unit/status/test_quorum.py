@@ -148,6 +148,7 @@ def test_a_workload_that_had_no_say_of_its_own_keeps_what_all_had() -> None:
     assert decision.out.get("shop", decision.out[None]) == {ONE}
 
 
+@pytest.mark.no_cover
 @given(
     st.lists(
         st.none()

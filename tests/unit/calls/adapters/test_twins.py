@@ -18,8 +18,8 @@ from holdfast import (
     LimitReached,
 )
 from holdfast.calls import Kind, NoEndpoint, classify
-from holdfast.calls.adapters.httpx_errors import as_httpx
-from holdfast.calls.adapters.requests_errors import as_requests
+from holdfast.calls.adapters.httpx.errors import as_httpx
+from holdfast.calls.adapters.requests.errors import as_requests
 
 BOTH = [
     (AttemptTimedOut, httpx.ReadTimeout, requests.ReadTimeout),

@@ -96,6 +96,7 @@ def shards(design: Design) -> list[tuple[int, ...]]:
     return [design.shard(number) for number in range(design.capacity)]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("design", [*ALL, *LARGEST], ids=name)
 def test_no_two_shards_share_more_than_is_promised(design: Design) -> None:
     """Two share `overlap` + 1 workers exactly if some set of that many is in both: so none may come twice."""
@@ -123,6 +124,7 @@ def load_of_a_class(design: Design, segment: Segment) -> int | None:
     return 1
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("design", ALL, ids=name)
 def test_all_shards_are_in_classes_and_a_class_loads_its_workers_alike(design: Design) -> None:
     end = 0
@@ -141,6 +143,7 @@ def test_all_shards_are_in_classes_and_a_class_loads_its_workers_alike(design: D
     assert end == design.capacity
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("design", ALL, ids=name)
 def test_with_all_shards_taken_every_worker_has_as_many(design: Design) -> None:
     load = Counter(worker for shard in shards(design) for worker in shard)
@@ -151,6 +154,7 @@ def test_with_all_shards_taken_every_worker_has_as_many(design: Design) -> None:
     assert max(load.values()) - min(load.values()) <= min(left, design.size)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("design", [*POLYNOMIALS, *PARITIES, *DOUBLED, *DISJOINT, *TUPLES], ids=name)
 def test_a_shard_has_one_worker_of_each_group(design: Polynomials | Parity | Disjoint | Tuples) -> None:
     for shard in shards(design):

@@ -79,6 +79,7 @@ def test_workers_and_zones_that_are_not_there_are_named() -> None:
         blast(fleet_of(3), [[0, 1]], zones=["nowhere"])
 
 
+@pytest.mark.no_cover
 @settings(max_examples=200, deadline=None)
 @given(shards(), st.data())
 def test_everything_is_as_by_looking_at_every_tenant(sample: tuple[int, Shards], data: st.DataObject) -> None:
@@ -118,6 +119,7 @@ def rise_of(live: Sequence[set[int]], out: set[int]) -> float:
     return max((after[place] / before[place] - 1 for place in before if place not in out), default=0.0)
 
 
+@pytest.mark.no_cover
 @settings(max_examples=200, deadline=None)
 @given(shards(), st.data())
 def test_the_worst_is_the_worst_of_trying_each(sample: tuple[int, Shards], data: st.DataObject) -> None:

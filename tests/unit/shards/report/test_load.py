@@ -52,6 +52,7 @@ def test_a_fleet_of_less_than_none_is_refused() -> None:
         slack([[0, 1]], -1)
 
 
+@pytest.mark.no_cover
 @settings(max_examples=200, deadline=None)
 @given(shards())
 def test_the_slack_is_the_highest_rise_that_any_one_worker_can_cause(sample: tuple[int, Shards]) -> None:

@@ -37,6 +37,7 @@ def checked(rows: Shards) -> Table:
     return Table(table_of(rows))
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("method", METHODS, ids=str)
 @settings(max_examples=80, deadline=None)
 @given(sample=shards())
@@ -57,6 +58,7 @@ def test_all_is_counted_as_by_looking_at_every_pair(method: Method, sample: tupl
         assert found.covered[shard] == sum(other <= {*one} for other in others)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("method", METHODS, ids=str)
 @settings(max_examples=80, deadline=None)
 @given(sample=shards(most=7, largest=4), limit=st.integers(0, 30))
@@ -138,6 +140,7 @@ def test_one_very_large_tenant_among_small_ones_costs_little() -> None:
     assert by_sets == summed(distinct, scan(distinct))
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("pool", [80, 45], ids=["of their own", "on almost the same workers"])
 def test_a_few_large_tenants_do_not_make_all_pairs_be_looked_at(pool: int) -> None:
     """Two billion pairs of small tenants would take minutes; it takes a fraction of a second."""
@@ -187,6 +190,7 @@ def test_a_design_keeps_its_promise(workers: int, size: int, overlap: int) -> No
     assert {shared: pairs for shared, pairs in enumerate(found.pairs) if pairs} == dict(overlaps_of(rows))
 
 
+@pytest.mark.no_cover
 def test_places_far_apart_in_the_largest_fleet_are_told_apart() -> None:
     top = (1 << 24) - 1
     rows = [(top, top - 1, 0, 1, 2, 3, 4, 5), (top, top - 1, 0, 1, 2, 3, 4, 6), (top - 2, 7, 8, 9, 10, 11, 12, 5)]

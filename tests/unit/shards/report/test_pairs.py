@@ -14,6 +14,7 @@ from holdfast.shards.report.table import Table
 from tests.unit.shards.report.samples import Shards, shards
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("cells", [0, 16, 1000], ids=["sorted", "usual", "counted"])
 @settings(max_examples=100, deadline=None)
 @given(sample=shards(), data=st.data())

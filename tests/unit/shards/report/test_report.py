@@ -166,6 +166,7 @@ def test_it_says_what_its_parts_say(sample: tuple[int, Shards], data: st.DataObj
         assert found.slack == slack(table, workers)
 
 
+@pytest.mark.no_cover
 @settings(max_examples=300, deadline=None)
 @given(shards(tenants=6) | apart(), st.data())
 def test_so_many_attackers_leave_everybody_else_a_worker(sample: tuple[int, Shards], data: st.DataObject) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import httpx
 
-from holdfast.calls.adapters.httpx_progress import Progress
+from holdfast.calls.adapters.httpx.progress import Progress
 
 
 class Once(httpx.SyncByteStream, httpx.AsyncByteStream):

@@ -12,9 +12,9 @@ from urllib3.util import Timeout
 from holdfast._errors import CallError
 from holdfast.calls.adapters.options import Manner
 from holdfast.calls.adapters.origin import origin_of
-from holdfast.calls.adapters.requests_body import BoundedResponse, late, rewind, take_in
-from holdfast.calls.adapters.requests_connection import sooner
-from holdfast.calls.adapters.requests_errors import as_requests
+from holdfast.calls.adapters.requests.body import BoundedResponse, late, rewind, take_in
+from holdfast.calls.adapters.requests.connection import sooner
+from holdfast.calls.adapters.requests.errors import as_requests
 from holdfast.calls.ambient import current_attempt
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.dependency import Dependency

@@ -13,7 +13,7 @@ from holdfast.calls.adapters.httpx import (
     HttpxDeadlineExceeded,
     HttpxPoolTimedOut,
 )
-from holdfast.calls.adapters.httpx_progress import DEFAULT, SHORTEST, Progress
+from holdfast.calls.adapters.httpx.progress import DEFAULT, SHORTEST, Progress
 from holdfast.calls.world import World
 from holdfast.testing import FakeClock
 

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 
 from holdfast._errors import ConnectTimedOut
-from holdfast.calls.adapters.httpx_errors import as_httpx
-from holdfast.calls.adapters.httpx_exchange import Tell
-from holdfast.calls.adapters.httpx_pool import Lent, give_back, give_back_async
-from holdfast.calls.adapters.httpx_progress import Progress
+from holdfast.calls.adapters.httpx.errors import as_httpx
+from holdfast.calls.adapters.httpx.exchange import Tell
+from holdfast.calls.adapters.httpx.pool import Lent, give_back, give_back_async
+from holdfast.calls.adapters.httpx.progress import Progress
 from holdfast.calls.adapters.warm import check_connections, ready_among, stays_open
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.dependency import Dependency

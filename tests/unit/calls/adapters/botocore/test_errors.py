@@ -7,7 +7,7 @@ from botocore.exceptions import BotoCoreError
 
 from holdfast import AttemptTimedOut, CallError, DeadlineExceeded, HeldBack, LimitReached
 from holdfast.calls import classify
-from holdfast.calls.adapters.botocore_errors import as_botocore
+from holdfast.calls.adapters.botocore.errors import as_botocore
 
 REFUSALS = [DeadlineExceeded, HeldBack, LimitReached]
 

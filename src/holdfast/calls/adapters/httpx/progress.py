@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded, HoldfastError
-from holdfast.calls.adapters.httpx_errors import as_httpx
+from holdfast.calls.adapters.httpx.errors import as_httpx
 from holdfast.calls.attempt import Attempt
 
 SHORTEST = 0.001

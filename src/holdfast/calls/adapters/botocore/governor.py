@@ -1,23 +1,4 @@
-"""Clients of boto3 and botocore under a dependency's policies: its budget, its deadline, one side that retries.
-
-    pricing_table = Dependency("pricing table", timeouts=Timeouts(attempt=Percentile(99.9, ceiling=2.0)))
-    client = govern(boto3.client("dynamodb", config=config(pricing_table)), pricing_table)
-
-botocore's own retries are taken off the client; everything else of it stays, pages and waiters too. What is bounded:
-
-- A call that begins after its deadline is refused, and so is a retry that would come too late.
-- Setting up a connection takes at most the client's `connect_timeout`, which botocore fixes for each client: a deadline
-  may be overrun by as much. It is not measured apart from the attempt.
-- Waiting for the answer, and between two parts of it, takes at most what is left of the attempt. Versions of botocore
-  that do not know a time for each request use the client's `read_timeout` instead. Long polls have up to 70 seconds.
-- The body of a streaming answer, such as that of an object in S3, is read after the call: each read of it takes at most
-  the client's own `read_timeout`, or 60 seconds if that is the one of `config(dependency)`. No deadline bounds it.
-- Not bounded: credentials that are fetched on the way; the pauses of a waiter, only its calls are; the threads of S3
-  transfers, which see no deadline and repeat parts.
-
-What is refused raises an error of Holdfast that is a BotoCoreError as well. An attempt that took too long ends in
-botocore's own ReadTimeoutError.
-"""
+"""What a governed client does, event by event."""
 
 import math
 import weakref
@@ -27,39 +8,23 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 from zlib import crc32
 
-from holdfast._errors import CallError, InvalidValue, MissingExtra
+from botocore.client import BaseClient
+from botocore.compat import set_socket_timeout
+from botocore.config import Config
+from botocore.exceptions import ChecksumError
 
-try:
-    from botocore.client import BaseClient
-    from botocore.compat import set_socket_timeout
-    from botocore.config import Config
-    from botocore.exceptions import ChecksumError
-except ImportError as error:
-    raise MissingExtra("the adapter to botocore", "aws") from error
-
+from holdfast._errors import CallError, InvalidValue
 from holdfast._types import Operation
-from holdfast.calls.adapters.aws_operations import is_long_poll, is_repeatable, refined
-from holdfast.calls.adapters.botocore_errors import (
-    BotocoreDeadlineExceeded,
-    BotocoreHeldBack,
-    BotocoreLimitReached,
+from holdfast.calls.adapters.botocore.errors import (
     as_botocore,
 )
+from holdfast.calls.adapters.botocore.operations import is_long_poll, is_repeatable, refined
 from holdfast.calls.ambient import around
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.dependency import Dependency
 from holdfast.calls.engine import Call
 from holdfast.calls.failure import Failure, Kind
 from holdfast.calls.timeout import Percentile
-
-__all__ = [
-    "NOTE",
-    "BotocoreDeadlineExceeded",
-    "BotocoreHeldBack",
-    "BotocoreLimitReached",
-    "config",
-    "govern",
-]
 
 Client = TypeVar("Client")
 

@@ -8,8 +8,8 @@ from requests import exceptions
 from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError, SSLError
 
 from holdfast._errors import AttemptTimedOut, DeadlineExceeded
-from holdfast.calls.adapters.requests_connection import sooner, wait_at_most
-from holdfast.calls.adapters.requests_errors import as_requests
+from holdfast.calls.adapters.requests.connection import sooner, wait_at_most
+from holdfast.calls.adapters.requests.errors import as_requests
 from holdfast.calls.attempt import Attempt
 
 CHUNK = 65_536

@@ -1,8 +1,4 @@
-"""requests sessions that call as a Dependency says: `session.mount("https://pricing", HoldfastAdapter(pricing))`.
-
-Every request becomes one call of the dependency, as with `httpx.py`. What urllib3 has to be taught for it, connections
-that are measured, is in `requests_connection.py`.
-"""
+"""The adapter that a session mounts."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,43 +6,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
-from holdfast._errors import CallError, EngineUnavailable, InvalidValue, MissingExtra
-
-try:
-    import requests
-except ImportError as error:
-    raise MissingExtra("the requests adapter", "requests") from error
-
+import requests
 from requests import exceptions
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import EmptyPoolError
 
+from holdfast._errors import CallError, EngineUnavailable, InvalidValue
 from holdfast.calls.adapters.options import DEFAULTS, RequestOptions, manner_of
-from holdfast.calls.adapters.requests_body import is_repeatable
-from holdfast.calls.adapters.requests_connection import POOLS, sooner
-from holdfast.calls.adapters.requests_errors import (
-    RequestsAttemptTimedOut,
-    RequestsDeadlineExceeded,
-    RequestsHeldBack,
-    RequestsLimitReached,
-    RequestsNoEndpoint,
-    as_requests,
-)
-from holdfast.calls.adapters.requests_exchange import Exchange
+from holdfast.calls.adapters.requests.body import is_repeatable
+from holdfast.calls.adapters.requests.connection import POOLS, sooner
+from holdfast.calls.adapters.requests.errors import as_requests
+from holdfast.calls.adapters.requests.exchange import Exchange
 from holdfast.calls.adapters.warm import check_connections, ready_among, stays_open
 from holdfast.calls.ambient import SCOPE
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.dependency import Dependency
-
-__all__ = [
-    "HoldfastAdapter",
-    "RequestsAttemptTimedOut",
-    "RequestsDeadlineExceeded",
-    "RequestsHeldBack",
-    "RequestsLimitReached",
-    "RequestsNoEndpoint",
-    "call_options",
-]
 
 _ASKED: ContextVar[RequestOptions] = ContextVar("holdfast.calls.adapters.requests", default=DEFAULTS)
 

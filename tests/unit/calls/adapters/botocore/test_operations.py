@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.calls import Failure, Kind
-from holdfast.calls.adapters.aws_operations import LONG_POLLS, is_long_poll, is_repeatable, refined
+from holdfast.calls.adapters.botocore.operations import LONG_POLLS, is_long_poll, is_repeatable, refined
 
 
 @dataclass

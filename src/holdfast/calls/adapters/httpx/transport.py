@@ -1,49 +1,19 @@
-"""httpx clients that call as a Dependency says: `httpx.Client(transport=HoldfastTransport(pricing))`.
-
-Every request becomes one call of the dependency: attempts with backoff, the retry budget, Retry-After, the deadline
-around it, the endpoints. The transports know nothing of a request that is not in this folder; start at `Exchange`.
-"""
+"""The two transports: thin drivers over an `Exchange`."""
 
 import asyncio
 from types import TracebackType
 from typing import Self
 
-from holdfast._errors import CallError, EngineUnavailable, InvalidValue, MissingExtra
+import httpx
 
-try:
-    import httpx
-except ImportError as error:
-    raise MissingExtra("the httpx adapter", "httpx") from error
-
-from holdfast.calls.adapters.httpx_body import take_in, take_in_async
-from holdfast.calls.adapters.httpx_errors import (
-    HttpxAttemptTimedOut,
-    HttpxConnectTimedOut,
-    HttpxDeadlineExceeded,
-    HttpxHeldBack,
-    HttpxLimitReached,
-    HttpxNoEndpoint,
-    HttpxPoolTimedOut,
-    as_httpx,
-)
-from holdfast.calls.adapters.httpx_exchange import Exchange, Manners, call_options, refuse_retries
-from holdfast.calls.adapters.httpx_pool import Lent, give_back, give_back_async
-from holdfast.calls.adapters.httpx_warm import warm, warm_async
+from holdfast._errors import CallError, EngineUnavailable, InvalidValue
+from holdfast.calls.adapters.httpx.body import take_in, take_in_async
+from holdfast.calls.adapters.httpx.errors import as_httpx
+from holdfast.calls.adapters.httpx.exchange import Exchange, Manners, refuse_retries
+from holdfast.calls.adapters.httpx.pool import Lent, give_back, give_back_async
+from holdfast.calls.adapters.httpx.warm import warm, warm_async
 from holdfast.calls.ambient import current_attempt
 from holdfast.calls.dependency import Dependency
-
-__all__ = [
-    "AsyncHoldfastTransport",
-    "HoldfastTransport",
-    "HttpxAttemptTimedOut",
-    "HttpxConnectTimedOut",
-    "HttpxDeadlineExceeded",
-    "HttpxHeldBack",
-    "HttpxLimitReached",
-    "HttpxNoEndpoint",
-    "HttpxPoolTimedOut",
-    "call_options",
-]
 
 WHOLE = 1_048_576
 """Bytes; a body that says that it is no longer is read within the attempt: about what one may well read into memory."""

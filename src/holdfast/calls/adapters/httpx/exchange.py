@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 
 from holdfast._errors import InvalidValue
-from holdfast.calls.adapters.httpx_body import Once
-from holdfast.calls.adapters.httpx_progress import Progress
+from holdfast.calls.adapters.httpx.body import Once
+from holdfast.calls.adapters.httpx.progress import Progress
 from holdfast.calls.adapters.options import RequestOptions, asked_by, manner_of
 from holdfast.calls.adapters.origin import origin_of
 from holdfast.calls.attempt import Attempt

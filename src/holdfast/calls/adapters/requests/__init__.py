@@ -1,0 +1,31 @@
+"""requests sessions that call as a Dependency says: `session.mount("https://pricing", HoldfastAdapter(pricing))`.
+
+Every request becomes one call of the dependency, as with httpx. Start reading at `adapter.py`. What urllib3 has to be
+taught for it, connections that are measured, is in `connection.py`.
+"""
+
+from holdfast._errors import MissingExtra
+
+try:
+    import requests as _requests  # noqa: F401
+except ImportError as error:
+    raise MissingExtra("the requests adapter", "requests") from error
+
+from holdfast.calls.adapters.requests.adapter import HoldfastAdapter, call_options
+from holdfast.calls.adapters.requests.errors import (
+    RequestsAttemptTimedOut,
+    RequestsDeadlineExceeded,
+    RequestsHeldBack,
+    RequestsLimitReached,
+    RequestsNoEndpoint,
+)
+
+__all__ = [
+    "HoldfastAdapter",
+    "RequestsAttemptTimedOut",
+    "RequestsDeadlineExceeded",
+    "RequestsHeldBack",
+    "RequestsLimitReached",
+    "RequestsNoEndpoint",
+    "call_options",
+]
