@@ -53,6 +53,11 @@ def _leave_tracing_to_one() -> None:
         started.stop()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that wait for real time go first: at the end, one worker would wait for them alone."""
+    items.sort(key=lambda item: "integration/demo" not in item.nodeid)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     node.workerinput["holdfast_run"] = node.config.stash[RUN].invitation()

@@ -50,7 +50,11 @@ def test_the_page_shows_the_verdict_and_the_zone_as_it_is_left(loop: str, browse
     assert left.locator(".badge").inner_text() == "out"
     assert page.locator("article.zone:not(.out) .badge").all_inner_texts() == ["in", "in"]
     assert left.locator("path.failures").get_attribute("d"), "the failures before it was left are drawn"
-    assert page.locator("#story li").count() == 2
+    told = page.locator("#story li").all_inner_texts()
+    assert len([line for line in told if "Verdict" in line]) == 1
+    # The zone is written out for half a minute first, and then for good: on a slow machine both are told.
+    assert len(told) in {2, 3}
+    assert all("use1-az2" in line for line in told)
 
 
 def test_a_page_that_is_opened_later_shows_the_same(loop: str, browser_page: "Page") -> None:

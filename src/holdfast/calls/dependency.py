@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from holdfast.calls.attempts import Attempts
-    from holdfast.calls.endpoints import Endpoint, Endpoints
+    from holdfast.calls.endpoints import Endpoint, Endpoints, ShardEndpoints
     from holdfast.calls.expiries import Expiries
 
 Result = TypeVar("Result")
@@ -57,7 +57,7 @@ class Dependency:
         budget: Budget = Budget(),  # noqa: B008
         hints: Hints = Hints(),  # noqa: B008
         limit: Limit | None = None,
-        endpoints: "Endpoints | None" = None,
+        endpoints: "Endpoints | ShardEndpoints | None" = None,
         sink: Sink[CallEvent] | None = None,
         world: World = PROCESS,
     ) -> None:

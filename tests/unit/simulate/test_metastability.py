@@ -13,6 +13,7 @@ NO_RETRIES, NO_BUDGET, BY_REQUESTS, DEFAULTS = CALLERS
 SEEDS = [1, 2, 3, 4]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", SEEDS)
 def test_with_the_defaults_it_recovers_about_as_soon_as_without_retries(seed: int) -> None:
     without = go_through(Stall(seed=seed), NO_RETRIES).recovery

@@ -1,7 +1,9 @@
 """A timeout that is learned holds its rate of false timeouts, and finds it again when latencies grow."""
 
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 from typing import TypeAlias
 
 import pytest
@@ -10,32 +12,42 @@ from holdfast import InvalidValue
 from holdfast.simulate import Shift, Window
 from holdfast.simulate.timeout import FIXED, PERCENTILE, POLICIES, SUCCESSES, SuccessesOnly, compare
 
+Run: TypeAlias = tuple[float, list[Window]]
 
-@pytest.fixture(
-    scope="module",
-    params=[(99.9, 1, 0.5), (99.0, 1, 0.3), (99.0, 2, 0.5), (99.0, 3, 1.0), (99.0, 4, 1.3)],
-    ids=lambda param: "p{}, seed {}, sigma {}".format(*param),
-)
-def run(request: pytest.FixtureRequest) -> tuple[float, list[Window]]:
-    """The share that is accepted, and what happened."""
-    percent, seed, sigma = request.param
+
+@functools.cache
+def happened(percent: float, seed: int, sigma: float) -> Run:
+    """The share that is accepted, and what happened: in a test, and not in its set-up, which is always traced."""
     options = Shift(percent=percent, seed=seed, sigma=sigma)
     return options.policy.accepted, list(compare(options))
 
 
-Run: TypeAlias = tuple[float, list[Window]]
+RUNS = [(99.9, 1, 0.5), (99.0, 1, 0.3), (99.0, 2, 0.5), (99.0, 3, 1.0), (99.0, 4, 1.3)]
+
+
+def heavy(test: Callable[[Run], None]) -> Callable[[tuple[float, int, float]], None]:
+    """For each of the runs; half a million latencies are not traced one by one."""
+
+    def run_of(options: tuple[float, int, float]) -> None:
+        test(happened(*options))
+
+    run_of.__name__, run_of.__doc__ = test.__name__, test.__doc__
+    marked = pytest.mark.no_cover(run_of)
+    return pytest.mark.parametrize("options", RUNS, ids=lambda run: "p{}, seed {}, sigma {}".format(*run))(marked)
 
 
 def pooled(windows: list[Window], rule: str) -> float:
     return sum(window.rules[rule].false_timeouts for window in windows) / len(windows)
 
 
+@heavy
 def test_percentile_holds_the_accepted_rate_once_it_has_seen_two_windows(run: Run) -> None:
     """For p99.9 these are a hundred thousand latencies."""
     accepted, windows = run
     assert 0.5 * accepted <= pooled(windows[2:6], PERCENTILE) <= 1.5 * accepted
 
 
+@heavy
 def test_percentile_is_back_on_target_within_five_windows_of_a_shift(run: Run) -> None:
     accepted, windows = run
     assert any(window.is_on_target(PERCENTILE, accepted) for window in windows[7:11])
@@ -43,11 +55,13 @@ def test_percentile_is_back_on_target_within_five_windows_of_a_shift(run: Run) -
     assert windows[-1].rules[PERCENTILE].timeout == pytest.approx(windows[-1].right, rel=0.35)
 
 
+@heavy
 def test_percentile_cuts_off_little_even_in_the_window_of_the_shift(run: Run) -> None:
     accepted, windows = run
     assert windows[6].rules[PERCENTILE].false_timeouts < 10 * accepted
 
 
+@heavy
 def test_what_learns_from_successes_alone_ratchets_down_and_locks(run: Run) -> None:
     accepted, windows = run
     shares = [window.rules[SUCCESSES].false_timeouts for window in windows]
@@ -57,6 +71,7 @@ def test_what_learns_from_successes_alone_ratchets_down_and_locks(run: Run) -> N
     assert windows[-1].rules[SUCCESSES].timeout < windows[0].right
 
 
+@heavy
 def test_a_fixed_timeout_that_was_right_is_wrong_after_the_shift(run: Run) -> None:
     accepted, windows = run
     assert pooled(windows[:6], FIXED) == pytest.approx(accepted, rel=0.3)
@@ -64,6 +79,7 @@ def test_a_fixed_timeout_that_was_right_is_wrong_after_the_shift(run: Run) -> No
     assert {window.rules[FIXED].timeout for window in windows} == {windows[0].right}
 
 
+@heavy
 def test_the_right_timeout_grows_with_the_latencies(run: Run) -> None:
     _, windows = run
     assert [window.number for window in windows] == list(range(12))
