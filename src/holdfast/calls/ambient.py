@@ -52,10 +52,7 @@ def around() -> Scope | None:
 
 
 def place_here() -> Place:
-    """The place for the synchronous calls of this context and thread; a new one stays."""
-    found = SCOPE.get()
-    if isinstance(found, Place) and found.thread == get_ident():
-        return found
+    """A new place for the synchronous calls of this context and thread; it stays."""
     scope = around()
     place = Place(get_ident(), scope, scope)
     SCOPE.set(place)

@@ -82,7 +82,7 @@ def bind(  # noqa: C901 - the short way is written out: every call of a function
     return cast("Function", call)
 
 
-def pursue(  # noqa: C901, PLR0917 - a driver's own loop
+def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
     call: Call,
     function: Callable[..., Any],
     args: tuple[Any, ...],
@@ -106,7 +106,9 @@ def pursue(  # noqa: C901, PLR0917 - a driver's own loop
                 attempt = call.begin(error)
                 call.enter(error)
                 error = None
-                place = place_here()
+                place = found()
+                if place.thread != get_ident():
+                    place = place_here()
                 place.inner = attempt
                 try:
                     result = function(*args, **kwargs)

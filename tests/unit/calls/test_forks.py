@@ -1,23 +1,13 @@
 """Dependencies in threads and in forked processes."""
 
 import asyncio
+import functools
 import os
 import threading
 
 from holdfast._errors import AttemptTimedOut
 from holdfast.calls import Backoff, Budget, Dependency, Limit, Retry, Timeouts
-
-
-def in_child(check: str, work: object) -> None:
-    """Run `work` in a forked child; it must return True there."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            code = 0 if work() else 2  # type: ignore[operator]
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, check
+from tests.unit.forked import in_child
 
 
 def test_a_lock_that_another_thread_holds_at_the_fork_does_not_stop_the_child() -> None:
@@ -43,7 +33,7 @@ def test_a_lock_that_another_thread_holds_at_the_fork_does_not_stop_the_child() 
         return dependency.run(flaky, idempotent=True) == "done" and dependency.latency(50) is not None
 
     try:
-        in_child("retry, count and learn", work)
+        in_child(work)
     finally:
         done.set()
         thread.join()
@@ -66,7 +56,7 @@ def test_a_child_that_is_forked_in_an_event_loop_has_timers_of_its_own() -> None
 
     async def main() -> None:
         async def answer() -> None:
-            in_child("its own timers", work)
+            in_child(work)
 
         await dependency.run_async(answer, idempotent=True)
 
@@ -79,7 +69,7 @@ def test_calls_of_the_parent_take_no_place_in_the_child() -> None:
 
     @dependency.call(idempotent=True)
     def forks_inside() -> None:
-        in_child("a slot for the child", lambda: dependency.run(lambda: True, idempotent=True))
+        in_child(lambda: dependency.run(lambda: True, idempotent=True))
 
     forks_inside()
     assert dependency.in_flight == 0
@@ -93,7 +83,7 @@ def test_children_of_one_parent_do_not_jitter_alike() -> None:
         return os.write(pipe, repr(delay).encode()) > 0
 
     for pipe in writes:
-        in_child("draw", lambda pipe=pipe: draw(pipe))
+        in_child(functools.partial(draw, pipe))
         os.close(pipe)
     drawn = [os.read(pipe, 100) for pipe in reads]
     for pipe in reads:

@@ -13,6 +13,7 @@ from holdfast import InvalidValue, Operation
 from holdfast.calls import Attempted, CallEvent, Exhausted, GaveUp, Kind, Reason, Retrying, TimeoutChanged
 from holdfast.calls.sinks.emf import EmfSink, Spread
 from holdfast.testing import FakeClock, seeded
+from tests.unit.forked import fork
 
 PRICE = Operation("pricing", "price")
 RETRYING = Retrying(operation=PRICE, at=1.0, number=2, delay=0.1, failure=Kind.UNSENT)
@@ -185,7 +186,7 @@ def test_a_forked_child_does_not_write_what_its_parent_has_counted() -> None:
     sink = EmfSink(lines.append, namespace="shop", clock=FakeClock())
     sink.emit(attempted())
     with sink._lock:
-        child = os.fork()
+        child = fork()
         if child == 0:
             sink.flush()
             os._exit(len(lines))

@@ -10,6 +10,7 @@ from holdfast import InvalidValue, Operation, Zone
 from holdfast.calls import Attempted, CallEvent, Exhausted, GaveUp, Kind, Reason, Retrying, TimeoutChanged
 from holdfast.calls.sinks.logs import Gate, LogSink
 from holdfast.testing import FakeClock
+from tests.unit.forked import fork
 
 PRICE = Operation("pricing", "price")
 FAILED = Attempted(
@@ -169,7 +170,7 @@ def test_another_logger_can_be_given(clock: FakeClock, caplog: pytest.LogCapture
 
 def test_a_lock_that_was_held_at_a_fork_is_free_in_the_child(sink: LogSink) -> None:
     with sink._lock:
-        child = os.fork()
+        child = fork()
         if child == 0:
             sink.emit(EXHAUSTED)
             os._exit(0)

@@ -23,6 +23,7 @@ from holdfast.calls import (
 )
 from holdfast.calls.sinks.prometheus import PrometheusSink
 from holdfast.testing.calls import instant_calls
+from tests.unit.forked import fork
 
 PRICE = Operation("pricing", "price")
 
@@ -174,7 +175,7 @@ def test_a_forked_child_begins_at_nothing_even_if_the_lock_was_held() -> None:
     sink = PrometheusSink()
     sink.emit(attempted())
     with sink._lock:
-        child = os.fork()
+        child = fork()
         if child == 0:
             os._exit(0 if sink.render() == "" else 1)
     assert os.waitpid(child, 0)[1] == 0
