@@ -34,7 +34,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 SAMPLES = 512
 """Latencies that wait to be looked at; of more than that in `LOOK_EVERY` seconds, the last ones are."""
 LOOK_EVERY = 0.5
-"""Seconds between looks at them: a look takes about 0.1 ms, which no single call should pay often."""
+"""Seconds between looks at them: a look takes up to half a millisecond, which no single call should pay often."""
 CHANGED = 1.1
 """A timeout that has moved by this factor is told; smaller moves are noise."""
 
@@ -124,7 +124,7 @@ class Dependency:
     def latency(self, percent: float) -> float | None:
         """The percentile of the latency in seconds, as far as it was observed; None without samples.
 
-        Infinity: more than that share of the attempts were cut off.
+        Infinity: it cannot be told, because more than that share of the attempts were cut off.
         """
         if not 0 < percent < 100:
             raise InvalidValue(f"percentile {percent}: expected a number above 0 and below 100")

@@ -1,4 +1,4 @@
-"""How long things took, in 8 KB whatever their number: counts in buckets that are 3 % wide or less. Pure."""
+"""How long things took, in 8 to 16 KB whatever their number: counts in buckets that are 3 % wide or less. Pure."""
 
 import math
 from array import array

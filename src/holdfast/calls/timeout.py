@@ -151,7 +151,7 @@ class Estimator:
             self._since = self._in_a_row = 0
         elif self.seen.total >= policy.samples_needed:
             # Cut-offs of before say nothing against the timeout that followed from them: they must not raise it again.
-            if math.inf in samples or self.seen.above(policy.accepted) < math.inf:
+            if math.inf in samples or self.seen.beyond <= policy.accepted:
                 self.value = policy.choose(self.seen, self.value)
             self._turn_after(policy.window)
         return self.value

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import httpx
 import requests
 
-from holdfast.calls import CallEvent, Dependency
+from holdfast.calls import Attempted, Backoff, CallEvent, Dependency, Jitter, Kind, Retry, Timeouts
 from holdfast.calls.adapters.httpx import AsyncHoldfastTransport, HoldfastTransport
 from holdfast.calls.adapters.httpx import call_options as extensions_of
 from holdfast.calls.adapters.requests import HoldfastAdapter
@@ -212,3 +212,20 @@ async def _slowly(content: Iterable[bytes]) -> AsyncIterator[bytes]:
     for part in content:
         await asyncio.sleep(0)
         yield part
+
+
+AT_ONCE = Backoff(base=0, cap=0, jitter=Jitter.NONE)
+
+
+def pricing(**options: Any) -> Dependency:
+    """A dependency that retries without delay."""
+    options.setdefault("timeouts", Timeouts(connect=2.0, attempt=2.0, total=10.0))
+    options.setdefault("retry", Retry(attempts=3, backoff=AT_ONCE, throttled=AT_ONCE))
+    options.setdefault("sink", Events())
+    return Dependency("pricing", **options)
+
+
+def failures(dependency: Dependency) -> list[Kind | None]:
+    """How each attempt ended."""
+    assert isinstance(dependency.sink, Events)
+    return [event.failure for event in dependency.sink if isinstance(event, Attempted)]

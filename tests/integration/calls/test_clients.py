@@ -22,14 +22,12 @@ from holdfast import (
 )
 from holdfast.calls import (
     Attempted,
-    Backoff,
     Dependency,
     Endpoints,
     Failure,
     GaveUp,
     Hints,
     HintsHold,
-    Jitter,
     Kind,
     Limit,
     NoEndpoint,
@@ -41,7 +39,7 @@ from holdfast.calls import (
 )
 from holdfast.calls.world import World
 from holdfast.testing import FakeClock
-from tests.integration.calls.clients import KINDS, Client, Events, opened
+from tests.integration.calls.clients import AT_ONCE, KINDS, Client, Events, opened, pricing
 from tests.integration.calls.servers import (
     Act,
     Link,
@@ -59,16 +57,7 @@ from tests.integration.calls.servers import (
 )
 from tests.services.start import free_port
 
-AT_ONCE = Backoff(base=0, cap=0, jitter=Jitter.NONE)
 Connect = Callable[..., Client]
-
-
-def pricing(**options: Any) -> Dependency:
-    """A dependency that retries without delay."""
-    options.setdefault("timeouts", Timeouts(connect=2.0, attempt=2.0, total=10.0))
-    options.setdefault("retry", Retry(attempts=3, backoff=AT_ONCE, throttled=AT_ONCE))
-    options.setdefault("sink", Events())
-    return Dependency("pricing", **options)
 
 
 def impatient(**options: Any) -> Dependency:

@@ -14,11 +14,9 @@ import pytest
 
 from holdfast import ConnectTimedOut, HoldfastError, InvalidValue
 from holdfast.calls import (
-    Attempted,
     Backoff,
     Budget,
     CallEvent,
-    Dependency,
     Failure,
     GaveUp,
     Jitter,
@@ -42,7 +40,7 @@ from holdfast.calls.adapters.httpx import (
 from holdfast.calls.adapters.httpx.pool import give_back
 from holdfast.calls.ambient import SCOPE
 from holdfast.calls.scope import Incoming
-from tests.integration.calls.clients import Events
+from tests.integration.calls.clients import AT_ONCE, Events, failures, pricing
 from tests.integration.calls.servers import (
     Link,
     Seen,
@@ -56,20 +54,6 @@ from tests.integration.calls.servers import (
     hang_in_body,
     trickle,
 )
-
-AT_ONCE = Backoff(base=0, cap=0, jitter=Jitter.NONE)
-
-
-def pricing(**options: Any) -> Dependency:
-    options.setdefault("timeouts", Timeouts(connect=2.0, attempt=2.0, total=10.0))
-    options.setdefault("retry", Retry(backoff=AT_ONCE))
-    return Dependency("pricing", sink=Events(), **options)
-
-
-def failures(dependency: Dependency) -> list[Kind | None]:
-    assert isinstance(dependency.sink, Events)
-    return [event.failure for event in dependency.sink if isinstance(event, Attempted)]
-
 
 # Bodies of answers
 

@@ -13,13 +13,13 @@ import urllib3
 from requests.auth import HTTPDigestAuth
 
 from holdfast import CallError, InvalidValue
-from holdfast.calls import Attempted, Backoff, Dependency, Jitter, Kind, Retry, Timeouts, deadline
+from holdfast.calls import Dependency, Kind, Retry, Timeouts, deadline
 from holdfast.calls.adapters.requests import HoldfastAdapter, RequestsAttemptTimedOut, RequestsDeadlineExceeded
 from holdfast.calls.ambient import SCOPE
 from holdfast.calls.scope import Incoming
 from holdfast.calls.world import World
 from holdfast.testing import FakeClock
-from tests.integration.calls.clients import Events
+from tests.integration.calls.clients import AT_ONCE, failures, pricing
 from tests.integration.calls.servers import (
     Link,
     Seen,
@@ -33,19 +33,6 @@ from tests.integration.calls.servers import (
     hang_in_body,
     trickle,
 )
-
-AT_ONCE = Backoff(base=0, cap=0, jitter=Jitter.NONE)
-
-
-def pricing(**options: Any) -> Dependency:
-    options.setdefault("timeouts", Timeouts(connect=2.0, attempt=2.0, total=10.0))
-    options.setdefault("retry", Retry(backoff=AT_ONCE))
-    return Dependency("pricing", sink=Events(), **options)
-
-
-def failures(dependency: Dependency) -> list[Kind | None]:
-    assert isinstance(dependency.sink, Events)
-    return [event.failure for event in dependency.sink if isinstance(event, Attempted)]
 
 
 @pytest.fixture
