@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import msgspec
+
 from holdfast._types import Carrier
 from holdfast.calls.headers import IDEMPOTENCY_KEY, headers_of
 from holdfast.calls.scope import Scope, trace_of
@@ -17,18 +19,34 @@ NEGLIGIBLE = 0.001
 """Seconds of waiting for a connection that are not given back: that would take a timer for every attempt."""
 
 
-class Attempt(Scope, eq=False):
-    """An attempt that is under way. What it can tell is computed when it is asked, so that not asking costs nothing."""
+class Errand(msgspec.Struct, eq=False):
+    """What all attempts of one call share, if any of them asked for it."""
+
+    key: str | None = None
+    place: "Endpoint | None" = None
+    """Where the attempt that is under way goes."""
+    tried: tuple[str, ...] = ()
+    """The addresses of the attempts before it."""
+
+    def move_on(self) -> None:
+        """Another attempt begins: it goes somewhere else."""
+        if self.place is not None:
+            self.tried = (*self.tried, self.place.address)
+            self.place = None
+
+
+class Attempt(Scope, eq=False, gc=False):
+    """An attempt that is under way. What it can tell is computed when it is asked, so that not asking costs nothing.
+
+    It refers to nothing that refers to it, so the garbage collector need not know of it.
+    """
 
     core: Any = None
     """The dependency that is called."""
     limit: float = math.inf
     """Monotonic time until which the whole call must be over."""
     number: int = 1
-    key: str | None = None
-    place: "Endpoint | None" = None
-    tried: tuple[str, ...] = ()
-    """The addresses of the attempts before this one."""
+    shared: Errand | None = None
     setup: float = 0.0
     """Seconds that went into connections: they are no latency of the dependency."""
     connecting_since: float | None = None
@@ -50,17 +68,24 @@ class Attempt(Scope, eq=False):
     @property
     def idempotency_key(self) -> str:
         """The same for all attempts of one call: a server that knows it does the work once."""
-        if self.key is None:
-            self.key = uuid4().hex
-        return self.key
+        errand = self._errand()
+        if errand.key is None:
+            errand.key = uuid4().hex
+        return errand.key
 
     @property
     def endpoint(self) -> "Endpoint":
         """Where to: another one than those that this call has tried, in a zone that is not out."""
-        if self.place is None:
-            self.place = self.core.endpoint(self.tried)
-        place: Endpoint = self.place
+        errand = self._errand()
+        if errand.place is None:
+            errand.place = self.core.endpoint(errand.tried)
+        place: Endpoint = errand.place
         return place
+
+    @property
+    def place(self) -> "Endpoint | None":
+        """The endpoint, if it was asked for."""
+        return None if self.shared is None else self.shared.place
 
     @property
     def carrier(self) -> Carrier:
@@ -111,6 +136,11 @@ class Attempt(Scope, eq=False):
             self._move(now + self.core.timeout)
         self.setup = now - since
 
+    def _errand(self) -> Errand:
+        if self.shared is None:
+            self.shared = Errand()
+        return self.shared
+
     def _gave_up_connecting(self) -> None:
         """No connection; the function may go on with another one, so that from here on anything may have been sent."""
         now = self.core.world.monotonic()
@@ -123,8 +153,8 @@ class Attempt(Scope, eq=False):
         self.expires = min(self.limit, expires)
 
 
-class TimedAttempt(Attempt, eq=False):
-    """An attempt in an event loop, which can be cut off."""
+class TimedAttempt(Attempt, eq=False, gc=True):
+    """An attempt in an event loop, which can be cut off. A task that never ends refers to it, and it to the task."""
 
     expiries: Any = None
     """What cuts it off in an event loop, and is told when `expires` moves."""

@@ -98,10 +98,11 @@ def classify(error: BaseException, wall: Callable[[], float]) -> Failure:
         answered = _answered(response, wall)
         if answered is not None:
             return answered
+    found = _BY_CLASS.get(type(error))
+    if found is not None:
+        return found
     found = _listed(error)
-    if found is None:
-        return PERMANENT
-    return found if type(error) in _BY_CLASS else _wrapped(error, found)
+    return PERMANENT if found is None else _wrapped(error, found)
 
 
 def _listed(error: BaseException) -> Failure | None:

@@ -71,7 +71,8 @@ class Dependency:
         _expect("limit", limit, Limit | None)
         self.name = name
         self.retry = retry
-        self._claim = name if retry.attempts > 1 and retry.owner is not Owner.BELOW else None
+        self.claim = name if retry.attempts > 1 and retry.owner is not Owner.BELOW else None
+        """The name that calls which can be repeated tell the layers below: that of whoever does so."""
         self.endpoints = endpoints
         self.world = world
         self.total = math.inf if timeouts.total is None else timeouts.total
@@ -197,10 +198,6 @@ class Dependency:
         return Attempts(self, Operation(self.name, operation), idempotent=idempotent)
 
     # What follows is for drivers and adapters.
-
-    def claim(self, *, idempotent: bool) -> str | None:
-        """The name to tell the layers below: that of whoever repeats this call after it was sent."""
-        return self._claim if idempotent else None
 
     def endpoint(self, tried: tuple[str, ...]) -> "Endpoint":
         """Where the next attempt goes."""

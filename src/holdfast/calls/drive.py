@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine
 from functools import wraps
+from math import inf
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -28,8 +29,8 @@ def bind(  # noqa: C901 - the short way is written out: every call of a function
     it costs is measured. `Call` does the same in general, step by step.
     """
     world, bucket, note = core.world, core.bucket, core.waiting.append
-    capacity = bucket.budget.capacity
-    claim, total = core.claim(idempotent=idempotent), core.total
+    claim = core.claim if idempotent else None
+    manner = (operation, idempotent)  # in one, because each name from out here is paid for by every call
     is_new = True
 
     @wraps(function)
@@ -41,15 +42,15 @@ def bind(  # noqa: C901 - the short way is written out: every call of a function
         outer = place.inner
         monotonic = world.monotonic  # apart from its call, because CPython 3.11 makes that quicker: 20 ns
         started = monotonic()
-        limit = started + total
+        limit = started + core.total
         owner = claim
         if not core.plain:
-            return pursue(Call(core, operation, outer, started, idempotent=idempotent), function, args, kwargs)
+            return pursue(Call(core, manner[0], outer, started, idempotent=manner[1]), function, args, kwargs)
         if outer is not None:
             if outer.expires < limit:
                 limit = outer.expires
                 if limit <= started:
-                    raise refusal(operation)
+                    raise refusal(manner[0])
             if outer.owner is not None:
                 owner = outer.owner
         expires = started + core.timeout
@@ -61,18 +62,18 @@ def bind(  # noqa: C901 - the short way is written out: every call of a function
             error = caught
         else:
             if is_new:
-                refuse_coroutine(result, operation)
+                refuse_coroutine(result, manner[0])
                 is_new = False
             ended = monotonic()
             note(ended - started - attempt.setup)
             if ended >= core.look_at:
                 core.look(ended)
-            if bucket.tokens < capacity:
+            if bucket.tokens < bucket.budget.capacity:
                 bucket.give(bucket.budget.refund)
             return result
         finally:
             place.inner = outer
-        whole = Call(core, operation, outer, started, idempotent=idempotent)
+        whole = Call(core, manner[0], outer, started, idempotent=manner[1])
         whole.adopt(attempt)
         try:
             return pursue(whole, function, args, kwargs, attempt, error)
@@ -93,7 +94,7 @@ def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
     """Make attempts until one is the last; the first one may have failed already."""
     result: Any = None
     world = call.core.world
-    sleep, intercept = world.clock.sleep, world.intercept
+    sleep, intercept, is_limited = world.clock.sleep, world.intercept, call.core.running.most < inf
     if intercept is not None:
         function = intercept.around(call.operation, function)
     if attempt is None:
@@ -104,7 +105,8 @@ def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
         while True:
             if attempt is None:
                 attempt = call.begin(error)
-                call.enter(error)
+                if is_limited:
+                    call.enter(error)
                 error = None
                 place = found()
                 if place.thread != get_ident():
@@ -118,7 +120,8 @@ def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
                     refuse_coroutine(result, call.operation)
                 finally:
                     place.inner = call.outer
-                    call.left()
+                    if is_limited:
+                        call.left()
             delay = call.settle(attempt, result, error)
             if delay is None:
                 if error is None:
@@ -133,6 +136,6 @@ def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
 
 def refuse_coroutine(result: object, operation: Operation) -> None:
     """Raise InvalidValue for a coroutine, which has done nothing yet: it would be neither bounded nor repeated."""
-    if isinstance(result, Coroutine):
+    if hasattr(result, "send") and isinstance(result, Coroutine):  # in this order: it is quicker to be no coroutine
         result.close()  # one that is never awaited would complain on top
         raise InvalidValue(f"{operation} returned a coroutine: make it `async def`, or use run_async()")

@@ -1,9 +1,10 @@
 """The asynchronous driver: makes the attempts, cuts off those that take too long, sleeps between them."""
 
-from asyncio import CancelledError
+from asyncio import CancelledError, current_task
 from collections.abc import Callable
 from functools import wraps
 from math import inf
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast._types import Operation
@@ -33,11 +34,11 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
 ) -> Function:
     """The function, awaited as the dependency's policies say. As in `drive.py`, a first success takes a short way."""
     world, bucket, note = core.world, core.bucket, core.waiting.append
-    capacity = bucket.budget.capacity
-    claim, total = core.claim(idempotent=idempotent), core.total
+    claim = core.claim if idempotent else None
+    manner = (operation, idempotent)  # in one, because each name from out here is paid for by every call
 
     @wraps(function)
-    async def call(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912
+    async def call(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912, PLR0915
         outer = found()
         if outer is NOWHERE:
             outer = None
@@ -45,17 +46,17 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
             outer = around_task()
         monotonic = world.monotonic  # apart from its call, because CPython 3.11 makes that quicker: 20 ns
         started = monotonic()
-        limit = started + total
+        limit = started + core.total
         owner = claim
         if not core.plain:
             return await pursue(
-                TimedCall(core, operation, outer, started, idempotent=idempotent), function, args, kwargs
+                TimedCall(core, manner[0], outer, started, idempotent=manner[1]), function, args, kwargs
             )
         if outer is not None:
             if outer.expires < limit:
                 limit = outer.expires
                 if limit <= started:
-                    raise refusal(operation)
+                    raise refusal(manner[0])
             if outer.owner is not None:
                 owner = outer.owner
         expires = started + core.timeout
@@ -63,7 +64,21 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
             expires = limit
         attempt = TimedAttempt(expires, owner, outer, core, limit)
         if expires < inf:
-            watch(attempt)
+            expiries = core.last_expiries
+            if (  # what `watch` does for nearly all of them, written out
+                expiries is not None
+                and getattr(expiries.loop, "_thread_id", None) == get_ident()
+                and expires >= expiries.latest
+                and expires >= expiries.armed_for
+            ):
+                task: Any = current_task(expiries.loop)
+                attempt.task = task
+                attempt.cancelling = task.cancelling()
+                attempt.expiries = expiries
+                expiries.latest = expires
+                expiries.pending[attempt] = expires
+            else:
+                watch(attempt)
         token = enter(attempt)
         try:
             result = await function(*args, **kwargs) if kwargs else await function(*args)
@@ -76,7 +91,7 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
             note(ended - started - attempt.setup)
             if ended >= core.look_at:
                 core.look(ended)
-            if bucket.tokens < capacity:
+            if bucket.tokens < bucket.budget.capacity:
                 bucket.give(bucket.budget.refund)
             return result
         finally:
@@ -86,7 +101,7 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
             ):
                 unwatch(attempt)
             leave(token)
-        whole = TimedCall(core, operation, outer, started, idempotent=idempotent)
+        whole = TimedCall(core, manner[0], outer, started, idempotent=manner[1])
         whole.adopt(attempt)
         try:
             return await pursue(whole, function, args, kwargs, attempt, error)

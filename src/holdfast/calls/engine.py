@@ -60,7 +60,7 @@ class Call:
         self.core = core
         self.number = 0
         self.owned_by = None
-        self.owner = core.claim(idempotent=idempotent)
+        self.owner = core.claim if idempotent else None
         self.outer = outer
         self.expires = started + core.total
         if outer is not None:
@@ -112,9 +112,9 @@ class Call:
             self.expires,
             self.number,
         )
-        if before is not None:
-            attempt.key = before.key
-            attempt.tried = before.tried if before.place is None else (*before.tried, before.place.address)
+        if before is not None and before.shared is not None:
+            attempt.shared = before.shared
+            attempt.shared.move_on()
         return attempt
 
     def enter(self, error: Exception | None = None) -> None:

@@ -86,7 +86,7 @@ def _is_answer(value: object) -> bool:
     return isinstance(value, int) or (isinstance(value, str) and not value.isdecimal())
 
 
-class Again(msgspec.Struct, frozen=True):
+class Again(msgspec.Struct, frozen=True, gc=False):
     """Repeat it after a delay."""
 
     delay: float
