@@ -6,8 +6,12 @@ loop would that can afford to wait for them; `threads` is the group commit one w
 writing thread, for callers that each wait for their own row.
 """
 
-import queue
 import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).parents[1])  # finds `benchmarks`, and no file of it instead of a standard module
+
+import queue
 import tempfile
 import threading
 from collections import deque
@@ -15,9 +19,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-
-sys.path[0] = str(Path(__file__).parents[1])  # finds `benchmarks`, and no file of it instead of a standard module
 
 import apsw
 

@@ -18,6 +18,7 @@ from holdfast.engines.database import Result, Transaction
 from holdfast.engines.migrations import Migration, apply, pending
 from holdfast.engines.postgres.connection import connect
 from holdfast.engines.postgres.faults import Fault, Remedy, diagnose, one_line, refusal
+from holdfast.engines.postgres.listener import Listener
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.engines.postgres.persistence import next_pause
 from holdfast.engines.postgres.pool import Pool, PoolBusy
@@ -62,6 +63,10 @@ class PostgresDatabase:
 
     def write(self, work: Callable[[Transaction], Result]) -> Result:
         return self._run(work, self._options.patience, writing=True)
+
+    def listener(self, channel: str) -> Listener:
+        """What hears notifications on a channel."""
+        return Listener(self._options, channel)
 
     def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:
         now = self._clock.wall()

@@ -1,5 +1,7 @@
 """One connection to a SQLite file, set up the way Holdfast needs it, and the statements run on it."""
 
+import random
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +26,29 @@ _PRAGMAS = (
 )
 
 
+_GLANCE = 0.0005
+"""Seconds between two looks at a lock that another process holds, about. SQLite's own timeout waits up to 100 ms:
+whoever writes all the time would then have the lock nearly all the time, and others hardly ever."""
+
+
+class _Patience:
+    """Waits for a lock that another process holds, up to so many seconds; what SQLite calls a busy handler."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        now = time.monotonic()
+        if tries == 0:
+            self._until = now + self._seconds
+        if now >= self._until:
+            return False
+        # Not all at the same moment, and less often when it takes long.
+        time.sleep(_GLANCE * (0.5 + random.random()) * (1 if tries < 100 else 10))  # noqa: S311 - spreads, hides nothing
+        return True
+
+
 def require_version(found: str) -> None:
     """Refuse a SQLite that is older than `MINIMUM_VERSION`."""
     if tuple(int(part) for part in found.split(".")) < MINIMUM_VERSION:
@@ -44,7 +69,7 @@ def connect(path: Path, patience: float, *, reader: bool = False) -> apsw.Connec
     except apsw.Error as error:
         raise translate(error, path) from error
     try:
-        connection.set_busy_timeout(int(patience * 1000))
+        connection.set_busy_handler(_Patience(patience))
         mode = connection.execute("pragma journal_mode = wal").fetchall()
         for pragma in _PRAGMAS:
             connection.execute(pragma).fetchall()

@@ -4,6 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Self
 
@@ -14,6 +15,7 @@ from holdfast._errors import DatabaseCorrupt, EngineError
 from holdfast.engines.database import Result, Transaction
 from holdfast.engines.migrations import Migration, apply
 from holdfast.engines.sqlite.backup import back_up
+from holdfast.engines.sqlite.changes import ChangeCounter
 from holdfast.engines.sqlite.connection import connect, run
 from holdfast.engines.sqlite.faults import translate
 from holdfast.engines.sqlite.writer import Writer
@@ -66,6 +68,10 @@ class SqliteDatabase:
         self._require_usable()
         return self._writer.submit(work)
 
+    def change_counter(self) -> ChangeCounter:
+        """What tells, at the price of a look into memory, whether anybody has committed."""
+        return ChangeCounter(self.path)
+
     def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:
         now = self._clock.wall()
         return self.write(lambda transaction: apply(transaction, subsystem, migrations, now))
@@ -93,7 +99,8 @@ class SqliteDatabase:
         self._writer.close()
         self._open = False
         while self._idle:
-            self._idle.pop().close(True)
+            with suppress(apsw.Error):  # the last one to close tidies up, for which a full disk has no room
+                self._idle.pop().close(True)
 
     def __enter__(self) -> Self:
         return self

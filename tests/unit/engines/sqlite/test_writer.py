@@ -264,6 +264,21 @@ def test_a_full_disk_is_named_loses_nothing_and_heals_when_there_is_room(tmp_pat
         database.check()
 
 
+def test_a_database_can_be_closed_while_the_disk_is_full_and_has_everything_when_it_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    with FaultyDisk() as disk:
+        database = SqliteDatabase(tmp_path / "test.sqlite")
+        database.write(lambda transaction: transaction.execute("create table item (name text primary key)"))
+        database.write(insert("before"))
+        assert names(database) == ["before"]
+        disk.full = True
+        database.close()
+        disk.full = False
+        with SqliteDatabase(tmp_path / "test.sqlite") as again:
+            assert names(again) == ["before"]
+
+
 def test_a_failed_sync_leaves_the_outcome_unknown_and_the_database_usable(tmp_path: Path) -> None:
     with FaultyDisk() as disk, SqliteDatabase(tmp_path / "test.sqlite") as database:
         database.write(lambda transaction: transaction.execute("create table item (name text primary key)"))
