@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast._errors import InvalidValue
 from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
 from holdfast.calls.forks import renew_after_fork
+from holdfast.calls.sinks.exposition import CONTENT_TYPE, Labels, checked_buckets, family, histogram
 from holdfast.calls.sinks.names import Names
 
 if TYPE_CHECKING:
@@ -21,14 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CONTENT_TYPE", "PrometheusSink"]
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""What to say of `render()` in a response."""
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Seconds; those of the client libraries of Prometheus."""
 MOST_OPERATIONS = 200
 """Operations with series of their own: with 11 buckets and 7 outcomes, some 5,000 series."""
-
-Labels = tuple[tuple[str, str], ...]
 
 
 class PrometheusSink:
@@ -46,10 +42,8 @@ class PrometheusSink:
         buckets: Sequence[float] = BUCKETS,
         most_operations: int = MOST_OPERATIONS,
     ) -> None:
-        if not buckets or list(buckets) != sorted(set(buckets)) or not all(map(math.isfinite, buckets)):
-            raise InvalidValue(f"histogram buckets {buckets!r}: expected finite seconds, each more than the one before")
         self._dependencies = tuple(dependencies)
-        self._buckets = tuple(buckets)
+        self._buckets = checked_buckets(buckets)
         self._most = most_operations
         self.renew()
         renew_after_fork(self)
@@ -92,11 +86,12 @@ class PrometheusSink:
             return "".join(f"{line}\n" for line in self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield from _family("holdfast_call_attempts_total", "counter", "Attempts that have ended.", self._attempts)
-        yield from self._histogram("holdfast_call_attempt_seconds", "How long attempts took.")
-        yield from _family("holdfast_call_retries_total", "counter", "Attempts after the first.", self._retries)
-        yield from _family("holdfast_call_gave_up_total", "counter", "Calls that failed in the end.", self._gave_up)
-        yield from _family(
+        yield from family("holdfast_call_attempts_total", "counter", "Attempts that have ended.", self._attempts)
+        seconds = {labels: (seen[:-1], seen[-1]) for labels, seen in self._seconds.items()}
+        yield from histogram("holdfast_call_attempt_seconds", "How long attempts took.", self._buckets, seconds)
+        yield from family("holdfast_call_retries_total", "counter", "Attempts after the first.", self._retries)
+        yield from family("holdfast_call_gave_up_total", "counter", "Calls that failed in the end.", self._gave_up)
+        yield from family(
             "holdfast_call_budget_exhausted_total", "counter", "Times that a retry budget ran dry.", self._exhausted
         )
         timeouts = dict(self._timeouts)
@@ -109,9 +104,9 @@ class PrometheusSink:
             tokens[label,] = dependency.tokens
             if dependency.running.most < math.inf:
                 in_flight[label,] = float(dependency.in_flight)
-        yield from _family("holdfast_call_timeout_seconds", "gauge", "How long it may take now.", timeouts)
-        yield from _family("holdfast_call_budget_tokens", "gauge", "What is left of the retry budget.", tokens)
-        yield from _family("holdfast_call_in_flight", "gauge", "Attempts under way, where they are limited.", in_flight)
+        yield from family("holdfast_call_timeout_seconds", "gauge", "How long it may take now.", timeouts)
+        yield from family("holdfast_call_budget_tokens", "gauge", "What is left of the retry budget.", tokens)
+        yield from family("holdfast_call_in_flight", "gauge", "Attempts under way, where they are limited.", in_flight)
 
     def _labels(self, event: Attempted | Retrying | GaveUp) -> Labels:
         dependency, operation = self._names.operation(event.operation)
@@ -123,39 +118,3 @@ class PrometheusSink:
             seen = self._seconds[labels] = [0.0] * (len(self._buckets) + 2)
         seen[bisect_left(self._buckets, seconds)] += 1
         seen[-1] += seconds
-
-    def _histogram(self, name: str, description: str) -> Iterator[str]:
-        yield from _head(name, "histogram", description, self._seconds)
-        for labels, seen in sorted(self._seconds.items()):
-            count = 0.0
-            for edge, inside in zip((*self._buckets, math.inf), seen, strict=False):
-                count += inside
-                yield _sample(f"{name}_bucket", (*labels, ("le", _number(edge))), count)
-            yield _sample(f"{name}_sum", labels, seen[-1])
-            yield _sample(f"{name}_count", labels, count)
-
-
-def _family(name: str, kind: str, description: str, samples: dict[Labels, float]) -> Iterator[str]:
-    yield from _head(name, kind, description, samples)
-    for labels, value in sorted(samples.items()):
-        yield _sample(name, labels, value)
-
-
-def _head(
-    name: str, kind: str, description: str, samples: dict[Labels, float] | dict[Labels, list[float]]
-) -> list[str]:
-    return [f"# HELP {name} {description}", f"# TYPE {name} {kind}"] if samples else []
-
-
-def _sample(name: str, labels: Labels, value: float) -> str:
-    inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
-    return f"{name}{{{inside}}} {_number(value)}"
-
-
-def _escaped(text: str) -> str:
-    text = text.encode("utf-8", "replace").decode()  # half a character, of a name from anywhere, cannot be written
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-def _number(value: float) -> str:
-    return "+Inf" if value == math.inf else repr(value)

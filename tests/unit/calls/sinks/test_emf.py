@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidValue, Operation
 from holdfast.calls import Attempted, CallEvent, Exhausted, GaveUp, Kind, Reason, Retrying, TimeoutChanged
-from holdfast.calls.sinks.emf import EmfSink, Spread
+from holdfast.calls.sinks.embedded import Spread
+from holdfast.calls.sinks.emf import EmfSink
 from holdfast.testing import FakeClock, seeded
 from tests.unit.forked import fork
 
