@@ -1,7 +1,7 @@
 # Every target does its own set-up: a fresh machine needs python3 (3.11 or newer), make, git and the package registries.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format bench docs lock clean
+.PHONY: help install demo test check format bench soak docs lock clean
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -34,6 +34,9 @@ format: $(INSTALLED)  ## Format and mend what can be mended
 
 bench: $(INSTALLED)  ## All benchmarks (ARGS=--quick: each under a minute)
 	@status=0; for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file $(ARGS) || status=1; done; exit $$status
+
+soak: $(INSTALLED)  ## Kill the queue's processes again and again, and account for every message (10 minutes or so)
+	@scripts/soak $(ARGS)
 
 docs: $(INSTALLED)  ## The documentation as a site, in site/
 	@$(BIN)/zensical build --strict

@@ -7,6 +7,7 @@ is a package of its own (`holdfast.engines`, `holdfast.testing`, ...). Start rea
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import (
     AttemptTimedOut,
+    Backpressure,
     CallError,
     CapacityExhausted,
     Conflict,
@@ -22,6 +23,7 @@ from holdfast._errors import (
     HeldBack,
     HoldfastError,
     InvalidValue,
+    LeaseLost,
     LimitReached,
     MissingExtra,
     NotAllowed,
@@ -49,6 +51,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AttemptTimedOut",
+    "Backpressure",
     "CallError",
     "CapacityExhausted",
     "Carrier",
@@ -67,6 +70,7 @@ __all__ = [
     "HeldBack",
     "HoldfastError",
     "InvalidValue",
+    "LeaseLost",
     "LimitReached",
     "MissingExtra",
     "NotAllowed",

@@ -7,6 +7,8 @@
     ├── NotFound                what was asked for does not exist
     ├── Conflict                somebody else changed it first
     ├── CapacityExhausted       there are no more shards of the kind that was asked for
+    ├── Backpressure            a tenant has sent more than it may; `retry_after` says when to try again
+    ├── LeaseLost               the message that is being handled may be in the hands of another worker
     ├── CredentialRefused       no credential, or one that is unknown, revoked or malformed
     ├── NotAllowed              a good credential that may not do this
     ├── CallError               a remote call was not made, or not ended in time
@@ -81,6 +83,29 @@ class CapacityExhausted(HoldfastError):
     """There are no more shards of the kind that was asked for; the message says what would give more."""
 
     slug = "capacity-exhausted"
+
+
+class Backpressure(HoldfastError):
+    """A tenant has sent more than it may, or has too much waiting already; nothing was kept."""
+
+    slug = "backpressure"
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message, retry_after)  # both, so that it survives the way to another process
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds after which it would have been kept, if nothing else is sent."""
+        return float(self.args[1])
+
+
+class LeaseLost(HoldfastError):
+    """The message that is being handled may be in the hands of another worker: stop, what is done will not count."""
+
+    slug = "lease-lost"
 
 
 class CredentialRefused(HoldfastError):

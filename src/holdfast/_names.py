@@ -1,4 +1,4 @@
-"""What a zone and a workload may be called. Pure."""
+"""What a zone, a workload and a queue may be called. Pure."""
 
 import re
 
@@ -31,6 +31,13 @@ def workload_of(text: str) -> str:
     """The workload's name, if it can be one. Raises InvalidValue."""
     if not _WORKLOAD.fullmatch(text):
         raise InvalidValue(f"workload {text[:150]!r}: expected 1 to 128 letters, digits and any of . _ -")
+    return text
+
+
+def queue_of(text: str, what: str = "queue") -> str:
+    """The name of a queue, or of a topic, if it can be one. Raises InvalidValue."""
+    if not _WORKLOAD.fullmatch(text):
+        raise InvalidValue(f"{what} {text[:150]!r}: expected 1 to 128 letters, digits and any of . _ -")
     return text
 
 

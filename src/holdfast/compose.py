@@ -16,6 +16,7 @@ from holdfast.engines import Database
 
 if TYPE_CHECKING:
     from holdfast.engines.aws import AwsSession
+    from holdfast.queue import Backend
     from holdfast.status.sns import SnsPublisher
 
 SQLITE_SUFFIX = ".sqlite"
@@ -76,6 +77,28 @@ class Databases:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def open_queues(databases: Databases, clock: Clock | None = None) -> "Backend":
+    """What keeps the messages of all queues: a SQLite file of their own, or the PostgreSQL database that all share."""
+    from holdfast.queue.backends.sql import SqlBackend
+    from holdfast.queue.backends.sql.schema import SUBSYSTEM
+
+    return SqlBackend(databases.of(SUBSYSTEM), clock)
+
+
+def seed_queues(settings: Settings, queues: "Backend") -> None:
+    """Make the queues of the settings that do not exist yet, with the policy and the limits of tenants written there.
+
+    A queue that exists is left as it is: what it may do was perhaps changed since, and is kept with its messages.
+    """
+    from holdfast.queue import Change
+
+    for queue in settings.queue:
+        try:
+            queues.look(queue.name, top=0)
+        except NotFound:
+            queues.change(queue.name, Change(policy=queue.policy, limits=queue.own_limits), create=True)
 
 
 def open_status_store(settings: Settings, databases: Databases, clock: Clock) -> StatusStore:

@@ -53,6 +53,11 @@ PACKAGES = (
     "holdfast.engines.sqlite",
     "holdfast.evacuate",
     "holdfast.middleware",
+    "holdfast.queue",
+    "holdfast.queue.backends.memory",
+    "holdfast.queue.backends.sql",
+    "holdfast.queue.metrics",
+    "holdfast.queue.worker",
     "holdfast.shards",
     "holdfast.shards.designs",
     "holdfast.shards.report",
@@ -65,6 +70,7 @@ PACKAGES = (
     "holdfast.telemetry",
     "holdfast.testing",
     "holdfast.testing.calls",
+    "holdfast.testing.queue",
 )
 MODULES = (
     "holdfast.calls.sinks.emf",
@@ -73,6 +79,8 @@ MODULES = (
     "holdfast.calls.sinks.outcomes",
     "holdfast.calls.sinks.prometheus",
     "holdfast.calls.sinks.several",
+    "holdfast.queue.alarms",
+    "holdfast.queue.metrics.opentelemetry",
     "holdfast.shards.adapt",
     "holdfast.shards.batch",
     "holdfast.shards.schemes",

@@ -112,7 +112,10 @@ def run_page(page: Page, place: Place) -> None:
 
 def _require_use(page: Page) -> None:
     for block in page.blocks:
-        if block.language == "python" and block.title and not any(block.title in command for command in page.commands):
+        if block.language != "python" or not block.title:
+            continue
+        target = f" {block.title.removesuffix('.py')}:"  # as a worker names a module
+        if not any(block.title in command or target in command for command in page.commands):
             raise SnippetFailed(f"{page.name}, line {block.line}: no command of the page runs {block.title}")
 
 

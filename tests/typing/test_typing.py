@@ -14,12 +14,21 @@ from holdfast import (
     Carrier, Clock, EngineError, HoldfastError, Operation, Outcome, Side, Sink, SystemClock, Tenant, Zone
 )
 from holdfast.calls import Dependency
+from holdfast.queue import Delivery, Queue, Sent, WorkerOptions
 from holdfast.testing import FakeClock, seeded
 
 pricing = Dependency("pricing")
 
 @pricing.call(idempotent=True)
 def price(sku: str) -> float: return float(len(sku))
+
+queue = Queue("work", "memory:")
+
+@queue.job
+def resize(image: str, width: int = 100) -> bool: return len(image) > width
+
+@queue.job(timeout=5.0)
+async def mail(to: str) -> float: return float(len(to))
 
 operation, zone, side = Operation("service", "name"), Zone("use1-az1"), Side.SERVER
 
@@ -37,6 +46,10 @@ ACCEPTED = [
     'b: str = Tenant("tenant-1")',
     "c: HoldfastError = EngineError()",
     'h: float = price("a")',
+    'j: Sent = resize.to("tenant").send("a", width=5)',
+    'k: bool = resize("a")',
+    'mail.to("tenant", delay=1.5).message(to="a")',
+    "queue.handle()(lambda delivery: None)",
 ]
 
 REFUSED = {
@@ -67,6 +80,15 @@ REFUSED = {
     "text from a decorated function that returns a number": ('i: str = price("a")', "assignment"),
     "a call that does not say whether it is idempotent": ("pricing.call()", "call-arg"),
     "arguments that a function does not take": ("pricing.run(price, 1, idempotent=True)", "arg-type"),
+    "a number where a job takes text": ('resize.to("tenant").send(1)', "arg-type"),
+    "an argument that a job does not take": ('mail.to("tenant").message("a", color="red")', "call-arg"),
+    "a job without its arguments": ('mail.to("tenant").send()', "call-arg"),
+    "a call of a job with other arguments": ('resize("a", width="wide")', "arg-type"),
+    "an asynchronous job as if it were not": ('l: float = mail("a")', "assignment"),
+    "a message without a tenant": ('queue.send(b"x")', "call-arg"),
+    "a text as a body": ('queue.send("x", tenant="a")', "arg-type"),
+    "a handler that takes no delivery": ("queue.handle()(len)", "type-var"),
+    "a worker's options by position": ("WorkerOptions(8)", "call-arg"),
     "a seed of bytes": ('seeded(b"a")', "arg-type"),
     "the root where one of its errors is wanted": ("g: EngineError = HoldfastError()", "assignment"),
 }

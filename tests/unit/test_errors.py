@@ -6,6 +6,7 @@ import pytest
 import holdfast
 from holdfast import _errors
 from holdfast._errors import (
+    Backpressure,
     DatabaseLocked,
     EngineError,
     EngineUnavailable,
@@ -77,10 +78,12 @@ def test_every_error_says_what_it_is_for(error: type[HoldfastError]) -> None:
 
 @by_class
 def test_every_error_crosses_a_process_boundary_with_its_message(error: type[HoldfastError]) -> None:
-    raised = MissingExtra("the server", "server") if error is MissingExtra else error("what happened")
+    more: dict[type[HoldfastError], object] = {MissingExtra: "server", Backpressure: 1.5}
+    raised = error("what happened", *([more[error]] if error in more else []))
     copy = pickle.loads(pickle.dumps(raised))
     assert type(copy) is error
     assert str(copy) == str(raised)
+    assert copy.args == raised.args
 
 
 def test_a_missing_extra_says_what_needs_it_and_what_to_install() -> None:

@@ -6,6 +6,7 @@ from cyclopts import App, CycloptsError
 
 import holdfast
 from holdfast._errors import (
+    Backpressure,
     CallError,
     CredentialRefused,
     EngineUnavailable,
@@ -22,6 +23,7 @@ _EXIT_CODES: dict[type[Exception], int] = {
     CycloptsError: MISUSED,
     InvalidValue: MISUSED,
     SettingsError: MISUSED,
+    Backpressure: UNAVAILABLE,
     CallError: UNAVAILABLE,
     EngineUnavailable: UNAVAILABLE,
     CredentialRefused: REFUSED,
@@ -62,8 +64,10 @@ app.command("holdfast.cli.completion:completion", name="completion", help_epilog
 app.command("holdfast.cli.credential:app", name="credential")
 app.command("holdfast.cli.demo:demo", name="demo", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.export:app", name="export")
+app.command("holdfast.cli.queue:app", name="queue")
 app.command("holdfast.cli.shards:app", name="shards")
 app.command("holdfast.cli.up:up", name="up", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.worker.command:worker", name="worker", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.zone:app", name="zone")
 
 

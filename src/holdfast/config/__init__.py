@@ -5,6 +5,7 @@ May import the base and the parts' own option values. Start reading at `settings
 """
 
 from holdfast.config.load import DEFAULT_FILE, FILE_VARIABLE, Loaded, load
+from holdfast.config.queues import LimitSettings, QueueSettings, TenantSettings
 from holdfast.config.settings import (
     DatabaseSettings,
     DatabaseUrl,
@@ -21,11 +22,14 @@ __all__ = [
     "FILE_VARIABLE",
     "DatabaseSettings",
     "DatabaseUrl",
+    "LimitSettings",
     "Loaded",
     "LogSettings",
+    "QueueSettings",
     "ServerSettings",
     "Settings",
     "TelemetrySettings",
+    "TenantSettings",
     "ThresholdSettings",
     "WorkloadSettings",
     "load",

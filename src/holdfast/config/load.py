@@ -4,11 +4,11 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, TypeGuard, get_args
 
 import msgspec
@@ -26,6 +26,7 @@ _SEPARATOR = "__"
 # Neither of them is part of an address or a name.
 _BETWEEN = re.compile(r"[,\s]+")
 _CREDENTIALS = re.compile("//.*@", re.DOTALL)
+_NOTHING = "none"
 _PLAIN = {
     "int": "a whole number",
     "float": "a number",
@@ -33,6 +34,7 @@ _PLAIN = {
     "bool": "true or false",
     "object": "a table",
     "array": "a list",
+    "null": f'"{_NOTHING}"',
 }
 
 
@@ -73,6 +75,7 @@ def load(
         raise SettingsError(f"{file} is not valid TOML: {error}") from error
     places = (place for pattern in kinds() for place in expand(data, pattern))
     origins = {place: str(file) for place in places if look_up(data, place) is not None}
+    _put_nothing(data, origins)
     overrides = _from_environment(environment)
     overrides |= {place: (value, "command line") for place, value in options.items() if value is not None}
     for place, (value, origin) in overrides.items():
@@ -147,6 +150,17 @@ def _put(data: dict[str, Any], place: Place, value: Any) -> bool:
     return True
 
 
+def _put_nothing(data: dict[str, Any], places: Iterable[Place]) -> None:
+    """Let `"none"` be None where a number is expected, or none: TOML has no word for it."""
+    found = kinds()
+    for place in places:
+        kind = found[pattern_of(place)]
+        is_optional = isinstance(kind, UnionType) and {*get_args(kind)} <= {int, float, NoneType}
+        if is_optional and look_up(data, place) == _NOTHING:
+            *above, last = place
+            look_up(data, above)[last] = None  # type: ignore[index]
+
+
 def _literal(value: str, kind: Any) -> Any:
     """A variable's text as the kind of value that its setting has, or as it is for decoding to complain about.
 
@@ -183,11 +197,11 @@ def _explain(message: str, data: dict[str, Any], file: Path | None, text: str, o
         siblings = [str(known[len(above)]) for known in kinds() if known[: len(above)] == above]
         problem = f"there is no such setting{_nearest(unknown[1], siblings)}"
     elif complaint.startswith("Invalid enum value"):
-        problem = (
-            f"expected one of {', '.join(get_args(kinds()[pattern_of(place)]))}, found {_shown(look_up(data, place))}"
-        )
+        kind = kinds()[pattern_of(place)]
+        known = get_args(kind) or tuple(kind)  # words that are listed, or an enumeration
+        problem = f"expected one of {', '.join(known)}, found {_shown(look_up(data, place))}"
     elif complaint.startswith("Expected `"):
-        expected = re.sub(r"`(\w+)`", lambda kind: _PLAIN.get(kind[1], kind[0]), complaint.partition(", got")[0])
+        expected = re.sub(r"`([\w |]+)`", lambda kinds: _plain(kinds[1]), complaint.partition(", got")[0])
         problem = f"{expected.replace('Expected', 'expected', 1)}, found {_shown(look_up(data, place))}"
     else:
         problem = complaint
@@ -196,12 +210,27 @@ def _explain(message: str, data: dict[str, Any], file: Path | None, text: str, o
     origin = origins.get(place, str(file))
     if origin != str(file):
         return f"{origin}: {problem}"
-    line = line_of(text, place)
+    line = line_of(text, _named(place, complaint))
     if line is None and place:
         # A table as a whole, and none that the file has: what was set in it elsewhere is what is wrong.
         parts = {part for below, part in origins.items() if below[: len(place)] == place}
         origin = ", ".join(sorted(parts - {str(file)})) or origin
     return f"{origin}{f', line {line}' if line else ''}: {problem}"
+
+
+def _named(place: Place, complaint: str) -> Place:
+    """The setting that a complaint about a whole table begins with, else the table."""
+    word = re.match(r"\w*", complaint)
+    inner = (*place, "" if word is None else word[0])
+    return inner if pattern_of(inner) in kinds() else place
+
+
+def _plain(names: str) -> str:
+    """What msgspec calls kinds of values, as people do."""
+    kinds = names.split(" | ")
+    if "str" in kinds and "null" in kinds:
+        kinds.remove("null")  # one leaves it out
+    return " or ".join(_PLAIN.get(kind, f"`{kind}`") for kind in kinds)
 
 
 def _shown(value: object) -> str:

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from holdfast._errors import InvalidValue
 from holdfast._names import WORKLOAD_PATTERN, zone_of
+from holdfast.config.queues import QueueSettings, require_once
 from holdfast.detect import ThresholdOptions
 from holdfast.telemetry import BIN_SECONDS
 
@@ -238,8 +239,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     status: StatusSettings = StatusSettings()
     agent: AgentSettings = AgentSettings()
     workload: tuple[WorkloadSettings, ...] = ()
+    queue: tuple[QueueSettings, ...] = ()
+    """Queues that are made if they do not exist; those that do are left as they are."""
 
     def __post_init__(self) -> None:
-        names = [workload.name for workload in self.workload]
-        if len(set(names)) < len(names):
-            raise InvalidValue(f"expected every workload's name once, found {', '.join(names)}")
+        require_once("workload", [workload.name for workload in self.workload])
+        require_once("queue", [queue.name for queue in self.queue])

@@ -13,8 +13,8 @@ from holdfast.server.credentials import masked
 logger = logging.getLogger("holdfast.access")
 
 _KEY = "holdfast_trace"
-_QUIET = ("/health", "/ready", "/status/")
-"""Paths that balancers and hosts ask for again and again."""
+_QUIET = ("/health", "/ready", "/status/", "/metrics")
+"""Paths that balancers, hosts and scrapers ask for again and again."""
 
 
 def trace_of(scope: Any) -> str:

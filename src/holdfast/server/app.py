@@ -16,12 +16,18 @@ from holdfast.server.credentials import CredentialStore
 from holdfast.server.lane import Lane
 from holdfast.server.problems import answer
 from holdfast.server.push import Hub
+from holdfast.server.queues import Queues
 from holdfast.server.routes.credentials import create_credential, list_credentials, revoke_credential, whoami
+from holdfast.server.routes.dead_letters import dead_letters, redrive
 from holdfast.server.routes.description import CONFIG, description
 from holdfast.server.routes.events import events
 from holdfast.server.routes.health import Probe, health, health_without_body, ready, ready_without_body
+from holdfast.server.routes.limits import clear_limits, queue_policy, set_limits, set_policy, tenant_limits
+from holdfast.server.routes.messages import message_status, send_message, send_messages
+from holdfast.server.routes.metrics import QueueScrape, metrics
 from holdfast.server.routes.overview import overview, verdicts
 from holdfast.server.routes.page import page
+from holdfast.server.routes.queues import list_queues, own, queue_state, sweep
 from holdfast.server.routes.status import change_workload, change_zone, history, reading
 from holdfast.server.routes.telemetry import ingest
 from holdfast.server.status_log import StatusLog
@@ -63,6 +69,7 @@ class Services:
     changes: Changes
     verdicts: VerdictLog
     watch: Watch
+    queues: Queues
     workloads: Sequence[WorkloadSettings]
     hub: Hub
     """Everything that happens, for the page."""
@@ -101,6 +108,21 @@ def create_app(services: Services, *, is_open: bool = False, open_reads: bool = 
             history,
             change_zone,
             change_workload,
+            send_message,
+            send_messages,
+            message_status,
+            list_queues,
+            queue_state,
+            own,
+            dead_letters,
+            redrive,
+            tenant_limits,
+            set_limits,
+            clear_limits,
+            queue_policy,
+            set_policy,
+            sweep,
+            metrics,
         ],
         state=State(
             {
@@ -108,6 +130,7 @@ def create_app(services: Services, *, is_open: bool = False, open_reads: bool = 
                 "stopping": False,
                 "probe": Probe(services.database),
                 "changing": Lane("holdfast-changing"),
+                "queue_scrape": QueueScrape(services.queues),
                 **{field.name: getattr(services, field.name) for field in fields(services)},
             }
         ),

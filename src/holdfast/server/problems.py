@@ -2,15 +2,18 @@
 
 import http
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.openapi import ResponseSpec
+from litestar.serialization import decode_json
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast._errors import (
+    Backpressure,
     CallError,
     CapacityExhausted,
     Conflict,
@@ -44,6 +47,16 @@ class Problem(Struct, frozen=True, kw_only=True):
     trace: str
     errors: list[dict[str, str | None]] | UnsetType = UNSET
     """The parts of the request that are not valid."""
+    retry_after: float | UnsetType = UNSET
+    """Seconds after which it would be taken, more exactly than the header can say."""
+
+
+class Uncertain(OutcomeUnknown):
+    """It may or may not have been done, and there is something better to do about it than to look."""
+
+    def __init__(self, message: str, advice: str) -> None:
+        super().__init__(message)
+        self.advice = advice
 
 
 def described(*statuses: int) -> Mapping[int, ResponseSpec]:
@@ -65,6 +78,7 @@ _STATUS_OF: dict[type[HoldfastError], http.HTTPStatus] = {
     NotFound: http.HTTPStatus.NOT_FOUND,
     Conflict: http.HTTPStatus.CONFLICT,
     CapacityExhausted: http.HTTPStatus.CONFLICT,
+    Backpressure: http.HTTPStatus.TOO_MANY_REQUESTS,
     CallError: http.HTTPStatus.GATEWAY_TIMEOUT,
     HeldBack: http.HTTPStatus.SERVICE_UNAVAILABLE,
     LimitReached: http.HTTPStatus.SERVICE_UNAVAILABLE,
@@ -92,8 +106,8 @@ def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Proble
             detail = str(error)
             if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
                 logger.error("%s", error, extra={"trace": trace_of(request.scope), "error": error.slug})
-                detail = _UNCERTAIN if isinstance(error, OutcomeUnknown) else _UNTOLD
-            return _problem(request, status, detail, kind=f"urn:holdfast:problem:{error.slug}")
+                detail = _told(error)
+            return _problem(request, status, detail, kind=f"urn:holdfast:problem:{error.slug}", wait=_wait(error))
         case ValidationException():
             errors = [
                 {"in": item.get("source"), "name": _name(item), "detail": _complaint(item)}
@@ -103,9 +117,34 @@ def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Proble
         case HTTPException():
             status = http.HTTPStatus(error.status_code)
             return _problem(request, status, error.detail or status.description, headers=error.headers)
+        case RecursionError() | UnicodeDecodeError() if _is_of_the_body(error):
+            found = "is nested too deeply" if isinstance(error, RecursionError) else "is not UTF-8"
+            return _problem(request, http.HTTPStatus.BAD_REQUEST, f"JSON is malformed: it {found}")
         case _:
             logger.error("request failed", exc_info=error, extra={"trace": trace_of(request.scope)})
             return _problem(request, http.HTTPStatus.INTERNAL_SERVER_ERROR, _UNTOLD)
+
+
+def _is_of_the_body(error: Exception) -> bool:
+    """Whether it was raised by the decoding of a body, where Litestar does not expect these."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is not None and last.tb_frame.f_code is decode_json.__code__
+
+
+def _told(error: HoldfastError) -> str:
+    match error:
+        case Uncertain():
+            return f"it may or may not have been done: {error.advice}; the log says why, under this trace"
+        case OutcomeUnknown():
+            return _UNCERTAIN
+        case _:
+            return _UNTOLD
+
+
+def _wait(error: HoldfastError) -> float | UnsetType:
+    return error.retry_after if isinstance(error, Backpressure) else UNSET
 
 
 def _problem(
@@ -116,6 +155,7 @@ def _problem(
     kind: str = "about:blank",
     headers: Any = None,
     errors: list[dict[str, str | None]] | UnsetType = UNSET,
+    wait: float | UnsetType = UNSET,
 ) -> Response[Problem]:
     problem = Problem(
         type=kind,
@@ -125,8 +165,11 @@ def _problem(
         instance=masked(request.scope["path"]),  # not of request.url, which a malformed Host header makes unreadable
         trace=trace_of(request.scope),
         errors=errors,
+        retry_after=wait,
     )
     headers = {**_HEADERS_OF.get(status, {}), **(headers or {})}
+    if wait is not UNSET:
+        headers["Retry-After"] = str(max(1, math.ceil(wait)))  # whole seconds, of which 0 would be no wait at all
     return Response(content=problem, status_code=status, media_type=CONTENT_TYPE, headers=headers)
 
 

@@ -7,7 +7,7 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from types import FrameType
 
@@ -18,15 +18,17 @@ import holdfast
 from holdfast._clock import SystemClock
 from holdfast._errors import EngineUnavailable, NotAllowed
 from holdfast._listen import address_of, listen
-from holdfast.compose import Databases, only_server, open_publisher, open_status_store
+from holdfast.compose import Databases, only_server, open_publisher, open_queues, open_status_store, seed_queues
 from holdfast.config import ServerSettings, Settings
 from holdfast.evacuate import Evacuator
+from holdfast.queue import Backend
 from holdfast.server import status_log, verdict_log
 from holdfast.server.access import log_access
 from holdfast.server.announce import Announcer
 from holdfast.server.app import Services, create_app
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore
 from holdfast.server.push import Hub
+from holdfast.server.queues import Queues
 from holdfast.server.status_log import StatusLog
 from holdfast.server.statuses import Statuses
 from holdfast.server.verdict_log import VerdictLog
@@ -79,6 +81,9 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
             require_credentials(settings.server, credentials)
         listener = stack.enter_context(bind(settings.server))
         services = _services(settings, databases, credentials)
+        stack.callback(services.queues.close)
+        if settings.queue:
+            services.queues.open()
         services.statuses.start()
         stack.callback(services.statuses.close)
         if settings.status.sns_topic is not None:
@@ -160,10 +165,28 @@ def _services(settings: Settings, databases: Databases, credentials: CredentialS
         changes=changes,
         verdicts=verdicts,
         watch=watch,
+        queues=_queues(settings, databases),
         workloads=settings.workload,
         hub=hub,
         status_hub=status_hub,
     )
+
+
+def _queues(settings: Settings, databases: Databases) -> Queues:
+    """Their store is not opened, or even imported, before somebody asks for a queue."""
+
+    def open_backend() -> Backend:
+        backend = open_queues(databases)
+        seed_queues(settings, backend)
+        return backend
+
+    def list_names() -> Sequence[str]:
+        from holdfast.queue.backends.sql.names import queue_names
+        from holdfast.queue.backends.sql.schema import SUBSYSTEM
+
+        return queue_names(databases.of(SUBSYSTEM))
+
+    return Queues(open_backend, list_names)
 
 
 def is_loopback(host: str) -> bool:

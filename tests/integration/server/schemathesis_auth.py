@@ -1,19 +1,29 @@
-"""Loaded by schemathesis: every request comes from an operator of its own.
+"""Loaded by schemathesis: every request comes from an operator of its own, and is about a queue that there is.
 
 It revokes whatever credentials it finds, sooner or later its own. TEST_DATA_DIRECTORY names the data directory.
 """
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import schemathesis
 
 from holdfast._clock import SystemClock
+from holdfast._names import WORKLOAD_PATTERN
 from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.queue import Change, Outgoing, Sent, open_backend
 from holdfast.server.credentials import CredentialStore, Role
 
-store = CredentialStore(SqliteDatabase(Path(os.environ["TEST_DATA_DIRECTORY"]) / "server.sqlite"), SystemClock())
+DATA = Path(os.environ["TEST_DATA_DIRECTORY"])
+QUEUE = "work"
+store = CredentialStore(SqliteDatabase(DATA / "server.sqlite"), SystemClock())
+with open_backend(f"sqlite:{DATA / 'queue.sqlite'}") as backend:
+    backend.change(QUEUE, Change(), create=True)
+    [sent] = backend.send(QUEUE, [Outgoing(tenant="anna", body=b"", delay=86400)])  # which no sweep reaches
+assert isinstance(sent, Sent)
+MESSAGE = sent.id
 
 
 @schemathesis.auth(refresh_interval=None)
@@ -23,3 +33,13 @@ class NewOperator:
 
     def set(self, case: Any, data: str, context: Any) -> None:
         case.headers["Authorization"] = f"Bearer {data}"
+
+
+@schemathesis.hook
+def map_path_parameters(context: Any, parameters: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Good names of queues become the name of one, and numbers a message's; what is meant to be wrong stays so."""
+    if parameters is not None and re.fullmatch(WORKLOAD_PATTERN, str(parameters.get("queue", ""))):
+        parameters["queue"] = QUEUE
+        if isinstance(parameters.get("message"), int):
+            parameters["message"] = MESSAGE
+    return parameters

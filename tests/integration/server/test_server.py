@@ -32,6 +32,21 @@ GUARDED = [
     ("GET", "/v1/overview", {"operator", "viewer"}),
     ("GET", "/v1/verdicts", {"operator", "viewer"}),
     ("GET", "/v1/status/history", {"operator", "viewer"}),
+    ("GET", "/metrics", {"operator", "viewer"}),
+    ("GET", "/v1/queues", {"operator", "viewer"}),
+    ("GET", "/v1/queues/mail", {"operator", "viewer"}),
+    ("GET", "/v1/queues/mail/own?tenant=tenant-1", {"operator", "viewer", "tenant"}),
+    ("POST", "/v1/queues/mail/messages?tenant=tenant-1", {"operator", "tenant"}),
+    ("POST", "/v1/queues/mail/messages/batch?tenant=tenant-1", {"operator", "tenant"}),
+    ("GET", "/v1/queues/mail/messages/17", {"operator", "viewer", "tenant"}),
+    ("GET", "/v1/queues/mail/dead", {"operator", "viewer"}),
+    ("POST", "/v1/queues/mail/redrive", {"operator"}),
+    ("POST", "/v1/queues/mail/sweep", {"operator"}),
+    ("GET", "/v1/queues/mail/policy", {"operator", "viewer"}),
+    ("PUT", "/v1/queues/mail/policy", {"operator"}),
+    ("GET", "/v1/queues/mail/limits", {"operator", "viewer"}),
+    ("PUT", "/v1/queues/mail/limits", {"operator"}),
+    ("DELETE", "/v1/queues/mail/limits", {"operator"}),
     ("PUT", "/v1/zones/use1-az1", {"operator"}),
     ("PUT", "/v1/zones/use1-az1/shop", {"operator"}),
 ]
@@ -169,7 +184,11 @@ class TestWhoIsLetIn:
             if operation.get("security")
         }
         names = {"000000000000": "{credential_id}", "use1-az1": "{zone}", "shop": "{workload}"}
-        tested = {(method, "/".join(names.get(part, part) for part in path.split("/"))) for method, path, _ in GUARDED}
+        names |= {"mail": "{queue}", "17": "{message}"}
+        tested = {
+            (method, "/".join(names.get(part, part) for part in path.partition("?")[0].split("/")))
+            for method, path, _ in GUARDED
+        }
         assert described == tested
 
     def test_a_credential_that_the_command_line_revokes_is_refused_at_once(self, server: HoldfastServer) -> None:

@@ -16,7 +16,8 @@ def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
     run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload = "[[workload]]\nname = 'shop'\nregion = 'us-east-1'\nzones = ['use1-az1', 'use1-az2']\n"
-    (here / "holdfast.toml").write_text(f"[server]\nport = 1\nopen = true\n{workload}")
+    queue = "[[queue]]\nname = 'mail'\n[[queue.tenant]]\nname = 'tenant-a'\nlimits = {}\n"
+    (here / "holdfast.toml").write_text(f"[server]\nport = 1\nopen = true\n{workload}{queue}")
     monkeypatch.setenv("HOLDFAST_SERVER__PORT", "2")
     result = run("check", "--json").result
     assert result["file"] == "holdfast.toml"

@@ -31,6 +31,16 @@ COMMANDS = [
     "export",
     "export route53",
     "export status-endpoint",
+    "queue",
+    "queue dead",
+    "queue depth",
+    "queue limits",
+    "queue list",
+    "queue redrive",
+    "queue resize",
+    "queue send",
+    "queue sweep",
+    "queue top",
     "shards",
     "shards assign",
     "shards blast",
@@ -44,6 +54,7 @@ COMMANDS = [
     "shards report",
     "shards suspects",
     "up",
+    "worker",
     "zone",
     "zone history",
     "zone in",
@@ -58,7 +69,7 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-GROUPS = ["calls", "calls simulate", "credential", "export", "shards", "zone"]
+GROUPS = ["calls", "calls simulate", "credential", "export", "queue", "shards", "zone"]
 
 
 def in_group(group: str) -> list[str]:
@@ -143,11 +154,17 @@ def test_the_examples_of_the_help_are_ones_that_their_commands_take(run: Run) ->
         (["calls", "simulate", "jitter", "--client", "3"], "Did you mean --clients?"),
         (["calls", "advise"], "FILE"),
         (["calls", "advise", "latencies.csv", "--unit", "min"], "min"),
+        (["queue", "send", "mail"], "--tenant"),
+        (["queue", "limits", "mail", "--rate", "many"], "many"),
+        (["queue", "resize", "mail"], "LANES"),
+        (["queue", "sweep", "mail"], "--before"),
+        (["queue", "top", "--every", "0"], "--every"),
         (["shards", "nonsense"], "nonsense"),
         (["shards", "plan", "fleet.csv", "--sise", "3"], "Did you mean --size?"),
         (["shards", "plan", "--size", "four"], "four"),
         (["shards", "isolate"], "TENANT"),
         (["shards", "isolate", "a", "b"], "b"),
+        (["worker", "jobs:mail", "--processes", "0"], "--processes"),
     ],
 )
 def test_wrong_arguments_exit_with_2_and_one_line_that_names_them(run: Run, words: list[str], told: str) -> None:

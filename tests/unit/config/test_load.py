@@ -13,6 +13,7 @@ from holdfast import SettingsError
 from holdfast.config import DEFAULT_FILE, FILE_VARIABLE, DatabaseUrl, Settings, load
 from holdfast.config.load import kinds, variable_of
 from holdfast.config.places import EACH, Place, dotted
+from holdfast.queue import Limits, Over, QueuePolicy
 
 Write = Callable[[str], Path]
 
@@ -251,7 +252,7 @@ class TestWhatOverrides:
     def test_what_does_not_go_together_in_a_table_of_the_file_is_told_with_its_line(self, write: Write) -> None:
         file = write("[server]\nport = 1\n[agent]\nendpoints = []\n")
         assert complaint(file, {"HOLDFAST_LOG__LEVEL": "info"}) == (
-            f"{file}, line 3: agent: endpoints: expected at least one, found none"
+            f"{file}, line 4: agent: endpoints: expected at least one, found none"
         )
 
     def test_a_wrong_option_is_told_from_a_wrong_file(self, write: Write) -> None:
@@ -333,7 +334,7 @@ class TestWhatIsWrong:
                 "[metrics.push]\nurl = 'x'",
                 1,
                 "metrics",
-                "known here: agent, aws, data_directory, database, log, server, status, telemetry, workload",
+                "known here: agent, aws, data_directory, database, log, queue, server, status, telemetry, workload",
             ),
             ("[server.tls]\nfile = 'x'", 1, "server.tls", "known here: host, open, port, stop_within"),
             ("log.colour = 1", 1, "log.colour", "known here: format, level"),
@@ -510,3 +511,79 @@ class TestLists:
     def test_an_element_has_no_variable(self) -> None:
         with pytest.raises(SettingsError, match="names no setting"):
             load(environment={"HOLDFAST_WORKLOAD__NAME": "x"})
+
+
+QUEUE = """[[queue]]
+name = "mail"
+lease = 5
+spill_above = "none"
+[queue.limits]
+rate = 3
+[[queue.tenant]]
+name = "tenant-ä"
+limits = { concurrency = 2, over = "delay" }
+"""
+
+
+class TestQueues:
+    def test_a_queue_has_the_defaults_of_every_queue_and_what_is_set(self, write: Write) -> None:
+        (queue,) = load(write(QUEUE), {}).settings.queue
+        assert queue.name == "mail"
+        assert queue.policy == QueuePolicy(lease=5.0, spill_above=None, limits=Limits(rate=3.0))
+        assert type(queue.policy) is QueuePolicy, "what is kept knows nothing of settings"
+        assert queue.own_limits == {"tenant-ä": Limits(concurrency=2, over=Over.DELAY)}
+        assert {type(limits) for limits in [queue.policy.limits, *queue.own_limits.values()]} == {Limits}
+        (plain,) = load(write("[[queue]]\nname = 'x'"), {}).settings.queue
+        assert (plain.policy, plain.own_limits) == (QueuePolicy(), {})
+
+    def test_every_setting_of_a_queue_is_shown_with_its_default_and_its_origin(self, write: Write) -> None:
+        file = write(QUEUE)
+        shown = {dotted(place): (value, origin) for place, value, origin in load(file, {}).effective()}
+        expected = {f"queue[0].{name}" for name in QueuePolicy.__struct_fields__ if name != "limits"}
+        for table in ("queue[0].limits", "queue[0].tenant[0].limits"):
+            expected |= {f"{table}.{name}" for name in Limits.__struct_fields__}
+        expected |= {"queue[0].name", "queue[0].tenant[0].name"}
+        assert {name for name in shown if name.startswith("queue")} == expected
+        assert shown["queue[0].lanes"] == (128, "default")
+        assert shown["queue[0].lease"] == (5.0, str(file))
+        assert shown["queue[0].spill_above"] == (None, str(file))
+        assert shown["queue[0].limits.over"] == ("reject", "default")
+        assert shown["queue[0].tenant[0].limits.over"] == ("delay", str(file))
+
+    @pytest.mark.parametrize(
+        ("change", "line", "expected"),
+        [
+            (("lease = 5", "lease = 'x'"), 3, 'queue[0].lease: expected a number, found "x"'),
+            (("lease = 5", "lanes = 0"), 3, "queue[0]: lanes 0: expected a whole number from 1 to 4096"),
+            (("lease = 5", "hand = 3\nlanes = 2"), 3, "queue[0]: hand 3: expected "),
+            (("lease = 5", "lesse = 5"), 3, "queue[0].lesse: there is no such setting; did you mean lease?"),
+            (('"none"', '"never"'), 4, 'queue[0].spill_above: expected a whole number or "none", found "never"'),
+            (("lease = 5", "lease = 'none'"), 3, 'queue[0].lease: expected a number, found "none"'),
+            (("rate = 3", "rate = -3"), 6, "queue[0].limits: rate -3.0: expected a number from "),
+            (("rate = 3", "rat = 3"), 6, "queue[0].limits.rat: there is no such setting; did you mean rate?"),
+            (('"delay"', '"x"'), 9, 'queue[0].tenant[0].limits.over: expected one of reject, delay, found "x"'),
+            (("concurrency = 2", "concurrency = 0"), 9, "queue[0].tenant[0].limits: concurrency 0: expected "),
+            (('"tenant-ä"', f'"{"ä" * 129}"'), 8, "queue[0].tenant[0]: name 'ä"),
+            (('"tenant-ä"', '"a\\u0000"'), 8, "queue[0].tenant[0]: name 'a\\x00': expected at most 256 UTF-8 bytes"),
+            (('"mail"', '"a b"'), 2, "queue[0].name: expected text matching regex"),
+        ],
+    )
+    def test_what_is_wrong_with_a_queue_is_told_with_its_line_and_what_is_expected(
+        self, write: Write, change: tuple[str, str], line: int, expected: str
+    ) -> None:
+        assert change[0] in QUEUE
+        file = write(QUEUE.replace(*change))
+        assert complaint(file).startswith(f"{file}, line {line}: {expected}")
+
+    def test_a_queue_and_a_tenant_are_there_once(self, write: Write) -> None:
+        assert "expected every queue's name once, found mail, mail" in complaint(write(QUEUE * 2))
+        tenant = '[[queue.tenant]]\nname = "t"\nlimits = {}\n'
+        assert "queue[0]: expected every tenant's name once, found t, t" in complaint(
+            write(f'[[queue]]\nname = "x"\n{tenant * 2}')
+        )
+
+    def test_a_file_may_be_called_none(self, write: Write) -> None:
+        assert load(write("[agent]\nfile = 'none'\nworkload = 'none'\n"), {}).settings.agent.file == Path("none")
+
+    def test_text_that_may_be_left_out_is_told_as_text(self, write: Write) -> None:
+        assert complaint(write("[aws]\nregion = 3")).endswith("aws.region: expected text, found 3")

@@ -71,6 +71,7 @@ def ask(
         changes=nothing,
         verdicts=nothing,
         watch=nothing,
+        queues=nothing,
         workloads=(),
         hub=Hub(),
         status_hub=Hub(),

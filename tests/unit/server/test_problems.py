@@ -16,6 +16,7 @@ from msgspec import Struct
 from holdfast import _errors
 from holdfast._errors import (
     AttemptTimedOut,
+    Backpressure,
     CallError,
     CapacityExhausted,
     Conflict,
@@ -31,6 +32,7 @@ from holdfast._errors import (
     HeldBack,
     HoldfastError,
     InvalidValue,
+    LeaseLost,
     LimitReached,
     MissingExtra,
     NotAllowed,
@@ -38,7 +40,7 @@ from holdfast._errors import (
     OutcomeUnknown,
     SettingsError,
 )
-from holdfast.server.problems import CONTENT_TYPE, Problem, answer, described
+from holdfast.server.problems import CONTENT_TYPE, Problem, Uncertain, answer, described
 
 STATUSES = {
     HoldfastError: 500,
@@ -48,6 +50,8 @@ STATUSES = {
     NotFound: 404,
     Conflict: 409,
     CapacityExhausted: 409,
+    Backpressure: 429,
+    LeaseLost: 500,
     CredentialRefused: 401,
     NotAllowed: 403,
     CallError: 504,
@@ -109,7 +113,8 @@ def test_every_error_that_holdfast_raises_has_its_status_here() -> None:
 def test_an_error_of_ours_is_named_by_its_slug_and_told_in_its_own_words_where_it_is_about_the_request(
     kind: type[HoldfastError], status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    error = MissingExtra("/some/file", "server") if kind is MissingExtra else kind("/some/file")
+    more = {MissingExtra: "server", Backpressure: 1.0}
+    error = kind("/some/file", *([more[kind]] if kind in more else []))
     response = ask(error)
     problem = problem_of(response)
     assert response.status_code == status
@@ -132,6 +137,24 @@ def test_a_refused_credential_is_told_how_to_present_one() -> None:
 def test_what_is_unavailable_says_when_to_come_back() -> None:
     assert ask(EngineUnavailable("away")).headers["retry-after"] == "1"
     assert "retry-after" not in ask(EngineError("broken")).headers
+
+
+@pytest.mark.parametrize(("seconds", "header"), [(0.0, "1"), (0.004, "1"), (1.0, "1"), (1.001, "2"), (60.0, "60")])
+def test_a_tenant_that_sent_too_much_is_told_when_to_come_back(seconds: float, header: str) -> None:
+    response = ask(Backpressure("too much", seconds))
+    assert (response.status_code, response.headers["retry-after"]) == (429, header)
+    assert problem_of(response)["retry_after"] == seconds
+    assert "retry_after" not in problem_of(ask(NotFound("gone")))
+
+
+def test_what_may_have_been_done_comes_with_advice(caplog: pytest.LogCaptureFixture) -> None:
+    response = ask(Uncertain("the reply of /some/file was lost", "send it again"))
+    problem = problem_of(response)
+    assert (response.status_code, problem["type"]) == (500, "urn:holdfast:problem:outcome-unknown")
+    assert problem["detail"].startswith("it may or may not have been done: send it again; ")
+    assert "/some/file" not in response.text
+    assert "the reply of /some/file was lost" in caplog.messages
+    assert "look before you repeat it" in problem_of(ask(OutcomeUnknown("lost")))["detail"]
 
 
 def test_what_was_not_foreseen_is_logged_in_full_and_told_in_general(caplog: pytest.LogCaptureFixture) -> None:
@@ -182,6 +205,26 @@ def test_a_body_that_is_not_json_is_told_where_it_ends_to_be() -> None:
     response = ask(method="POST", path="/body", content="{bad")
     assert response.status_code == 400
     assert "JSON is malformed" in problem_of(response)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a":' * 100_000, "nested too deeply"),
+        (b'{"count": "\xff"}', "not UTF-8"),
+    ],
+)
+def test_a_body_that_no_decoder_takes_is_the_callers_fault(content: bytes, complaint: str) -> None:
+    response = ask(method="POST", path="/body", content=content)
+    assert response.status_code == 400
+    assert problem_of(response)["detail"].endswith(complaint)
+
+
+@pytest.mark.parametrize("error", [RecursionError("too deep"), UnicodeDecodeError("utf-8", b"", 0, 1, "why")])
+def test_the_same_errors_from_elsewhere_are_not(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    assert ask(error).status_code == 500
+    assert any(record.exc_info and record.exc_info[1] is error for record in caplog.records)
 
 
 @pytest.mark.parametrize("extra", [None, "text", {"a": 1}, ["text"]])

@@ -1,0 +1,118 @@
+"""`holdfast queue list|depth`: which queues there are, and what waits in them."""
+
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_note, print_table
+from holdfast.cli.queue.depths import age, depth_of
+from holdfast.cli.queue.limited import shown_limits
+from holdfast.cli.queue.store import At, open_store
+from holdfast.queue import Snapshot
+from holdfast.queue.rules.placement import priority_of
+
+
+def list_(
+    *, at: At = None, settings: SettingsFile = None, data_directory: DataDirectory = None, json: Json = False
+) -> None:
+    """List the queues of the store, a name each line.
+
+    Example: holdfast queue list
+    """
+    with open_store(at, settings, data_directory) as store:
+        names = store.names()
+        place = store.place
+    if json:
+        print_json(names)
+    elif not names:
+        print(f"there is no queue in {place} yet")
+    for name in () if json else names:
+        print(name)
+
+
+def depth(
+    queue: Annotated[str | None, Parameter(name="QUEUE", help="Only this one; without it, all.")] = None,
+    /,
+    *,
+    top: Annotated[
+        int, Parameter(validator=Number(gte=0, lte=1000), help="How many tenants with the most waiting.")
+    ] = 10,
+    lanes: Annotated[bool, Parameter(negative="", help="Show every lane that is not empty as well.")] = False,
+    at: At = None,
+    settings: SettingsFile = None,
+    data_directory: DataDirectory = None,
+    json: Json = False,
+) -> None:
+    """Show what waits in queues, what workers hold, what is dead, how old the oldest is, and who has the most.
+
+    Counts no messages: it takes as long for millions of them as for none.
+    Example: holdfast queue depth mail --lanes
+    """
+    with open_store(at, settings, data_directory) as store:
+        looks = store.look(store.chosen(queue), top=top)
+        place = store.place
+    if json:
+        print_json([_as_object(look, with_lanes=lanes) for look in looks])
+        return
+    if not looks:
+        print(f"there is no queue in {place} yet")
+        return
+    depths = [depth_of(look) for look in looks]
+    print_table(
+        ("queue", "ready", "spilled", "leased", "delayed", "dead", "oldest", "lanes"),
+        [
+            (one.queue, one.ready, one.spilled, one.leased, one.delayed, one.dead, age(one.oldest), one.lanes)
+            for one in depths
+        ],
+    )
+    _show_tenants(looks)
+    if lanes:
+        _show_lanes(looks)
+    for look in looks:
+        if look.lanes_left_out:
+            print_note(
+                f"{look.queue}: {look.lanes_left_out:,} lanes of single tenants are not in these sums, because there "
+                "are so many; they are not the deepest",
+                as_json=False,
+            )
+
+
+def _show_tenants(looks: list[Snapshot]) -> None:
+    rows = [
+        (look.queue, one.tenant, one.ready, one.spilled, one.leased, one.dead, shown_limits(one.limits))
+        for look in looks
+        for one in look.tenants
+    ]
+    if rows:
+        print()
+        print_table(("queue", "tenant", "ready", "spilled", "leased", "dead", "own limits"), rows)
+
+
+def _show_lanes(looks: list[Snapshot]) -> None:
+    print()
+    print_table(
+        ("queue", "lane", "priority", "ready", "leased", "delayed", "dead", "oldest"),
+        [
+            (
+                look.queue,
+                lane.lane,
+                priority_of(lane.lane),
+                lane.ready,
+                lane.leased,
+                lane.delayed,
+                lane.dead,
+                "" if lane.oldest is None else age(max(0.0, look.at - lane.oldest)),
+            )
+            for look in looks
+            for lane in sorted(look.lanes, key=lambda lane: lane.lane)
+        ],
+    )
+
+
+def _as_object(look: Snapshot, *, with_lanes: bool) -> dict[str, object]:
+    found: dict[str, object] = msgspec.structs.asdict(depth_of(look))
+    found |= {"at": look.at, "tenants": look.tenants, "topics": look.topics, "lanes_left_out": look.lanes_left_out}
+    found["policy"] = msgspec.structs.asdict(look.policy)
+    return {**found, "each_lane": look.lanes} if with_lanes else found

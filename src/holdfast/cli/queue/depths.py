@@ -1,0 +1,86 @@
+"""What a look at a queue says as a whole, and what two of them say about its pace. Pure."""
+
+import msgspec
+
+from holdfast.queue import Snapshot
+
+
+class Depth(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue in a line."""
+
+    queue: str
+    ready: int
+    leased: int
+    delayed: int
+    dead: int
+    spilled: int
+    """Those of `ready` that wait apart, because their tenants have sent more than they may at once."""
+    lanes: int
+    """Lanes that are not empty."""
+    oldest: float | None
+    """Seconds for which the message has been waiting that waits the longest; None: none waits."""
+
+
+def depth_of(look: Snapshot) -> Depth:
+    """All lanes together."""
+    since = min((lane.oldest for lane in look.lanes if lane.oldest is not None), default=None)
+    return Depth(
+        queue=look.queue,
+        ready=sum(lane.ready for lane in look.lanes),
+        leased=sum(lane.leased for lane in look.lanes),
+        delayed=sum(lane.delayed for lane in look.lanes),
+        dead=sum(lane.dead for lane in look.lanes),
+        spilled=sum(lane.ready for lane in look.lanes if lane.lane < 0),
+        lanes=len(look.lanes) + look.lanes_left_out,
+        oldest=None if since is None else max(0.0, look.at - since),
+    )
+
+
+def pace(before: Snapshot | None, now: Snapshot) -> float | None:
+    """Messages per second by which the backlog grows, or shrinks if it is below 0; None: there was no earlier look."""
+    if before is None:
+        return None
+    return _rate(depth_of(before).ready, depth_of(now).ready, now.at - before.at)
+
+
+def paces(before: Snapshot | None, now: Snapshot) -> dict[str, float]:
+    """The same for every tenant that both looks list."""
+    if before is None:
+        return {}
+    then = {tenant.tenant: tenant.ready for tenant in before.tenants}
+    found = {
+        tenant.tenant: _rate(then[tenant.tenant], tenant.ready, now.at - before.at)
+        for tenant in now.tenants
+        if tenant.tenant in then
+    }
+    return {tenant: rate for tenant, rate in found.items() if rate is not None}
+
+
+def seconds_left(ready: int, rate: float | None) -> float | None:
+    """Seconds until nothing waits, if it goes on like this; None: it does not come to that."""
+    return ready / -rate if ready and rate is not None and rate < 0 else None
+
+
+def _rate(then: int, now: int, seconds: float) -> float | None:
+    return (now - then) / seconds if seconds > 0 else None
+
+
+def age(seconds: float | None) -> str:
+    """A time span for people, in two units at the most."""
+    if seconds is None:
+        return ""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    for unit, size, below, part in (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size}{unit}{rest}{below}" if rest else f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
+def change(rate: float | None) -> str:
+    """A rate of change for people, with its sign."""
+    if rate is None:
+        return ""
+    return "0" if abs(rate) < 0.05 else f"{rate:+,.1f}"

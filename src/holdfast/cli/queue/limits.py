@@ -1,0 +1,160 @@
+"""`holdfast queue limits|resize`: what tenants may do, and over how many lanes they are spread."""
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+from cyclopts import Parameter
+
+from holdfast._errors import InvalidValue
+from holdfast._types import Tenant
+from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_table
+from holdfast.cli.queue.limited import rows_of
+from holdfast.cli.queue.store import At, QueueArgument, Store, open_store
+from holdfast.queue import Change, Limits, Over
+
+Nothing: TypeAlias = Literal["none"]
+
+
+def limits(
+    queue: QueueArgument,
+    tenant: Annotated[
+        str | None, Parameter(name="TENANT", help="Whose limits; without it, those of tenants that have none.")
+    ] = None,
+    /,
+    *,
+    rate: Annotated[
+        float | Nothing | None,
+        Parameter(help="Messages per second beside everybody else's; more wait apart, until there is room. Or none."),
+    ] = None,
+    burst: Annotated[
+        float | Nothing | None, Parameter(help="Messages at once within --rate; none: those of ten seconds.")
+    ] = None,
+    max_rate: Annotated[
+        float | Nothing | None, Parameter(help="Messages per second that are accepted at all. Or none.")
+    ] = None,
+    max_burst: Annotated[
+        float | Nothing | None, Parameter(help="Messages at once within --max-rate; none: those of ten seconds.")
+    ] = None,
+    over: Annotated[Over | None, Parameter(help="What becomes of what exceeds --max-rate.")] = None,
+    run_rate: Annotated[
+        float | Nothing | None, Parameter(help="Messages per second that are handed to workers. Or none.")
+    ] = None,
+    run_burst: Annotated[
+        float | Nothing | None,
+        Parameter(help="Messages at once within --run-rate; none: those of a tenth of a second."),
+    ] = None,
+    concurrency: Annotated[
+        int | Nothing | None, Parameter(help="Messages that workers may hold at the same time. Or none.")
+    ] = None,
+    max_backlog: Annotated[
+        int | Nothing | None,
+        Parameter(help="Messages that may wait before more are refused; none: as the queue has it."),
+    ] = None,
+    clear: Annotated[
+        bool, Parameter(negative="", help="Let the tenant have those of the queue again, or the queue have none.")
+    ] = False,
+    at: At = None,
+    settings: SettingsFile = None,
+    data_directory: DataDirectory = None,
+    json: Json = False,
+) -> None:
+    """Show what a tenant may do, or what every tenant may, or change it, from the next message on.
+
+    What is not named stays as it is. A tenant that had no limits of its own keeps those of the queue beside the new
+    ones, as they are now. Settings only say what a queue begins with.
+    Example: holdfast queue limits mail tenant-a --rate 50 --concurrency 10
+    """
+    given = {
+        "rate": rate,
+        "burst": burst,
+        "max_rate": max_rate,
+        "max_burst": max_burst,
+        "over": over,
+        "run_rate": run_rate,
+        "run_burst": run_burst,
+        "concurrency": concurrency,
+        "max_backlog": max_backlog,
+    }
+    wanted: dict[str, object] = {
+        name: None if value == "none" else value for name, value in given.items() if value is not None
+    }
+    if clear and wanted:
+        raise InvalidValue("--clear is to be alone: clear the limits first, then set others")
+    if tenant is not None:
+        Tenant(tenant)  # says what is wrong with the name
+    with open_store(at, settings, data_directory) as store:
+        name = store.require(queue)
+        if clear or wanted:
+            _change(store, name, tenant, None if clear else wanted)
+        own, of_queue = _limits(store, name, tenant)
+    held = own or of_queue
+    if json:
+        print_json(
+            {
+                "queue": name,
+                "tenant": tenant,
+                "limits": msgspec.structs.asdict(held),
+                "is_own": tenant is not None and own is not None,
+            }
+        )
+        return
+    if tenant is not None:
+        print(f"{tenant} has {'limits of its own' if own else f'the limits of {name}'}")
+    print_table(("limit", "value"), rows_of(held))
+
+
+def _limits(store: Store, queue: str, tenant: str | None) -> tuple[Limits | None, Limits]:
+    """The tenant's own, if it has any, and those of the queue."""
+    look = store.backend.look(queue, tenants=[] if tenant is None else [tenant], top=0)
+    own = next((one.limits for one in look.tenants if one.tenant == tenant), None)
+    return own, look.policy.limits
+
+
+def _change(store: Store, queue: str, tenant: str | None, wanted: dict[str, object] | None) -> None:
+    own, of_queue = _limits(store, queue, tenant)
+    if tenant is not None:
+        new = None if wanted is None else msgspec.structs.replace(own or of_queue, **wanted)
+        store.backend.change(queue, Change(limits={tenant: new}))
+        return
+    policy = store.backend.look(queue, top=0).policy
+    changed = Limits() if wanted is None else msgspec.structs.replace(of_queue, **wanted)
+    store.backend.change(queue, Change(policy=msgspec.structs.replace(policy, limits=changed)))
+
+
+def resize(
+    queue: QueueArgument,
+    lanes: Annotated[int, Parameter(name="LANES", help="Lanes that tenants are to share, 1 to 4096.")],
+    /,
+    *,
+    hand: Annotated[
+        int | None,
+        Parameter(help="Lanes of each tenant; 0: a lane of its own for each. Without it, as many as it has."),
+    ] = None,
+    at: At = None,
+    settings: SettingsFile = None,
+    data_directory: DataDirectory = None,
+    json: Json = False,
+) -> None:
+    """Change over how many lanes tenants are spread, while producers and workers go on.
+
+    What waits is handled where it is; what is sent from now on goes to the lanes there are then. Nothing is lost.
+    Example: holdfast queue resize mail 256
+    """
+    with open_store(at, settings, data_directory) as store:
+        name = store.require(queue)
+        before = store.backend.look(name, top=0).policy
+        after = msgspec.structs.replace(before, lanes=lanes, hand=before.hand if hand is None else hand)
+        store.backend.change(name, Change(policy=after))
+    if json:
+        print_json(
+            {
+                "queue": name,
+                "lanes": after.lanes,
+                "hand": after.hand,
+                "before": {"lanes": before.lanes, "hand": before.hand},
+            }
+        )
+    else:
+        print(
+            f"{name}: {before.lanes} lanes, {before.hand} of each tenant, are now {after.lanes}, {after.hand} of each"
+        )

@@ -1,0 +1,49 @@
+"""One of several worker processes, as the supervisor starts it: `python -m holdfast.cli.worker.child TASK FILE`.
+
+Says over the pipe FILE that it is ready, or why it cannot be. Standard input is the supervisor's: when that ends,
+nobody looks after this process any more, and it stops.
+"""
+
+import os
+import pickle
+import sys
+import threading
+
+import msgspec
+
+from holdfast._errors import HoldfastError
+from holdfast.cli.worker.signals import INTERRUPTED, Signals
+from holdfast.cli.worker.work import Task, work
+
+
+def main() -> int:
+    """Work as the arguments say; returns the exit code."""
+    task = msgspec.json.decode(sys.argv[1], type=Task)
+    pipe = os.fdopen(int(sys.argv[2]), "wb")
+    stop = threading.Event()
+
+    def ready(queues: list[str]) -> None:
+        with pipe:
+            pickle.dump(queues, pipe)
+
+    threading.Thread(target=_follow_parent, args=(stop,), name="holdfast-parent", daemon=True).start()
+    with Signals(stop.set, lambda: os._exit(INTERRUPTED)):
+        try:
+            work(task, stop, ready)
+        except HoldfastError as error:
+            if pipe.closed:
+                raise
+            with pipe:
+                pickle.dump(error, pipe)
+            return 1
+    return 0
+
+
+def _follow_parent(stop: threading.Event) -> None:
+    while os.read(0, 1024):
+        pass
+    stop.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""`holdfast worker`: handle the messages of queues."""
+
+import os
+import threading
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+import holdfast
+from holdfast._errors import InvalidValue
+from holdfast.cli.output import DataDirectory, Json, SettingsFile
+from holdfast.cli.worker.signals import INTERRUPTED, Signals
+from holdfast.queue import WorkerOptions
+
+_DEFAULTS = WorkerOptions()
+
+
+def worker(
+    *targets: Annotated[
+        str, Parameter(name="TARGET", help="MODULE:QUEUE, such as jobs:mail for the queue `mail` in jobs.py here.")
+    ],
+    processes: Annotated[int, Parameter(validator=Number(gte=1, lte=1024), help="How many processes, 1 to 1024.")] = 1,
+    concurrency: Annotated[
+        int, Parameter(help="Messages that are handled at a time, for each queue in each process.")
+    ] = _DEFAULTS.concurrency,
+    grace: Annotated[
+        float, Parameter(help="Seconds that handlers have to end when it stops; then messages are handed back.")
+    ] = _DEFAULTS.grace,
+    zone: Annotated[
+        str | None,
+        Parameter(help="The AZ-ID of this host: while it is out, no work is taken. Instead of agent.zone."),
+    ] = None,
+    workload: Annotated[str | None, Parameter(help="What this host is part of. Instead of agent.workload.")] = None,
+    endpoint: Annotated[
+        list[str] | None,
+        Parameter(
+            negative="",
+            help="A server that knows which zones are out; repeat it. Else agent.endpoints, if they are set, else the "
+            "status store of the settings.",
+        ),
+    ] = None,
+    once: Annotated[
+        bool, Parameter(negative="", help="End when nothing waits any more. What is delayed is left for later.")
+    ] = False,
+    settings: SettingsFile = None,
+    data_directory: DataDirectory = None,
+    json: Json = False,
+) -> None:
+    """Handle the messages of queues, each with threads of its own, until it is told to stop (Ctrl-C or SIGTERM).
+
+    It takes no more then, lets handlers end, and hands back the rest; a second Ctrl-C ends it at once. Of several
+    processes, those that die are started again. Logs go to standard error.
+    Example: holdfast worker jobs:mail jobs:reports --processes 4
+    """
+    from holdfast.cli.worker.work import Task, work
+
+    task = Task(
+        targets=targets,
+        concurrency=concurrency,
+        grace=grace,
+        once=once,
+        zone=zone,
+        workload=workload,
+        endpoints=tuple(endpoint or ()),
+        settings=None if settings is None else str(settings),
+        data_directory=None if data_directory is None else str(data_directory),
+    )
+
+    def announce(queues: list[str], pids: list[int]) -> None:
+        if json:
+            print(msgspec.json.encode({"queues": queues, "processes": pids}).decode(), flush=True)
+            return
+        how_many = "" if len(pids) == 1 else f" in {len(pids)} processes"
+        print(f"Holdfast {holdfast.__version__} worker on {', '.join(queues)}{how_many}", flush=True)
+
+    WorkerOptions(concurrency=concurrency, grace=grace)  # says what is wrong with them before anything is started
+    if not targets:
+        raise InvalidValue("no queue: name one as MODULE:QUEUE, such as jobs:mail")
+    if processes > 1:
+        from holdfast.cli.worker.supervisor import Supervisor
+
+        Supervisor(task, processes, announce).run()
+        return
+    stop = threading.Event()
+    with Signals(stop.set, lambda: os._exit(INTERRUPTED)):
+        work(task, stop, lambda queues: announce(queues, [os.getpid()]))

@@ -1,0 +1,81 @@
+"""From `module:queue` on the command line to the queue in that module."""
+
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from holdfast._errors import InvalidValue
+from holdfast.queue import Queue
+
+
+def find_queues(targets: Sequence[str]) -> list[Queue]:
+    """The queues that targets name, in their order. Raises InvalidValue, which says what is wrong with which."""
+    here = str(Path.cwd())
+    if here not in sys.path:  # a command has the folder that it lies in there, and not the one that it is run in
+        sys.path.insert(0, here)
+    found: list[Queue] = []
+    for target in targets:
+        queue = _find(target)
+        if any(other.name == queue.name for other in found):
+            raise InvalidValue(f"{target}: queue {queue.name} is there twice; expected every queue once")
+        found.append(queue)
+    return found
+
+
+def _find(target: str) -> Queue:
+    name, _, path = target.partition(":")
+    if name.endswith(".py") or "/" in name:
+        raise InvalidValue(f"{target}: expected the name of a module, and not a file: such as jobs:mail for jobs.py")
+    if not name:
+        raise InvalidValue(f"{target!r}: expected MODULE:QUEUE, such as jobs:mail")
+    if not all(map(str.isidentifier, name.split("."))):
+        raise InvalidValue(f"{target}: {name} is not the name of a module; expected one such as jobs, or shop.jobs")
+    module = _import(name, target)
+    if not path:
+        raise InvalidValue(f"{target}: expected MODULE:QUEUE; {_known(module)}")
+    value: object = module
+    for step in path.split("."):
+        try:
+            value = getattr(value, step)
+        except AttributeError as error:
+            raise InvalidValue(f"{target}: there is no {path} in {name}; {_known(module)}") from error
+    if not isinstance(value, Queue):
+        raise InvalidValue(
+            f"{target} is of type {type(value).__name__}: expected a holdfast.queue.Queue; {_known(module)}"
+        )
+    if not value.jobs and value.handler is None:
+        raise InvalidValue(
+            f"{target}: queue {value.name} has no jobs and no handler; expected functions with @{path}.job, or one "
+            f"with @{path}.handle(), in {name} or in what it imports"
+        )
+    return value
+
+
+def _import(name: str, target: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise InvalidValue(
+                f"{target}: there is no module {error.name}; expected one in {Path.cwd()} or on the path of Python"
+            ) from error
+        raise _broken(target, name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _broken(target, name, error) from error
+
+
+def _broken(target: str, name: str, error: BaseException) -> InvalidValue:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return InvalidValue(
+        f"{target}: {name} cannot be imported: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+    )
+
+
+def _known(module: ModuleType) -> str:
+    names = [name for name, value in vars(module).items() if isinstance(value, Queue)]
+    if not names:
+        return f"there is no queue in {module.__name__}"
+    return f"queues in {module.__name__} are {', '.join(f'{module.__name__}:{name}' for name in names)}"

@@ -1,0 +1,162 @@
+"""The work of one process: a worker for each queue, until it is told to stop or nothing is left."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from holdfast._clock import SystemClock
+from holdfast._errors import EngineUnavailable, NotFound, SettingsError
+from holdfast._names import workload_of, zone_of
+from holdfast._types import Zone, ZoneView
+from holdfast.cli.worker.targets import find_queues
+from holdfast.compose import Databases, existing_store, open_status_store
+from holdfast.config import Loaded, load
+from holdfast.config.places import Place
+from holdfast.queue import Polled, Queue, QueueEvent, Worker, WorkerOptions
+
+logger = logging.getLogger("holdfast.worker")
+
+LOOK_SECONDS = 0.1
+"""How often it is looked whether to stop."""
+FIRST_SECONDS = 1.0
+"""How long starting waits for the first word on zones, so that a restart takes no work in a zone that is out."""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process is to do; plain values, because it may travel to another process."""
+
+    targets: tuple[str, ...]
+    concurrency: int
+    grace: float
+    once: bool = False
+    zone: str | None = None
+    workload: str | None = None
+    endpoints: tuple[str, ...] = ()
+    settings: str | None = None
+    data_directory: str | None = None
+
+    def load(self) -> Loaded:
+        """The settings that hold for it."""
+        options: dict[Place, object] = {
+            ("data_directory",): self.data_directory,
+            ("agent", "zone"): self.zone,
+            ("agent", "workload"): self.workload,
+            ("agent", "endpoints"): list(self.endpoints) or None,
+        }
+        return load(None if self.settings is None else Path(self.settings), options=options)
+
+
+def work(task: Task, stop: threading.Event, ready: Callable[[list[str]], None]) -> None:
+    """Handle messages until `stop` is set or, if it is to be done once, until nothing waits.
+
+    `ready` is called with the names of the queues when their stores are open, just before the first message is taken.
+    Raises HoldfastError when that cannot begin.
+    """
+    loaded = task.load()
+    from holdfast.server.logs import configure
+
+    configure(loaded.settings.log)
+    queues = find_queues(task.targets)
+    agent = loaded.settings.agent
+    zone = None if agent.zone is None else zone_of(agent.zone)
+    options = WorkerOptions(
+        concurrency=task.concurrency,
+        grace=task.grace,
+        zone=zone,
+        workload=None if agent.workload is None else workload_of(agent.workload),
+    )
+    with ExitStack() as stack:
+        zones = None if zone is None else stack.enter_context(_zones(loaded, zone, options.workload))
+        for queue in queues:
+            stack.callback(queue.close)
+            queue.backend.look(queue.name, top=0)  # opens it, or says why it cannot be
+        names = [queue.name for queue in queues]
+        logger.info("working on %s", ", ".join(names), extra={"zone": zone, "concurrency": task.concurrency})
+        ready(names)
+        posts = [Post(queue, options, zones) for queue in queues]
+        stack.callback(_stop, posts)
+        for post in posts:
+            post.worker.start()
+        while not stop.wait(LOOK_SECONDS):
+            if task.once and all(post.is_drained() for post in posts):
+                break
+        logger.info("stopping", extra={"in_flight": sum(post.worker.in_flight for post in posts)})
+    logger.info("stopped")
+
+
+class Post:
+    """A worker, and whether it has found nothing when it asked last."""
+
+    def __init__(self, queue: Queue, options: WorkerOptions, zones: ZoneView | None) -> None:
+        self.worker = Worker(queue, options, zones=zones, sink=self)
+        self._was_empty = False
+
+    def emit(self, event: QueueEvent) -> None:
+        """As the worker's sink."""
+        if isinstance(event, Polled):
+            self._was_empty = event.is_empty
+
+    def is_drained(self) -> bool:
+        """Whether nothing is left to do now: nothing waits, and nothing is held. What is delayed is for later."""
+        if self.worker.is_out:
+            return True
+        if not self._was_empty or self.worker.in_flight:
+            return False
+        # Nothing was handed out; but tenants may have something waiting that they may not have handled yet.
+        queue = self.worker.queue
+        try:
+            return not any(lane.ready for lane in queue.backend.look(queue.name, top=0).lanes)
+        except EngineUnavailable:
+            return False  # as long as nobody knows
+
+
+def _stop(posts: Sequence[Post]) -> None:
+    """All at once: each takes as long as its handlers do."""
+    threads = [threading.Thread(target=post.worker.stop, name="holdfast-stop") for post in posts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@contextmanager
+def _zones(loaded: Loaded, zone: Zone, workload: str | None) -> Iterator[ZoneView]:
+    """Which zones are out: as servers say, if the settings name any, else as the store of the settings says."""
+    from holdfast.cli.remote import token_of_environment
+    from holdfast.status import Board, Source, StoreSource
+    from holdfast.status.sources import source_of
+    from holdfast.status.stores.sql import SUBSYSTEM
+
+    values = loaded.settings
+    agent = values.agent
+    with ExitStack() as stack:
+        sources: list[Source]
+        if ("agent", "endpoints") in loaded.origins:
+            for address in agent.endpoints:
+                if workload is None and "{workload}" in address:
+                    raise SettingsError(f"agent.endpoints: {address} asks about a workload: name it with --workload")
+            token = token_of_environment()
+            sources = [
+                source_of(address, zones=(zone,), workload=workload, token=token, period=agent.period)
+                for address in agent.endpoints
+            ]
+        else:
+            if values.status.store == "database":
+                try:
+                    existing_store(values, SUBSYSTEM)
+                except NotFound as error:
+                    raise NotFound(
+                        f"{error}, or a server that knows which zones are out, with --endpoint or agent.endpoints"
+                    ) from error
+            databases = stack.enter_context(Databases(values))
+            store = open_status_store(values, databases, SystemClock())
+            sources = [StoreSource(store, period=agent.period)]
+        board = Board(*sources, zone=zone, when_silent=agent.when_silent, stale_after=agent.stale_after)
+        stack.enter_context(board)
+        if not board.wait(FIRST_SECONDS):
+            logger.warning("no word on zones yet: none counts as out")
+        yield board

@@ -1,0 +1,165 @@
+"""When somebody should look at a queue: rules with patience in both directions, and what they say. Pure.
+
+A rule opens after some looks in a row at or beyond its threshold, and closes after some below it, so that a queue on
+the edge is one incident and not many. What a look cannot tell neither opens nor closes anything.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from holdfast._errors import InvalidValue
+
+
+class What(StrEnum):
+    """What an alarm is about."""
+
+    DEAD_LETTERS = "dead-letters"
+    FIRST_ATTEMPT_AGE = "first-attempt-age"
+    OLDEST_AGE = "oldest-age"
+    NO_EMPTY_POLLS = "no-empty-polls"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmRules:
+    """From which values on a queue needs attention; None: never."""
+
+    dead_letters: int | None = 1
+    """Dead letters: from the first on, because nothing but people takes them away."""
+    first_attempt_age: float | None = 60.0
+    """Seconds that a tenth of the messages waited, or more, before anybody was at work on them for the first time.
+
+    A minute is how long a message is fresh by default: from then on, new work has become backlog.
+    """
+    oldest_age: float | None = None
+    """Seconds that the oldest message has waited since it could be handled. Excess, and what is old, wait by design."""
+    no_empty_polls: int | None = None
+    """Polls between two looks of which none was empty: the workers have nothing in reserve."""
+    open_after: int = 3
+    """Looks in a row after which an alarm opens: half a minute, at a look every ten seconds."""
+    close_after: int = 6
+    """Looks in a row after which it closes: a minute. Slower, because it is told as good news."""
+
+    def __post_init__(self) -> None:
+        for what in What:
+            threshold = self.threshold(what)
+            if threshold is not None and not threshold > 0:
+                raise InvalidValue(f"alarm rule {_field(what)} {threshold}: expected more than 0, or None for no alarm")
+        for name in ("open_after", "close_after"):
+            if getattr(self, name) < 1:
+                raise InvalidValue(f"alarm rule {name} {getattr(self, name)}: expected 1 look or more")
+
+    def threshold(self, what: What) -> float | None:
+        """From which value on; None: never."""
+        threshold: float | None = getattr(self, _field(what))
+        return threshold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What one look at a queue tells."""
+
+    queue: str
+    at: float
+    values: Mapping[What, float] = field(default_factory=dict, hash=False)
+    """What is not here is not known."""
+    tenants: Mapping[What, str] = field(default_factory=dict, hash=False)
+    """The tenant that causes nearly all of it, where there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueAlarm:
+    """A queue needs attention, or does not any more."""
+
+    queue: str
+    what: What
+    is_open: bool
+    at: float
+    value: float
+    threshold: float
+    since: float
+    """When it opened."""
+    tenant: str | None = None
+    """The tenant that causes nearly all of it, where there is one."""
+
+    @property
+    def sentence(self) -> str:
+        """The alarm in words."""
+        about = f"queue {self.queue}: {_WORDS[self.what].format(value=self.value, threshold=self.threshold)}"
+        if not self.is_open:
+            return f"{about}: it is over, after {self.at - self.since:.0f} s"
+        return about if self.tenant is None else f"{about}, nearly all of it of tenant {self.tenant}"
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One rule over time."""
+
+    opened: float | None = None
+    """When it opened; None: it is closed."""
+    streak: int = 0
+    """Looks in a row that say the opposite of what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmState:
+    """What is known of a queue's alarms from the looks so far."""
+
+    tracks: Mapping[What, Track] = field(default_factory=dict, hash=False)
+
+    @property
+    def is_open(self) -> frozenset[What]:
+        """The alarms that are open."""
+        return frozenset(what for what, track in self.tracks.items() if track.opened is not None)
+
+
+def step(rules: AlarmRules, state: AlarmState, reading: Reading) -> tuple[AlarmState, tuple[QueueAlarm, ...]]:
+    """The alarms after one more look, and those that have opened or closed by it."""
+    tracks = dict(state.tracks)
+    changed: list[QueueAlarm] = []
+    for what in What:
+        threshold, value = rules.threshold(what), reading.values.get(what)
+        if threshold is None or value is None:
+            continue
+        before = tracks.get(what, Track())
+        after = tracks[what] = _next(before, rules, reading.at, is_beyond=value >= threshold)
+        if (after.opened is None) == (before.opened is None):
+            continue
+        since = after.opened if before.opened is None else before.opened
+        changed.append(
+            QueueAlarm(
+                queue=reading.queue,
+                what=what,
+                is_open=after.opened is not None,
+                at=reading.at,
+                value=value,
+                threshold=threshold,
+                since=reading.at if since is None else since,
+                tenant=reading.tenants.get(what),
+            )
+        )
+    return AlarmState(tracks), tuple(changed)
+
+
+def _next(track: Track, rules: AlarmRules, at: float, *, is_beyond: bool) -> Track:
+    is_open = track.opened is not None
+    if is_beyond == is_open:
+        return replace(track, streak=0)
+    if track.streak + 1 < (rules.close_after if is_open else rules.open_after):
+        return replace(track, streak=track.streak + 1)
+    return Track(None if is_open else at)
+
+
+def _field(what: What) -> str:
+    return what.value.replace("-", "_")
+
+
+_WORDS = {
+    What.DEAD_LETTERS: "there are {value:.0f} dead letters (alarm from {threshold:.0f} on): "
+    "look at them, mend what failed, and redrive them",
+    What.FIRST_ATTEMPT_AGE: "new messages wait {value:.1f} s for the first attempt (alarm from {threshold:.0f} s on): "
+    "there are too few workers, or they do not get on",
+    What.OLDEST_AGE: "the oldest message has waited {value:.0f} s (alarm from {threshold:.0f} s on)",
+    What.NO_EMPTY_POLLS: "of {value:.0f} polls none was empty (alarm from {threshold:.0f} on): "
+    "the workers have nothing in reserve",
+}

@@ -1,0 +1,223 @@
+"""The seam between queues and what keeps their messages: one Protocol, and the values that go through it.
+
+What every backend promises, and `holdfast.testing.queue` tests:
+- A message for which `send` has returned is kept through a crash of anything, and delivered at least once.
+- `lease` hands a message to one worker at a time. A receipt is good until the lease ends and the message was handed
+  to somebody else; what is settled with an older one is refused, and changes nothing.
+- What a tenant may do is counted for all processes together, in the same step that does it.
+- OutcomeUnknown means that it may have been done; every other error that nothing was done.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol, Self
+
+import msgspec
+
+from holdfast.queue.message import DeadLetter, Delivery, Outgoing, Refused, Sent, Settlement
+from holdfast.queue.policy import Limits, QueuePolicy
+from holdfast.queue.rules.caps import Counters
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backend can do beyond keeping, handing out and forgetting messages."""
+
+    groups: bool = True
+    """Messages of one group one after the other."""
+    deduplication: bool = True
+    topics: bool = True
+    exact_counts: bool = True
+    """Depths and the counters of tenants are exact, not estimates of a while ago."""
+    fleet_limits: bool = True
+    """Rates and concurrency of tenants hold across all workers."""
+    longest_delay: float | None = None
+    """Seconds that a message can be delayed at most; None: as long as you like."""
+    longest_lease: float | None = None
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker asks for."""
+
+    queue: str
+    count: int
+    """At most so many messages."""
+    lease: float
+    """Seconds after which they are delivered again, unless they are settled or the lease is made longer."""
+    before: int = 0
+    """Messages that this worker was handed before, by which the shares of old and other messages are counted."""
+    caps: Mapping[str, int] = {}
+    """Tenants of which at most so many may be in the hands of workers; the rest of theirs is moved aside."""
+
+
+class Leased(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker was given."""
+
+    deliveries: Sequence[Delivery] = ()
+    tenants: Mapping[str, Counters] = {}
+    """The tenants whose messages were looked at, as they are now."""
+    others_wait: bool = False
+    """Whether messages wait in lanes of other tenants than those."""
+    next_due: float | None = None
+    """Seconds until there may be something that there is not now: a delay, or the lease of somebody else, ends."""
+    sidelined: int = 0
+    """Messages that were moved to where the excess of their tenants waits."""
+    dropped: int = 0
+    """Messages that were too old to be worth anything."""
+    buried: int = 0
+    """Messages that were delivered too often without a word from their workers."""
+    redelivered: int = 0
+    """Messages whose leases had ended."""
+
+
+class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
+    """One lane of a queue."""
+
+    lane: int
+    ready: int
+    leased: int
+    delayed: int
+    dead: int
+    oldest: float | None
+    """Since when the message has been waiting that waits the longest; None: none waits."""
+
+
+class TenantDepth(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant of a queue."""
+
+    tenant: str
+    ready: int
+    spilled: int
+    leased: int
+    dead: int
+    limits: Limits | None = None
+    """Its own limits; None: it has those of the queue."""
+
+
+class Stage(StrEnum):
+    """Where a message is in its life."""
+
+    WAITING = "waiting"
+    DELAYED = "delayed"
+    """It may not be handled yet: its delay is not over, or others of its group come first."""
+    LEASED = "leased"
+    DEAD = "dead"
+
+
+class MessageState(msgspec.Struct, frozen=True, kw_only=True):
+    """One message that has not been handled yet."""
+
+    tenant: str
+    stage: Stage
+    attempts: int
+    """Deliveries so far, without those that were handed back unhandled."""
+    sent: float
+    """When it was first sent, or fell due for the first time."""
+    until: float | None = None
+    """When its delay, or the lease of whoever holds it, ends."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue at one moment."""
+
+    queue: str
+    at: float
+    policy: QueuePolicy
+    lanes: Sequence[LaneDepth]
+    """Those that are not empty."""
+    tenants: Sequence[TenantDepth]
+    """Those that were asked for, and those with the most messages."""
+    topics: Sequence[str] = ()
+    """The topics that it is subscribed to."""
+    lanes_left_out: int = 0
+    """Lanes of single tenants that are not empty and not listed, because there are so many."""
+    messages: Mapping[int, MessageState] = {}
+    """Those that were asked for, by id, as far as they are in the queue."""
+
+
+class DeadQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters are meant: all of a queue, or those that fulfil every condition that is given."""
+
+    queue: str
+    tenant: str | None = None
+    reason: str | None = None
+    """Text that the reason contains."""
+    ids: tuple[int, ...] = ()
+    buried_before: float | None = None
+    after: int = 0
+    """Only those with a greater id: the last one of the page before."""
+    limit: int = 100
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be different about a queue; what is None stays as it is."""
+
+    policy: QueuePolicy | None = None
+    limits: Mapping[str, Limits | None] = {}
+    """Limits of tenants by name; None: those of the queue from now on."""
+    subscribe: Sequence[str] = ()
+    """Topics whose messages it gets from now on."""
+    unsubscribe: Sequence[str] = ()
+
+
+class Backend(Protocol):
+    """What keeps messages. Thread-safe; use as a context manager, or call `close`."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+
+    def send(self, to: str, messages: Sequence[Outgoing], *, topic: bool = False) -> Sequence[Sent | Refused]:
+        """Keep messages in the queue `to`, all of them in one step, and say what became of each.
+
+        With `topic`, `to` is a topic: every queue that subscribes to it gets each message, in the order of the
+        messages. Raises NotFound for a queue that nobody has made. Of a topic without subscribers nothing is kept.
+        """
+
+    def lease(self, want: Want) -> Leased:
+        """Hand out messages that wait, for a while."""
+
+    def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
+        """Say what became of messages; whether each was still held by its receipt. Those that were not stay as is."""
+
+    def wait(self, queue: str, seconds: float) -> bool:
+        """Block until something may have been sent to the queue, or for so long; true if it may have been."""
+
+    def sweep(self, queue: str, before: float | None = None) -> int:
+        """Drop messages that nobody holds and that were sent before a time, or are older than their ttl; how many.
+
+        Also does what else is due: makes what was delayed ready, and what was leased for too long.
+        """
+
+    def look(
+        self,
+        queue: str,
+        *,
+        tenants: Sequence[str] = (),
+        top: int = 20,
+        messages: Sequence[int] = (),
+        lanes: bool = True,
+    ) -> Snapshot:
+        """How deep the queue is. Takes as long as it has lanes, however many messages there are.
+
+        `messages` are ids of those to look for. Without `lanes` none is listed, and it takes no longer than what else
+        is asked for.
+        """
+
+    def dead(self, query: DeadQuery) -> Sequence[DeadLetter]:
+        """The dead letters, in the order of their ids."""
+
+    def redrive(self, query: DeadQuery, *, discard: bool = False) -> int:
+        """Put dead letters back into their queue, or forget them; how many, at most `query.limit`."""
+
+    def change(self, queue: str, change: Change, *, create: bool = False) -> QueuePolicy:
+        """Change a queue that exists, or with `create` see to it that it does; returns its policy.
+
+        With `create`, a queue that exists already keeps what it has.
+        """
+
+    def close(self) -> None:
+        """Let go of everything. May be repeated."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exception: object) -> None: ...

@@ -1,0 +1,184 @@
+"""Messages in memory. Start reading here: each method is one step, taken by one thread at a time."""
+
+import threading
+from collections.abc import Sequence
+from itertools import count
+from typing import Self
+
+from holdfast._clock import Clock, SystemClock
+from holdfast._errors import EngineError, InvalidValue, NotFound
+from holdfast._names import queue_of
+from holdfast.queue.backend import Capabilities, Change, DeadQuery, Leased, Snapshot, Want
+from holdfast.queue.backends.memory import dead as dead_letters
+from holdfast.queue.backends.memory.book import Book, Message, Place, Publication, milliseconds
+from holdfast.queue.backends.memory.due import AT_ONCE, drop_old, make_due_ready
+from holdfast.queue.backends.memory.lease import Lease
+from holdfast.queue.backends.memory.look import look
+from holdfast.queue.backends.memory.send import Send
+from holdfast.queue.backends.memory.settle import settle
+from holdfast.queue.message import (
+    LONGEST,
+    DeadLetter,
+    Outgoing,
+    Refused,
+    Sent,
+    Settlement,
+    checked,
+    checked_settlement,
+    checked_tenant,
+)
+from holdfast.queue.policy import QueuePolicy
+
+
+class MemoryBackend:
+    """See `holdfast.queue.Backend`. What it holds is gone when it is closed, or when the process ends."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._changed = threading.Condition()
+        self._is_open = True
+        self._books: dict[str, Book] = {}
+        self._messages: dict[int, Message] = {}
+        self._ids = count(1)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities()
+
+    def send(self, to: str, messages: Sequence[Outgoing], *, topic: bool = False) -> Sequence[Sent | Refused]:
+        for message in messages:
+            checked(message)
+        if not messages:
+            return []
+        with self._changed:
+            if not topic:
+                return self._send(self._book(to), messages)
+            books = [self._book(book.name) for book in self._books.values() if to in book.topics]
+            publications = [Publication() for _ in messages]
+            by_book = [self._send(book, messages, publications) for book in books]
+            return [one for some in zip(*by_book, strict=True) for one in some]
+
+    def lease(self, want: Want) -> Leased:
+        if want.count < 1 or not 0 < want.lease <= LONGEST:
+            raise InvalidValue(f"{want.count} messages for {want.lease} s: expected at least 1, for more than 0 s")
+        with self._changed:
+            return Lease(self._book(want.queue), want).run()
+
+    def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
+        for one in settlements:
+            checked_settlement(one)
+        with self._changed:
+            self._require_open()
+            self._changed.notify_all()
+            return [self._settle(one) for one in settlements]
+
+    def wait(self, queue: str, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._is_open or self._has_something(queue), seconds)
+
+    def sweep(self, queue: str, before: float | None = None) -> int:
+        dropped, is_more = 0, True
+        while is_more:  # others have their turn in between
+            with self._changed:
+                book = self._book(queue)
+                due, gone = make_due_ready(book), drop_old(book, before)
+                book.keys.forget(book.at)
+                self._changed.notify_all()
+            dropped += due.dropped + gone
+            is_more = gone > 0 or len(due.messages) >= AT_ONCE
+        return dropped
+
+    def look(
+        self,
+        queue: str,
+        *,
+        tenants: Sequence[str] = (),
+        top: int = 20,
+        messages: Sequence[int] = (),
+        lanes: bool = True,
+    ) -> Snapshot:
+        if top < 0:
+            raise InvalidValue(f"the top {top} tenants: expected 0 or more")
+        with self._changed:
+            return look(self._book(queue), tenants, top, messages, lanes=lanes)
+
+    def dead(self, query: DeadQuery) -> Sequence[DeadLetter]:
+        _require_page(query)
+        with self._changed:
+            return dead_letters.dead(self._book(query.queue), query)
+
+    def redrive(self, query: DeadQuery, *, discard: bool = False) -> int:
+        _require_page(query)
+        with self._changed:
+            self._changed.notify_all()
+            return dead_letters.redrive(self._book(query.queue), query, discard=discard)
+
+    def change(self, queue: str, change: Change, *, create: bool = False) -> QueuePolicy:
+        topics = [queue_of(topic, "topic") for topic in change.subscribe]
+        for tenant in change.limits:
+            checked_tenant(tenant)
+        with self._changed:
+            self._require_open()
+            if create and queue not in self._books:
+                self._books[queue] = Book(queue_of(queue), change.policy or QueuePolicy(), self._messages)
+            book = self._book(queue)
+            if change.policy is not None and not create:
+                book.policy = change.policy
+            for name, limits in change.limits.items():
+                book.tenant(name).own_limits = limits
+            book.topics.update(topics)
+            book.topics.difference_update(change.unsubscribe)
+            self._changed.notify_all()
+            return book.policy
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_open = False
+            self._books.clear()
+            self._messages.clear()
+            self._changed.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise EngineError("the queues in memory are closed: what they held is gone")
+
+    def _book(self, queue: str) -> Book:
+        self._require_open()
+        book = self._books.get(queue)
+        if book is None:
+            raise NotFound(f"there is no queue {queue}: make it first, by opening it with holdfast.queue.Queue")
+        return book.at_time(self._clock.wall())
+
+    def _send(
+        self, book: Book, messages: Sequence[Outgoing], publications: Sequence[Publication] = ()
+    ) -> list[Sent | Refused]:
+        self._changed.notify_all()
+        return Send(book, messages, self._ids).run(publications)
+
+    def _settle(self, settlement: Settlement) -> bool:
+        receipt = settlement.receipt
+        message = self._messages.get(receipt.id)
+        if message is None or message.place is not Place.LEASED or message.tries != receipt.tries:
+            return False
+        settle(message.book.at_time(self._clock.wall()), message, settlement.outcome)
+        return True
+
+    def _has_something(self, queue: str) -> bool:
+        """Whether a worker that asks now may be given something."""
+        book = self._books.get(queue)
+        if book is None:
+            return False
+        now = milliseconds(self._clock.wall())
+        firsts = (book.held.first(), *(lanes.first() for lanes in book.ranks))
+        return any(first is not None and first <= now for first in firsts)
+
+
+def _require_page(query: DeadQuery) -> None:
+    if query.limit < 1:
+        raise InvalidValue(f"at most {query.limit} dead letters: expected 1 or more")

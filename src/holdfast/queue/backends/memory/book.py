@@ -1,0 +1,341 @@
+"""One queue: its messages by all that they are looked for by, and how many there are of what.
+
+A message is in one place at a time, and every counter changes where it enters or leaves one. Times are whole
+milliseconds since the epoch, as they are in a database, so that sums of seconds end where they should.
+"""
+
+import secrets
+from enum import Enum
+
+import msgspec
+
+from holdfast.queue.backends.memory.keys import Keys
+from holdfast.queue.backends.memory.ordered import Ordered
+from holdfast.queue.message import PRIORITIES, Bury
+from holdfast.queue.policy import Limits, QueuePolicy
+from holdfast.queue.rules.admission import TenantState
+from holdfast.queue.rules.placement import rank_of
+
+NEVER = 1 << 62
+SECOND = 1000
+"""Milliseconds by which a clock may go back without anything being done about it."""
+
+
+def milliseconds(seconds: float) -> int:
+    """As times are kept."""
+    return round(seconds * 1000)
+
+
+class Place(Enum):
+    """Where a message is."""
+
+    NOWHERE = "nowhere"
+    READY = "ready"
+    LEASED = "leased"
+    DELAYED = "delayed"
+    PARKED = "parked"
+    """It waits for others of its group."""
+
+
+class Tenant:
+    """What is known of a tenant."""
+
+    __slots__ = ("buckets", "dead", "id", "leased", "name", "own_limits", "ready", "spilled")
+
+    def __init__(self, id_: int, name: str) -> None:
+        self.id = id_
+        self.name = name
+        self.own_limits: Limits | None = None
+        self.ready = self.spilled = self.leased = self.dead = 0
+        self.buckets = TenantState()
+        """What it has used of its rates. The counts in it are those of a while ago."""
+
+    def state(self) -> TenantState:
+        """What rules decide by."""
+        return msgspec.structs.replace(self.buckets, ready=self.ready, spilled=self.spilled, leased=self.leased)
+
+
+class Lane:
+    """Messages that are handed out one after the other."""
+
+    __slots__ = ("dead", "delayed", "leased", "number", "rank", "serial", "turn", "waiting")
+
+    def __init__(self, number: int, serial: int) -> None:
+        self.number = number
+        self.rank = rank_of(number)
+        self.serial = serial
+        """Which of several lanes with the same turn comes first."""
+        self.turn = 0
+        """When it had its last turn; or, if that is yet to come, when it has its next."""
+        self.leased = self.delayed = self.dead = 0
+        self.waiting: Ordered[Message] = Ordered()
+
+    @property
+    def is_spill(self) -> bool:
+        """Whether it is for the excess of one tenant."""
+        return self.number < 0
+
+
+class Group:
+    """Messages of which one is handled at a time, in the order of their ids."""
+
+    __slots__ = ("members", "name", "tenant")
+
+    def __init__(self, tenant: Tenant, name: str) -> None:
+        self.tenant = tenant
+        self.name = name
+        self.members: Ordered[Message] = Ordered()
+
+
+class Publication:
+    """One message of a topic, of which every subscriber has a copy."""
+
+    __slots__ = ("is_attempted",)
+
+    def __init__(self) -> None:
+        self.is_attempted = False
+
+
+class Message:
+    """A message. What it is looked for by changes only while it is nowhere."""
+
+    __slots__ = (
+        *("at", "body", "book", "deadline", "expires", "group", "id", "lane", "place"),
+        *("publication", "returned", "sent", "tenant", "trace", "tries", "until"),
+    )
+
+    def __init__(self, id_: int, book: "Book", tenant: Tenant, lane: Lane, at: int, *, body: bytes) -> None:
+        self.id = id_
+        self.book = book
+        self.tenant = tenant
+        self.lane = lane
+        self.at = at
+        """Since when it could be handled."""
+        self.body = body
+        self.place = Place.NOWHERE
+        self.until = 0
+        """When it is ready again, while it is leased or delayed."""
+        self.tries = 0
+        self.returned = 0
+        """Deliveries that do not count as attempts."""
+        self.sent: int | None = None
+        """When it was first ready, if it has been delayed since."""
+        self.group: Group | None = None
+        self.trace: bytes | None = None
+        self.deadline: float | None = None
+        self.expires: int | None = None
+        """When it is worth nothing any more; None: after the queue's ttl."""
+        self.publication: Publication | None = None
+
+    @property
+    def age_from(self) -> int:
+        """When it was sent, or was due for the first time."""
+        return self.at if self.sent is None else self.sent
+
+
+class Dead(msgspec.Struct, frozen=True):
+    """A message that was buried."""
+
+    message: Message
+    buried: int
+    why: Bury
+
+
+class Book:
+    """A queue. Not thread-safe."""
+
+    def __init__(self, name: str, policy: QueuePolicy, messages: dict[int, Message]) -> None:
+        self.name = name
+        self.policy = policy
+        self.origin = secrets.randbits(62) | 1
+        self.now = 0.0
+        self.at = 0
+        self.messages = messages
+        """Those of all queues that are not dead, by id."""
+        self.topics: set[str] = set()
+        self.tenants: dict[str, Tenant] = {}
+        self.busy: dict[str, Tenant] = {}
+        """Those with messages that wait."""
+        self.lanes: dict[int, Lane] = {}
+        self.ranks: list[Ordered[Lane]] = [Ordered() for _ in range(2 * PRIORITIES)]
+        """Lanes in which messages wait, by when they had their turn."""
+        self.held: Ordered[Message] = Ordered()
+        """Messages that are leased or delayed, by until when."""
+        self.parked: Ordered[Message] = Ordered()
+        """Messages that wait for others of their group, by when they were sent."""
+        self.resent: Ordered[Message] = Ordered()
+        """Messages that are not as old as they seem to be, by when they were sent."""
+        self.mortal: Ordered[Message] = Ordered()
+        """Messages with a ttl of their own, by when it ends."""
+        self.groups: dict[tuple[int, str], Group] = {}
+        self.dead: Ordered[Dead] = Ordered()
+        self.keys = Keys()
+        self._serial = 0
+
+    def at_time(self, now: float) -> "Book":
+        """The same, for a step that is taken now."""
+        before, self.now, self.at = self.at, now, milliseconds(now)
+        if self.at <= before - SECOND:
+            self._move(self.at - before)
+        return self
+
+    def _move(self, shift: int) -> None:
+        """The clock was set back: what is planned is as far away as it was."""
+        for message in list(self.held.between(0, 1 << 62)):
+            self.held.remove(message.until, message.id)
+            message.until += shift
+            if message.place is Place.DELAYED:
+                message.at += shift
+            self.held.add(message.until, message.id, message)
+        for lane in self.lanes.values():
+            if lane.turn > self.at:
+                self.turn(lane, self.at)
+
+    # Tenants, lanes and groups
+
+    def tenant(self, name: str) -> Tenant:
+        """A tenant, who is made if need be."""
+        found = self.tenants.get(name)
+        if found is None:
+            found = self.tenants[name] = Tenant(len(self.tenants) + 1, name)
+        return found
+
+    def limits(self, tenant: Tenant) -> Limits:
+        """What a tenant may do."""
+        return self.policy.limits if tenant.own_limits is None else tenant.own_limits
+
+    def lane(self, number: int) -> Lane:
+        """A lane, which is made if need be."""
+        found = self.lanes.get(number)
+        if found is None:
+            found = self.lanes[number] = Lane(number, self._next_serial())
+        return found
+
+    def turn(self, lane: Lane, at: int) -> None:
+        """A lane has had its turn, or is not to have one before a time."""
+        if lane.waiting:
+            self.ranks[lane.rank].remove(lane.turn, lane.serial)
+        lane.turn, lane.serial = at, self._next_serial()
+        if lane.waiting:
+            self.ranks[lane.rank].add(lane.turn, lane.serial, lane)
+
+    def group(self, tenant: Tenant, name: str) -> Group:
+        """A group of a tenant, which is made if need be."""
+        return self.groups.setdefault((tenant.id, name), Group(tenant, name))
+
+    # Messages
+
+    def expires_at(self, message: Message) -> int:
+        """When a message is worth nothing any more."""
+        if message.expires is not None:
+            return message.expires
+        ttl = self.policy.ttl
+        return NEVER if ttl is None else message.age_from + milliseconds(ttl)
+
+    def keep(self, message: Message) -> None:
+        """Take in a message: it is ready, or delayed until it is due, or has to wait for others of its group."""
+        self.messages[message.id] = message
+        if message.expires is not None:
+            self.mortal.add(message.expires, message.id, message)
+        if message.sent is not None:
+            self.resent.add(message.sent, message.id, message)
+        is_first = True
+        if message.group is not None:
+            is_first = not message.group.members
+            message.group.members.add(message.id, 0, message)
+        if is_first:
+            self._begin(message)
+        else:
+            self.enter(message, Place.PARKED)
+
+    def forget(self, message: Message) -> None:
+        """Let go of a message; the next of its group may have its turn."""
+        self.leave(message)
+        del self.messages[message.id]
+        if message.expires is not None:
+            self.mortal.remove(message.expires, message.id)
+        if message.sent is not None:
+            self.resent.remove(message.sent, message.id)
+        group = message.group
+        if group is None:
+            return
+        group.members.remove(message.id, 0)
+        following = next(group.members.between(0, NEVER), None)
+        if following is None:
+            del self.groups[group.tenant.id, group.name]
+        elif following.place is Place.PARKED:
+            self.leave(following)
+            self._begin(following)
+
+    def bury(self, message: Message, why: Bury) -> None:
+        """Put a message among the dead."""
+        self.forget(message)
+        message.lane.dead += 1
+        message.tenant.dead += 1
+        self.dead.add(message.id, 0, Dead(message, self.at, why))
+
+    def delay(self, message: Message, until: int) -> None:
+        """Let a message that is leased be ready at another time. It is not old then, but its age counts on."""
+        self.leave(message)
+        if message.sent is None:
+            message.sent = message.at
+            self.resent.add(message.sent, message.id, message)
+        message.at = until
+        self.enter(message, Place.DELAYED, until)
+
+    def enter(self, message: Message, place: Place, until: int = 0) -> None:
+        """Put a message that is nowhere into a place."""
+        lane, tenant = message.lane, message.tenant
+        message.place, message.until = place, until
+        match place:
+            case Place.READY:
+                if not lane.waiting:
+                    self.ranks[lane.rank].add(lane.turn, lane.serial, lane)
+                lane.waiting.add(message.at, message.id, message)
+                tenant.ready += 1
+                tenant.spilled += lane.is_spill
+                self.busy[tenant.name] = tenant
+            case Place.LEASED:
+                self.held.add(until, message.id, message)
+                lane.leased += 1
+                tenant.leased += 1
+            case Place.DELAYED:
+                self.held.add(until, message.id, message)
+                lane.delayed += 1
+            case _:
+                self.parked.add(message.at, message.id, message)
+                lane.delayed += 1
+
+    def leave(self, message: Message) -> None:
+        """Take a message out of the place where it is."""
+        lane, tenant = message.lane, message.tenant
+        match message.place:
+            case Place.READY:
+                lane.waiting.remove(message.at, message.id)
+                if not lane.waiting:
+                    self.ranks[lane.rank].remove(lane.turn, lane.serial)
+                tenant.ready -= 1
+                tenant.spilled -= lane.is_spill
+                if not tenant.ready:
+                    del self.busy[tenant.name]
+            case Place.LEASED:
+                self.held.remove(message.until, message.id)
+                lane.leased -= 1
+                tenant.leased -= 1
+            case Place.DELAYED:
+                self.held.remove(message.until, message.id)
+                lane.delayed -= 1
+            case _:
+                self.parked.remove(message.at, message.id)
+                lane.delayed -= 1
+        message.place = Place.NOWHERE
+
+    def _begin(self, message: Message) -> None:
+        if message.at > self.at:
+            self.enter(message, Place.DELAYED, message.at)
+        else:
+            self.enter(message, Place.READY)
+
+    def _next_serial(self) -> int:
+        self._serial += 1
+        return self._serial

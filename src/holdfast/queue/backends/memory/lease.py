@@ -1,0 +1,182 @@
+"""A message's way out of a queue, into the hands of a worker."""
+
+from itertools import islice
+
+from holdfast.queue.backend import Leased, Want
+from holdfast.queue.backends.memory.book import NEVER, Book, Lane, Message, Place, Tenant, milliseconds
+from holdfast.queue.backends.memory.due import make_due_ready
+from holdfast.queue.message import PRIORITIES, Delivery, Receipt
+from holdfast.queue.rules.caps import Allowance, Counters, allowance, handed_out
+from holdfast.queue.rules.placement import priority_of, spill_lane
+from holdfast.queue.rules.turns import IN_ORDER, Age, Source, quota, turns
+from holdfast.queue.trace import unpack
+
+SHARED_LANES = 512
+"""Lanes of one priority that are looked at: as many as most queues have at all; of more, those that waited longest."""
+SPILL_LANES = 64
+"""The same for lanes of excess, of which there may be one for each tenant."""
+IN_VAIN = 1000
+"""Messages that are looked at and not handed out, before the worker gets what there is and may ask again."""
+RECHECK = 1.0
+"""Seconds after which a tenant that has as many messages in work as it may is looked at again, whatever happens."""
+
+
+class Lease:
+    """One worker's request, while it is being fulfilled."""
+
+    def __init__(self, book: Book, want: Want) -> None:
+        self.book = book
+        self.want = want
+        self._until = book.at + milliseconds(want.lease)
+        cutoff = book.at - milliseconds(book.policy.fresh_for)
+        self._ages = {Age.FRESH: (cutoff + 1, NEVER), Age.OLD: (0, cutoff), Age.ANY: (0, NEVER)}
+        self._deliveries: list[Delivery] = []
+        self._sidelined = self._dropped = self._in_vain = 0
+        self._lanes: dict[int, list[Lane]] = {}
+        self._seen: dict[str, Tenant] = {}
+        self._allowed: dict[str, Allowance] = {}
+        self._given: dict[str, list[int]] = {}
+        """How many each tenant was given: from lanes that it shares, and of its excess."""
+
+    def run(self) -> Leased:
+        """Fulfil it."""
+        book, want = self.book, self.want
+        due = make_due_ready(book)
+        for message in due.messages:
+            self._seen[message.tenant.name] = message.tenant
+        self._find_lanes()
+        waiting = sum(len(lane.waiting) for lanes in self._lanes.values() for lane in lanes)
+        for turn in turns(want.count, want.before, book.policy, self._lanes.keys()):
+            left = turn.number
+            for source in turn.sources:
+                left -= self._take(source, left)
+        self._take_in_order()  # what a share was kept for, and was not there
+        dropped = 0
+        while self._dropped > dropped:  # and who waited behind those of its group that were too old
+            dropped = self._dropped
+            self._find_lanes()
+            self._take_in_order()
+        self._count()
+        others = waiting - len(self._deliveries) - self._dropped - sum(one.ready for one in self._seen.values())
+        return Leased(
+            deliveries=self._deliveries,
+            tenants={name: Counters(tenant.ready, tenant.leased) for name, tenant in self._seen.items()},
+            others_wait=others > 0,
+            next_due=self._next_due() if len(self._deliveries) < want.count else None,
+            sidelined=self._sidelined,
+            dropped=due.dropped + self._dropped,
+            buried=due.buried,
+            redelivered=due.redelivered,
+        )
+
+    def _find_lanes(self) -> None:
+        self._lanes.clear()
+        for rank, lanes in enumerate(self.book.ranks):
+            most = SHARED_LANES if rank < PRIORITIES else SPILL_LANES
+            if found := list(islice(lanes.between(0, self.book.at), most)):
+                self._lanes[rank] = found
+
+    def _take_in_order(self) -> None:
+        for source in IN_ORDER:
+            self._take(source, self.want.count - len(self._deliveries))
+
+    def _take(self, source: Source, wanted: int) -> int:
+        """Take so many messages from the lanes of a source; how many there were."""
+        taken, lanes = 0, self._lanes.get(source.rank, [])
+        while lanes and taken < wanted:
+            each = quota(wanted - taken, len(lanes))
+            more: list[Lane] = []
+            for lane in lanes:
+                if taken >= wanted or self._in_vain >= IN_VAIN:
+                    return taken
+                found = list(islice(lane.waiting.between(*self._ages[source.age]), min(each, wanted - taken)))
+                given, is_open = self._serve(lane, found)
+                taken += given
+                if is_open and len(found) == each:
+                    more.append(lane)
+            lanes = more
+        return taken
+
+    def _serve(self, lane: Lane, messages: list[Message]) -> tuple[int, bool]:
+        """Hand out what may be, move what may not be out of the way; how many, and whether to ask the lane again."""
+        taken = 0
+        for message in messages:
+            if self.book.expires_at(message) <= self.book.at:
+                self.book.forget(message)
+                self._dropped += 1
+                self._in_vain += 1
+            elif self._may_have(message):
+                self._hand_out(message)
+                taken += 1
+            elif lane.is_spill:
+                return taken, False
+            else:
+                self._move_aside(message)
+        if messages:
+            self.book.turn(lane, self.book.at)
+        return taken, True
+
+    def _may_have(self, message: Message) -> bool:
+        tenant = message.tenant
+        if tenant.name not in self._given:
+            self._seen[tenant.name] = tenant
+            limits, cap = self.book.limits(tenant), self.want.caps.get(tenant.name)
+            self._allowed[tenant.name] = allowance(limits, tenant.state(), cap, self.book.now)
+            self._given[tenant.name] = [0, 0]
+        allowed, (shared, spilled) = self._allowed[tenant.name], self._given[tenant.name]
+        return shared + spilled < allowed.total and (message.lane.is_spill or shared < allowed.shared)
+
+    def _hand_out(self, message: Message) -> None:
+        book = self.book
+        self._given[message.tenant.name][message.lane.is_spill] += 1
+        book.leave(message)
+        message.tries += 1
+        book.enter(message, Place.LEASED, self._until)
+        publication, is_first = message.publication, False
+        if publication is not None and message.tries == 1:
+            is_first, publication.is_attempted = not publication.is_attempted, True
+        self._deliveries.append(
+            Delivery(
+                receipt=Receipt(message.id, message.tries),
+                queue=book.name,
+                lane=message.lane.number,
+                tenant=message.tenant.name,
+                body=message.body,
+                attempt=message.tries - message.returned,
+                sent=message.age_from / 1000,
+                at=message.at / 1000,
+                trace=unpack(message.trace, book.origin, message.id),
+                deadline=message.deadline,
+                group=None if message.group is None else message.group.name,
+                is_first_of_topic=is_first,
+            )
+        )
+
+    def _move_aside(self, message: Message) -> None:
+        """Move what a tenant may not have now out of the way of others."""
+        book = self.book
+        book.leave(message)
+        message.lane = book.lane(spill_lane(message.tenant.id, priority_of(message.lane.number)))
+        book.enter(message, Place.READY)
+        self._sidelined += 1
+        self._in_vain += 1
+
+    def _count(self) -> None:
+        """Count what was handed out against the rates of those who had it; who may have no more is left alone."""
+        book = self.book
+        for name, (shared, spilled) in self._given.items():
+            tenant = book.tenants[name]
+            limits = book.limits(tenant)
+            tenant.buckets = handed_out(limits, tenant.buckets, shared + spilled, spilled, book.now)
+            later = allowance(limits, tenant.state(), None, book.now)
+            if not later.total:
+                again_at = milliseconds(min(later.again_at, book.now + RECHECK))
+                for priority in range(PRIORITIES):
+                    lane = book.lanes.get(spill_lane(tenant.id, priority))
+                    if lane is not None:
+                        book.turn(lane, max(book.at + 1, again_at))
+
+    def _next_due(self) -> float | None:
+        """Seconds until there may be more: at once, if there is more than was looked at."""
+        found = [self.book.held.first(), *(lanes.first() for lanes in self.book.ranks)]
+        return min((max(0.0, at / 1000 - self.book.now) for at in found if at is not None), default=None)

@@ -1,0 +1,74 @@
+"""How deep a queue is, without counting a single message."""
+
+from collections.abc import Sequence
+from heapq import nlargest
+
+from holdfast.queue.backend import LaneDepth, MessageState, Snapshot, Stage, TenantDepth
+from holdfast.queue.backends.memory.book import Book, Lane, Message, Place, Tenant
+
+LANES = 2048
+"""Most lanes that are listed: of more, the deepest."""
+
+
+def look(book: Book, tenants: Sequence[str], top: int, messages: Sequence[int], *, lanes: bool) -> Snapshot:
+    """The queue as it is."""
+    filled = [lane for lane in book.lanes.values() if lane.waiting or lane.leased or lane.delayed or lane.dead]
+    listed = nlargest(LANES, filled if lanes else [], key=lambda lane: (len(lane.waiting), -lane.number))
+    found = nlargest(top, book.busy.values(), key=lambda tenant: (tenant.ready, -tenant.id))
+    found += [book.tenants[name] for name in dict.fromkeys(tenants) if name in book.tenants]
+    return Snapshot(
+        queue=book.name,
+        at=book.now,
+        policy=book.policy,
+        lanes=[_lane(lane) for lane in listed],
+        tenants=[_tenant(tenant) for tenant in dict.fromkeys(found)],
+        topics=sorted(book.topics),
+        lanes_left_out=len(filled) - len(listed) if lanes else 0,
+        messages={number: state for number in messages if (state := _state(book, number)) is not None},
+    )
+
+
+def _lane(lane: Lane) -> LaneDepth:
+    oldest = lane.waiting.first()
+    return LaneDepth(
+        lane=lane.number,
+        ready=len(lane.waiting),
+        leased=lane.leased,
+        delayed=lane.delayed,
+        dead=lane.dead,
+        oldest=None if oldest is None else oldest / 1000,
+    )
+
+
+def _tenant(tenant: Tenant) -> TenantDepth:
+    return TenantDepth(
+        tenant=tenant.name,
+        ready=tenant.ready,
+        spilled=tenant.spilled,
+        leased=tenant.leased,
+        dead=tenant.dead,
+        limits=tenant.own_limits,
+    )
+
+
+def _state(book: Book, number: int) -> MessageState | None:
+    for dead in book.dead.between(number, number):
+        return _described(dead.message, Stage.DEAD)
+    message = book.messages.get(number)
+    if message is None or message.book is not book:
+        return None
+    if message.place is Place.PARKED:
+        return _described(message, Stage.DELAYED)
+    if message.until <= book.at:  # what is due waits, also if nobody has come by since
+        return _described(message, Stage.WAITING)
+    return _described(message, Stage.LEASED if message.place is Place.LEASED else Stage.DELAYED, message.until / 1000)
+
+
+def _described(message: Message, stage: Stage, until: float | None = None) -> MessageState:
+    return MessageState(
+        tenant=message.tenant.name,
+        stage=stage,
+        attempts=message.tries - message.returned,
+        sent=message.age_from / 1000,
+        until=until,
+    )

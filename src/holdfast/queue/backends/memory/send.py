@@ -1,0 +1,136 @@
+"""A message's way into a queue."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from holdfast.queue.backends.memory.book import Book, Lane, Message, Publication, Tenant, milliseconds
+from holdfast.queue.backends.memory.keys import Known
+from holdfast.queue.message import Outgoing, Refusal, Refused, Sent
+from holdfast.queue.rules.admission import Admission, admit
+from holdfast.queue.rules.placement import hand, least_deep, own_lane, shared_lane, spill_lane
+from holdfast.queue.trace import pack, unpack
+
+
+class Send:
+    """Messages on their way into one queue, all in one step."""
+
+    def __init__(self, book: Book, messages: Sequence[Outgoing], ids: Iterator[int]) -> None:
+        self.book = book
+        self.messages = messages
+        self._ids = ids
+        self._depths: dict[int, int] = {}
+
+    def run(self, publications: Sequence[Publication | None] = ()) -> list[Sent | Refused]:
+        """Keep them; what became of each."""
+        self.book.keys.forget(self.book.at)
+        results: dict[int, Sent | Refused] = {}
+        twins: dict[int, int] = {}
+        fresh: dict[int, Outgoing] = {}
+        firsts: dict[tuple[str, str], int] = {}
+        for place, message in enumerate(self.messages):
+            if message.key is not None:
+                known = self.book.keys.find(self.book.tenant(message.tenant).id, message.key)
+                if known is not None:
+                    results[place] = self._duplicate(message, known)
+                    continue
+                first = firsts.setdefault((message.tenant, message.key), place)
+                if first != place:
+                    twins[place] = first
+                    continue
+            fresh[place] = message
+        admissions = self._admissions(fresh.values())
+        decisions = {name: _decisions(admission) for name, admission in admissions.items()}
+        for place, message in fresh.items():
+            admission = admissions[message.tenant]
+            is_spilled, delay = next(decisions[message.tenant])
+            if delay is None:
+                results[place] = Refused(
+                    tenant=message.tenant,
+                    reason=admission.refusal or Refusal.BACKLOG,
+                    retry_after=admission.retry_after,
+                    pressure=admission.pressure,
+                )
+            else:
+                publication = publications[place] if publications else None
+                kept = self._keep(message, publication, delay, is_spilled=is_spilled)
+                results[place] = self._sent(kept, admission.pressure)
+        for place, first in twins.items():
+            result = results[first]
+            is_kept = isinstance(result, Sent)
+            results[place] = msgspec.structs.replace(result, is_duplicate=True) if is_kept else result
+        return [results[place] for place in range(len(self.messages))]
+
+    def _admissions(self, messages: Iterable[Outgoing]) -> dict[str, Admission]:
+        wanted: dict[str, int] = {}
+        for message in messages:
+            wanted[message.tenant] = wanted.get(message.tenant, 0) + 1
+        found: dict[str, Admission] = {}
+        for name, count in wanted.items():
+            tenant = self.book.tenant(name)
+            limits = self.book.limits(tenant)
+            found[name] = admit(self.book.policy, limits, tenant.state(), count, self.book.now)
+            tenant.buckets = found[name].state
+        return found
+
+    def _keep(self, outgoing: Outgoing, publication: Publication | None, delay: float, *, is_spilled: bool) -> Message:
+        book = self.book
+        tenant = book.tenant(outgoing.tenant)
+        lane = self._lane(tenant, outgoing.priority, is_spilled=is_spilled)
+        at = book.at + milliseconds(max(delay, outgoing.delay))
+        message = Message(next(self._ids), book, tenant, lane, at, body=outgoing.body)
+        message.trace = pack(outgoing.trace)
+        message.deadline = outgoing.deadline
+        message.expires = None if outgoing.ttl is None else at + milliseconds(outgoing.ttl)
+        message.publication = publication
+        if outgoing.group is not None:
+            message.group = book.group(tenant, outgoing.group)
+        book.keep(message)
+        if outgoing.key is not None:
+            expires = book.at + milliseconds(book.policy.dedupe_for)
+            book.keys.keep(tenant.id, outgoing.key, Known(message.id, lane.number, expires))
+        return message
+
+    def _lane(self, tenant: Tenant, priority: int, *, is_spilled: bool) -> Lane:
+        book, policy = self.book, self.book.policy
+        if is_spilled:
+            return book.lane(spill_lane(tenant.id, priority))
+        if not policy.hand:
+            return book.lane(own_lane(tenant.id, priority))
+        slots = hand(tenant.name, policy.lanes, policy.hand)
+        for number in (shared_lane(slot, priority) for slot in slots):
+            if number not in self._depths:
+                self._depths[number] = len(book.lanes[number].waiting) if number in book.lanes else 0
+        chosen = least_deep(slots, priority, self._depths)
+        # Those that are delayed count as well, or all of a batch would be due in one lane.
+        self._depths[chosen] += 1
+        return book.lane(chosen)
+
+    def _sent(self, message: Message, pressure: float) -> Sent:
+        return Sent(
+            id=message.id,
+            queue=self.book.name,
+            lane=message.lane.number,
+            trace=unpack(message.trace, self.book.origin, message.id),
+            pressure=pressure,
+        )
+
+    def _duplicate(self, outgoing: Outgoing, known: Known) -> Sent:
+        return Sent(
+            id=known.message,
+            queue=self.book.name,
+            lane=known.lane,
+            trace=unpack(pack(outgoing.trace), self.book.origin, known.message),
+            pressure=0.0,
+            is_duplicate=True,
+        )
+
+
+def _decisions(admission: Admission) -> Iterator[tuple[bool, float | None]]:
+    """For one message after the other: whether it is spilled, and by how much it is delayed; None: it is refused."""
+    yield from [(False, 0.0)] * admission.live
+    yield from [(True, 0.0)] * admission.spilled
+    for delay in admission.delays:
+        yield False, delay
+    while True:
+        yield False, None

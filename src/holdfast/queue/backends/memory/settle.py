@@ -1,0 +1,35 @@
+"""What becomes of messages that workers hold."""
+
+from holdfast.queue.backends.memory.book import Book, Message, Place, milliseconds
+from holdfast.queue.message import PRIORITIES, Again, Back, Bury, Longer, Outcome
+from holdfast.queue.rules.placement import spill_lane
+
+
+def settle(book: Book, message: Message, outcome: Outcome) -> None:
+    """Do what a worker says about a message that it holds."""
+    match outcome:
+        case Longer(seconds):
+            book.leave(message)
+            book.enter(message, Place.LEASED, book.at + milliseconds(seconds))
+            return
+        case Again(delay, counts):
+            message.returned += not counts
+            book.delay(message, book.at + max(1, milliseconds(delay)))
+        case Back():
+            book.leave(message)
+            message.returned += 1
+            book.enter(message, Place.READY)
+        case Bury():
+            book.bury(message, outcome)
+        case _:
+            book.forget(message)
+    if book.limits(message.tenant).concurrency is not None:
+        _wake(book, message.tenant.id)
+
+
+def _wake(book: Book, tenant: int) -> None:
+    """A tenant that had as many messages in work as it may can have more now."""
+    for priority in range(PRIORITIES):
+        lane = book.lanes.get(spill_lane(tenant, priority))
+        if lane is not None and lane.turn > book.at:
+            book.turn(lane, book.at)

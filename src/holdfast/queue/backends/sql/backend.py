@@ -1,0 +1,225 @@
+"""Messages in a database. Start reading here: each method is one transaction, and has a module of its own."""
+
+from collections.abc import Callable, Sequence
+from typing import Self, TypeVar
+
+import msgspec
+
+from holdfast._clock import Clock, SystemClock
+from holdfast._errors import InvalidValue, NotFound
+from holdfast._names import queue_of
+from holdfast.engines import Database, Transaction
+from holdfast.queue.backend import Capabilities, Change, DeadQuery, Leased, Snapshot, Want
+from holdfast.queue.backends.sql import dead as dead_letters
+from holdfast.queue.backends.sql import keys, topics
+from holdfast.queue.backends.sql.bell import Bell, PostgresBell, SqliteBell
+from holdfast.queue.backends.sql.change import change, make
+from holdfast.queue.backends.sql.dialect import Dialect
+from holdfast.queue.backends.sql.due import Due
+from holdfast.queue.backends.sql.lanes import has_something
+from holdfast.queue.backends.sql.lease import Lease
+from holdfast.queue.backends.sql.look import look
+from holdfast.queue.backends.sql.postgres import CHANNEL, PostgresDialect
+from holdfast.queue.backends.sql.schema import SUBSYSTEM, migrations
+from holdfast.queue.backends.sql.send import Send
+from holdfast.queue.backends.sql.settle import settle
+from holdfast.queue.backends.sql.sqlite import SqliteDialect
+from holdfast.queue.backends.sql.step import Step
+from holdfast.queue.backends.sql.sweep import Sweep
+from holdfast.queue.backends.sql.time import keep_time
+from holdfast.queue.message import (
+    LONGEST,
+    DeadLetter,
+    Outgoing,
+    Refused,
+    Sent,
+    Settlement,
+    checked,
+    checked_settlement,
+)
+from holdfast.queue.policy import QueuePolicy
+
+LOOKS = 10
+"""How often a lease looks again, when all that it found was too old or had to be buried."""
+Result = TypeVar("Result")
+
+
+class SqlBackend:
+    """See `holdfast.queue.Backend`. Closes the database that it was given.
+
+    Without a clock it goes by the time of the server, where there is one, so that machines need not agree on theirs.
+    """
+
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self._database = database
+        self._dialect: Dialect = SqliteDialect() if database.dialect == "sqlite" else PostgresDialect()
+        if clock is None and not self._dialect.has_clock:
+            clock = SystemClock()
+        self._clock = clock
+        database.migrate(SUBSYSTEM, migrations(database.dialect))
+        self._bell = self._make_bell()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities()
+
+    def send(self, to: str, messages: Sequence[Outgoing], *, topic: bool = False) -> Sequence[Sent | Refused]:
+        for message in messages:
+            checked(message)
+        if not messages:
+            return []
+        if topic:
+            results, queues = self._database.write(
+                lambda transaction: topics.publish(transaction, self._dialect, to, messages, self._wall())
+            )
+        else:
+            results, queues = self._write(to, lambda step: Send(step, messages).run()), [to]
+        self._bell.ring(queues)
+        return results
+
+    def lease(self, want: Want) -> Leased:
+        if want.count < 1 or not 0 < want.lease <= LONGEST:
+            raise InvalidValue(
+                f"{want.count} messages for {want.lease} s: expected at least 1, for more than 0 s and at most a year"
+            )
+        heard = self._bell.heard(want.queue)
+        total = Leased()
+        for _ in range(LOOKS):
+            leased = self._write(want.queue, lambda step: Lease(step, want).run(), due=True)
+            total = _together(total, leased)
+            if leased.deliveries or not (leased.dropped or leased.buried):
+                break  # else what follows in a group, or lies behind what was dropped, may be had now
+        if len(total.deliveries) < want.count:
+            self._bell.mark(want.queue, heard)
+        return total
+
+    def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
+        for one in settlements:
+            checked_settlement(one)
+        if not settlements:
+            return []
+        return self._database.write(lambda transaction: settle(transaction, self._dialect, settlements, self._wall()))
+
+    def wait(self, queue: str, seconds: float) -> bool:
+        return self._bell.wait(queue, seconds)
+
+    def sweep(self, queue: str, before: float | None = None) -> int:
+        total = self._repeat(queue, lambda step: Due(step).run())
+        total += self._repeat(queue, lambda step: Sweep(step, before).run())
+        self._clean(queue)
+        self._bell.ring([queue])
+        return total
+
+    def look(
+        self,
+        queue: str,
+        *,
+        tenants: Sequence[str] = (),
+        top: int = 20,
+        messages: Sequence[int] = (),
+        lanes: bool = True,
+    ) -> Snapshot:
+        if top < 0:
+            raise InvalidValue(f"the top {top} tenants: expected 0 or more")
+        return self._read(queue, lambda step: look(step, tenants, top, messages, lanes=lanes))
+
+    def dead(self, query: DeadQuery) -> Sequence[DeadLetter]:
+        _require_page(query)
+        return self._read(query.queue, lambda step: dead_letters.dead(step, query))
+
+    def redrive(self, query: DeadQuery, *, discard: bool = False) -> int:
+        _require_page(query)
+        count = self._write(query.queue, lambda step: dead_letters.redrive(step, query, discard=discard))
+        self._bell.ring([query.queue])
+        return count
+
+    def change(self, queue: str, change_: Change, *, create: bool = False) -> QueuePolicy:
+        for topic in change_.subscribe:
+            queue_of(topic, "topic")
+        for tenant in change_.limits:
+            checked(Outgoing(tenant=tenant, body=b""))
+
+        def work(transaction: Transaction) -> QueuePolicy:
+            wanted = change_
+            if create:
+                make(transaction, queue_of(queue), change_.policy or QueuePolicy())
+                wanted = msgspec.structs.replace(change_, policy=None)
+            return change(self._step(transaction, queue), wanted)
+
+        policy = self._database.write(work)
+        self._bell.ring([queue])
+        return policy
+
+    def close(self) -> None:
+        self._bell.close()
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _make_bell(self) -> Bell:
+        from holdfast.engines.sqlite import SqliteDatabase
+
+        if isinstance(self._database, SqliteDatabase):
+            return SqliteBell(self._database.change_counter(), self._has_something)
+        from holdfast.engines.postgres import PostgresDatabase  # not for those who have no use for its driver
+
+        assert isinstance(self._database, PostgresDatabase)
+        return PostgresBell(self._database.listener(CHANNEL))
+
+    def _has_something(self, queue: str) -> bool:
+        try:
+            return self._database.read(lambda transaction: has_something(self._step(transaction, queue, due=True)))
+        except NotFound:
+            return False
+
+    def _wall(self) -> float | None:
+        return None if self._clock is None else self._clock.wall()
+
+    def _step(self, transaction: Transaction, queue: str, *, due: bool = False) -> Step:
+        return Step(transaction, self._dialect, queue, self._wall(), due=due)
+
+    def _write(self, queue: str, work: Callable[[Step], Result], *, due: bool = False) -> Result:
+        def run(transaction: Transaction) -> Result:
+            step = self._step(transaction, queue, due=due)
+            if not self._dialect.has_clock:
+                keep_time(step)
+            return work(step)
+
+        return self._database.write(run)
+
+    def _read(self, queue: str, work: Callable[[Step], Result]) -> Result:
+        return self._database.read(lambda transaction: work(self._step(transaction, queue)))
+
+    def _repeat(self, queue: str, work: Callable[[Step], tuple[int, bool]]) -> int:
+        """In as many steps as it takes, so that nobody waits long for it."""
+        total, is_more = 0, True
+        while is_more:
+            count, is_more = self._write(queue, work, due=True)
+            total += count
+        return total
+
+    def _clean(self, queue: str) -> None:
+        """Forget what nobody needs: each in transactions of its own, which wait for nobody."""
+        while self._write(queue, lambda step: keys.forget(step.transaction, step.dialect, step.at)):
+            pass
+        while self._database.write(lambda transaction: topics.forget(transaction, self._dialect)):
+            pass
+
+
+def _together(before: Leased, leased: Leased) -> Leased:
+    return msgspec.structs.replace(
+        leased,
+        sidelined=before.sidelined + leased.sidelined,
+        dropped=before.dropped + leased.dropped,
+        buried=before.buried + leased.buried,
+        redelivered=before.redelivered + leased.redelivered,
+    )
+
+
+def _require_page(query: DeadQuery) -> None:
+    if query.limit < 1:
+        raise InvalidValue(f"at most {query.limit} dead letters: expected 1 or more")

@@ -1,0 +1,170 @@
+"""Waking workers: a message must not wait until somebody happens to look."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:  # each brings a driver along
+    from holdfast.engines.postgres.listener import Listener
+    from holdfast.engines.sqlite.changes import ChangeCounter
+
+GLANCES = ((0.1, 0.0005), (2.0, 0.002), (60.0, 0.01))
+"""Seconds between looks at a SQLite file, up to so many seconds after the last that was not in vain."""
+SLOWEST_GLANCE = 0.02
+DEAF_SECONDS = 0.5
+"""Between looks, while nobody can tell whether there is something new."""
+HEAR_SECONDS = 0.2
+"""For how long the listener listens before it looks whether it is still wanted."""
+
+
+class Bell(Protocol):
+    """Tells workers that there may be something."""
+
+    def heard(self, queue: str) -> object:
+        """Up to where a worker has heard that is about to look into the queue: what comes from now on is new to it."""
+
+    def mark(self, queue: str, heard: object) -> None:
+        """A worker that had heard so much has looked, and has left nothing behind."""
+
+    def ring(self, queues: Iterable[str]) -> None:
+        """Something was sent to these queues, by this process."""
+
+    def wait(self, queue: str, seconds: float) -> bool:
+        """Block until there may be something since the mark, or for so long."""
+
+    def close(self) -> None:
+        """Let go of everything, and of those who wait."""
+
+
+class _Rings:
+    """How often each queue's bell was rung in this process, and up to where its workers have looked."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.is_open = True
+        self._rung: dict[str, int] = {}
+        self._seen: dict[str, int] = {}
+
+    def heard(self, queue: str) -> int:
+        with self.changed:
+            return self._rung.get(queue, 0)
+
+    def mark(self, queue: str, heard: int) -> None:
+        with self.changed:
+            self._seen[queue] = heard
+
+    def ring(self, queues: Iterable[str]) -> None:
+        with self.changed:
+            for queue in queues:
+                self._rung[queue] = self._rung.get(queue, 0) + 1
+            self.changed.notify_all()
+
+    def wait(self, queue: str, seconds: float) -> bool:
+        """Until it was rung since the mark, or for so long."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self._is_new(queue), seconds)
+
+    def _is_new(self, queue: str) -> bool:
+        return not self.is_open or self._rung.get(queue, 0) != self._seen.get(queue, 0)
+
+    def close(self) -> None:
+        with self.changed:
+            self.is_open = False
+            self.changed.notify_all()
+
+
+class SqliteBell:
+    """Processes that share a file see when others have committed; `has_something` says whether it concerns a queue."""
+
+    def __init__(self, counter: "ChangeCounter", has_something: Callable[[str], bool]) -> None:
+        self._counter = counter
+        self._has_something = has_something
+        self._rings = _Rings()
+        self._versions: dict[str, int | None] = {}
+        self._told: dict[str, float] = {}
+
+    def heard(self, queue: str) -> tuple[int, int | None]:
+        return self._rings.heard(queue), self._counter.read()
+
+    def mark(self, queue: str, heard: object) -> None:
+        assert isinstance(heard, tuple)
+        rung, self._versions[queue] = heard
+        self._rings.mark(queue, rung)
+
+    def ring(self, queues: Iterable[str]) -> None:
+        self._rings.ring(queues)
+
+    def wait(self, queue: str, seconds: float) -> bool:
+        began = time.monotonic()
+        told = self._told.setdefault(queue, began)  # also by calls before this one: whoever waits calls often
+        known = self._versions.get(queue)
+        while True:
+            version = self._counter.read()
+            if version != known and self._has_something(queue):
+                break
+            known = version
+            now = time.monotonic()
+            waited = now - began
+            pause = DEAF_SECONDS if version is None else _glance(now - told)
+            if self._rings.wait(queue, max(0.0, min(pause, seconds - waited))):
+                break
+            if waited >= seconds:
+                return False
+        self._told[queue] = time.monotonic()
+        return True
+
+    def close(self) -> None:
+        self._rings.close()
+        self._counter.close()
+
+
+def _glance(waited: float) -> float:
+    return next((pause for until, pause in GLANCES if waited < until), SLOWEST_GLANCE)
+
+
+class PostgresBell:
+    """A thread of this process listens for all its workers, from the first time that one waits."""
+
+    def __init__(self, listener: "Listener") -> None:
+        self._listener = listener
+        self._rings = _Rings()
+        self._queues: set[str] = set()
+        self._thread: threading.Thread | None = None
+
+    def heard(self, queue: str) -> int:
+        return self._rings.heard(queue)
+
+    def mark(self, queue: str, heard: object) -> None:
+        assert isinstance(heard, int)
+        self._rings.mark(queue, heard)
+
+    def ring(self, queues: Iterable[str]) -> None:
+        self._rings.ring(queues)
+
+    def wait(self, queue: str, seconds: float) -> bool:
+        with self._rings.changed:
+            self._queues.add(queue)
+            if self._thread is None and self._rings.is_open:
+                self._thread = threading.Thread(target=self._listen, name="holdfast-queue-listener", daemon=True)
+                self._thread.start()
+        return self._rings.wait(queue, seconds)
+
+    def close(self) -> None:
+        self._rings.close()
+        if self._thread is not None:
+            self._thread.join()
+        self._listener.close()
+
+    def _listen(self) -> None:
+        while self._rings.is_open:
+            heard = self._listener.hear(HEAR_SECONDS)
+            if heard is not None:
+                self._rings.ring(heard)
+                continue
+            # It was not listening: there may be something in any of them.
+            with self._rings.changed:
+                queues = list(self._queues)
+            self._rings.ring(queues)
+            with self._rings.changed:
+                self._rings.changed.wait_for(lambda: not self._rings.is_open, HEAR_SECONDS)

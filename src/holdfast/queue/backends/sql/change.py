@@ -1,0 +1,48 @@
+"""Making queues, and changing how they treat their tenants."""
+
+import secrets
+
+import msgspec
+
+from holdfast.engines import Transaction
+from holdfast.queue.backend import Change
+from holdfast.queue.backends.sql.step import Step
+from holdfast.queue.backends.sql.wake import wake_spilled
+from holdfast.queue.policy import QueuePolicy
+
+_MAKE = "insert into holdfast_queue (name, origin, policy) values ($1, $2, $3) on conflict do nothing"
+_POLICY = "update holdfast_queue set policy = $1 where id = $2"
+_LIMITS = "update holdfast_queue_tenant set limits = $1 where id = $2"
+_SUBSCRIBE = "insert into holdfast_queue_subscription (topic, queue) values ($1, $2) on conflict do nothing"
+_UNSUBSCRIBE = "delete from holdfast_queue_subscription where topic = $1 and queue = $2"
+
+
+def make(transaction: Transaction, queue: str, policy: QueuePolicy) -> None:
+    """See to it that there is such a queue."""
+    transaction.execute(_MAKE, (queue, secrets.randbits(62) | 1, msgspec.json.encode(policy)))
+
+
+def change(step: Step, wanted: Change) -> QueuePolicy:
+    """Change what is to be changed; the policy that holds from now on."""
+    execute = step.transaction.execute
+    if wanted.policy is not None:
+        execute(_POLICY, (msgspec.json.encode(wanted.policy), step.queue))
+    if wanted.limits:
+        _limit(step, wanted)
+    for topic in wanted.subscribe:
+        execute(_SUBSCRIBE, (topic, step.queue))
+    for topic in wanted.unsubscribe:
+        execute(_UNSUBSCRIBE, (topic, step.queue))
+    return wanted.policy or step.policy
+
+
+def _limit(step: Step, wanted: Change) -> None:
+    tenants = step.meet(wanted.limits)
+    step.lock()
+    rows = [
+        (None if limits is None else msgspec.json.encode(limits), tenants[name].id)
+        for name, limits in wanted.limits.items()
+    ]
+    step.transaction.execute_many(_LIMITS, rows)
+    wake_spilled(step, step.tenants)  # they may have more now
+    step.save()

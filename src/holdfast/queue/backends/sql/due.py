@@ -1,0 +1,117 @@
+"""What is due: delays that have passed, leases that have ended."""
+
+from holdfast.queue.backends.sql.message import Message, columns, milliseconds
+from holdfast.queue.backends.sql.remove import bury, remove
+from holdfast.queue.backends.sql.step import Step, with_ids
+from holdfast.queue.message import Bury
+from holdfast.queue.rules.verdict import before_attempt, rest
+
+AT_ONCE = 1000
+"""Messages that are seen to in one step: nobody should wait for a million."""
+
+_DUE = (
+    f"select {columns()}, l.number from holdfast_queue_message m join holdfast_queue_lane l on l.id = m.lane "  # noqa: S608 - constants
+    "where m.queue = $1 and m.until <= $2 order by m.until limit $3"
+)
+_REST = "update holdfast_queue_message set until = $1, leased = 0 where id = $2"
+_READY = "update holdfast_queue_message set until = null, leased = 0 where id {ids}"
+
+
+class Due:
+    """What is due in a queue, as far as it fits into one step."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.ready: list[Message] = []
+        """Those that can be handled again."""
+        self.resting: list[tuple[Message, int]] = []
+        """Those that can be handled again later, and when."""
+        self._dead: list[tuple[Message, Bury]] = []
+        self._dropped: list[Message] = []
+        if step.next_due is not None and step.next_due <= step.at:
+            self._find()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there may be more."""
+        return len(self.ready) + len(self.resting) + self.buried + self.dropped >= AT_ONCE
+
+    @property
+    def redelivered(self) -> int:
+        """Messages whose leases had ended."""
+        return sum(message.leased for message in self.ready) + len(self.resting)
+
+    @property
+    def buried(self) -> int:
+        """Messages that were delivered too often without a word from their workers."""
+        return len(self._dead)
+
+    @property
+    def dropped(self) -> int:
+        """Messages that expired in the hands of their workers."""
+        return len(self._dropped)
+
+    @property
+    def needs_lock(self) -> bool:
+        """Whether tenants must be locked before it is ended what is to end: those whose groups move on."""
+        gone = [*self._dropped, *(message for message, _ in self._dead)]
+        return any(message.party is not None for message in gone)
+
+    def run(self) -> tuple[int, bool]:
+        """See to all of it; how many were dropped, and whether there may be more."""
+        self.make_ready()
+        if self.needs_lock:
+            self.step.lock()
+        self.end()
+        if self.step.save():
+            self.step.dialect.wake(self.step.transaction, self.step.name)
+        return self.dropped, self.is_full
+
+    def make_ready(self) -> None:
+        """Make ready what can be handled, and put off what is better handled apart from others."""
+        step = self.step
+        if self.resting:
+            step.transaction.execute_many(_REST, [(until, message.id) for message, until in self.resting])
+        for message, _ in self.resting:
+            step.count(message.lane, message.tenant, leased=-1, delayed=1)
+        if self.ready:
+            with_ids(step, _READY, [message.id for message in self.ready])
+        for message in self.ready:
+            step.count(message.lane, message.tenant, ready=1, leased=-message.leased, delayed=message.leased - 1)
+            tally = step.lane(message.lane)
+            tally.newest = max(tally.newest, message.at)
+
+    def end(self) -> None:
+        """Bury what was delivered too often, and drop what is too old."""
+        bury(self.step, self._dead)
+        remove(self.step, self._dropped)
+
+    def _find(self) -> None:
+        step = self.step
+        rows = step.transaction.execute(_DUE + step.dialect.skip("m"), (step.queue, step.at, AT_ONCE))
+        for row in rows:
+            message = Message(*row[:-1])
+            step.numbers[message.lane] = row[-1]
+            end = self._end_of(message)
+            if end is None:
+                pause = milliseconds(self._rest_of(message))
+                if pause:
+                    self.resting.append((message, step.at + pause))
+                else:
+                    self.ready.append(message)
+            elif isinstance(end, Bury):
+                self._dead.append((message, end))
+            else:
+                self._dropped.append(message)
+        step.know(row[2] for row in rows)
+
+    def _rest_of(self, message: Message) -> float:
+        attempts = message.tries - message.extra.returned
+        return rest(message.id, attempts, self.step.policy.lease) if message.leased else 0.0
+
+    def _end_of(self, message: Message) -> object:
+        if not message.leased:
+            return None
+        step = self.step
+        attempts = message.tries - message.extra.returned
+        return before_attempt(attempts, step.policy.attempts, message.expires_at(step.policy) / 1000, step.now)

@@ -1,0 +1,45 @@
+"""What few messages have: packed into one column, so that the others pay a byte for it. Pure."""
+
+import msgspec
+
+
+class Extra(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"trace": "t", "deadline": "d", "returned": "r", "publication": "p"},
+    gc=False,
+):
+    """Beside the body."""
+
+    trace: bytes | None = None
+    """See `holdfast.queue.trace`."""
+    deadline: int | None = None
+    """Milliseconds since the epoch."""
+    returned: int = 0
+    """Deliveries that do not count as attempts."""
+    publication: int | None = None
+    """Of which message of a topic it is one."""
+
+    def redriven(self, tries: int) -> "Extra":
+        """The same, of a dead letter that begins anew: none of its deliveries so far count."""
+        return msgspec.structs.replace(self, returned=tries, publication=None)
+
+    def handed_back(self) -> "Extra":
+        """The same, after one more delivery that does not count."""
+        return msgspec.structs.replace(self, returned=self.returned + 1)
+
+
+NOTHING = Extra()
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Extra)
+
+
+def encode(extra: Extra) -> bytes | None:
+    """As it is kept; None: nothing."""
+    return None if extra == NOTHING else _encoder.encode(extra)
+
+
+def decode(kept: bytes | None) -> Extra:
+    """What was kept."""
+    return NOTHING if kept is None else _decoder.decode(kept)

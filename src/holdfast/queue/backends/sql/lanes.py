@@ -1,0 +1,83 @@
+"""Lanes that have something, in the order of their turns, and up to where each was searched."""
+
+from holdfast.queue.backends.sql.dialect import Search
+from holdfast.queue.backends.sql.message import NEVER, Message
+from holdfast.queue.backends.sql.step import Step
+from holdfast.queue.message import PRIORITIES
+from holdfast.queue.rules.placement import rank_of
+from holdfast.queue.rules.turns import Age
+
+SHARED_LANES = 512
+"""Lanes of one priority that are looked at: as many as most queues have at all; of more, those that waited longest."""
+SPILL_LANES = 64
+"""The same for lanes of excess, of which there may be one for each tenant."""
+_RANKS = range(2 * PRIORITIES)
+_COLUMNS = "select id, number, ready, newest from holdfast_queue_lane where queue = $1"
+_SOME = f"{_COLUMNS} and ready > 0 and turn <= $2 order by rank, turn, id limit {SHARED_LANES}"
+_OF_RANK = (
+    f"select * from ({_COLUMNS} and rank = {{rank}} and ready > 0 and turn <= $2 order by turn, id limit {{limit}})"  # noqa: S608 - constants
+)
+_ALL = " union all ".join(
+    f"{_OF_RANK.format(rank=rank, limit=SHARED_LANES if rank < PRIORITIES else SPILL_LANES)} as rank{rank}"
+    for rank in _RANKS
+)
+_NEXT_TURN = " union all ".join(
+    f"select min(turn) from holdfast_queue_lane where queue = $1 and rank = {rank} and ready > 0 and turn > $2"  # noqa: S608 - constants
+    for rank in _RANKS
+)
+_ANY = " union all ".join(
+    f"select 1 from holdfast_queue_lane where queue = $1 and rank = {rank} and ready > 0 and turn <= $2"  # noqa: S608 - constants
+    for rank in _RANKS
+)
+
+
+class Lane:
+    """A lane in which messages wait."""
+
+    __slots__ = ("_searched", "id", "is_open", "newest", "number", "ready", "seen")
+
+    def __init__(self, id_: int, number: int, ready: int, newest: int) -> None:
+        self.id = id_
+        self.number = number
+        self.ready = ready
+        self.newest = newest
+        self.seen = 0
+        """Messages that were looked at."""
+        self.is_open = True
+        """Whether its tenant may have more, if it has the lane for itself."""
+        self._searched: dict[Age, tuple[int, int]] = {}
+
+    def search(self, age: Age, cutoff: int) -> Search:
+        """Where to look next for messages of an age: `cutoff` is when the oldest fresh one was sent."""
+        start = (cutoff, NEVER) if age is Age.FRESH else (-1, 0)
+        return Search(self.id, *self._searched.get(age, start))
+
+    def searched(self, age: Age, message: Message) -> None:
+        """A message was looked at: the next comes after it."""
+        self._searched[age] = (message.at, message.id)
+
+
+def read_lanes(step: Step) -> dict[int, list[Lane]]:
+    """Lanes that have something, by rank, whose turn was the longest ago first."""
+    found: dict[int, list[Lane]] = {}
+    rows = step.transaction.execute(_SOME, (step.queue, step.at))
+    if len(rows) >= SHARED_LANES:  # there are more than one would look at: so many of each rank
+        rows = step.transaction.execute(_ALL, (step.queue, step.at))
+    for row in rows:
+        lane = Lane(*row)
+        step.numbers[lane.id] = lane.number
+        found.setdefault(rank_of(lane.number), []).append(lane)
+    return found
+
+
+def next_turn(step: Step) -> int | None:
+    """When a lane that has something, and is not to be looked at now, has its turn."""
+    times = [turn for (turn,) in step.transaction.execute(_NEXT_TURN, (step.queue, step.at)) if turn is not None]
+    return min(times, default=None)
+
+
+def has_something(step: Step) -> bool:
+    """Whether a worker that asks now may be given something."""
+    if step.next_due is not None and step.next_due <= step.at:
+        return True
+    return bool(step.transaction.execute(f"select 1 where exists ({_ANY})", (step.queue, step.at)))

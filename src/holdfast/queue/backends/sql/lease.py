@@ -1,0 +1,294 @@
+"""A message's way out of the tables, into the hands of a worker.
+
+First messages are chosen, by what tenants may have as far as one can see; those that are chosen are nobody else's from
+then on. Then, if it matters, tenants are locked, and what turns out to be too much for them is left where it is.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from holdfast.queue.backend import Leased, Want
+from holdfast.queue.backends.sql.due import Due
+from holdfast.queue.backends.sql.extra import Extra
+from holdfast.queue.backends.sql.groups import names_of
+from holdfast.queue.backends.sql.lanes import Lane, next_turn, read_lanes
+from holdfast.queue.backends.sql.message import NEVER, Message, milliseconds
+from holdfast.queue.backends.sql.remove import remove
+from holdfast.queue.backends.sql.schema import PARKED
+from holdfast.queue.backends.sql.step import Step, with_ids
+from holdfast.queue.backends.sql.tenant import TenantRow
+from holdfast.queue.backends.sql.topics import claim
+from holdfast.queue.message import Delivery, Receipt
+from holdfast.queue.rules.caps import Allowance, allowance, handed_out
+from holdfast.queue.rules.placement import priority_of, rank_of, spill_lane
+from holdfast.queue.rules.turns import IN_ORDER, Age, Source, quota, turns
+from holdfast.queue.trace import unpack
+
+IN_VAIN = 1000
+"""Messages that are looked at and not handed out, before the worker gets what there is and may ask again."""
+REACH = 6
+"""Lanes that are searched at first beyond twice as many as messages are wanted: most have some. Later, more at once."""
+AHEAD = 100
+"""Messages that are looked at beyond those that are wanted, where some were in vain: more may be."""
+RECHECK = 1.0
+"""Seconds after which a tenant that has as many messages in work as it may is looked at again, whatever happens."""
+
+_TAKE = "update holdfast_queue_message set until = $1, leased = 1, tries = tries + 1 where id {ids}"
+_MOVE = "update holdfast_queue_message set lane = $1 where id {ids}"
+_NEXT = (
+    "select until from holdfast_queue_message where queue = $1 and until > $2 and until is not null "
+    "order by until limit 1"
+)
+
+
+class Lease:
+    """One worker's request, while it is being fulfilled."""
+
+    def __init__(self, step: Step, want: Want) -> None:
+        self.step = step
+        self.want = want
+        cutoff = self._cutoff = step.at - milliseconds(step.policy.fresh_for)
+        self._up_to = {Age.FRESH: NEVER, Age.OLD: cutoff, Age.ANY: NEVER}
+        self._due = Due(step)
+        self._lanes: dict[int, list[Lane]] = {}
+        self._by_id: dict[int, Lane] = {}
+        self._exhausted: set[Source] = set()
+        self._seen: set[int] = set()
+        self._chosen: list[Message] = []
+        self._dropped: list[Message] = []
+        self._aside: list[Message] = []
+        self._allowed: dict[int, Allowance] = {}
+        self._given: dict[int, list[int]] = {}
+        """How many of each tenant are chosen: from lanes that it shares, and of its excess."""
+
+    def run(self) -> Leased:
+        """Fulfil it."""
+        step, want = self.step, self.want
+        self._due.make_ready()
+        self._find_lanes()
+        in_order = tuple(source for source in IN_ORDER if source.rank in self._lanes)
+        for turn in turns(want.count, want.before, step.policy, self._lanes.keys()):
+            if tuple(turn.sources) != in_order:
+                self._choose_first(turn.sources, turn.number)
+        # What a share was kept for, and was not there, is for all.
+        self._choose_first(in_order, want.count - len(self._chosen))
+        self._confirm()
+        deliveries = self._deliver()
+        self._due.end()
+        remove(step, self._dropped)
+        sidelined = self._move_aside()
+        step.save()
+        tenants = step.tenants.values()
+        waiting = sum(lane.ready for lane in self._by_id.values()) - len(deliveries) - len(self._dropped)
+        return Leased(
+            deliveries=deliveries,
+            tenants={row.name: row.counters for row in tenants},
+            others_wait=waiting > sum(row.counters.ready for row in tenants),
+            next_due=self._next_due() if len(deliveries) < want.count else None,
+            sidelined=sidelined,
+            dropped=self._due.dropped + len(self._dropped),
+            buried=self._due.buried,
+            redelivered=self._due.redelivered,
+        )
+
+    # Choosing
+
+    def _find_lanes(self) -> None:
+        self._lanes = read_lanes(self.step)
+        self._by_id = {lane.id: lane for lanes in self._lanes.values() for lane in lanes}
+        for message in self._due.ready:
+            number = self.step.numbers[message.lane]
+            if message.lane not in self._by_id:
+                lane = self._by_id[message.lane] = Lane(message.lane, number, 0, 0)
+                self._lanes.setdefault(rank_of(number), []).append(lane)
+            lane = self._by_id[message.lane]
+            lane.ready += 1
+            lane.newest = max(lane.newest, message.at)
+
+    def _choose_first(self, sources: Sequence[Source], wanted: int) -> None:
+        for source in sources:
+            wanted -= self._choose(source, wanted)
+
+    def _choose(self, source: Source, wanted: int) -> int:
+        """Choose so many messages from the lanes of a source; how many there were."""
+        if wanted < 1 or source in self._exhausted:
+            return 0
+        step, age, taken = self.step, source.age, 0
+        lanes = [lane for lane in self._lanes.get(source.rank, ()) if self._may_have(lane, age)]
+        reach = 2 * wanted + REACH
+        while lanes and taken < wanted and self._in_vain < IN_VAIN:
+            most = wanted - taken + min(self._in_vain, AHEAD)
+            each = quota(most, len(lanes))
+            searches = [lane.search(age, self._cutoff) for lane in lanes[:reach]]
+            rows, asked = step.dialect.take(step.transaction, searches, each, self._up_to[age], most)
+            taken += self._sort([Message(*row) for row in rows], age, wanted - taken)
+            found = Counter(row[1] for row in rows)
+            # Those that were not asked come first, then those that gave all that was asked for.
+            rest = (*lanes[asked:], *(lane for lane in lanes[:asked] if found[lane.id] >= each))
+            lanes = [lane for lane in rest if lane.is_open]
+            reach *= 4
+        if not lanes:
+            self._exhausted.add(source)
+        return taken
+
+    def _may_have(self, lane: Lane, age: Age) -> bool:
+        return lane.is_open and (age is not Age.FRESH or lane.newest > self._cutoff)
+
+    def _sort(self, messages: list[Message], age: Age, wanted: int) -> int:
+        """What may be handed out, what is in the way, and what is too old; how many of the first."""
+        step, taken = self.step, 0
+        step.know(message.tenant for message in messages)
+        for message in messages:
+            if taken >= wanted:
+                break
+            lane = self._by_id[message.lane]
+            lane.searched(age, message)
+            if message.id in self._seen:
+                continue
+            self._seen.add(message.id)
+            lane.seen += 1
+            if message.expires_at(step.policy) <= step.at:
+                self._dropped.append(message)
+            elif self._is_allowed(message, is_spilled=lane.number < 0):
+                self._chosen.append(message)
+                taken += 1
+            else:
+                self._aside.append(message)
+                lane.is_open = lane.number >= 0
+        return taken
+
+    @property
+    def _in_vain(self) -> int:
+        return len(self._dropped) + len(self._aside)
+
+    def _is_allowed(self, message: Message, *, is_spilled: bool) -> bool:
+        """Whether its tenant may have one more; then it has."""
+        tenant = message.tenant
+        if tenant not in self._allowed:
+            self._allowed[tenant] = self._allowance(tenant)
+            self._given[tenant] = [0, 0]
+        allowed, given = self._allowed[tenant], self._given[tenant]
+        if given[0] + given[1] >= allowed.total or (not is_spilled and given[0] >= allowed.shared):
+            return False
+        given[is_spilled] += 1
+        return True
+
+    def _allowance(self, tenant: int) -> Allowance:
+        row = self.step.tenants[tenant]
+        if not self._is_limited(row):
+            return _ALL
+        return allowance(row.limits, row.state, self.want.caps.get(row.name), self.step.now)
+
+    def _is_limited(self, row: TenantRow) -> bool:
+        return row.is_limited or row.name in self.want.caps
+
+    # Handing out
+
+    def _confirm(self) -> None:
+        """Lock tenants whose limits, or groups, decide; what was too much after all stays where it is."""
+        step = self.step
+        is_limited = any(self._is_limited(step.tenants[tenant]) for tenant in self._allowed)
+        is_grouped = self._due.needs_lock or any(message.party is not None for message in self._dropped)
+        if not step.dialect.has_locks or not (is_limited or is_grouped):
+            return
+        step.lock()
+        chosen, self._chosen = self._chosen, []
+        self._allowed.clear()
+        for message in chosen:
+            if self._is_allowed(message, is_spilled=step.numbers[message.lane] < 0):
+                self._chosen.append(message)
+            else:
+                self._by_id[message.lane].seen -= 1
+
+    def _deliver(self) -> list[Delivery]:
+        step, chosen = self.step, self._chosen
+        if not chosen:
+            return []
+        with_ids(step, _TAKE, [message.id for message in chosen], step.at + milliseconds(self.want.lease))
+        for (lane, tenant), count in Counter((message.lane, message.tenant) for message in chosen).items():
+            step.count(lane, tenant, ready=-count, leased=count)
+            step.lane(lane).turn = step.at
+        for tenant, (shared, spilled) in self._given.items():
+            row = step.tenants[tenant]
+            if row.is_limited and shared + spilled:
+                row.spend(handed_out(row.limits, row.state, shared + spilled, spilled, step.now))
+        groups = names_of(step, (message.party for message in chosen))
+        extras = [message.extra for message in chosen]
+        unseen = [
+            extra.publication
+            for message, extra in zip(chosen, extras, strict=True)
+            if extra.publication is not None and not message.tries
+        ]
+        firsts = claim(step, unseen)
+        return [
+            self._delivery(message, extra, groups.get(message.party), firsts)
+            for message, extra in zip(chosen, extras, strict=True)
+        ]
+
+    def _delivery(self, message: Message, extra: Extra, group: str | None, firsts: set[int]) -> Delivery:
+        step = self.step
+        return Delivery(
+            receipt=Receipt(message.id, message.tries + 1),
+            queue=step.name,
+            lane=step.numbers[message.lane],
+            tenant=step.tenants[message.tenant].name,
+            body=bytes(message.body),
+            attempt=message.tries + 1 - extra.returned,
+            sent=message.age_from / 1000,
+            at=message.at / 1000,
+            trace=unpack(extra.trace, step.origin, message.id),
+            deadline=None if extra.deadline is None else extra.deadline / 1000,
+            group=group,
+            is_first_of_topic=not message.tries and extra.publication in firsts,
+        )
+
+    def _move_aside(self) -> int:
+        """Move what a tenant may not have now out of the way of others; what is there already waits for its turn."""
+        step = self.step
+        if not self._aside:
+            return 0
+        numbers = {message.lane: step.numbers[message.lane] for message in self._aside}
+        targets = {
+            (message.lane, message.tenant): spill_lane(message.tenant, priority_of(numbers[message.lane]))
+            for message in self._aside
+        }
+        keys = step.lane_ids(targets.values())
+        moved: dict[int, list[Message]] = {}
+        for message in self._aside:
+            target = keys[targets[message.lane, message.tenant]]
+            again_at = self._again_at(message.tenant)
+            if again_at > step.at:
+                step.lane(target).turn = again_at
+            if numbers[message.lane] >= 0:
+                moved.setdefault(target, []).append(message)
+        for target, messages in moved.items():
+            with_ids(step, _MOVE, [message.id for message in messages], target)
+            tally = step.lane(target)
+            tally.newest = max([tally.newest, *(message.at for message in messages)])
+            for message in messages:
+                step.lane(message.lane).turn = step.at
+                step.count(message.lane, message.tenant, ready=-1)
+                step.count(target, message.tenant, ready=1)
+        return sum(map(len, moved.values()))
+
+    def _again_at(self, tenant: int) -> int:
+        """When a tenant may have more, after what it was given now."""
+        step = self.step
+        row = step.tenants[tenant]
+        later = allowance(row.limits, row.state, None, step.now)
+        return step.at if later.total else milliseconds(min(later.again_at, step.now + RECHECK))
+
+    def _next_due(self) -> float | None:
+        """Seconds until there may be more: none, if there is more than was looked at."""
+        step = self.step
+        if self._due.is_full or any(lane.is_open and lane.ready > lane.seen for lane in self._by_id.values()):
+            return 0.0
+        rows = step.transaction.execute(_NEXT, (step.queue, step.at))
+        times = [until for (until,) in rows if until < PARKED]
+        turn = next_turn(step)
+        if turn is not None:
+            times.append(turn)
+        return max(0.0, min(times) / 1000 - step.now) if times else None
+
+
+_ALL = Allowance(NEVER, NEVER, 0.0)

@@ -1,0 +1,95 @@
+"""How deep a queue is, without counting a single message."""
+
+from collections.abc import Sequence
+
+from holdfast.engines import Row
+from holdfast.queue.backend import LaneDepth, MessageState, Snapshot, Stage, TenantDepth
+from holdfast.queue.backends.sql.extra import decode
+from holdfast.queue.backends.sql.message import is_id, is_storable
+from holdfast.queue.backends.sql.schema import PARKED
+from holdfast.queue.backends.sql.step import Step, with_ids
+from holdfast.queue.backends.sql.tenant import limits_of
+
+LANES = 2048
+"""Most lanes that are listed: of more, the deepest."""
+_FILLED = (
+    "from holdfast_queue_lane l where l.queue = $1 and (l.ready > 0 or l.leased > 0 or l.delayed > 0 or l.dead > 0)"
+)
+_LANES = (
+    "select l.number, l.ready, l.leased, l.delayed, l.dead, (select m.at from holdfast_queue_message m "  # noqa: S608 - constants
+    f"where m.lane = l.id and m.until is null order by m.at limit 1) {_FILLED} order by l.ready desc, l.number limit $2"
+)
+_COUNT = f"select count(*) {_FILLED}"
+_TENANTS = "select name, ready, spilled, leased, dead, limits from holdfast_queue_tenant where queue = $1 and "
+_BUSIEST = f"{_TENANTS}ready > 0 order by ready desc, id limit $2"
+_TOPICS = "select topic from holdfast_queue_subscription where queue = $1 order by topic"
+_MESSAGES = (
+    "select m.id, t.name, m.tries, coalesce(m.sent, m.at), m.extra, m.until, m.leased from holdfast_queue_message m "
+    "join holdfast_queue_tenant t on t.id = m.tenant where m.queue = $1 and m.id {ids}"
+)
+_DEAD = (
+    "select d.id, t.name, d.tries, d.sent, d.extra from holdfast_queue_dead d "
+    "join holdfast_queue_tenant t on t.id = d.tenant where d.queue = $1 and d.id {ids}"
+)
+
+
+def look(step: Step, tenants: Sequence[str], top: int, messages: Sequence[int], *, lanes: bool) -> Snapshot:
+    """The queue as it is in this transaction."""
+    execute = step.transaction.execute
+    rows = execute(_LANES, (step.queue, LANES)) if lanes else []
+    [(count,)] = execute(_COUNT, (step.queue,)) if len(rows) == LANES else [(len(rows),)]
+    found = execute(_BUSIEST, (step.queue, top)) if top else []
+    if tenants:
+        statement = f"{_TENANTS}name {step.dialect.named('$2')}"
+        names = step.dialect.texts(filter(is_storable, tenants))
+        asked = {row[0]: row for row in execute(statement, (step.queue, names))}
+        found += [asked[name] for name in tenants if name in asked]
+    return Snapshot(
+        queue=step.name,
+        at=step.now,
+        policy=step.policy,
+        lanes=[_lane(row) for row in rows],
+        tenants=[_tenant(row) for row in {row[0]: row for row in found}.values()],
+        topics=[topic for (topic,) in execute(_TOPICS, (step.queue,))],
+        lanes_left_out=count - len(rows),
+        messages=_messages(step, messages) if messages else {},
+    )
+
+
+def _messages(step: Step, ids: Sequence[int]) -> dict[int, MessageState]:
+    ids = [number for number in ids if is_id(number)]
+    found = {row[0]: _state(step, row) for row in with_ids(step, _MESSAGES, ids, step.queue)}
+    for row in with_ids(step, _DEAD, ids, step.queue):
+        found[row[0]] = _described(row, Stage.DEAD)
+    return found
+
+
+def _state(step: Step, row: Row) -> MessageState:
+    until, leased = row[5:]
+    if until is None or until <= step.at:  # what is due waits, also if nobody has come by since
+        return _described(row, Stage.WAITING)
+    return _described(row, Stage.LEASED if leased else Stage.DELAYED, None if until == PARKED else until / 1000)
+
+
+def _described(row: Row, stage: Stage, until: float | None = None) -> MessageState:
+    _, tenant, tries, sent, kept = row[:5]
+    attempts = tries - decode(kept).returned
+    return MessageState(tenant=tenant, stage=stage, attempts=attempts, sent=sent / 1000, until=until)
+
+
+def _lane(row: Row) -> LaneDepth:
+    number, ready, leased, delayed, dead, oldest = row
+    return LaneDepth(
+        lane=number,
+        ready=ready,
+        leased=leased,
+        delayed=delayed,
+        dead=dead,
+        oldest=None if oldest is None else oldest / 1000,
+    )
+
+
+def _tenant(row: Row) -> TenantDepth:
+    name, ready, spilled, leased, dead, kept = row
+    limits = None if kept is None else limits_of(bytes(kept))
+    return TenantDepth(tenant=name, ready=ready, spilled=spilled, leased=leased, dead=dead, limits=limits)

@@ -1,0 +1,238 @@
+"""A message's way into the tables."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.queue.backends.sql import groups, keys
+from holdfast.queue.backends.sql.extra import Extra, encode
+from holdfast.queue.backends.sql.message import NewMessage, milliseconds
+from holdfast.queue.backends.sql.schema import PARKED
+from holdfast.queue.backends.sql.step import Step
+from holdfast.queue.backends.sql.tenant import TenantRow
+from holdfast.queue.message import Outgoing, Refusal, Refused, Sent
+from holdfast.queue.rules.admission import Admission, admit
+from holdfast.queue.rules.placement import hand, least_deep, own_lane, shared_lane, spill_lane
+from holdfast.queue.rules.pressure import STARTS_AT
+from holdfast.queue.trace import pack, unpack
+
+
+class _Admitted(NamedTuple):
+    """A message that is to be kept."""
+
+    place: int
+    """Where it was among those that were sent."""
+    message: Outgoing
+    tenant: TenantRow
+    is_spilled: bool
+    delay: float
+
+
+class Send:
+    """Messages on their way into one queue, all in one step."""
+
+    def __init__(self, step: Step, messages: Sequence[Outgoing], publications: Sequence[int] = ()) -> None:
+        self.step = step
+        self.messages = messages
+        self._publications = publications
+        self._tenants: dict[str, TenantRow] = {}
+        self._wanted: dict[str, int] = {}
+        self._pressures: dict[str, float] = {}
+        self._results: dict[int, Sent | Refused] = {}
+
+    def run(self) -> list[Sent | Refused]:
+        """Keep them; what became of each."""
+        self._meet()
+        twins = self._deduplicate()
+        admitted = self._admit([place for place in range(len(self.messages)) if place not in self._results])
+        if admitted:
+            self._keep(admitted)
+            self._wake_others(self.step.save())
+        else:
+            self.step.save()
+        for place, first in twins.items():
+            result = self._results[first]
+            if isinstance(result, Sent):
+                result = msgspec.structs.replace(result, is_duplicate=True)
+            self._results[place] = result
+        return [self._results[place] for place in range(len(self.messages))]
+
+    # Whether they are kept
+
+    def _meet(self) -> None:
+        for message in self.messages:
+            self._wanted[message.tenant] = self._wanted.get(message.tenant, 0) + 1
+        self._tenants = self.step.meet(self._wanted)
+        if any(message.key is not None or message.group is not None for message in self.messages) or any(
+            row.is_limited or self._is_pressed(row) for row in self._tenants.values()
+        ):
+            self.step.lock()
+
+    def _is_pressed(self, tenant: TenantRow) -> bool:
+        """Whether backpressure may begin with these messages."""
+        most = self.step.policy.backlog_of(tenant.limits)
+        return most is not None and tenant.found.ready + self._wanted[tenant.name] >= most * STARTS_AT
+
+    def _deduplicate(self) -> dict[int, int]:
+        """Find those that were sent before; of those that come twice here, the place of the first."""
+        places = [place for place, message in enumerate(self.messages) if message.key is not None]
+        if not places:
+            return {}
+        known = keys.find(self.step, {self._key(self.messages[place]) for place in places})
+        firsts: dict[tuple[int, str], int] = {}
+        twins: dict[int, int] = {}
+        for place in places:
+            message = self.messages[place]
+            key = self._key(message)
+            if key in known:
+                self._results[place] = self._duplicate(message, *known[key])
+            elif firsts.setdefault(key, place) != place:
+                twins[place] = firsts[key]
+                self._results[place] = self._duplicate(message, 0, 0)  # until it is known what becomes of the first
+        return twins
+
+    def _key(self, message: Outgoing) -> tuple[int, str]:
+        return self._tenants[message.tenant].id, message.key or ""
+
+    def _duplicate(self, message: Outgoing, id_: int, lane: int) -> Sent:
+        trace = unpack(pack(message.trace), self.step.origin, id_)
+        return Sent(id=id_, queue=self.step.name, lane=lane, trace=trace, pressure=0.0, is_duplicate=True)
+
+    def _admit(self, places: Sequence[int]) -> list[_Admitted]:
+        wanted: dict[str, int] = {}
+        for place in places:
+            name = self.messages[place].tenant
+            wanted[name] = wanted.get(name, 0) + 1
+        admissions = {name: self._admission(self._tenants[name], count) for name, count in wanted.items()}
+        decisions = {name: _decisions(admission) for name, admission in admissions.items()}
+        admitted: list[_Admitted] = []
+        for place in places:
+            message = self.messages[place]
+            is_spilled, delay = next(decisions[message.tenant])
+            if delay is None:
+                self._results[place] = _refused(message.tenant, admissions[message.tenant])
+            else:
+                admitted.append(_Admitted(place, message, self._tenants[message.tenant], is_spilled, delay))
+        return admitted
+
+    def _admission(self, tenant: TenantRow, count: int) -> Admission:
+        step = self.step
+        admission = admit(step.policy, tenant.limits, tenant.found, count, step.now)
+        self._pressures[tenant.name] = admission.pressure
+        if tenant.is_limited or self._is_pressed(tenant):
+            tenant.spend(admission.state)
+        return admission
+
+    # Where they are kept
+
+    def _keep(self, admitted: Sequence[_Admitted]) -> None:
+        step = self.step
+        numbers = self._place(admitted)
+        lanes = step.lane_ids(numbers)
+        parties, parked = self._enrol(admitted)
+        rows = [
+            self._row(one, lanes[number], parties.get(one.place), is_parked=one.place in parked)
+            for one, number in zip(admitted, numbers, strict=True)
+        ]
+        ids = step.dialect.insert(step.transaction, step.queue, rows)
+        for (lane, tenant, is_ready), count in Counter(
+            (row.lane, row.tenant, row.until is None) for row in rows
+        ).items():
+            if is_ready:
+                step.count(lane, tenant, ready=count)
+                step.lane(lane).newest = step.at
+            else:
+                step.count(lane, tenant, delayed=count)
+        self._remember(admitted, ids, numbers)
+
+    def _place(self, admitted: Sequence[_Admitted]) -> list[int]:
+        """The number of the lane of each."""
+        policy = self.step.policy
+        shared = {(one.message.tenant, one.message.priority) for one in admitted if policy.hand and not one.is_spilled}
+        hands = {tenant: hand(tenant, policy.lanes, policy.hand) for tenant, _ in shared}
+        lanes = {shared_lane(slot, priority) for tenant, priority in shared for slot in hands[tenant]}
+        depths = self.step.depths(lanes) if lanes else {}
+        numbers: list[int] = []
+        for one in admitted:
+            if one.is_spilled:
+                numbers.append(spill_lane(one.tenant.id, one.message.priority))
+            elif policy.hand:
+                number = least_deep(hands[one.message.tenant], one.message.priority, depths)
+                # Those that are delayed count as well, or all of a batch would be due in one lane.
+                depths[number] = depths.get(number, 0) + 1
+                numbers.append(number)
+            else:
+                numbers.append(own_lane(one.tenant.id, one.message.priority))
+        return numbers
+
+    def _enrol(self, admitted: Sequence[_Admitted]) -> tuple[dict[int, int], set[int]]:
+        """The groups of messages, and those that wait behind others of theirs: both by place."""
+        members = {one.place: (one.tenant.id, one.message.group) for one in admitted if one.message.group is not None}
+        if not members:
+            return {}, set()
+        found = groups.enrol(self.step, ((tenant, name or "") for tenant, name in members.values()))
+        parties = {place: found[tenant, name or ""] for place, (tenant, name) in members.items()}
+        used = groups.used(self.step, parties.values())
+        parked: set[int] = set()
+        for place, party in parties.items():
+            if party in used:
+                parked.add(place)
+            used.add(party)
+        return parties, parked
+
+    def _row(self, one: _Admitted, lane: int, party: int | None, *, is_parked: bool) -> NewMessage:
+        at = self.step.at
+        message = one.message
+        due = at + milliseconds(max(one.delay, message.delay))
+        until = PARKED if is_parked else due if due > at else None
+        extra = Extra(
+            trace=pack(message.trace),
+            deadline=None if message.deadline is None else milliseconds(message.deadline),
+            publication=self._publications[one.place] if self._publications else None,
+        )
+        expires = None if message.ttl is None else due + milliseconds(message.ttl)
+        return NewMessage(lane, one.tenant.id, due, until, expires, party, encode(extra), message.body)
+
+    def _remember(self, admitted: Sequence[_Admitted], ids: Sequence[int], numbers: Sequence[int]) -> None:
+        step = self.step
+        expires = step.at + milliseconds(step.policy.dedupe_for)
+        kept: list[keys.Key] = []
+        for one, id_, number in zip(admitted, ids, numbers, strict=True):
+            message = one.message
+            if message.key is not None:
+                kept.append(keys.Key(one.tenant.id, message.key, id_, number, expires))
+            self._results[one.place] = Sent(
+                id=id_,
+                queue=step.name,
+                lane=number,
+                trace=unpack(pack(message.trace), step.origin, id_),
+                pressure=self._pressures[message.tenant],
+            )
+        if kept:
+            keys.keep(step, kept)
+
+    def _wake_others(self, filled: Sequence[int]) -> None:
+        """Whoever has work looks again by itself: those are told who may have found nothing."""
+        if filled:
+            self.step.dialect.wake(self.step.transaction, self.step.name)
+
+
+def _decisions(admission: Admission) -> Iterator[tuple[bool, float | None]]:
+    """For one message after the other: whether it is spilled, and by how much it is delayed; None: it is refused."""
+    yield from [(False, 0.0)] * admission.live
+    yield from [(True, 0.0)] * admission.spilled
+    for delay in admission.delays:
+        yield False, delay
+    while True:
+        yield False, None
+
+
+def _refused(tenant: str, admission: Admission) -> Refused:
+    return Refused(
+        tenant=tenant,
+        reason=admission.refusal or Refusal.BACKLOG,
+        retry_after=admission.retry_after,
+        pressure=admission.pressure,
+    )

@@ -1,0 +1,95 @@
+"""What becomes of messages that workers hold."""
+
+from collections.abc import Sequence
+
+from holdfast.engines import Transaction
+from holdfast.queue.backends.sql.dialect import Dialect
+from holdfast.queue.backends.sql.extra import encode
+from holdfast.queue.backends.sql.message import Message, columns, is_id, milliseconds
+from holdfast.queue.backends.sql.remove import bury, remove
+from holdfast.queue.backends.sql.step import Step
+from holdfast.queue.backends.sql.wake import wake_spilled
+from holdfast.queue.message import Again, Back, Bury, Done, Drop, Longer, Settlement
+
+_FIND = (
+    f"select {columns()}, l.number, q.id, q.name from holdfast_queue_message m "  # noqa: S608 - constants
+    "join holdfast_queue_lane l on l.id = m.lane join holdfast_queue q on q.id = m.queue where m.id {ids} order by m.id"
+)
+_LONGER = "update holdfast_queue_message set until = $1 where id = $2"
+_LATER = "update holdfast_queue_message set until = $1, at = $2, leased = 0, sent = $3, extra = $4 where id = $5"
+_BACK = "update holdfast_queue_message set until = null, leased = 0, extra = $1 where id = $2"
+
+
+def settle(
+    transaction: Transaction, dialect: Dialect, settlements: Sequence[Settlement], wall: float | None
+) -> list[bool]:
+    """Do what each says, for those that are still held by their receipts."""
+    ids = {one.receipt.id for one in settlements if is_id(one.receipt.id)}
+    rows = transaction.execute(
+        _FIND.format(ids=dialect.among("$1")) + dialect.lock("m"), (dialect.numbers(sorted(ids)),)
+    )
+    held = {row[0]: row for row in rows if row[4]}
+    results: list[bool] = []
+    by_queue: dict[tuple[int, str], list[tuple[Message, Settlement]]] = {}
+    numbers: dict[int, int] = {}
+    for one in settlements:
+        row = held.get(one.receipt.id)
+        is_held = row is not None and row[3] == one.receipt.tries
+        results.append(is_held)
+        if row is not None and is_held:
+            numbers[row[1]] = row[-3]
+            by_queue.setdefault((row[-2], row[-1]), []).append((Message(*row[:-3]), one))
+            if not isinstance(one.outcome, Longer):
+                del held[one.receipt.id]  # settled once
+    for (_, queue), some in sorted(by_queue.items()):  # by number, as whoever publishes to several goes through them
+        step = Step(transaction, dialect, queue, wall)
+        step.numbers.update(numbers)
+        _settle(step, some)
+    return results
+
+
+def _settle(step: Step, settled: list[tuple[Message, Settlement]]) -> None:
+    longer = [
+        (step.at + milliseconds(one.outcome.seconds), message.id)
+        for message, one in settled
+        if isinstance(one.outcome, Longer)
+    ]
+    if longer:
+        step.transaction.execute_many(_LONGER, longer)
+    ended = [(message, one.outcome) for message, one in settled if not isinstance(one.outcome, Longer)]
+    if not ended:
+        return
+    step.know(message.tenant for message, _ in ended)
+    capped = [row.id for row in step.tenants.values() if row.limits.concurrency is not None]
+    if capped or any(message.party is not None for message, _ in ended):
+        step.lock()
+    remove(step, [message for message, outcome in ended if isinstance(outcome, Done | Drop)])
+    bury(step, [(message, outcome) for message, outcome in ended if isinstance(outcome, Bury)])
+    _again(step, [(message, outcome) for message, outcome in ended if isinstance(outcome, Again)])
+    _back(step, [message for message, outcome in ended if isinstance(outcome, Back)])
+    wake_spilled(step, capped)
+    filled = step.save()
+    if filled and any(isinstance(outcome, Back) for _, outcome in ended):
+        step.dialect.wake(step.transaction, step.name)  # this worker wants no more
+
+
+def _again(step: Step, messages: Sequence[tuple[Message, Again]]) -> None:
+    """Deliver them later: fresh when they fall due, but as old as they were."""
+    rows = []
+    for message, again in messages:
+        extra = message.extra if again.counts else message.extra.handed_back()
+        due = step.at + max(1, milliseconds(again.delay))
+        rows.append((due, due, message.age_from, encode(extra), message.id))
+        step.count(message.lane, message.tenant, leased=-1, delayed=1)
+    if rows:
+        step.transaction.execute_many(_LATER, rows)
+
+
+def _back(step: Step, messages: Sequence[Message]) -> None:
+    if messages:
+        rows = [(encode(message.extra.handed_back()), message.id) for message in messages]
+        step.transaction.execute_many(_BACK, rows)
+    for message in messages:
+        step.count(message.lane, message.tenant, leased=-1, ready=1)
+        tally = step.lane(message.lane)
+        tally.newest = max(tally.newest, message.at)

@@ -1,0 +1,84 @@
+"""What SQLite is told. Nothing else writes while a transaction does: there is nothing to lock, or to skip."""
+
+import json
+from collections.abc import Iterable, Sequence
+
+from holdfast.engines import Transaction
+from holdfast.queue.backends.sql.dialect import LaneChange, Search, Taken, TenantChange, taken
+from holdfast.queue.backends.sql.message import NewMessage, columns
+
+_IDS = "update holdfast_queue_sequence set following = following + $1 returning following"
+_INSERT = (
+    "insert into holdfast_queue_message (id, queue, lane, tenant, at, until, expires, party, extra, body) "
+    "values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+)
+# There is no lateral join: what a lane has is a list of numbers for each.
+_TAKE = (
+    f"select {columns()}, m.body from json_each($1) as one join holdfast_queue_message m on m.id in ("  # noqa: S608 - constants
+    "select w.id from holdfast_queue_message w where w.lane = json_extract(one.value, '$[0]') and w.until is null "
+    "and (w.at, w.id) > (json_extract(one.value, '$[1]'), json_extract(one.value, '$[2]')) and w.at <= $2 "
+    "order by w.at, w.id limit $3) limit $4"
+)
+_TENANT = (
+    "update holdfast_queue_tenant set ready = ready + $1, spilled = spilled + $2, leased = leased + $3, "
+    "dead = dead + $4 where id = $5"
+)
+_LANE = (
+    "update holdfast_queue_lane set ready = ready + $1, leased = leased + $2, delayed = delayed + $3, "
+    "dead = dead + $4, turn = iif($5 < 0, turn, $5), newest = max(newest, $6) where id = $7"
+)
+
+
+class SqliteDialect:
+    """See `Dialect`."""
+
+    has_locks = has_clock = False
+    time = "0.0"
+    contains = "instr"
+
+    def lock(self, table: str) -> str:  # noqa: ARG002
+        return ""
+
+    skip = lock
+
+    def among(self, place: str) -> str:
+        return f"in (select value from json_each({place}))"  # noqa: S608 - a number
+
+    named = among
+
+    def each(self, place: str) -> str:
+        return f"json_each({place}) as one"
+
+    def numbers(self, values: Iterable[int]) -> str:
+        return f"[{','.join(map(str, values))}]"
+
+    def texts(self, values: Iterable[str]) -> str:
+        return json.dumps(list(values))
+
+    def next_ids(self, transaction: Transaction, count: int) -> Sequence[int]:
+        [(following,)] = transaction.execute(_IDS, (count,))
+        return range(following - count, following)
+
+    def insert(self, transaction: Transaction, queue: int, messages: Sequence[NewMessage]) -> Sequence[int]:
+        ids = self.next_ids(transaction, len(messages))
+        transaction.execute_many(_INSERT, ((id_, queue, *one) for id_, one in zip(ids, messages, strict=True)))
+        return ids
+
+    def take(self, transaction: Transaction, searches: Sequence[Search], each: int, up_to: int, most: int) -> Taken:
+        lists = f"[{','.join([f'[{one.lane},{one.at},{one.id}]' for one in searches])}]"
+        rows, asked = taken(transaction.execute(_TAKE, (lists, up_to, each, most)), searches, each, most)
+        # Those of a lane come by their numbers: where it was cut short, others may wait for longer.
+        places = {search.lane: place for place, search in enumerate(searches[:asked])}
+        rows = [row for row in rows if row[1] in places]
+        rows.sort(key=lambda row: (places[row[1]], row[6], row[0]))
+        return Taken(rows, asked)
+
+    def add_to_tenants(self, transaction: Transaction, changes: Sequence[TenantChange]) -> None:
+        transaction.execute_many(_TENANT, ((*change[1:], change.id) for change in changes))
+
+    def add_to_lanes(self, transaction: Transaction, changes: Sequence[LaneChange]) -> Sequence[tuple[int, int]]:
+        transaction.execute_many(_LANE, ((*change[1:], change.id) for change in changes))
+        return ()  # only `wake` would ask
+
+    def wake(self, transaction: Transaction, queue: str) -> None:
+        pass  # workers look at the file itself

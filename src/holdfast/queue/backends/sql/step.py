@@ -1,0 +1,182 @@
+"""One step on one queue, inside a transaction: what it has looked at, and the counters that it changes.
+
+Where others write at the same time, rows are locked in one order, so that two steps never wait for each other in a
+circle: messages first, which are skipped where somebody else has them; then tenants by number; lanes by number at the
+end. Counters only ever have something added, so a tenant need not be locked for them. It is, with all others of the
+step, where what is decided depends on it: its limits, groups and keys, and lanes that are yet to be made.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from holdfast._errors import NotFound
+from holdfast.engines import Row, Transaction
+from holdfast.queue.backends.sql.dialect import Dialect, LaneChange
+from holdfast.queue.backends.sql.message import milliseconds
+from holdfast.queue.backends.sql.tenant import COLUMNS, TenantRow
+from holdfast.queue.policy import QueuePolicy
+from holdfast.queue.rules.placement import rank_of
+
+_QUEUE = "select q.id, q.name, q.origin, q.policy, q.seen, {time}, {next} from holdfast_queue q where q.name = $1"
+_NEXT = (
+    "(select m.until from holdfast_queue_message m where m.queue = q.id and m.until is not null "
+    "order by m.until limit 1)"
+)
+_TENANTS = f"select {COLUMNS} from holdfast_queue_tenant where "  # noqa: S608 - constants
+_ADD_TENANT = "insert into holdfast_queue_tenant (queue, name) values ($1, $2) on conflict do nothing"
+_SAVE_BUCKETS = (
+    "update holdfast_queue_tenant set rate_full_at = $1, max_rate_full_at = $2, pressure_full_at = $3, "
+    "run_full_at = $4, lease_full_at = $5 where id = $6"
+)
+_LANES = "select id, number, ready from holdfast_queue_lane where queue = $1 and number {numbers}"
+_ADD_LANE = "insert into holdfast_queue_lane (queue, number, rank) values ($1, $2, $3) on conflict do nothing"
+
+
+class Tally:
+    """What a step adds to the counters of a lane."""
+
+    __slots__ = ("dead", "delayed", "leased", "newest", "ready", "turn")
+
+    def __init__(self) -> None:
+        self.ready = self.leased = self.delayed = self.dead = self.newest = 0
+        self.turn = -1
+        """When it has its next turn at the earliest, if that changes."""
+
+
+class Step:
+    """What a transaction does to one queue."""
+
+    def __init__(
+        self, transaction: Transaction, dialect: Dialect, queue: str, wall: float | None, *, due: bool = False
+    ) -> None:
+        self.transaction = transaction
+        self.dialect = dialect
+        rows = transaction.execute(_QUEUE.format(time=dialect.time, next=_NEXT if due else "null"), (queue,))
+        if not rows:
+            raise NotFound(f"there is no queue {queue}: make it first, by opening it with holdfast.queue.Queue")
+        self.queue: int
+        self.name: str
+        self.origin: int
+        self.next_due: int | None
+        """When the first of those that are held is due, if that was asked for."""
+        self.seen: int
+        """The latest time that was written down; see `time.py`."""
+        self.queue, self.name, self.origin, policy, self.seen, server, self.next_due = rows[0]
+        self.policy = policy_of(bytes(policy))
+        self.now: float = server if wall is None else wall
+        self.at = milliseconds(self.now)
+        self.tenants: dict[int, TenantRow] = {}
+        self.numbers: dict[int, int] = {}
+        """The numbers of lanes that the step has seen, by key."""
+        self._lane_ids: dict[int, int] = {}
+        self._lanes: dict[int, Tally] = {}
+        self._is_locked = False
+
+    # Tenants
+
+    def meet(self, names: Collection[str]) -> dict[str, TenantRow]:
+        """Tenants by name; those that nobody has heard of are made."""
+        statement = f"{_TENANTS}queue = $1 and name {self.dialect.named('$2')}"
+        found = self._read(statement, (self.queue, self.dialect.texts(names)))
+        missing = sorted(set(names).difference(row.name for row in found))
+        if missing:
+            self.transaction.execute_many(_ADD_TENANT, [(self.queue, name) for name in missing])
+            found += self._read(statement, (self.queue, self.dialect.texts(missing)))
+        return {row.name: row for row in found}
+
+    def know(self, numbers: Iterable[int]) -> None:
+        """See to it that these tenants are known to the step."""
+        missing = {number for number in numbers if number not in self.tenants}
+        if missing:
+            self._read(f"{_TENANTS}id {self.dialect.among('$1')}", (self.dialect.numbers(missing),))
+
+    def lock(self) -> None:
+        """Lock all tenants that the step knows, and read them again: from now on they are as they seem to be."""
+        if self._is_locked or not self.dialect.has_locks or not self.tenants:
+            return
+        statement = f"{_TENANTS}id {self.dialect.among('$1')} order by id{self.dialect.lock('holdfast_queue_tenant')}"
+        for row in self.transaction.execute(statement, (self.dialect.numbers(self.tenants),)):
+            self.tenants[row[0]].refresh(row)
+        self._is_locked = True
+
+    def _read(self, statement: str, parameters: tuple[Any, ...]) -> list[TenantRow]:
+        rows = [TenantRow(row, self.policy) for row in self.transaction.execute(statement, parameters)]
+        self.tenants |= {row.id: row for row in rows}
+        return rows
+
+    # Lanes
+
+    def depths(self, numbers: Collection[int]) -> dict[int, int]:
+        """How deep lanes are, as far as they exist."""
+        statement = _LANES.format(numbers=self.dialect.among("$2"))
+        rows = self.transaction.execute(statement, (self.queue, self.dialect.numbers(numbers)))
+        for id_, number, _ in rows:
+            self._lane_ids[number] = id_
+            self.numbers[id_] = number
+        return {number: ready for _, number, ready in rows}
+
+    def lane_ids(self, numbers: Iterable[int]) -> Mapping[int, int]:
+        """The keys of lanes, which are made if need be."""
+        missing = sorted({number for number in numbers if number not in self._lane_ids})
+        if missing and len(self.depths(missing)) < len(missing):
+            self.lock()
+            new = [number for number in missing if number not in self._lane_ids]
+            self.transaction.execute_many(_ADD_LANE, [(self.queue, number, rank_of(number)) for number in new])
+            self.depths(new)
+        return self._lane_ids
+
+    def lane(self, id_: int) -> Tally:
+        """What is to change about a lane, by key."""
+        found = self._lanes.get(id_)
+        if found is None:
+            found = self._lanes[id_] = Tally()
+        return found
+
+    def count(
+        self, lane: int, tenant: int, *, ready: int = 0, leased: int = 0, delayed: int = 0, dead: int = 0
+    ) -> None:
+        """Change the counters of a lane, and of a tenant who has messages there."""
+        tally, row = self.lane(lane), self.tenants[tenant]
+        tally.ready += ready
+        tally.leased += leased
+        tally.delayed += delayed
+        tally.dead += dead
+        row.ready += ready
+        row.leased += leased
+        row.dead += dead
+        if ready and self.numbers[lane] < 0:
+            row.spilled += ready
+
+    def save(self) -> list[int]:
+        """Write what has changed: the end of the step. Returns lanes in which nothing waited before."""
+        tenants = [change for _, row in sorted(self.tenants.items()) if (change := row.change()) is not None]
+        if tenants:
+            self.dialect.add_to_tenants(self.transaction, tenants)
+        spent = [row.buckets() for _, row in sorted(self.tenants.items()) if row.has_spent]
+        if spent:
+            self.transaction.execute_many(_SAVE_BUCKETS, spent)
+        lanes = [
+            LaneChange(id_, one.ready, one.leased, one.delayed, one.dead, one.turn, one.newest)
+            for id_, one in sorted(self._lanes.items())
+        ]
+        if not lanes:
+            return []
+        after = self.dialect.add_to_lanes(self.transaction, lanes)
+        return [id_ for id_, ready in after if 0 < ready <= self._lanes[id_].ready]
+
+
+def with_ids(step: Step, statement: str, ids: Sequence[int], *parameters: Any) -> list[Row]:
+    """Run a statement on messages: `{ids}` in it is the condition on theirs, whose parameter is the last."""
+    place = f"${len(parameters) + 1}"
+    return step.transaction.execute(
+        statement.format(ids=step.dialect.among(place)), (*parameters, step.dialect.numbers(ids))
+    )
+
+
+@lru_cache(maxsize=256)
+def policy_of(kept: bytes) -> QueuePolicy:
+    """A policy as it was kept."""
+    return msgspec.json.decode(kept, type=QueuePolicy)

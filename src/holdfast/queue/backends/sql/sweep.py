@@ -1,0 +1,71 @@
+"""Dropping what is too old to be worth anything."""
+
+from holdfast.engines import Value
+from holdfast.queue.backends.sql.message import Message, columns, milliseconds
+from holdfast.queue.backends.sql.remove import remove
+from holdfast.queue.backends.sql.schema import PARKED
+from holdfast.queue.backends.sql.step import Step
+
+AT_ONCE = 1000
+"""Messages that are dropped in one step, so that nobody waits long for it."""
+_FROM = (
+    f"select {columns()}, l.number from holdfast_queue_message m "  # noqa: S608 - constants
+    "join holdfast_queue_lane l on l.id = m.lane where "
+)
+_EXPIRED = f"{_FROM}m.queue = $1 and m.expires <= $2 and m.leased = 0 order by m.expires limit $3"
+_RESENT = f"{_FROM}m.queue = $1 and m.sent < $2 and m.leased = 0{{own}} order by m.sent limit $3"
+_PARKED = f"{_FROM}m.queue = $1 and m.until = {PARKED} and m.at < $2{{own}} order by m.at limit $3"
+_READY = f"{_FROM}m.lane = $1 and m.until is null and m.at < $2 and m.sent is null{{own}} order by m.at limit $3"
+_LANES = (
+    "select l.id from holdfast_queue_lane l where l.queue = $1 and l.ready > 0 and exists ("
+    "select 1 from holdfast_queue_message m where m.lane = l.id and m.until is null and m.at < $2)"
+)
+
+
+class Sweep:
+    """One step of a sweep: what was sent before a time, or has expired."""
+
+    def __init__(self, step: Step, before: float | None) -> None:
+        self.step = step
+        self._before = before
+        self._found: dict[int, Message] = {}
+
+    def run(self) -> tuple[int, bool]:
+        """Drop them; how many, and whether there may be more."""
+        step = self.step
+        self._find(_EXPIRED, step.queue, step.at)
+        if step.policy.ttl is not None:
+            # Whoever has a ttl of its own was found by it.
+            self._find_older(step.at - milliseconds(step.policy.ttl) + 1, " and m.expires is null")
+        if self._before is not None:
+            self._find_older(milliseconds(self._before), "")
+        step.know(message.tenant for message in self._found.values())
+        if any(message.party is not None for message in self._found.values()):
+            step.lock()
+        remove(step, list(self._found.values()))
+        step.save()
+        return len(self._found), self._room < 1
+
+    def _find_older(self, limit: int, own: str) -> None:
+        """Those that were sent before a time."""
+        step = self.step
+        self._find(_RESENT.format(own=own), step.queue, limit)
+        self._find(_PARKED.format(own=own), step.queue, limit)
+        for (lane,) in step.transaction.execute(_LANES, (step.queue, limit)):
+            if self._room < 1:
+                break
+            self._find(_READY.format(own=own), lane, limit)
+
+    @property
+    def _room(self) -> int:
+        return AT_ONCE - len(self._found)
+
+    def _find(self, statement: str, *parameters: Value) -> None:
+        if self._room < 1:
+            return
+        statement += self.step.dialect.skip("m")
+        rows = self.step.transaction.execute(statement, (*parameters, self._room))
+        for row in rows:
+            message = Message(*row[:-1])
+            self._found[message.id] = message
+            self.step.numbers[message.lane] = row[-1]

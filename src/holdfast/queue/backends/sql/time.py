@@ -1,0 +1,35 @@
+"""A clock that was set back: what was planned by it before must not wait until it has caught up.
+
+Only where there is no server whose clock all go by. The latest time is kept with the queue; when it is a second or more
+before that, everything that is planned is moved by the difference, so that it is as far away as it was.
+"""
+
+import logging
+
+from holdfast.queue.backends.sql.schema import PARKED
+from holdfast.queue.backends.sql.step import Step
+
+SECOND = 1000
+"""Milliseconds by which clocks may differ from one look to the next; also how often the time is written down."""
+_SEEN = "update holdfast_queue set seen = $1 where id = $2"
+_HELD = (
+    "update holdfast_queue_message set until = until + $1, at = case when leased = 0 then at + $1 else at end "
+    "where queue = $2 and until is not null and until < $3"
+)
+_TURNS = "update holdfast_queue_lane set turn = $1 where queue = $2 and turn > $1"
+
+log = logging.getLogger(__name__)
+
+
+def keep_time(step: Step) -> None:
+    """Write the time down and, if it is earlier than it was before, move what is planned."""
+    if abs(step.at - step.seen) < SECOND:
+        return
+    if step.seen and step.at < step.seen:
+        shift = step.at - step.seen
+        log.warning("queue %s: the clock was set back by %.1f s; what was planned is moved", step.name, -shift / 1000)
+        step.transaction.execute(_HELD, (shift, step.queue, PARKED))
+        step.transaction.execute(_TURNS, (step.at, step.queue))
+        if step.next_due is not None:
+            step.next_due += shift
+    step.transaction.execute(_SEEN, (step.at, step.queue))

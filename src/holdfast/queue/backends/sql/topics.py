@@ -1,0 +1,58 @@
+"""Messages for many: every queue that subscribes to a topic gets its own, and one of them is the first."""
+
+from collections.abc import Sequence
+
+from holdfast.engines import Transaction
+from holdfast.queue.backends.sql.dialect import Dialect
+from holdfast.queue.backends.sql.send import Send
+from holdfast.queue.backends.sql.step import Step
+from holdfast.queue.message import Outgoing, Refused, Sent
+
+_SUBSCRIBERS = (
+    "select q.name from holdfast_queue_subscription s join holdfast_queue q on q.id = s.queue "
+    "where s.topic = $1 order by q.id"
+)
+_PUBLISH = "insert into holdfast_queue_publication (id, last) values ($1, $2)"
+_CLAIM = (
+    "delete from holdfast_queue_publication where id in "
+    "(select p.id from holdfast_queue_publication p where p.id {ids} order by p.id{lock}) returning id"
+)
+_FORGET = (
+    "delete from holdfast_queue_publication where id in (select p.id from holdfast_queue_publication p "
+    "where p.last < coalesce((select min(m.id) from holdfast_queue_message m), p.last + 1) "
+    "order by p.id limit $1{skip}) returning 1"
+)
+AT_ONCE = 1000
+"""Publications that are forgotten in one step."""
+
+
+def publish(
+    transaction: Transaction, dialect: Dialect, topic: str, messages: Sequence[Outgoing], wall: float | None
+) -> tuple[list[Sent | Refused], list[str]]:
+    """Keep each message once for every subscriber; what became of each, and who the subscribers are."""
+    queues = [name for (name,) in transaction.execute(_SUBSCRIBERS, (topic,))]
+    if not queues:
+        return [], []
+    publications = list(dialect.next_ids(transaction, len(messages)))
+    by_queue = [Send(Step(transaction, dialect, queue, wall), messages, publications).run() for queue in queues]
+    together = list(zip(*by_queue, strict=True))
+    kept = [
+        (number, [one.id for one in some if isinstance(one, Sent) and not one.is_duplicate])
+        for number, some in zip(publications, together, strict=True)
+    ]
+    transaction.execute_many(_PUBLISH, [(number, max(ids)) for number, ids in kept if ids])
+    return [one for some in together for one in some], queues
+
+
+def claim(step: Step, publications: Sequence[int]) -> set[int]:
+    """Those of them that nobody has been given yet: from now on somebody has."""
+    if not publications:
+        return set()
+    statement = _CLAIM.format(ids=step.dialect.among("$1"), lock=step.dialect.lock("p"))
+    return {number for (number,) in step.transaction.execute(statement, (step.dialect.numbers(publications),))}
+
+
+def forget(transaction: Transaction, dialect: Dialect) -> bool:
+    """Forget publications of which all messages are gone, unseen by anybody; whether there may be more."""
+    gone = transaction.execute(_FORGET.format(skip=dialect.skip("p")), (AT_ONCE,))
+    return len(gone) >= AT_ONCE

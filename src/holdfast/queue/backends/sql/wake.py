@@ -1,0 +1,19 @@
+"""Tenants that had as many messages in work as they may, and can have more now."""
+
+from collections.abc import Iterable
+
+from holdfast.queue.backends.sql.step import Step
+from holdfast.queue.message import PRIORITIES
+from holdfast.queue.rules.placement import spill_lane
+
+_ASLEEP = "select id from holdfast_queue_lane where queue = $1 and turn > $2 and number {numbers}"
+
+
+def wake_spilled(step: Step, tenants: Iterable[int]) -> None:
+    """Give what waits apart of these tenants its turn at once, not when it was to be looked at again."""
+    numbers = [spill_lane(tenant, priority) for tenant in tenants for priority in range(PRIORITIES)]
+    if not numbers:
+        return
+    statement = _ASLEEP.format(numbers=step.dialect.among("$3"))
+    for (lane,) in step.transaction.execute(statement, (step.queue, step.at, step.dialect.numbers(numbers))):
+        step.lane(lane).turn = step.at

@@ -1,0 +1,186 @@
+"""Functions whose calls travel through a queue: typed arguments, checked where they arrive."""
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Union, get_type_hints
+
+import msgspec
+
+from holdfast._errors import InvalidValue
+from holdfast.calls.backoff import Backoff
+from holdfast.queue.message import NORMAL, Outgoing, Sent
+from holdfast.queue.rules.verdict import RETRIES
+
+if TYPE_CHECKING:
+    from holdfast.queue.queue import Queue
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerOptions:
+    """How a handler is run."""
+
+    timeout: float | None = None
+    """Seconds after which it is cancelled, and has failed; a synchronous one is told, and no longer waited for."""
+    attempts: int | None = None
+    """Attempts before its messages are buried; None: as many as the queue says."""
+    backoff: Backoff = RETRIES
+    """How long to wait between them."""
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not self.timeout > 0:
+            raise InvalidValue(f"a handler's timeout of {self.timeout} s: expected more than 0, or None for no bound")
+        if self.attempts is not None and self.attempts < 1:
+            raise InvalidValue(f"{self.attempts} attempts: expected 1 or more")
+
+
+class Job(Generic[Parameters, Result]):
+    """A function that can be called here, or sent to whoever works on its queue."""
+
+    def __init__(
+        self, queue: "Queue", function: Callable[Parameters, Result], name: str, options: HandlerOptions
+    ) -> None:
+        self.queue = queue
+        self.function = function
+        self.name = name
+        self.options = options
+        self.is_async = is_asynchronous(function)
+        self._signature = inspect.signature(function)
+        functools.update_wrapper(self, function, updated=())
+        _require_names(name, self._signature)
+        self._decoder: msgspec.msgpack.Decoder[Any] | None = None
+        with suppress(_NotYet):  # a class that is written further below, perhaps
+            self.prepare()
+
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return self.function(*args, **kwargs)
+
+    def to(
+        self,
+        tenant: str,
+        *,
+        priority: int = NORMAL,
+        delay: float = 0.0,
+        group: str | None = None,
+        key: str | None = None,
+        ttl: float | None = None,
+    ) -> "Call[Parameters]":
+        """For a tenant: `resize.to("tenant-a").send(image)`. What the options mean, `Outgoing` says."""
+        return Call(
+            self, Outgoing(tenant=tenant, body=b"", priority=priority, delay=delay, group=group, key=key, ttl=ttl)
+        )
+
+    def encode(self, *args: Any, **kwargs: Any) -> bytes:
+        """The body of a message that calls it. Raises InvalidValue for what cannot be sent."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+            return msgspec.msgpack.encode((self.name, bound.arguments))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidValue(f"a call of {self.name} cannot be sent: {error}") from error
+
+    def arguments(self, packed: bytes | msgspec.Raw) -> dict[str, Any]:
+        """The arguments, checked. Raises InvalidValue for what the function does not take."""
+        try:
+            found = msgspec.structs.asdict(self.prepare().decode(packed))
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InvalidValue(f"{self.name} does not take these arguments: {error}") from error
+        return {name: value for name, value in found.items() if value is not msgspec.UNSET}
+
+    def prepare(self) -> "msgspec.msgpack.Decoder[Any]":
+        """Learn the types of its arguments, if that is not done. Raises InvalidValue for those that nobody knows."""
+        if self._decoder is None:
+            self._decoder = _decoder(self.name, self.function, self._signature)
+        return self._decoder
+
+
+class Call(Generic[Parameters]):
+    """A call of a job for one tenant, ready to be sent."""
+
+    def __init__(self, job: Job[Parameters, Any], message: Outgoing) -> None:
+        self._job = job
+        self._message = message
+
+    def message(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Outgoing:
+        """The message, to be sent together with others by `Queue.send_many`."""
+        return msgspec.structs.replace(self._message, body=self._job.encode(*args, **kwargs))
+
+    def send(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Sent:
+        """Send it. Raises Backpressure when the tenant has sent too much."""
+        return self._job.queue.send_one(self.message(*args, **kwargs))
+
+    def send_async(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Coroutine[Any, Any, Sent]:
+        """The same, without blocking the event loop."""
+        return self._job.queue.send_one_async(self.message(*args, **kwargs))
+
+
+class Packed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The body of a message that calls a job."""
+
+    job: str
+    arguments: msgspec.Raw
+
+
+unpack = msgspec.msgpack.Decoder(Packed).decode
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a function is called. Raises InvalidValue for what has no name."""
+    name: str | None = getattr(function, "__name__", None)
+    if name is None or not name.isidentifier():
+        raise InvalidValue(f"{function!r} has no name that its messages could call it by: give it one, name=...")
+    return name
+
+
+def is_asynchronous(function: Callable[..., Any]) -> bool:
+    """Whether what a function returns is to be awaited."""
+    by_call = getattr(type(function), "__call__", None)  # noqa: B004 - of an object that is called like a function
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(by_call)
+
+
+class _NotYet(InvalidValue):
+    """A type that is not known, or not yet."""
+
+
+def _require_names(job: str, signature: inspect.Signature) -> None:
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise InvalidValue(f"job {job} takes {parameter}: expected parameters that have a name each")
+
+
+def _decoder(job: str, function: Callable[..., Any], signature: inspect.Signature) -> "msgspec.msgpack.Decoder[Any]":
+    """What makes arguments of bytes: a structure with a field for every parameter."""
+    fields: list[Any] = []
+    for name, parameter in signature.parameters.items():
+        kind = _type(job, function, parameter)
+        # Left out by the sender, it is left out here: the function's own default holds, that of today.
+        fields.append(
+            (name, kind)
+            if parameter.default is parameter.empty
+            else (name, Union[kind, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007 - also of what has no `|`
+        )
+    arguments = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+    try:
+        return msgspec.msgpack.Decoder(arguments)
+    except TypeError as error:
+        raise InvalidValue(f"job {job} has parameters that cannot be sent: {error}") from error
+
+
+def _type(job: str, function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """The type of one parameter: of each alone, because those that need not be known are often not there."""
+    annotation = parameter.annotation
+    if annotation is parameter.empty:
+        return Any
+    scope = getattr(inspect.unwrap(function), "__globals__", {})
+    holder = type("Holder", (), {"__annotations__": {parameter.name: annotation}})
+    try:
+        return get_type_hints(holder, globalns=scope, include_extras=True)[parameter.name]
+    except NameError as error:
+        raise _NotYet(
+            f"job {job}: the type {annotation!r} of {parameter.name} is not known when it runs: {error}; "
+            "import it for good, not for the type checker alone"
+        ) from error

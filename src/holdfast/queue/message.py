@@ -1,0 +1,230 @@
+"""What goes into a queue, what comes out of it, and what becomes of it: the values of the seam. Pure.
+
+Times are seconds since the epoch. Structures of msgspec: several are made for every message.
+"""
+
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast._errors import InvalidValue
+from holdfast._types import TENANT_BYTES
+
+PRIORITIES = 4
+"""Priorities there are: 0 is the most urgent, 3 the least."""
+NORMAL = 2
+"""The priority of whoever names none: there is room on both sides."""
+BODY_BYTES = 1 << 20
+"""Longest body: what is larger belongs into a store of its own, with its address in the message."""
+KEY_BYTES = 256
+"""Longest deduplication key and longest name of a group, in UTF-8 bytes: they are indexed."""
+LONGEST = 366 * 86400.0
+"""Longest delay and ttl, in seconds."""
+LATEST = 1e11
+"""Latest deadline, some 3000 years from now: whoever gives milliseconds by mistake is told so."""
+_PRIORITIES = range(PRIORITIES)
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A message to be sent."""
+
+    tenant: str
+    body: bytes
+    priority: int = NORMAL
+    delay: float = 0.0
+    """Seconds before it may be handled."""
+    group: str | None = None
+    """Messages of one group of a tenant are handled one after the other, in the order in which they were sent."""
+    key: str | None = None
+    """Of several messages with the same key within the queue's `dedupe_for` seconds, the first alone is kept."""
+    ttl: float | None = None
+    """Seconds after which it is worth nothing, and dropped; None: the queue's own."""
+    deadline: float | None = None
+    """When the caller stops waiting for it; handlers find it as their deadline."""
+    trace: str | None = None
+    """The W3C `traceparent`; None: one that follows from the message's id."""
+
+
+def checked(message: Outgoing) -> Outgoing:
+    """The same, or InvalidValue for one that no backend takes."""
+    checked_tenant(message.tenant)
+    if not isinstance(message.body, bytes):
+        raise InvalidValue(f"a body of type {type(message.body).__name__}: expected bytes")
+    if len(message.body) > BODY_BYTES:
+        raise InvalidValue(
+            f"a body of {len(message.body)} bytes for tenant {message.tenant}: expected at most {BODY_BYTES}; "
+            "store what is larger elsewhere, and send its address"
+        )
+    if type(message.priority) is not int or message.priority not in _PRIORITIES:
+        raise InvalidValue(f"priority {message.priority!r}: expected 0, the most urgent, to {PRIORITIES - 1}")
+    if not 0 <= message.delay <= LONGEST:
+        raise InvalidValue(f"a delay of {message.delay} s: expected 0 to {LONGEST:.0f}, which is a year")
+    if message.ttl is not None and not 0 < message.ttl <= LONGEST:
+        raise InvalidValue(f"a ttl of {message.ttl} s: expected more than 0, up to {LONGEST:.0f}, which is a year")
+    if message.deadline is not None and not 0 <= message.deadline <= LATEST:
+        raise InvalidValue(f"a deadline at {message.deadline}: expected seconds since the epoch")
+    for what, name in (("group", message.group), ("deduplication key", message.key)):
+        if name is not None:
+            _require_text(what, name, KEY_BYTES)
+    return message
+
+
+def checked_tenant(tenant: str) -> str:
+    """The same, or InvalidValue for a name that no tenant of a queue can have."""
+    _require_text("tenant", tenant, TENANT_BYTES)
+    return tenant
+
+
+def _require_text(what: str, text: str, most: int) -> None:
+    if not isinstance(text, str):
+        raise InvalidValue(f"{what} of type {type(text).__name__}: expected text")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidValue(f"{what} {text[:32]!r} is not valid Unicode text") from error
+    if not 1 <= size <= most or "\0" in text:
+        raise InvalidValue(f"{what} {text[:32]!r} has {size} UTF-8 bytes: expected 1 to {most}, none of them 0")
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A message that is kept: from here on it will be handled at least once, dropped for its age, or buried."""
+
+    id: int
+    queue: str
+    lane: int
+    """Where it waits. Lanes below 0 are for the excess of one tenant."""
+    trace: str
+    pressure: float
+    """How much of the backlog that its tenant may have there is: 0 nothing, 1 all of it."""
+    is_duplicate: bool = False
+    """Whether an earlier message had the same key: then this is that one's id."""
+
+    @property
+    def is_spilled(self) -> bool:
+        """Whether it was more than its tenant may send at once, and waits until there is room."""
+        return self.lane < 0
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A message that was not kept, because its tenant has sent too much."""
+
+    tenant: str
+    reason: "Refusal"
+    retry_after: float
+    """Seconds after which it would have been kept, if nothing else is sent."""
+    pressure: float
+
+
+class Refusal(StrEnum):
+    """Why a message was not kept."""
+
+    RATE = "rate"
+    """More than the tenant's `max_rate`."""
+    BACKLOG = "backlog"
+    """The tenant has so much waiting that more would not be handled in time."""
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """What a worker holds a message by. A message that was delivered again since has another one."""
+
+    id: int
+    tries: int
+    """Deliveries of the message so far, this one included."""
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A message in the hands of a worker, until its lease ends."""
+
+    receipt: Receipt
+    queue: str
+    lane: int
+    tenant: str
+    body: bytes
+    attempt: int
+    """The number of this attempt, counted from 1; without those that were handed back unhandled."""
+    sent: float
+    """When it was first sent, or fell due for the first time."""
+    at: float
+    """Since when it could have been handled this time."""
+    trace: str
+    deadline: float | None = None
+    group: str | None = None
+    is_first_of_topic: bool = False
+    """Whether nobody of those who subscribed to its topic had it before."""
+
+    @property
+    def id(self) -> int:
+        """The message's number."""
+        return self.receipt.id
+
+
+class Done(msgspec.Struct, frozen=True, gc=False):
+    """It is handled: forget it."""
+
+
+class Again(msgspec.Struct, frozen=True, gc=False):
+    """Deliver it again after a delay."""
+
+    delay: float
+    counts: bool = True
+    """Whether this delivery was an attempt that failed; else it does not count as one."""
+
+
+class Bury(msgspec.Struct, frozen=True, gc=False):
+    """It will not be handled: keep it among the dead, where people look at it."""
+
+    reason: str
+    detail: str = ""
+    """The traceback, if there is one."""
+
+
+class Back(msgspec.Struct, frozen=True, gc=False):
+    """It was not handled: let another worker have it at once. It does not count as an attempt."""
+
+
+class Longer(msgspec.Struct, frozen=True, gc=False):
+    """It is still being handled: let the lease end so many seconds from now."""
+
+    seconds: float
+
+
+class Drop(msgspec.Struct, frozen=True, gc=False):
+    """It is worth nothing any more: forget it, unhandled."""
+
+
+Outcome: TypeAlias = Done | Again | Bury | Back | Longer | Drop
+
+
+class Settlement(msgspec.Struct, frozen=True, gc=False):
+    """What becomes of a message that a worker holds."""
+
+    receipt: Receipt
+    outcome: Outcome
+
+
+def checked_settlement(settlement: Settlement) -> Settlement:
+    """The same, or InvalidValue for one that no backend takes."""
+    outcome = settlement.outcome
+    if isinstance(outcome, Again) and not 0 <= outcome.delay <= LONGEST:
+        raise InvalidValue(f"again after {outcome.delay} s: expected 0 to {LONGEST:.0f}, which is a year")
+    if isinstance(outcome, Longer) and not 0 < outcome.seconds <= LONGEST:
+        raise InvalidValue(f"longer by {outcome.seconds} s: expected more than 0, up to {LONGEST:.0f}, which is a year")
+    return settlement
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was buried."""
+
+    id: int
+    queue: str
+    tenant: str
+    body: bytes
+    priority: int
+    group: str | None
+    attempts: int
+    sent: float
+    buried: float
+    reason: str
+    detail: str
+    trace: str

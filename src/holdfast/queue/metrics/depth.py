@@ -1,0 +1,75 @@
+"""A look at a queue in few numbers. Pure."""
+
+from dataclasses import dataclass
+
+from holdfast.calls.sinks.names import OTHER
+from holdfast.queue.backend import Snapshot, TenantDepth
+from holdfast.queue.metrics.busiest import Places
+
+STATES = ("ready", "spilled", "leased", "delayed", "dead")
+TENANT_STATES = ("ready", "spilled", "leased", "dead")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Depth:
+    """How many messages of a queue are in which state; each is in one only."""
+
+    ready: int
+    """Waiting in lanes that tenants share, or in those of their own."""
+    spilled: int
+    """Waiting where the excess of tenants does."""
+    leased: int
+    delayed: int
+    dead: int
+    lanes: int
+    """Lanes that are not empty."""
+    oldest: float | None
+    """Seconds for which the message has been waiting that waits the longest; None: none waits."""
+    oldest_ready: float | None
+    """The same, without those that are spilled."""
+
+    @property
+    def waiting(self) -> int:
+        """All that could be handled now."""
+        return self.ready + self.spilled
+
+
+def depth_of(snapshot: Snapshot) -> Depth:
+    """The sums over all lanes that a snapshot lists."""
+    lanes = snapshot.lanes
+    ages = {lane.lane: max(0.0, snapshot.at - lane.oldest) for lane in lanes if lane.oldest is not None}
+    return Depth(
+        ready=sum(lane.ready for lane in lanes if lane.lane >= 0),
+        spilled=sum(lane.ready for lane in lanes if lane.lane < 0),
+        leased=sum(lane.leased for lane in lanes),
+        delayed=sum(lane.delayed for lane in lanes),
+        dead=sum(lane.dead for lane in lanes),
+        lanes=len(lanes) + snapshot.lanes_left_out,
+        oldest=max(ages.values(), default=None),
+        oldest_ready=max((age for lane, age in ages.items() if lane >= 0), default=None),
+    )
+
+
+def tenants_of(snapshot: Snapshot, depth: Depth, places: Places) -> dict[str, dict[str, int]]:
+    """What tenants have in each state, for those that have places; `other` is the sum of the rest."""
+    listed = {tenant.tenant: tenant for tenant in snapshot.tenants}
+    if places.is_due(snapshot.at):
+        places.review({name: _weight(tenant) for name, tenant in listed.items()}, depth.waiting, snapshot.at)
+    rest = {state: getattr(depth, state) for state in TENANT_STATES}
+    found: dict[str, dict[str, int]] = {}
+    for name, tenant in sorted(listed.items(), key=lambda item: (-_weight(item[1]), item[0])):
+        if places.name(name) == name != OTHER:
+            found[name] = _states(tenant)
+            for state, count in found[name].items():
+                rest[state] -= count
+    # The lanes and the tenants that are listed may not be all: the rest is never less than nothing.
+    return found | {OTHER: {state: max(0, count) for state, count in rest.items()}}
+
+
+def _weight(tenant: TenantDepth) -> int:
+    return tenant.ready
+
+
+def _states(tenant: TenantDepth) -> dict[str, int]:
+    waits_with_others = max(0, tenant.ready - tenant.spilled)
+    return {"ready": waits_with_others, "spilled": tenant.spilled, "leased": tenant.leased, "dead": tenant.dead}

@@ -1,0 +1,151 @@
+"""Looks at a queue regularly, for metrics and alarms."""
+
+import logging
+import threading
+from typing import Self
+
+from holdfast._clock import Clock, SystemClock
+from holdfast._errors import HoldfastError
+from holdfast._names import queue_of
+from holdfast._types import Sink
+from holdfast.calls.forks import renew_after_fork
+from holdfast.calls.periodic import LONGEST_SLEEP, Periodic
+from holdfast.queue.alarms import AlarmRules, AlarmState, What, step
+from holdfast.queue.backend import Backend, Snapshot
+from holdfast.queue.events import Polled, Trouble
+from holdfast.queue.metrics.busiest import MOST_TENANTS, checked_most
+from holdfast.queue.metrics.reading import Recent, reading_of
+from holdfast.queue.metrics.tally import Observed
+
+EVERY = 10.0
+"""Seconds between two looks: each takes as long as the queue has lanes, a few milliseconds."""
+
+log = logging.getLogger(__name__)
+
+
+class Watcher:
+    """A thread that looks at one queue every so often, each host at its own moment, and tells a sink what it sees.
+
+    The sink gets a Snapshot for each look, a QueueAlarm for each alarm that opens or closes, and Trouble if the store
+    is away. Alarms on the age of first attempts, and on polls, need to hear of these: let the worker tell the watcher
+    too, with `Worker(sink=Several(metrics, watcher))`. Nothing is raised to whoever starts it. Thread-safe; use as a
+    context manager, or call `start` and `stop`, which may be repeated. A forked child has to start its own.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        backend: Backend,
+        sink: Sink[Observed],
+        *,
+        every: float = EVERY,
+        rules: AlarmRules = AlarmRules(),  # noqa: B008 - frozen
+        most_tenants: int = MOST_TENANTS,
+        clock: Clock | None = None,
+    ) -> None:
+        self.queue = queue_of(queue)
+        self._backend = backend
+        self._sink = sink
+        self._periodic = Periodic(every, f"queue {queue}")
+        self._rules = rules
+        self._most_tenants = checked_most(most_tenants)
+        self._clock = clock or SystemClock()
+        self._state = AlarmState()
+        self.renew()
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """Have a lock that nobody holds, and no thread, in the child of a fork."""
+        self._lock = threading.Lock()
+        self._looking = threading.Lock()
+        self._recent = Recent(self._rules.first_attempt_age)
+        self._is_away = False
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def alarms(self) -> frozenset[What]:
+        """The alarms that are open."""
+        return self._state.is_open
+
+    def emit(self, event: Observed) -> None:
+        """Hear what a worker on the queue did."""
+        if isinstance(event, Polled) and event.queue == self.queue:
+            with self._lock:
+                self._recent.add(event)
+
+    def look(self) -> Snapshot | None:
+        """Look once, now; None: it could not be done. Also what the thread does."""
+        with self._looking:
+            try:
+                snapshot = self._backend.look(self.queue, top=self._most_tenants)
+            except HoldfastError as error:
+                self._away(error)
+                return None
+            if self._is_away:
+                self._is_away = False
+                log.info("queue %s can be looked at again", self.queue)
+            self._tell(snapshot)
+            with self._lock:
+                work = self._recent.take()
+            self._state, changed = step(self._rules, self._state, reading_of(snapshot, work))
+            for alarm in changed:
+                self._tell(alarm)
+            return snapshot
+
+    def start(self) -> Self:
+        """Begin to look, and return."""
+        with self._lock:
+            if self._thread is None:
+                self._stopping = threading.Event()
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._stopping,), name=f"holdfast-{self.queue}-watcher", daemon=True
+                )
+                self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Look no more. Returns when a look that is under way has ended."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            self._stopping.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def _run(self, stopping: threading.Event) -> None:
+        due = self._periodic.next(self._clock.wall())
+        while not stopping.wait(self._pause(due)):
+            now = self._clock.wall()
+            if due <= now or due - now > self._periodic.period:  # the clock may have been set back
+                due = self._periodic.next(now)
+                try:
+                    self.look()
+                except Exception:
+                    log.exception("queue %s could not be looked at; the next look follows", self.queue)
+
+    def _pause(self, due: float) -> float:
+        return max(0.0, min(due - self._clock.wall(), LONGEST_SLEEP))
+
+    def _away(self, error: HoldfastError) -> None:
+        # Once for all the time that it is away: the trouble itself is counted each time.
+        log.log(
+            logging.DEBUG if self._is_away else logging.WARNING,
+            "queue %s cannot be looked at, trying again every %g s: %s",
+            self.queue,
+            self._periodic.period,
+            error,
+        )
+        self._is_away = True
+        self._tell(Trouble(queue=self.queue, at=self._clock.wall(), doing="look", error=type(error).__name__))
+
+    def _tell(self, event: Observed) -> None:
+        try:
+            self._sink.emit(event)
+        except Exception:
+            log.exception("the sink of queue %s failed; an event is lost", self.queue)

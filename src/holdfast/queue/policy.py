@@ -1,0 +1,150 @@
+"""How a queue treats its tenants and its messages: frozen values, kept with the queue itself. Pure."""
+
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast._errors import InvalidValue
+from holdfast.queue.message import LONGEST
+
+_MANY = 1 << 40
+_RATES = (1e-6, 1e6)
+"""Per second: one in twelve days, to more than any backend takes, and than times are exact enough for."""
+_BURSTS = {
+    "rate": ("burst", 10.0),
+    "max_rate": ("max_burst", 10.0),
+    # More would come in bursts, less would need too many looks.
+    "run_rate": ("run_burst", 0.1),
+}
+_SHARES = 0.9
+_OPTIONAL = ("spill_above", "max_backlog", "ttl")
+_WHOLE: dict[str, tuple[int, int]] = {
+    "lanes": (1, 4096),
+    "hand": (0, 64),
+    "spill_above": (0, _MANY),
+    "max_backlog": (1, _MANY),
+    "attempts": (1, 1000),
+}
+_NUMBERS: dict[str, tuple[float, float]] = {
+    "drain_rate": (1e-6, 1e12),
+    "fresh_for": (0, LONGEST),
+    "old_share": (0, 0.5),
+    "low_share": (0, 0.5),
+    "spill_share": (0, 0.5),
+    "ttl": (1e-3, LONGEST),
+    "lease": (0.1, 43200),
+    "dedupe_for": (0, LONGEST),
+}
+
+
+def _require(
+    what: str, value: Any, least: float, most: float, *, is_optional: bool = False, is_whole: bool = False
+) -> None:
+    if value is None and is_optional:
+        return
+    kinds = int if is_whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+        kind = "a whole number from" if is_whole else "a number from"
+        none = ", or none" if is_optional else ""
+        raise InvalidValue(f"{what} {value!r}: expected {kind} {least:g} to {most:g}{none}")
+
+
+class Over(StrEnum):
+    """What becomes of a message beyond a tenant's `max_rate`."""
+
+    REJECT = "reject"
+    DELAY = "delay"
+    """It is kept, and may be handled when the rate allows it."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What one tenant may do, across all producers and workers. None: as much as it likes."""
+
+    rate: float | None = None
+    """Messages per second beside everybody else's. What is more is spilled: it waits apart, until there is room."""
+    burst: float | None = None
+    """Messages at once within `rate`; None: those of ten seconds."""
+    max_rate: float | None = None
+    """Messages per second that are accepted at all."""
+    max_burst: float | None = None
+    """Messages at once within `max_rate`; None: those of ten seconds."""
+    over: Over = Over.REJECT
+    """What becomes of what exceeds `max_rate`."""
+    run_rate: float | None = None
+    """Messages per second that are handed to workers, of which ever so many are waiting."""
+    run_burst: float | None = None
+    """Messages at once within `run_rate`; None: those of a tenth of a second."""
+    concurrency: int | None = None
+    """Messages that workers may hold at the same time."""
+    max_backlog: int | None = None
+    """Messages that may wait before more are refused; None: the queue's. Backpressure begins at a tenth of it."""
+
+    def __post_init__(self) -> None:
+        for name, (burst, _) in _BURSTS.items():
+            _require(f"limit {name}", getattr(self, name), *_RATES, is_optional=True)
+            _require(f"limit {burst}", getattr(self, burst), 1e-6, _MANY, is_optional=True)
+        for name in ("concurrency", "max_backlog"):
+            _require(f"limit {name}", getattr(self, name), 1, _MANY, is_optional=True, is_whole=True)
+        if self.over not in tuple(Over):
+            raise InvalidValue(f"limit over {self.over!r}: expected {' or '.join(Over)}")
+        msgspec.structs.force_setattr(self, "over", Over(self.over))
+
+    def bucket(self, name: Literal["rate", "max_rate", "run_rate"]) -> tuple[float, float] | None:
+        """The rate and burst of one of the rates; None: it has no limit."""
+        rate: float | None = getattr(self, name)
+        if rate is None:
+            return None
+        burst_name, seconds = _BURSTS[name]
+        burst: float | None = getattr(self, burst_name)
+        return rate, max(1.0, rate * seconds) if burst is None else burst
+
+
+class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Everything about one queue that its producers and workers must agree on; it is kept where the messages are."""
+
+    lanes: int = 128
+    """Lanes that tenants share. Ten noisy tenants fill at most 40 of them, and so all four lanes of 0.5 % of others."""
+    hand: int = 4
+    """Lanes of each tenant: a message goes to the least deep of them. 0: a lane of its own for each tenant."""
+    limits: Limits = Limits()
+    """What tenants may do that have no limits of their own."""
+    spill_above: int | None = 1000
+    """Waiting messages of a tenant beyond which it spills: what it sends then waits apart, until there is room."""
+    max_backlog: int | None = 1_000_000
+    """Waiting messages of a tenant at which more are refused; None: never, where accepting is the point."""
+    drain_rate: float = 1000.0
+    """Messages per second that a tenant may still send when backpressure begins; the limit falls to 0 from there."""
+    fresh_for: float = 60.0
+    """Seconds for which a message comes before those that are older."""
+    old_share: float = 0.1
+    """The share of turns that older messages get while there are fresh ones; 0: none."""
+    low_share: float = 0.1
+    """The share of turns that less urgent messages get while there are more urgent ones."""
+    spill_share: float = 0.1
+    """The share of turns that spilled messages get while there are others."""
+    ttl: float | None = None
+    """Seconds after which messages are worth nothing, and dropped; None: never."""
+    attempts: int = 5
+    """Deliveries after which a message that still fails is buried."""
+    lease: float = 30.0
+    """Seconds after which a message is delivered again, if the worker that holds it is not heard of."""
+    dedupe_for: float = 300.0
+    """Seconds for which a deduplication key is remembered; 5 minutes, as in SQS."""
+
+    def __post_init__(self) -> None:
+        for name, expected in (*_WHOLE.items(), *_NUMBERS.items()):
+            is_optional, is_whole = name in _OPTIONAL, name in _WHOLE
+            _require(f"queue {name}", getattr(self, name), *expected, is_optional=is_optional, is_whole=is_whole)
+        if self.hand > self.lanes:
+            raise InvalidValue(f"queue hand {self.hand}: expected at most its {self.lanes} lanes")
+        shares = self.old_share + self.low_share + self.spill_share
+        if shares > _SHARES + 1e-9:
+            raise InvalidValue(
+                f"queue old_share, low_share and spill_share {shares:g} together: expected at most {_SHARES:g}, "
+                "so that fresh and urgent messages have turns, too"
+            )
+
+    def backlog_of(self, limits: Limits) -> int | None:
+        """How much a tenant with such limits may have waiting."""
+        return self.max_backlog if limits.max_backlog is None else limits.max_backlog

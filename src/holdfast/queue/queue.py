@@ -1,0 +1,194 @@
+"""A queue as producers and handlers see it. Start reading at `Queue`."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
+
+from holdfast._clock import Clock, SystemClock
+from holdfast._errors import Backpressure, InvalidValue
+from holdfast._names import queue_of
+from holdfast.calls.backoff import Backoff
+from holdfast.queue.backend import Backend, Change
+from holdfast.queue.job import HandlerOptions, Job, name_of
+from holdfast.queue.message import NORMAL, Delivery, Outgoing, Refusal, Refused, Sent
+from holdfast.queue.open import Opening
+from holdfast.queue.policy import QueuePolicy
+from holdfast.queue.rules.verdict import RETRIES
+from holdfast.queue.stamp import stamped
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+Handler: TypeAlias = Callable[[Delivery], Awaitable[None] | None]
+HandlerFunction = TypeVar("HandlerFunction", bound=Handler)
+
+
+class Queue:
+    """A named queue for the work of many tenants.
+
+    `at` is an address, such as `sqlite:work.sqlite` (see `open_backend`), or a backend. An address is opened when it is
+    first needed, and again in a forked child; a backend that was passed is left open by `close`. A queue that does not
+    exist yet is made, with `policy`; one that exists keeps the policy it has. Thread-safe.
+
+    A message takes along the trace and the deadline that hold where it is sent (see `holdfast.calls`); send it within
+    `with detached()` if it is to be handled however late it is.
+    """
+
+    def __init__(
+        self, name: str, at: Backend | str, *, policy: QueuePolicy | None = None, clock: Clock | None = None
+    ) -> None:
+        self.name = queue_of(name)
+        self.jobs: dict[str, Job[..., Any]] = {}
+        self.handler: Handler | None = None
+        """What handles messages that call no job."""
+        self.handler_options = HandlerOptions()
+        self._clock = clock or SystemClock()
+        self._opening = Opening(
+            at, self._clock, lambda backend: backend.change(self.name, Change(policy=policy), create=True)
+        )
+
+    @property
+    def backend(self) -> Backend:
+        """What keeps its messages; opened when it is first asked for."""
+        return self._opening.get()
+
+    @property
+    def policy(self) -> QueuePolicy:
+        """What its producers and workers agree on now."""
+        return self.backend.change(self.name, Change(), create=True)
+
+    def open(self) -> None:
+        """Open it now, so that what is wrong with its address is known now. May be repeated."""
+        self._opening.get()
+
+    def send(
+        self,
+        body: bytes,
+        *,
+        tenant: str,
+        priority: int = NORMAL,
+        delay: float = 0.0,
+        group: str | None = None,
+        key: str | None = None,
+        ttl: float | None = None,
+    ) -> Sent:
+        """Send one message; when it returns, the message is kept. What the options mean, `Outgoing` says.
+
+        Raises Backpressure when the tenant has sent too much. After OutcomeUnknown it may have been kept or not: send
+        it again with the same `key`, and it is kept once.
+        """
+        return self.send_one(
+            Outgoing(tenant=tenant, body=body, priority=priority, delay=delay, group=group, key=key, ttl=ttl)
+        )
+
+    async def send_async(
+        self,
+        body: bytes,
+        *,
+        tenant: str,
+        priority: int = NORMAL,
+        delay: float = 0.0,
+        group: str | None = None,
+        key: str | None = None,
+        ttl: float | None = None,
+    ) -> Sent:
+        """The same, without blocking the event loop."""
+        return await self.send_one_async(
+            Outgoing(tenant=tenant, body=body, priority=priority, delay=delay, group=group, key=key, ttl=ttl)
+        )
+
+    def send_many(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+        """Send messages in one step, many times as fast as one by one; what became of each."""
+        return self.backend.send(self.name, stamped(messages, self._clock))
+
+    async def send_many_async(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+        """The same, without blocking the event loop."""
+        import asyncio
+
+        return await asyncio.to_thread(self.send_many, messages)
+
+    def send_one(self, message: Outgoing) -> Sent:
+        """Send one message. Raises Backpressure when its tenant has sent too much."""
+        [result] = self.send_many([message])
+        if isinstance(result, Refused):
+            raise refused(self.name, result)
+        return result
+
+    async def send_one_async(self, message: Outgoing) -> Sent:
+        """The same, without blocking the event loop."""
+        import asyncio
+
+        return await asyncio.to_thread(self.send_one, message)
+
+    @overload
+    def job(self, function: Callable[Parameters, Result], /) -> Job[Parameters, Result]: ...
+
+    @overload
+    def job(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        timeout: float | None = None,
+        attempts: int | None = None,
+        backoff: Backoff = RETRIES,
+    ) -> Callable[[Callable[Parameters, Result]], Job[Parameters, Result]]: ...
+
+    def job(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        timeout: float | None = None,
+        attempts: int | None = None,
+        backoff: Backoff = RETRIES,
+    ) -> Any:
+        """Make a function, synchronous or not, one that can be sent: `@queue.job`.
+
+        `name` is what its messages call it by, else the function's own; `HandlerOptions` describes the other options.
+        """
+        options = HandlerOptions(timeout=timeout, attempts=attempts, backoff=backoff)
+
+        def decorate(function: Callable[..., Any]) -> Job[..., Any]:
+            called = name or name_of(function)
+            if called in self.jobs:
+                raise InvalidValue(f"queue {self.name} has a job {called} already: give one of them another name")
+            self.jobs[called] = job = Job(self, function, called, options)
+            return job
+
+        return decorate if function is None else decorate(function)
+
+    def handle(
+        self, *, timeout: float | None = None, attempts: int | None = None, backoff: Backoff = RETRIES
+    ) -> Callable[[HandlerFunction], HandlerFunction]:
+        """Make a function the handler of messages as they are: `@queue.handle()`. It gets a Delivery.
+
+        A queue that has jobs as well gives it the messages that call none of them.
+        """
+        options = HandlerOptions(timeout=timeout, attempts=attempts, backoff=backoff)
+
+        def decorate(function: HandlerFunction) -> HandlerFunction:
+            if self.handler is not None:
+                raise InvalidValue(f"queue {self.name} has a handler already: one queue has one")
+            self.handler, self.handler_options = function, options
+            return function
+
+        return decorate
+
+    def close(self) -> None:
+        """Let go of what was opened. May be repeated; a queue that is used after that is opened again."""
+        self._opening.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def refused(queue: str, result: Refused) -> Backpressure:
+    """The error for a message that was not kept."""
+    why = "has sent more than its max_rate" if result.reason is Refusal.RATE else "has too much waiting"
+    return Backpressure(
+        f"queue {queue}: tenant {result.tenant} {why}; try again in {result.retry_after:.3f} s", result.retry_after
+    )

@@ -1,0 +1,118 @@
+"""Whether a tenant's messages are kept, and whether they wait beside everybody else's or apart. Pure.
+
+Three questions, in this order: has the tenant so much waiting that more is refused (`pressure.py`), does it send more
+than it may at all (`max_rate`), and is it more than may wait beside others (`rate`, `spill_above`). Only what is kept
+uses up what the tenant may send.
+"""
+
+import math
+
+import msgspec
+
+from holdfast.queue.message import Refusal
+from holdfast.queue.policy import Limits, Over, QueuePolicy
+from holdfast.queue.rules import bucket
+from holdfast.queue.rules.pressure import LONGEST_WAIT, allowed_rate, pressure
+
+
+class TenantState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is known of a tenant in a queue. Buckets are kept as when they will be full again; see `bucket.py`."""
+
+    ready: int = 0
+    """Messages that wait, and could be handled now."""
+    spilled: int = 0
+    """Those of them that wait apart."""
+    leased: int = 0
+    """Messages that workers hold."""
+    rate_full_at: float = 0.0
+    max_rate_full_at: float = 0.0
+    pressure_full_at: float = 0.0
+    run_full_at: float = 0.0
+    lease_full_at: float = 0.0
+    """The same rate as `rate`, counted when messages are handed out."""
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What becomes of several messages of one tenant: the first `live`, then `spilled`, `delays`, and `refused`."""
+
+    live: int
+    spilled: int
+    delays: tuple[float, ...] = ()
+    """Seconds, more than 0, by which further ones are delayed: they exceed what the tenant may send, and are kept."""
+    refused: int = 0
+    refusal: Refusal | None = None
+    retry_after: float = 0.0
+    pressure: float = 0.0
+    state: TenantState
+    """What is known of the tenant now. Those that are delayed are not ready yet, and not counted."""
+
+
+def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, now: float) -> Admission:
+    """Decide on so many messages of one tenant, and say what is known of it afterwards."""
+    most, hard = policy.backlog_of(limits), limits.bucket("max_rate")
+    is_delaying = limits.over is Over.DELAY
+    waiting = state.ready
+    if hard is not None and is_delaying:
+        waiting += bucket.reserved(state.max_rate_full_at, now, *hard)
+    steady = allowed_rate(waiting, most, policy.drain_rate)
+    kept = wanted if most is None else min(wanted, max(0, most - waiting))
+    if steady is not None:
+        kept = min(kept, bucket.available(state.pressure_full_at, now, *steady))
+    if hard is not None and not is_delaying:
+        kept = min(kept, bucket.available(state.max_rate_full_at, now, *hard))
+
+    delays: list[float] = []
+    full_at, pressure_full_at = state.max_rate_full_at, state.pressure_full_at
+    if steady is not None:
+        pressure_full_at = bucket.spend(pressure_full_at, now, kept, *steady)
+    if hard is not None and is_delaying:
+        delays, full_at = bucket.reserve(full_at, now, kept, *hard)
+        delays = [delay for delay in delays if delay]
+    elif hard is not None:
+        full_at = bucket.spend(full_at, now, kept, *hard)
+    state = msgspec.structs.replace(state, max_rate_full_at=full_at, pressure_full_at=pressure_full_at)
+
+    refusal, retry_after = _refusal(policy, limits, state, waiting + kept, now) if kept < wanted else (None, 0.0)
+    at_once = kept - len(delays)
+    live, state = _live(policy, limits, state, at_once, now)
+    return Admission(
+        live=live,
+        spilled=at_once - live,
+        delays=tuple(delays),
+        refused=wanted - kept,
+        refusal=refusal,
+        retry_after=retry_after,
+        pressure=pressure(waiting + kept, most),
+        state=msgspec.structs.replace(state, ready=state.ready + at_once, spilled=state.spilled + at_once - live),
+    )
+
+
+def _refusal(
+    policy: QueuePolicy, limits: Limits, state: TenantState, waiting: int, now: float
+) -> tuple[Refusal, float]:
+    """What is in the way of one more message, and for how many seconds; of two obstacles, the one that stays longer."""
+    most, hard = policy.backlog_of(limits), limits.bucket("max_rate")
+    for_backlog = for_rate = 0.0
+    steady = allowed_rate(waiting, most, policy.drain_rate)
+    if most is not None and waiting >= most:
+        for_backlog = LONGEST_WAIT
+    elif steady is not None:
+        for_backlog = bucket.wait(state.pressure_full_at, now, *steady)
+    if hard is not None and limits.over is Over.REJECT:
+        for_rate = bucket.wait(state.max_rate_full_at, now, *hard)
+    reason = Refusal.RATE if for_rate > for_backlog else Refusal.BACKLOG
+    return reason, min(LONGEST_WAIT, max(for_rate, for_backlog))
+
+
+def _live(policy: QueuePolicy, limits: Limits, state: TenantState, kept: int, now: float) -> tuple[int, TenantState]:
+    """How many may wait beside everybody else's."""
+    is_capped = limits.concurrency is not None or limits.run_rate is not None
+    if is_capped and (state.spilled or (limits.concurrency is not None and state.leased >= limits.concurrency)):
+        return 0, state  # it would be sidelined as soon as it is looked at, and overtake what was
+    room = math.inf if policy.spill_above is None else policy.spill_above - state.ready
+    live = int(max(0, min(kept, room)))
+    soft = limits.bucket("rate")
+    if soft is not None:
+        live, full_at = bucket.take(state.rate_full_at, now, live, *soft)
+        state = msgspec.structs.replace(state, rate_full_at=full_at)
+    return live, state

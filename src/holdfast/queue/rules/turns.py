@@ -1,0 +1,119 @@
+"""Whose turn it is: fresh before old, urgent before less urgent, what was spilled last; none of them never. Pure."""
+
+import math
+from collections.abc import Collection, Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import NamedTuple
+
+from holdfast.queue.message import PRIORITIES
+from holdfast.queue.policy import QueuePolicy
+
+
+class Age(Enum):
+    """Which messages of a lane are meant: those younger than `fresh_for`, those older, or all."""
+
+    FRESH = "fresh"
+    OLD = "old"
+    ANY = "any"
+
+
+class Source(NamedTuple):
+    """Where to look for messages next."""
+
+    rank: int
+    """The lanes: their priority, from PRIORITIES on those for excess."""
+    age: Age
+
+
+class Turn(NamedTuple):
+    """So many messages, from the first of these sources that have them."""
+
+    number: int
+    sources: Sequence[Source]
+
+
+FRESH = tuple(Source(rank, Age.FRESH) for rank in range(PRIORITIES))
+OLD = tuple(Source(rank, Age.OLD) for rank in range(PRIORITIES))
+SPILLED = tuple(Source(PRIORITIES + rank, Age.ANY) for rank in range(PRIORITIES))
+IN_ORDER = (*FRESH, *OLD, *SPILLED)
+RANKS = frozenset(range(2 * PRIORITIES))
+PERIOD = 1000
+"""Turns after which their pattern repeats: shares count in thousandths."""
+_LESS_URGENT = tuple(reversed(range(1, PRIORITIES)))
+
+
+def _each_at_times(sources: Sequence[Source]) -> tuple[tuple[Source, ...], ...]:
+    """Every other time in their order; in between one of the later ones comes first, each as often as the others."""
+    return tuple(tuple(dict.fromkeys([*first, *sources])) for rank in _LESS_URGENT for first in ([], [sources[rank]]))
+
+
+# What the turns of each share look for, in this order again and again: an endless backlog of one priority would
+# otherwise take all of the share for itself.
+_FOR_OLD = _each_at_times(OLD)
+_FOR_LESS_URGENT = tuple(
+    tuple(dict.fromkeys([age[other] for other in (rank, *_LESS_URGENT) for age in (FRESH, OLD)] + list(IN_ORDER)))
+    for rank in _LESS_URGENT
+)
+_FOR_SPILLED = _each_at_times(SPILLED)
+_SHARES = (_FOR_OLD, _FOR_LESS_URGENT, _FOR_SPILLED, (IN_ORDER,))
+
+
+def turns(wanted: int, before: int, policy: QueuePolicy, ranks: Collection[int] = RANKS) -> list[Turn]:
+    """In what order to look for so many messages, when `before` were handed out already.
+
+    A share of them goes to old, to less urgent and to spilled messages first. It is counted over all that are handed
+    out, so that it holds for workers that take one at a time as well. What finds nothing is for the others. `ranks`
+    are those with messages at all: the others are not looked for.
+    """
+    present = _present(frozenset(ranks))
+    in_order = present[-1][0]
+    found: dict[tuple[Source, ...], int] = {}
+    for orders, sums in zip(present, _pattern(policy), strict=True):
+        first, last = (turn // PERIOD * sums[-1] + sums[turn % PERIOD] for turn in (before, before + wanted))
+        for place, order in enumerate(orders):
+            # How many of the turns of this share have this order: those whose number is `place`, in a circle.
+            number = (last - place - 1) // len(orders) - (first - place - 1) // len(orders)
+            if number:
+                sources = order or in_order
+                found[sources] = found.get(sources, 0) + number
+    rest = found.pop(in_order, 0)
+    return [Turn(number, sources) for sources, number in (*found.items(), (in_order, rest)) if number and sources]
+
+
+@lru_cache(maxsize=1 << len(RANKS))
+def _present(ranks: frozenset[int]) -> tuple[tuple[tuple[Source, ...], ...], ...]:
+    """The orders of all shares, without what is not there."""
+    return tuple(
+        tuple(tuple(source for source in sources if source.rank in ranks) for sources in orders) for orders in _SHARES
+    )
+
+
+def _pattern(policy: QueuePolicy) -> Sequence[Sequence[int]]:
+    return _dealt(*(_thousandths(share) for share in (policy.old_share, policy.low_share, policy.spill_share)))
+
+
+def _thousandths(share: float) -> int:
+    return max(1, round(share * PERIOD)) if share else 0
+
+
+@lru_cache(maxsize=64)
+def _dealt(*shares: int) -> Sequence[Sequence[int]]:
+    """For each share, and for what is left: how many of the first 0, 1 and so on turns of a period are its own.
+
+    The turn that is to be had the soonest comes first, none before its time: so no share is ever a whole turn ahead or
+    behind, as in Baruah and others, Proportionate Progress (1996).
+    """
+    weights = [*shares, PERIOD - sum(shares)]
+    sums = [[0] for _ in weights]
+    for turn in range(PERIOD):
+        begun = [kind for kind, weight in enumerate(weights) if sums[kind][-1] * PERIOD < weight * (turn + 1)]
+        chosen = min(begun, key=lambda kind: -(-(sums[kind][-1] + 1) * PERIOD // weights[kind]))
+        for kind, counted in enumerate(sums):
+            counted.append(counted[-1] + (kind == chosen))
+    return sums
+
+
+def quota(wanted: int, lanes: int) -> int:
+    """How many to take from each of so many lanes, so that all have their turn."""
+    return max(1, math.ceil(wanted / lanes)) if lanes else 0

@@ -1,0 +1,163 @@
+"""From a message to the function that handles it, and from how that ends to what becomes of the message."""
+
+import math
+import random
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast._clock import Clock
+from holdfast._errors import InvalidValue
+from holdfast.calls.ambient import SCOPE
+from holdfast.calls.scope import Incoming
+from holdfast.calls.world import PROCESS
+from holdfast.queue.handling import HANDLING
+from holdfast.queue.job import Job, Packed, is_asynchronous, unpack
+from holdfast.queue.message import LONGEST, Again, Bury, Delivery, Done
+from holdfast.queue.queue import Handler, Queue
+from holdfast.queue.rules.verdict import after_failure
+from holdfast.queue.signals import Postpone, Reject
+from holdfast.queue.stamp import HandlerTime
+from holdfast.queue.worker.running import Finished, Running
+
+REASON = 500
+"""Characters of a reason that are kept with a dead letter: its beginning, which people filter by."""
+DETAIL = 16_384
+"""Characters of a traceback that are kept with a dead letter: its end, which says what happened."""
+
+
+class NoJob(LookupError):
+    """A message calls a job that is not known here."""
+
+
+class Handlers:
+    """The handlers of one queue."""
+
+    def __init__(self, queue: Queue, attempts: int, clock: Clock) -> None:
+        if not queue.jobs and queue.handler is None:
+            raise InvalidValue(
+                f"queue {queue.name} has no jobs and no handler: nothing could be done with its messages"
+            )
+        for job in queue.jobs.values():
+            job.prepare()
+        self._queue = queue
+        self._attempts = attempts
+        self._clock = clock
+        self._is_async = queue.handler is not None and is_asynchronous(queue.handler)
+
+    @property
+    def shortest_timeout(self) -> float:
+        """Seconds that the least patient of them has."""
+        options = [self._queue.handler_options, *(job.options for job in self._queue.jobs.values())]
+        return min((one.timeout for one in options if one.timeout is not None), default=math.inf)
+
+    def find(self, running: Running) -> bool:
+        """See to it that the message can be handled; whether that is to be awaited. Raises InvalidValue, or NoJob."""
+        queue, delivery = self._queue, running.delivery
+        if queue.handler is not None:
+            packed = _packed(delivery) if queue.jobs else None
+            if packed is None or packed.job not in queue.jobs:
+                running.call, running.options = _bound(queue.handler, delivery), queue.handler_options
+                return self._is_async
+        else:
+            packed = _packed(delivery)
+            if packed is None:
+                raise InvalidValue("a body that calls no job, in a queue without a handler for others")
+        job = queue.jobs.get(packed.job)
+        if job is None:
+            raise NoJob(f"there is no job {packed.job} here")
+        running.call = _call(job, packed.arguments)
+        running.options, running.job = job.options, job.name
+        return job.is_async
+
+    def enter(self, running: Running) -> None:
+        """Put around a handler, in the context it is called in, what it finds there: its message, deadline and trace.
+
+        Nothing is put back: every handler has a context of its own.
+        """
+        delivery, timeout = running.delivery, running.options.timeout
+        expires = math.inf
+        if delivery.deadline is not None:
+            expires = PROCESS.monotonic() + max(0.0, delivery.deadline - self._clock.wall())
+        scope = Incoming(expires, None, None, delivery.trace)
+        if timeout is None:
+            SCOPE.set(scope)
+        else:
+            SCOPE.set(HandlerTime(min(expires, PROCESS.monotonic() + timeout), None, scope))
+        HANDLING.set(running.handling)
+
+    def unfit(self, running: Running, error: Exception) -> Finished:
+        """What becomes of a message that no handler here takes.
+
+        One for a job that is not known may be ahead of this worker: another one, or a later release, may know it.
+        """
+        if isinstance(error, InvalidValue):
+            return Finished(running, Bury(_reason(error)), error=type(error).__name__)
+        return self.failed(running, error, 0.0)
+
+    def done(self, running: Running, seconds: float) -> Finished:
+        """What becomes of a message whose handler has returned."""
+        return Finished(running, DONE, seconds)
+
+    def failed(self, running: Running, error: BaseException, seconds: float) -> Finished:
+        """What becomes of a message whose handler has raised."""
+        name = type(error).__name__
+        match error:
+            case Postpone():
+                return Finished(running, Again(error.seconds, counts=False), seconds, name)
+            case Reject():
+                return Finished(running, Bury(_text(error)[:REASON] or name, _detail(error)), seconds, name)
+            case _:
+                outcome = after_failure(
+                    running.delivery.attempt,
+                    running.options.attempts or self._attempts,
+                    _reason(error),
+                    _detail(error),
+                    backoff=running.options.backoff,
+                    chance=random.random,
+                )
+                if isinstance(outcome, Again) and outcome.delay > LONGEST:
+                    outcome = Again(LONGEST)
+                return Finished(running, outcome, seconds, name)
+
+
+DONE = Done()
+
+
+def _bound(handler: Handler, delivery: Delivery) -> Callable[[], Any]:
+    return lambda: handler(delivery)
+
+
+def _call(job: Job[..., Any], packed: msgspec.Raw) -> Callable[[], Any]:
+    arguments = job.arguments(packed)
+    return lambda: job.function(**arguments)
+
+
+def _packed(delivery: Delivery) -> Packed | None:
+    try:
+        return unpack(delivery.body)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _reason(error: BaseException) -> str:
+    name, text = type(error).__name__, _text(error)
+    return (f"{name}: {text}" if text else name)[:REASON]
+
+
+def _detail(error: BaseException) -> str:
+    return _storable("".join(traceback.format_exception(error)))[-DETAIL:]
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return _storable(str(error))
+    except Exception:  # noqa: BLE001 - an error that cannot even be written down is one all the same
+        return "its text cannot be had"
+
+
+def _storable(text: str) -> str:
+    """Without what databases do not take in a text: one such letter must not keep a whole batch from being settled."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()

@@ -1,0 +1,140 @@
+"""The messages that a worker holds, from the lease to the settlement."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.queue.handling import Handling
+from holdfast.queue.job import HandlerOptions
+from holdfast.queue.message import Delivery, Outcome
+
+PLAIN = HandlerOptions()
+
+
+class Running:
+    """One message in this worker's hands."""
+
+    __slots__ = ("call", "delivery", "ends", "handling", "interrupt", "is_over", "job", "options", "since", "started")
+
+    def __init__(self, delivery: Delivery, since: float, ends: float) -> None:
+        self.delivery = delivery
+        self.handling = Handling(delivery)
+        self.since = since
+        """Monotonic time at which it was asked for."""
+        self.ends = ends
+        """Monotonic time at which its lease ends, as far as this worker knows."""
+        self.call: Callable[[], Any] | None = None
+        """Handles it."""
+        self.options = PLAIN
+        self.job: str | None = None
+        self.started: float | None = None
+        """Monotonic time at which its handler began; None: it waits."""
+        self.is_over = False
+        """Whether it was decided what becomes of it: what the handler says after that does not count."""
+        self.interrupt: Callable[[Running], None] | None = None
+        """Ends its handler, or lets another have its place. From the moment at which it was started."""
+
+
+class Finished:
+    """A message and what is to become of it."""
+
+    __slots__ = ("error", "is_uncertain", "outcome", "running", "seconds")
+
+    def __init__(self, running: Running, outcome: Outcome, seconds: float = 0.0, error: str | None = None) -> None:
+        self.running = running
+        self.outcome = outcome
+        self.seconds = seconds
+        self.error = error
+        self.is_uncertain = False
+        """Whether it may have been settled before, by a try whose answer was lost."""
+
+
+class Held:
+    """All that one worker holds, and those of them that are finished. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._has_finished = threading.Condition(self._lock)
+        self._running: set[Running] = set()
+        self._finished: deque[Finished] = deque()
+        self.handled = 0
+        """Messages whose handlers have ended."""
+        self.busy = 0.0
+        """Seconds that these took."""
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def add(self, running: Sequence[Running]) -> None:
+        """They were leased."""
+        with self._lock:
+            self._running.update(running)
+
+    def all(self) -> list[Running]:
+        """All of which it is not decided yet what becomes of them, waiting or being handled."""
+        with self._lock:
+            return [running for running in self._running if not running.is_over]
+
+    def begin(self, running: Running, now: float, interrupt: Callable[[Running], None]) -> bool:
+        """Its handler is about to begin; false: it must not, because the message was handed back."""
+        with self._lock:
+            if running.is_over:
+                return False
+            running.started = now
+            running.interrupt = interrupt
+            return True
+
+    def finish(self, finished: Finished) -> bool:
+        """Decide what becomes of a message; false: that was decided before."""
+        running = finished.running
+        with self._lock:
+            if running.is_over:
+                return False
+            running.is_over = True
+            if running.started is not None:
+                self.handled += 1
+                self.busy += finished.seconds
+            self._finished.append(finished)
+            if len(self._finished) == 1:
+                self._has_finished.notify()
+        return True
+
+    def lose(self, running: Running) -> bool:
+        """It is not held any more, and there is nothing to say of it; false: what becomes of it was decided before."""
+        with self._lock:
+            if running.is_over:
+                return False
+            running.is_over = True
+            self._running.discard(running)
+            self._changed.notify_all()
+        return True
+
+    def take_finished(self, most: int, seconds: float) -> list[Finished]:
+        """Those that are to be settled, some at a time. Waits for one. They are held until `settled` is called."""
+        with self._lock:
+            if not self._finished:
+                self._has_finished.wait(seconds)
+            return [self._finished.popleft() for _ in range(min(most, len(self._finished)))]
+
+    def put_back(self, finished: Sequence[Finished]) -> None:
+        """They could not be settled now."""
+        with self._lock:
+            self._finished.extendleft(reversed(finished))
+
+    def settled(self, finished: Sequence[Finished]) -> None:
+        """They are held no more."""
+        with self._lock:
+            self._running.difference_update([one.running for one in finished])
+            self._changed.notify_all()
+
+    def wait_changed(self, seconds: float) -> None:
+        """Block until fewer are held, or for so long."""
+        with self._lock:
+            self._changed.wait(seconds)
+
+    def wait_empty(self, seconds: float) -> bool:
+        """Block until none is held; false: there are some after so long."""
+        with self._lock:
+            return self._changed.wait_for(lambda: not self._running, seconds)

@@ -1,0 +1,175 @@
+"""A worker on one queue. Start reading at `Worker`."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from holdfast._clock import Clock, SystemClock
+from holdfast._errors import InvalidValue
+from holdfast._types import Sink, Zone, ZoneView
+from holdfast.queue.events import QueueEvent
+from holdfast.queue.queue import Queue
+from holdfast.queue.worker.handlers import Handlers
+from holdfast.queue.worker.post import Emitter, Post
+from holdfast.queue.worker.running import Held
+from holdfast.queue.worker.shift import Shift
+
+if TYPE_CHECKING:
+    import asyncio
+
+GLANCE = 0.1
+"""Seconds between looks whether to stop. A look, because a signal handler may set no event and take no lock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How much a worker does at a time, and when it stops."""
+
+    concurrency: int = 8
+    """Messages that are handled at a time: threads for synchronous handlers, as many tasks for the others."""
+    grace: float = 20.0
+    """Seconds that handlers have to end when the worker stops; orchestrators kill after 30."""
+    zone: Zone | None = None
+    """Where the worker runs. While this zone is out, it takes no work and hands back what it holds."""
+    workload: str | None = None
+    """As what it is evacuated; None: only with the whole zone."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.concurrency <= 10_000:
+            raise InvalidValue(f"a worker's concurrency of {self.concurrency}: expected 1 to 10000")
+        if not 0 <= self.grace <= threading.TIMEOUT_MAX:
+            raise InvalidValue(f"a worker's grace of {self.grace} s: expected 0 or more")
+
+
+class Worker:
+    """Handles the messages of one queue, in this process, until it is stopped.
+
+    `start` and `stop` for a program that does something else as well, `run` for one that does not, `run_async` to have
+    asynchronous handlers run in the event loop of the caller. Every queue has a worker, and so threads, of its own: one
+    whose handlers hang takes nothing from the others. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        options: WorkerOptions = WorkerOptions(),  # noqa: B008 - frozen
+        *,
+        zones: ZoneView | None = None,
+        sink: Sink[QueueEvent] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.queue = queue
+        self.options = options
+        self._zones = zones
+        self._sink = sink
+        self._clock = clock or SystemClock()
+        self._changing = threading.Lock()
+        self._shift: Shift | None = None
+        self._stop_asked = False
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that it holds."""
+        shift = self._shift
+        return 0 if shift is None else len(shift.post.held)
+
+    @property
+    def is_out(self) -> bool:
+        """Whether its zone is out."""
+        zone = self.options.zone
+        return self._zones is not None and zone is not None and zone in self._zones.out(self.options.workload)
+
+    def start(self, loop: "asyncio.AbstractEventLoop | None" = None) -> None:
+        """Begin to take messages, and return. May be repeated, and after `stop` as well.
+
+        With `loop`, asynchronous handlers run in that one, instead of in a thread. Raises InvalidValue for a queue that
+        has no handlers.
+        """
+        with self._changing:
+            if self._shift is None:
+                self._shift = self.shift(loop)
+                self._shift.start()  # known before: whoever is interrupted in the middle of it can stop it
+
+    def stop(self) -> None:
+        """Take no more, let handlers end, hand back what is left, and return. May be repeated.
+
+        Not from a handler, for which it would wait: that is what `request_stop` is for.
+        """
+        with self._changing:
+            if self._shift is not None:
+                try:
+                    self._shift.stop()
+                finally:
+                    self._shift = None
+
+    def request_stop(self) -> None:
+        """Let `run` return soon, also one that has not begun. Does not block: signal handlers may call it."""
+        self._stop_asked = True
+
+    def run(self) -> None:
+        """Handle messages until `request_stop` is called, or the program is interrupted or asked to end.
+
+        In the main thread, SIGTERM asks it to end, unless the program has a handler of its own for that.
+        """
+        with self._ended_by_signal():
+            try:
+                self.start()
+                while self._goes_on():
+                    time.sleep(GLANCE)
+            finally:
+                self.stop()
+                self._stop_asked = False
+
+    async def run_async(self) -> None:
+        """The same, with asynchronous handlers in this event loop. Cancelling it stops the worker, gracefully."""
+        import asyncio
+
+        try:
+            await asyncio.to_thread(self.start, asyncio.get_running_loop())
+            while self._goes_on():  # noqa: ASYNC110 - who asks may be a signal handler
+                await asyncio.sleep(GLANCE)
+        finally:
+            await asyncio.shield(asyncio.to_thread(self.stop))
+            self._stop_asked = False
+
+    def shift(self, loop: "asyncio.AbstractEventLoop | None" = None) -> Shift:
+        """The parts of the worker, at rest."""
+        policy = self.queue.policy
+        post = Post(
+            queue=self.queue.name,
+            backend=self.queue.backend,
+            lease=policy.lease,
+            concurrency=self.options.concurrency,
+            held=Held(),
+            handlers=Handlers(self.queue, policy.attempts, self._clock),
+            events=Emitter(self.queue.name, self._sink),
+            clock=self._clock,
+        )
+        return Shift(post, grace=self.options.grace, is_out=lambda: self.is_out, loop=loop)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def _goes_on(self) -> bool:
+        return self._shift is not None and not self._stop_asked
+
+    @contextmanager
+    def _ended_by_signal(self) -> Iterator[None]:
+        is_ours = (
+            threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        )
+        if is_ours:
+            signal.signal(signal.SIGTERM, lambda *_: self.request_stop())
+        try:
+            yield
+        finally:
+            if is_ours:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,162 @@
+"""Dead letters over HTTP: looked at by whoever may look, put back or forgotten by operators."""
+
+import base64
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeAlias
+
+from litestar import Request, get, post
+from litestar.datastructures import State
+from litestar.params import JSONBody, QueryParameter
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from holdfast._errors import Conflict
+from holdfast._names import queue_of
+from holdfast._types import TENANT_BYTES
+from holdfast.queue import DeadLetter, DeadQuery
+from holdfast.server.queues import Queues
+from holdfast.server.routes.parameters import (
+    CHANGE,
+    LATEST,
+    LOOK,
+    NO_NUL,
+    PLAIN,
+    QueueName,
+    TenantName,
+    Time,
+    log_change,
+    named_tenant,
+    plain,
+)
+
+LETTERS = 100
+"""Most dead letters in one answer: each may be as long as a message may be, with its traceback."""
+REDRIVEN = 1000
+"""Most dead letters that are put back in one request, which is one step of the store."""
+LARGEST = (1 << 53) - 1
+"""The largest id that may be asked for: no message ever has it, and every reader of JSON takes it for what it is."""
+Filter: TypeAlias = Annotated[str, Meta(min_length=1, max_length=TENANT_BYTES, pattern=NO_NUL)]
+
+
+class Letter(Struct, frozen=True, kw_only=True):
+    """A message that was buried, and why."""
+
+    id: int
+    tenant: str
+    priority: int
+    group: str | None
+    attempts: int
+    sent: float
+    buried: float
+    reason: str
+    detail: str
+    """The traceback, if there is one."""
+    trace: str
+    size: int
+    """Bytes of its body."""
+    base64: str | UnsetType = UNSET
+    """Its body."""
+
+
+class Letters(Struct, frozen=True):
+    """Dead letters, in the order of their ids."""
+
+    letters: Sequence[Letter]
+    next: int | None
+    """The `after` of the next page; none: these are the last."""
+
+
+class Redrive(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which dead letters are put back: all of them, or those that fulfil every condition that is given."""
+
+    which: Literal["matching", "all"] = "matching"
+    """Nobody should mean all of them by leaving a condition out."""
+    tenant: Filter | None = None
+    reason: Filter | None = None
+    """Text that the reason contains."""
+    ids: Annotated[list[int], Meta(max_length=REDRIVEN)] = []
+    buried_before: Time | None = None
+    action: Literal["redrive", "discard"] = "redrive"
+    """Whether they are put back, or forgotten."""
+    limit: Annotated[int, Meta(ge=1, le=REDRIVEN)] = LETTERS
+
+
+class Redriven(Struct, frozen=True):
+    """How many dead letters were put back, or forgotten; fewer than the limit: there are no more of them."""
+
+    count: int
+    action: Literal["redrive", "discard"]
+
+
+@get("/v1/queues/{queue:str}/dead", summary="List dead letters", **LOOK)
+async def dead_letters(
+    state: State,
+    queue: QueueName,
+    *,
+    tenant: TenantName = None,
+    reason: Annotated[
+        str | None, QueryParameter(max_length=256, description="Text that the reason contains", schema_extra=PLAIN)
+    ] = None,
+    ids: Annotated[list[int] | None, QueryParameter(max_items=LETTERS)] = None,
+    buried_before: Annotated[float | None, QueryParameter(ge=1, le=LATEST)] = None,
+    after: Annotated[int, QueryParameter(ge=0, le=LARGEST, description="The `next` of the page before")] = 0,
+    limit: Annotated[int, QueryParameter(ge=1, le=LETTERS)] = 20,
+    bodies: Annotated[bool, QueryParameter(description="Whether bodies are told, in base64")] = False,
+) -> Letters:
+    """Messages that were given up, with the reason, the traceback and the trace; page by page."""
+    queues: Queues = state.queues
+    query = DeadQuery(
+        queue=queue_of(queue),
+        tenant=None if tenant is None else named_tenant(tenant),
+        reason=None if reason is None else plain("reason", reason),
+        ids=_known(ids or []),
+        buried_before=buried_before,
+        after=after,
+        limit=limit,
+    )
+    found = await queues.ask(lambda backend: backend.dead(query))
+    return Letters([_letter(one, bodies=bodies) for one in found], found[-1].id if len(found) == limit else None)
+
+
+@post("/v1/queues/{queue:str}/redrive", summary="Put dead letters back", **CHANGE)
+async def redrive(request: Request[Any, Any, Any], state: State, queue: QueueName, data: JSONBody[Redrive]) -> Redriven:
+    """Deliver dead letters once more, or forget them. Safe to repeat: what is put back is no dead letter any more."""
+    queues: Queues = state.queues
+    is_filtered = bool(data.ids) or any(each is not None for each in (data.tenant, data.reason, data.buried_before))
+    if is_filtered is (data.which == "all"):
+        raise Conflict(
+            'expected at least one of `tenant`, `reason`, `ids` and `buried_before`, or none and `"which": "all"`'
+        )
+    query = DeadQuery(
+        queue=queue_of(queue),
+        tenant=None if data.tenant is None else named_tenant(data.tenant),
+        reason=data.reason,
+        ids=_known(data.ids),
+        buried_before=data.buried_before,
+        limit=data.limit,
+    )
+    discard = data.action == "discard"
+    count = await queues.ask(lambda backend: backend.redrive(query, discard=discard))
+    log_change(request, query.queue, f"{count} dead letters {'discarded' if discard else 'put back'}")
+    return Redriven(count, data.action)
+
+
+def _known(ids: Sequence[int]) -> tuple[int, ...]:
+    """Those that messages may have. If none of them is, one that no message has: no id at all would mean all."""
+    return tuple(number for number in ids if 0 < number <= LARGEST) or ((0,) if ids else ())
+
+
+def _letter(letter: DeadLetter, *, bodies: bool) -> Letter:
+    return Letter(
+        id=letter.id,
+        tenant=letter.tenant,
+        priority=letter.priority,
+        group=letter.group,
+        attempts=letter.attempts,
+        sent=letter.sent,
+        buried=letter.buried,
+        reason=letter.reason,
+        detail=letter.detail,
+        trace=letter.trace,
+        size=len(letter.body),
+        base64=base64.b64encode(letter.body).decode() if bodies else UNSET,
+    )

@@ -1,0 +1,162 @@
+"""What tenants may do, and how a queue treats them all: told to whoever looks, changed by operators."""
+
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from litestar import Request, delete, get, put
+from litestar.datastructures import State
+from litestar.params import JSONBody, QueryParameter
+from msgspec import Meta, Struct
+
+from holdfast._errors import Conflict, InvalidValue
+from holdfast._names import queue_of
+from holdfast._types import TENANT_BYTES
+from holdfast.queue import Backend, Change, Limits, QueuePolicy
+from holdfast.queue.message import LONGEST
+from holdfast.server.queues import Queues
+from holdfast.server.routes.parameters import CHANGE, LOOK, PLAIN, QueueName, log_change, named_tenant
+
+WantedTenant: TypeAlias = Annotated[
+    str, QueryParameter(name="tenant", min_length=1, max_length=TENANT_BYTES, schema_extra=PLAIN)
+]
+# What `holdfast.queue.policy` expects, for the description, and so that a slip is told by its place.
+_Rate: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e6)]
+_Burst: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1 << 40)]
+_Count: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 40)]
+_CountOrZero: TypeAlias = Annotated[int, Meta(gt=-1, le=1 << 40)]  # Litestar leaves a 0 out of the description
+_Share: TypeAlias = Annotated[float, Meta(ge=0, le=0.5)]
+_Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST)]
+
+_DEFAULT = QueuePolicy()
+
+
+class FullLimits(Limits, frozen=True, kw_only=True, omit_defaults=False):
+    """What one tenant may do; what is null has no limit."""
+
+    rate: _Rate | None = None
+    burst: _Burst | None = None
+    max_rate: _Rate | None = None
+    max_burst: _Burst | None = None
+    run_rate: _Rate | None = None
+    run_burst: _Burst | None = None
+    concurrency: _Count | None = None
+    max_backlog: _Count | None = None
+
+
+class FullPolicy(QueuePolicy, frozen=True, kw_only=True, omit_defaults=False):
+    """How a queue treats its tenants and its messages."""
+
+    lanes: Annotated[int, Meta(ge=1, le=4096)] = _DEFAULT.lanes
+    hand: Annotated[int, Meta(ge=0, le=64)] = _DEFAULT.hand
+    limits: FullLimits = FullLimits()
+    spill_above: _CountOrZero | None = _DEFAULT.spill_above
+    max_backlog: _Count | None = _DEFAULT.max_backlog
+    drain_rate: Annotated[float, Meta(ge=1e-6, le=1e12)] = _DEFAULT.drain_rate
+    fresh_for: _Seconds = _DEFAULT.fresh_for
+    old_share: _Share = _DEFAULT.old_share
+    low_share: _Share = _DEFAULT.low_share
+    spill_share: _Share = _DEFAULT.spill_share
+    ttl: Annotated[float, Meta(ge=1e-3, le=LONGEST)] | None = _DEFAULT.ttl
+    attempts: Annotated[int, Meta(ge=1, le=1000)] = _DEFAULT.attempts
+    lease: Annotated[float, Meta(ge=0.1, le=43200)] = _DEFAULT.lease
+    dedupe_for: _Seconds = _DEFAULT.dedupe_for
+
+    def __post_init__(self) -> None:
+        """What is left to check is whether its parts go together, for which `plain_policy` is."""
+
+
+class TenantLimits(Struct, frozen=True, kw_only=True):
+    """What a tenant may do."""
+
+    queue: str
+    tenant: str
+    own: bool
+    """Whether the limits are its own, and not those of the queue for everybody."""
+    limits: FullLimits
+
+
+@get("/v1/queues/{queue:str}/limits", summary="What may a tenant do?", **LOOK)
+async def tenant_limits(state: State, queue: QueueName, tenant: WantedTenant) -> TenantLimits:
+    """A tenant's limits: its own, or those of the queue for everybody."""
+    queues: Queues = state.queues
+    name, whose = queue_of(queue), named_tenant(tenant)
+    return await queues.ask(lambda backend: _limits_of(backend, name, whose))
+
+
+@put("/v1/queues/{queue:str}/limits", summary="Set what a tenant may do", **CHANGE)
+async def set_limits(
+    request: Request[Any, Any, Any], state: State, queue: QueueName, tenant: WantedTenant, data: JSONBody[FullLimits]
+) -> TenantLimits:
+    """Give a tenant limits of its own, all of them: what is left out has no limit. They hold from now on."""
+    return await _change_limits(request, state, queue, tenant, Limits(**msgspec.structs.asdict(data)))
+
+
+@delete("/v1/queues/{queue:str}/limits", summary="Give a tenant the limits of the queue", **CHANGE)
+async def clear_limits(
+    request: Request[Any, Any, Any], state: State, queue: QueueName, tenant: WantedTenant
+) -> TenantLimits:
+    """Forget the tenant's own limits: it may do from now on what everybody may."""
+    return await _change_limits(request, state, queue, tenant, None)
+
+
+@get("/v1/queues/{queue:str}/policy", summary="How does a queue treat its tenants?", **LOOK)
+async def queue_policy(state: State, queue: QueueName) -> FullPolicy:
+    """What producers and workers of the queue agree on."""
+    queues: Queues = state.queues
+    name = queue_of(queue)
+    snapshot = await queues.ask(lambda backend: backend.look(name, top=0, lanes=False))
+    return full_policy(snapshot.policy)
+
+
+@put("/v1/queues/{queue:str}/policy", summary="Change how a queue treats its tenants", **CHANGE)
+async def set_policy(
+    request: Request[Any, Any, Any], state: State, queue: QueueName, data: JSONBody[FullPolicy]
+) -> FullPolicy:
+    """Set all of a queue's policy: what is left out is as it is by default. It holds from now on, for everybody."""
+    queues: Queues = state.queues
+    name, wanted = queue_of(queue), plain_policy(data)
+    policy = await queues.ask(lambda backend: backend.change(name, Change(policy=wanted)))
+    log_change(request, name, "policy changed")
+    return full_policy(policy)
+
+
+async def _change_limits(
+    request: Request[Any, Any, Any], state: State, queue: str, tenant: str, limits: Limits | None
+) -> TenantLimits:
+    queues: Queues = state.queues
+    name, whose = queue_of(queue), named_tenant(tenant)
+
+    def work(backend: Backend) -> TenantLimits:
+        backend.change(name, Change(limits={whose: limits}))
+        return _limits_of(backend, name, whose)
+
+    changed = await queues.ask(work)
+    log_change(request, name, f"limits of tenant {whose!r} {'cleared' if limits is None else 'set'}")
+    return changed
+
+
+def _limits_of(backend: Backend, queue: str, tenant: str) -> TenantLimits:
+    snapshot = backend.look(queue, tenants=[tenant], top=0, lanes=False)
+    own = next((found.limits for found in snapshot.tenants), None)
+    limits = snapshot.policy.limits if own is None else own
+    return TenantLimits(queue=queue, tenant=tenant, own=own is not None, limits=full_limits(limits))
+
+
+def full_limits(limits: Limits) -> FullLimits:
+    """The same, with what is left out."""
+    return FullLimits(**msgspec.structs.asdict(limits))
+
+
+def full_policy(policy: QueuePolicy) -> FullPolicy:
+    """The same, with what is left out."""
+    return FullPolicy(**{**msgspec.structs.asdict(policy), "limits": full_limits(policy.limits)})
+
+
+def plain_policy(policy: FullPolicy) -> QueuePolicy:
+    """As it is kept. Raises Conflict for one whose parts do not go together."""
+    try:
+        return QueuePolicy(
+            **{**msgspec.structs.asdict(policy), "limits": Limits(**msgspec.structs.asdict(policy.limits))}
+        )
+    except InvalidValue as error:
+        raise Conflict(str(error)) from error

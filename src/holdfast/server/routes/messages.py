@@ -1,0 +1,332 @@
+"""Messages over HTTP, for whoever sends them: a tenant for itself, or an operator for a tenant.
+
+Whose message it is follows from the credential: nothing in a body can say otherwise.
+"""
+
+import base64
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any, TypeAlias
+
+from litestar import Request, get, post
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException
+from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
+from litestar.openapi.spec.enums import OpenAPIFormat, OpenAPIType
+from litestar.params import HeaderParameter, JSONBody, PathParameter, QueryParameter
+from msgspec import Meta, Struct
+
+from holdfast._errors import InvalidValue, NotFound, OutcomeUnknown
+from holdfast._names import queue_of
+from holdfast.calls.headers import TRACE, TRACEPARENT, carrier_of
+from holdfast.queue import Outgoing, Refusal, Refused, Sent
+from holdfast.queue.backend import Stage
+from holdfast.queue.message import BODY_BYTES, KEY_BYTES, LONGEST, NORMAL, PRIORITIES, checked
+from holdfast.queue.queue import refused
+from holdfast.server.access import trace_of
+from holdfast.server.auth import SECURITY, requires
+from holdfast.server.credentials import Role
+from holdfast.server.problems import Uncertain, described
+from holdfast.server.queues import Queues
+from holdfast.server.routes.parameters import NO_NUL, PLAIN, QueueName, TenantName, plain, tenant_of
+
+BATCH = 1000
+"""Most messages in one request: far beyond where more make it any quicker."""
+BATCH_BYTES = 4 << 20
+"""Largest request with several messages: they are in memory, and so are those of everybody else."""
+
+Priority: TypeAlias = Annotated[int, Meta(ge=0, lt=PRIORITIES)]
+Delay: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST)]
+Ttl: TypeAlias = Annotated[float, Meta(ge=1e-3, le=LONGEST)]
+Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=KEY_BYTES, pattern=NO_NUL)]
+"""Names of groups, and keys."""
+IdempotencyKey: TypeAlias = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Idempotency-Key",
+        min_length=1,
+        max_length=KEY_BYTES - len(f":{BATCH - 1}"),
+        description="What is sent again with the same key, within the queue's `dedupe_for`, is kept once",
+    ),
+]
+
+
+class Accepted(Struct, frozen=True, kw_only=True, tag="accepted", tag_field="status"):
+    """A message that is kept: it will be handled at least once, dropped for its age, or buried."""
+
+    id: int
+    queue: str
+    lane: int
+    """Where it waits; below 0, apart from the messages of others, because its tenant has sent so much."""
+    trace: str
+    """The W3C `traceparent` that travels with it; of a duplicate, the one of this request."""
+    pressure: float
+    """How much of the backlog that the tenant may have there is: at 1, more is refused."""
+    duplicate: bool
+    """Whether a message with the same key was kept before: then the id is that one's."""
+
+
+class RefusedMessage(Struct, frozen=True, kw_only=True, tag="refused", tag_field="status"):
+    """A message that was not kept, because its tenant has sent too much."""
+
+    reason: Refusal
+    retry_after: float
+    """Seconds after which it would be kept, if nothing else is sent."""
+    pressure: float
+
+
+class Base64(Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes that are no text."""
+
+    base64: Annotated[str, Meta(pattern=r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$")]
+
+
+class NewMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message of several; its body is text, or `{"base64": "..."}`."""
+
+    body: str | Base64
+    priority: Priority = NORMAL
+    delay: Delay = 0.0
+    group: Text | None = None
+    key: Text | None = None
+    """Without one, it is the request's Idempotency-Key and the message's place, such as `order-7:0`."""
+    ttl: Ttl | None = None
+
+
+class NewMessages(Struct, frozen=True, forbid_unknown_fields=True):
+    """Messages that are sent in one step."""
+
+    messages: Annotated[list[NewMessage], Meta(min_length=1, max_length=BATCH)]
+
+
+class Results(Struct, frozen=True):
+    """What became of each message, in the order in which they were sent."""
+
+    accepted: int
+    refused: int
+    results: Sequence[Accepted | RefusedMessage]
+
+
+class MessageStatus(Struct, frozen=True, kw_only=True):
+    """A message that has not been handled yet."""
+
+    id: int
+    queue: str
+    tenant: str
+    state: Stage
+    attempts: int
+    """Deliveries so far."""
+    sent: float
+    until: float | None
+    """When its delay, or the lease of whoever handles it, ends."""
+
+
+@dataclass
+class _OfBytes(Operation):
+    """The description of an operation that takes any bytes."""
+
+    def __post_init__(self) -> None:
+        content = Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY, max_length=BODY_BYTES)
+        self.request_body = RequestBody(
+            content={"application/octet-stream": OpenAPIMediaType(schema=content)},
+            description="The message itself, as it is; its content type is not looked at",
+        )
+
+
+_SEND: dict[str, Any] = {
+    "guards": [requires(Role.TENANT)],
+    "security": SECURITY,
+    "responses": described(400, 401, 403, 404, 413, 429, 500, 503, 507),
+    "tags": ["messages"],
+    "status_code": 202,
+}
+_READ: dict[str, Any] = {
+    "guards": [requires(Role.TENANT, Role.VIEWER)],
+    "security": SECURITY,
+    "responses": described(400, 401, 403, 404, 503),
+    "tags": ["messages"],
+}
+
+
+@post("/v1/queues/{queue:str}/messages", operation_class=_OfBytes, summary="Send a message", **_SEND)
+async def send_message(
+    request: Request[Any, Any, Any],
+    state: State,
+    queue: QueueName,
+    *,
+    tenant: TenantName = None,
+    key: IdempotencyKey = None,
+    priority: Annotated[int, QueryParameter(ge=0, lt=PRIORITIES, description="0 is the most urgent")] = NORMAL,
+    delay: Annotated[float, QueryParameter(ge=0, le=LONGEST, description="Seconds before it may be handled")] = 0.0,
+    group: Annotated[
+        str | None,
+        QueryParameter(
+            min_length=1,
+            max_length=KEY_BYTES,
+            description="Those of one group are handled in order",
+            schema_extra=PLAIN,
+        ),
+    ] = None,
+    ttl: Annotated[
+        float | None, QueryParameter(ge=1e-3, le=LONGEST, description="Seconds after which it is worth nothing")
+    ] = None,
+) -> Accepted:
+    """Keep one message. When this answers with 202, it will not be lost.
+
+    `traceparent` and `holdfast-remaining` of the request travel with it: handlers find the trace, and the deadline.
+    """
+    whose = tenant_of(request.state.credential, tenant)
+    message = Outgoing(
+        tenant=whose,
+        body=await request.body(),
+        priority=priority,
+        delay=delay,
+        group=None if group is None else plain("group", group),
+        key=key,
+        ttl=ttl,
+        deadline=_deadline(request),
+        trace=_trace(request),
+    )
+    [result] = await _send(state, queue_of(queue), whose, [message])
+    if isinstance(result, Refused):
+        raise refused(queue, result)
+    return _accepted(result)
+
+
+@post(
+    "/v1/queues/{queue:str}/messages/batch",
+    request_max_body_size=BATCH_BYTES,
+    summary="Send several messages",
+    **_SEND,
+)
+async def send_messages(
+    request: Request[Any, Any, Any],
+    state: State,
+    queue: QueueName,
+    data: JSONBody[NewMessages],
+    *,
+    tenant: TenantName = None,
+    key: IdempotencyKey = None,
+) -> Results:
+    """Keep up to 1000 messages in one step, and say what became of each: a tenant may send some, and no more.
+
+    One that is not valid keeps all of them from being sent. If every one is refused, so is the request, with 429.
+    """
+    whose = tenant_of(request.state.credential, tenant)
+    carried = {"tenant": whose, "trace": _trace(request), "deadline": _deadline(request)}
+    messages = [_outgoing(place, message, key, carried) for place, message in enumerate(data.messages)]
+    sent = await _send(state, queue_of(queue), whose, messages)
+    kept = [result for result in sent if isinstance(result, Sent)]
+    if not kept and isinstance(sent[0], Refused):
+        raise refused(queue, sent[0])
+    return Results(len(kept), len(sent) - len(kept), [_result(result) for result in sent])
+
+
+@get("/v1/queues/{queue:str}/messages/{message:int}", summary="Is a message handled yet?", **_READ)
+async def message_status(
+    request: Request[Any, Any, Any],
+    state: State,
+    queue: QueueName,
+    message: Annotated[int, PathParameter(description="The id that it was given when it was sent")],
+) -> MessageStatus:
+    """Where a message is: waiting, delayed, leased or dead; 404 when it is gone, which is to say handled or dropped.
+
+    A tenant sees its own messages alone: of those of others it is told what it is told of those that never were.
+    """
+    queues: Queues = state.queues
+    name, credential = queue_of(queue), request.state.credential
+    found = await queues.ask(lambda backend: backend.look(name, top=0, messages=[message], lanes=False).messages)
+    kept = found.get(message)
+    if kept is None or credential.tenant not in (None, kept.tenant):
+        whose = "" if credential.tenant is None else f" of tenant {credential.tenant}"
+        raise NotFound(
+            f"queue {name} has no message {str(message)[:20]}{whose}: it was handled, dropped or discarded, "
+            "or there never was one"
+        )
+    return MessageStatus(
+        id=message,
+        queue=name,
+        tenant=kept.tenant,
+        state=kept.stage,
+        attempts=kept.attempts,
+        sent=kept.sent,
+        until=kept.until,
+    )
+
+
+async def _send(state: State, queue: str, tenant: str, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+    queues: Queues = state.queues
+    try:
+        return await queues.send(queue, tenant, messages)
+    except OutcomeUnknown as error:
+        if all(message.key is not None for message in messages):
+            advice = "send it again with the same key, and it is kept once"
+        else:
+            advice = "if it is sent again it may be handled twice; with an Idempotency-Key it would not be"
+        raise Uncertain(str(error), advice) from error
+
+
+def _outgoing(place: int, message: NewMessage, key: str | None, carried: dict[str, Any]) -> Outgoing:
+    try:
+        return checked(
+            Outgoing(
+                body=_body(place, message),
+                priority=message.priority,
+                delay=message.delay,
+                group=message.group,
+                key=f"{key}:{place}" if message.key is None and key is not None else message.key,
+                ttl=message.ttl,
+                **carried,
+            )
+        )
+    except InvalidValue as error:
+        raise InvalidValue(f"message {place}: {error}") from error
+
+
+def _body(place: int, message: NewMessage) -> bytes:
+    if isinstance(message.body, Base64):
+        try:
+            body = base64.b64decode(message.body.base64, validate=True)
+        except ValueError as error:  # which is to say, a line break behind it
+            raise InvalidValue(f"base64 {message.body.base64[-32:]!r}: {error}") from error
+    else:
+        body = message.body.encode()
+    if len(body) > BODY_BYTES:
+        raise HTTPException(
+            f"message {place}: a body of {len(body)} bytes: expected at most {BODY_BYTES}",
+            status_code=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        )
+    return body
+
+
+def _trace(request: Request[Any, Any, Any]) -> str:
+    """The caller's own, or one under which the log has this request."""
+    header = request.headers.get(TRACEPARENT, "")
+    if TRACE.fullmatch(header):
+        return f"00{header[2:55]}"  # a later version says in its first parts what this one does
+    return f"00-{trace_of(request.scope)}-{secrets.token_hex(8)}-00"
+
+
+def _deadline(request: Request[Any, Any, Any]) -> float | None:
+    queues: Queues = request.app.state.queues
+    remaining = carrier_of(request.headers).remaining
+    return None if remaining is None else queues.clock.wall() + min(remaining, LONGEST)
+
+
+def _accepted(sent: Sent) -> Accepted:
+    return Accepted(
+        id=sent.id,
+        queue=sent.queue,
+        lane=sent.lane,
+        trace=sent.trace,
+        pressure=sent.pressure,
+        duplicate=sent.is_duplicate,
+    )
+
+
+def _result(result: Sent | Refused) -> Accepted | RefusedMessage:
+    if isinstance(result, Sent):
+        return _accepted(result)
+    return RefusedMessage(reason=result.reason, retry_after=result.retry_after, pressure=result.pressure)

@@ -1,0 +1,202 @@
+"""Queues over HTTP, for whoever looks: depth, age and who causes them; for a tenant what it has there itself."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from litestar import Request, get, post
+from litestar.datastructures import State
+from litestar.params import JSONBody, QueryParameter
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from holdfast._errors import Conflict
+from holdfast._names import queue_of
+from holdfast.queue import LaneDepth, Snapshot, TenantDepth
+from holdfast.queue.rules.pressure import pressure
+from holdfast.server.auth import requires
+from holdfast.server.credentials import Role
+from holdfast.server.problems import described
+from holdfast.server.queues import Queues
+from holdfast.server.routes.limits import FullLimits, FullPolicy, full_limits, full_policy
+from holdfast.server.routes.parameters import CHANGE, LATEST, LOOK, QueueName, TenantName, log_change, tenant_of
+
+
+class QueueTenant(Struct, frozen=True, kw_only=True):
+    """One tenant of a queue."""
+
+    tenant: str
+    ready: int
+    spilled: int
+    leased: int
+    dead: int
+    limits: FullLimits | None
+    """Its own limits; none: it has those of the queue."""
+
+
+class QueueLane(Struct, frozen=True, kw_only=True):
+    """One lane of a queue that is not empty."""
+
+    lane: int
+    ready: int
+    leased: int
+    delayed: int
+    dead: int
+    age: float | None
+    """Seconds for which the message has been waiting that waits the longest."""
+
+
+class QueueState(Struct, frozen=True, kw_only=True):
+    """How deep a queue is, how old its oldest message, and how it is set."""
+
+    queue: str
+    at: float
+    ready: int
+    """Messages that wait."""
+    spilled: int
+    """Those of them that wait apart, because their tenants sent so much."""
+    leased: int
+    delayed: int
+    dead: int
+    age: float | None
+    """Seconds for which the message has been waiting that waits the longest; none waits: none."""
+    lanes_in_use: int
+    lanes_left_out: int
+    """Lanes that there were too many of to count their messages here."""
+    tenants: Sequence[QueueTenant]
+    """Those with the most messages waiting."""
+    topics: Sequence[str]
+    policy: FullPolicy
+    lanes: Sequence[QueueLane] | UnsetType = UNSET
+
+
+class Own(Struct, frozen=True, kw_only=True):
+    """What a tenant has in a queue, and what it may."""
+
+    queue: str
+    tenant: str
+    ready: int
+    """Messages that wait."""
+    spilled: int
+    """Those of them that wait apart, until there is room."""
+    leased: int
+    """Messages that are being handled."""
+    dead: int
+    pressure: float
+    max_backlog: int | None
+    """Messages that may wait before more are refused."""
+    limits: FullLimits
+
+
+class Sweep(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which messages are dropped: those that have expired, and those that were sent before a time."""
+
+    before: Annotated[float, Meta(ge=0, le=LATEST)] = 0.0
+
+
+class Swept(Struct, frozen=True):
+    """How many messages were dropped."""
+
+    dropped: int
+
+
+@get("/v1/queues", **{**LOOK, "responses": described(401, 403, 503)}, summary="List queues")
+async def list_queues(state: State) -> Sequence[str]:
+    """The names of all queues."""
+    queues: Queues = state.queues
+    return await queues.names()
+
+
+@get("/v1/queues/{queue:str}", summary="How deep is a queue?", **LOOK)
+async def queue_state(
+    state: State,
+    queue: QueueName,
+    top: Annotated[int, QueryParameter(ge=0, le=100, description="How many of the busiest tenants")] = 20,
+    lanes: Annotated[bool, QueryParameter(description="Whether each lane is listed")] = False,
+) -> QueueState:
+    """Depth, age of what waits the longest, the tenants with most of it, and the policy."""
+    queues: Queues = state.queues
+    name = queue_of(queue)
+    return _state(await queues.ask(lambda backend: backend.look(name, top=top)), lanes=lanes)
+
+
+@get(
+    "/v1/queues/{queue:str}/own",
+    summary="What does a tenant have there?",
+    **{**LOOK, "guards": [requires(Role.TENANT, Role.VIEWER)]},
+)
+async def own(request: Request[Any, Any, Any], state: State, queue: QueueName, tenant: TenantName = None) -> Own:
+    """A tenant's depth, pressure and limits; the tenant's own, or for operators and viewers that of a tenant."""
+    queues: Queues = state.queues
+    name, whose = queue_of(queue), tenant_of(request.state.credential, tenant)
+    snapshot = await queues.ask(lambda backend: backend.look(name, tenants=[whose], top=0, lanes=False))
+    nothing = TenantDepth(tenant=whose, ready=0, spilled=0, leased=0, dead=0)
+    found = next(iter(snapshot.tenants), nothing)
+    limits = snapshot.policy.limits if found.limits is None else found.limits
+    most = snapshot.policy.backlog_of(limits)
+    return Own(
+        queue=name,
+        tenant=whose,
+        ready=found.ready,
+        spilled=found.spilled,
+        leased=found.leased,
+        dead=found.dead,
+        pressure=pressure(found.ready, most),
+        max_backlog=most,
+        limits=full_limits(limits),
+    )
+
+
+@post("/v1/queues/{queue:str}/sweep", summary="Drop old messages", **CHANGE)
+async def sweep(request: Request[Any, Any, Any], state: State, queue: QueueName, data: JSONBody[Sweep]) -> Swept:
+    """Drop messages that are too old to be worth anything, except those that are being handled."""
+    queues: Queues = state.queues
+    name, now = queue_of(queue), queues.clock.wall()
+    if data.before > now:
+        raise Conflict(f"before {data.before:.3f}, which is yet to come: it is {now:.3f}")
+    dropped = await queues.ask(lambda backend: backend.sweep(name, data.before or None))
+    log_change(request, name, f"{dropped} old messages dropped")
+    return Swept(dropped)
+
+
+def _state(snapshot: Snapshot, *, lanes: bool) -> QueueState:
+    ages = [age for lane in snapshot.lanes if (age := _age(snapshot, lane)) is not None]
+    return QueueState(
+        queue=snapshot.queue,
+        at=snapshot.at,
+        ready=sum(lane.ready for lane in snapshot.lanes),
+        spilled=sum(lane.ready for lane in snapshot.lanes if lane.lane < 0),
+        leased=sum(lane.leased for lane in snapshot.lanes),
+        delayed=sum(lane.delayed for lane in snapshot.lanes),
+        dead=sum(lane.dead for lane in snapshot.lanes),
+        age=max(ages, default=None),
+        lanes_in_use=len(snapshot.lanes) + snapshot.lanes_left_out,
+        lanes_left_out=snapshot.lanes_left_out,
+        tenants=[
+            QueueTenant(
+                tenant=one.tenant,
+                ready=one.ready,
+                spilled=one.spilled,
+                leased=one.leased,
+                dead=one.dead,
+                limits=None if one.limits is None else full_limits(one.limits),
+            )
+            for one in snapshot.tenants
+        ],
+        topics=snapshot.topics,
+        policy=full_policy(snapshot.policy),
+        lanes=[_lane(snapshot, lane) for lane in snapshot.lanes] if lanes else UNSET,
+    )
+
+
+def _age(snapshot: Snapshot, lane: LaneDepth) -> float | None:
+    return None if lane.oldest is None else max(0.0, snapshot.at - lane.oldest)
+
+
+def _lane(snapshot: Snapshot, lane: LaneDepth) -> QueueLane:
+    return QueueLane(
+        lane=lane.lane,
+        ready=lane.ready,
+        leased=lane.leased,
+        delayed=lane.delayed,
+        dead=lane.dead,
+        age=_age(snapshot, lane),
+    )

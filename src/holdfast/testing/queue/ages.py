@@ -1,0 +1,216 @@
+"""What age means: fresh first, old ones not never, and what is too old is dropped."""
+
+import pytest
+
+from holdfast.queue.message import Again, Back, Bury
+from holdfast.testing.queue.probe import Depth, Probe, Suite, ids
+
+
+class Ages(Suite):
+    """Messages that wait for long."""
+
+    def test_fresh_messages_come_before_old_ones(self, work: Probe) -> None:
+        """And the old ones after them, the oldest first."""
+        work.policy(fresh_for=60.0, lanes=1, hand=1)
+        old = []
+        for _ in range(3):
+            old += work.put()
+            work.elapse(1.0)
+        work.elapse(100.0)
+        fresh = []
+        for _ in range(3):
+            fresh += work.put()
+            work.elapse(1.0)
+        assert ids(work.drain(1)) == [*fresh, *old]
+
+    def test_old_messages_have_a_share_of_the_turns(self, work: Probe) -> None:
+        """Counted over all that a worker was handed, whether it takes one at a time or many."""
+        work.policy(fresh_for=60.0, old_share=0.1)
+        old = set(work.put("a", 50) + work.put("b", 50))
+        work.elapse(100.0)
+        for size in (1, 7, 100):
+            work.put("a", 100)
+            work.put("c", 100)
+            found: list[int] = []
+            while len(found) < 100:
+                found += ids(work.lease(min(size, 100 - len(found)), before=len(found)))
+            assert len(old.intersection(found)) == 10
+
+    def test_without_a_share_old_messages_wait_for_their_time(self, work: Probe) -> None:
+        """All fresh ones come first."""
+        work.policy(fresh_for=60.0, old_share=0.0)
+        old = set(work.put(count=20))
+        work.elapse(100.0)
+        work.put(count=150)
+        assert not old.intersection(ids(work.lease(100)))
+
+    def test_a_share_that_nobody_needs_is_for_the_others(self, work: Probe) -> None:
+        """No turn is left unused."""
+        work.policy(old_share=0.3, low_share=0.3, spill_share=0.3)
+        sent = work.put(count=100)
+        assert sorted(ids(work.lease(100))) == sent
+        work.put(count=10)
+        work.elapse(1000.0)
+        assert len(work.lease(10)) == 10
+
+    def test_a_delayed_message_is_not_old(self, work: Probe) -> None:
+        """It is fresh when it falls due, and when it is tried again."""
+        work.policy(fresh_for=60.0)
+        [delayed] = work.put("a", delay=1000.0)
+        [failed] = work.put("b")
+        work.settle(Again(1000.0), work.one())
+        work.elapse(900.0)
+        work.put("c")
+        assert all(lane.oldest is not None for lane in work.look().lanes if lane.ready)
+        oldest = min(lane.oldest for lane in work.look().lanes if lane.oldest is not None)
+        assert oldest == pytest.approx(work.now, abs=0.01)
+        work.elapse(101.0)
+        assert sorted(ids(work.lease(2))) == sorted([delayed, failed])
+
+    def test_what_is_handed_back_keeps_its_age(self, work: Probe) -> None:
+        """It waits again since when it waited before."""
+        work.policy(fresh_for=60.0)
+        work.put()
+        held = work.one(lease=1000.0)
+        work.elapse(100.0)
+        [fresh] = work.put()
+        work.settle(Back(), held)
+        assert ids(work.lease(1)) == [fresh]
+        assert work.one().at == held.at
+
+    def test_a_message_is_dropped_when_it_is_older_than_its_ttl(self, work: Probe) -> None:
+        """Its own, or else the queue's."""
+        work.policy(ttl=10.0)
+        work.put()
+        [longer] = work.put(ttl=100.0)
+        work.put(ttl=1.0)
+        work.elapse(11.0)
+        found = work.leased()
+        assert (ids(found.deliveries), found.dropped) == ([longer], 2)
+        work.done(*found.deliveries)
+        work.policy(ttl=None)
+        work.put(ttl=5.0)
+        [kept] = work.put()
+        work.elapse(50.0)
+        found = work.leased()
+        assert ids(found.deliveries) == [kept]
+        assert found.dropped == 1
+        assert work.depth == Depth(leased=1)
+
+    def test_a_ttl_counts_from_when_a_message_is_due(self, work: Probe) -> None:
+        """A delay does not use it up; a retry does not renew it."""
+        work.policy(ttl=10.0)
+        [delayed] = work.put(delay=100.0)
+        work.elapse(105.0)
+        delivery = work.one()
+        assert delivery.id == delayed
+        work.settle(Again(6.0), delivery)
+        work.elapse(7.0)
+        found = work.leased()
+        assert (list(found.deliveries), found.dropped) == ([], 1)
+
+    def test_a_ttl_of_its_own_counts_from_when_a_message_is_due(self, work: Probe) -> None:
+        """As that of the queue does."""
+        [delayed] = work.put(delay=100.0, ttl=10.0)
+        work.elapse(105.0)
+        assert work.one(lease=1.0).id == delayed
+        work.elapse(6.0)
+        found = work.leased()
+        assert (list(found.deliveries), found.dropped) == ([], 1)
+
+    def test_a_sweep_takes_nothing_out_of_the_hands_of_a_worker(self, work: Probe) -> None:
+        """However old it is: by its ttl, by when it was sent, at the first attempt or a later one."""
+        work.put("ttl", ttl=5.0)
+        work.put("first")
+        work.put("again")
+        held = {one.tenant: one for one in work.lease(lease=100.0)}
+        work.settle(Again(1.0), held["again"])
+        work.elapse(2.0)
+        held["again"] = work.one(lease=100.0)
+        work.elapse(10.0)
+        assert work.backend.sweep("work", work.now) == 0
+        assert work.depth == Depth(leased=3)
+        work.done(*held.values())
+
+    def test_what_expires_in_the_hands_of_a_worker_is_not_delivered_again(self, work: Probe) -> None:
+        """But the worker may finish it."""
+        work.policy(ttl=10.0)
+        work.put(count=2)
+        one, _ = work.lease(lease=20.0)
+        work.elapse(15.0)
+        work.done(one)
+        work.elapse(10.0)
+        found = work.leased()
+        assert (list(found.deliveries), found.dropped, found.redelivered) == ([], 1, 0)
+        assert work.depth == Depth()
+
+    def test_a_sweep_drops_what_was_sent_before(self, work: Probe) -> None:
+        """Not what somebody holds, what is dead, or what was sent since."""
+        work.put("a", 3)
+        work.put("b", 2, priority=0)
+        [held] = work.lease(1)
+        work.put("dead")
+        [dead] = [one for one in work.lease() if one.tenant == "dead"]
+        work.settle(Bury("why"), dead)
+        work.elapse(100.0)
+        work.backend.sweep("work")
+        work.lease(1)
+        before = work.depth
+        assert work.backend.sweep("work", work.now - 200.0) == 0
+        assert work.depth == before
+        edge = work.now
+        work.elapse(1.0)
+        [fresh] = work.put("c")
+        swept = work.backend.sweep("work", edge)
+        assert swept == before.ready
+        assert work.depth == Depth(ready=1, leased=before.leased, dead=1)
+        assert fresh in ids(work.lease())
+        assert held.id not in ids(work.lease())
+
+    def test_a_sweep_drops_what_waits_for_another_try(self, work: Probe) -> None:
+        """It was sent before, though it falls due later; but not what is to be handled later from the beginning."""
+        work.put("a")
+        work.settle(Again(1000.0), work.one())
+        [later] = work.put("a", delay=1000.0)
+        work.elapse(1.0)
+        assert work.depth == Depth(delayed=2)
+        assert work.backend.sweep("work", work.now) == 1
+        work.elapse(1001.0)
+        assert ids(work.lease()) == [later]
+
+    def test_a_sweep_drops_what_is_older_than_its_ttl(self, work: Probe) -> None:
+        """Though nobody asks for messages: its own ttl, and else the queue's."""
+        work.put("a", 3, ttl=1.0)
+        [kept] = work.put("a")
+        work.elapse(2.0)
+        assert work.backend.sweep("work") == 3
+        assert work.depth == Depth(ready=1)
+        work.policy(ttl=10.0)
+        work.put("b", 2)
+        longer = work.put("b", 2, ttl=100.0)
+        work.elapse(20.0)
+        assert work.backend.sweep("work") == 3
+        assert work.depth == Depth(ready=2)
+        assert sorted(ids(work.lease())) == longer
+        assert kept not in longer
+
+    def test_a_sweep_drops_any_number(self, work: Probe) -> None:
+        """More than fit into one step."""
+        for _ in range(3):
+            work.put("a", 900)
+        [kept] = work.put("b", delay=5.0)
+        work.elapse(10.0)
+        assert work.backend.sweep("work", work.now - 7.0) == 2700
+        assert work.depth == Depth(ready=1)
+        assert work.tenant("a").ready == 0
+        assert work.one().id == kept
+
+    def test_a_sweep_does_what_is_due(self, work: Probe) -> None:
+        """It makes ready what was delayed, and what was leased for too long."""
+        work.put()
+        work.one(lease=5.0)
+        work.put(delay=5.0)
+        work.elapse(6.0)
+        assert work.depth == Depth(leased=1, delayed=1)
+        assert work.backend.sweep("work") == 0
+        assert work.depth == Depth(ready=2)

@@ -1,0 +1,221 @@
+"""What groups promise: one after the other, in the order in which they were sent, whatever else goes on."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from holdfast.queue.message import Again, Back, Bury, Done, Drop, Outcome
+from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
+
+
+class Groups(Suite):
+    """Messages that are handled in their order."""
+
+    def test_a_group_is_handled_one_by_one_in_its_order(self, work: Probe) -> None:
+        """The next can be had when the one before is done."""
+        work.needs("groups")
+        sent = work.put(count=4, group="g")
+        sent += work.put(count=2, group="g")
+        assert work.depth == Depth(ready=1, delayed=5)
+        for number in sent:
+            delivery = work.one()
+            assert (delivery.id, delivery.group) == (number, "g")
+            assert work.lease() == []
+            work.done(delivery)
+        assert work.depth == Depth()
+
+    def test_the_backlog_of_one_group_blocks_no_other(self, work: Probe) -> None:
+        """Nor messages without a group, nor those of another tenant's group of the same name."""
+        work.needs("groups")
+        [head, *_] = work.put(count=500, group="deep")
+        assert work.one().id == head
+        others = [*work.put(group="other"), *work.put(), *work.put("b", group="deep")]
+        assert sorted(ids(work.lease())) == sorted(others)
+
+    @pytest.mark.parametrize("end", [Done(), Drop(), Bury("why")], ids=lambda end: type(end).__name__)
+    def test_whatever_ends_one_lets_the_next_go(self, work: Probe, end: Outcome) -> None:
+        """Also a failure for good: a poison message does not block its group for ever."""
+        work.needs("groups")
+        first, second = work.put(count=2, group="g")
+        head = work.one()
+        assert head.id == first
+        work.settle(end, head)
+        assert work.one().id == second
+
+    def test_the_next_waits_while_the_first_is_tried_again(self, work: Probe) -> None:
+        """A retry keeps the order."""
+        work.needs("groups")
+        first, second = work.put(count=2, group="g")
+        work.settle(Again(10.0), work.one())
+        assert work.lease() == []
+        work.elapse(10.1)
+        again = work.one()
+        assert (again.id, again.attempt) == (first, 2)
+        work.settle(Back(), again)
+        again = work.one()
+        assert again.id == first
+        work.done(again)
+        assert work.one().id == second
+
+    def test_the_next_waits_while_the_first_is_delivered_again(self, work: Probe) -> None:
+        """Because its worker was not heard of; and goes when that was too often."""
+        work.needs("groups")
+        work.policy(attempts=2)
+        first, second = work.put(count=2, group="g")
+        for _ in range(2):
+            assert work.one(lease=1.0).id == first
+            work.elapse(2.0)
+        found = work.leased()
+        assert found.buried == 1
+        rest = found.deliveries or work.lease()
+        assert ids(rest) == [second]
+
+    def test_a_delay_holds_up_those_behind_it(self, work: Probe) -> None:
+        """And one that is delayed itself waits for both: its turn, and its delay."""
+        work.needs("groups")
+        [first] = work.put(group="g", delay=10.0)
+        [second] = work.put(group="g")
+        [third] = work.put(group="g", delay=60.0)
+        assert work.depth == Depth(delayed=3)
+        assert work.lease() == []
+        work.elapse(11.0)
+        for number in (first, second):
+            delivery = work.one()
+            assert delivery.id == number
+            work.done(delivery)
+        found = work.leased()
+        assert list(found.deliveries) == []
+        assert found.next_due == pytest.approx(49.0, abs=0.01)
+        work.elapse(50.0)
+        assert work.one().id == third
+
+    def test_priorities_do_not_change_the_order_of_a_group(self, work: Probe) -> None:
+        """The order is the promise."""
+        work.needs("groups")
+        sent = [*work.put(group="g", priority=3), *work.put(group="g", priority=0), *work.put(group="g", priority=1)]
+        assert ids(work.drain()) == sent
+
+    def test_what_expired_lets_the_next_go(self, work: Probe) -> None:
+        """Whether it is found out when it is handed out, or before."""
+        work.needs("groups")
+        work.put(group="g", ttl=1.0)
+        [second] = work.put(group="g")
+        work.elapse(2.0)
+        assert ids(work.drain()) == [second]
+        work.put(group="g", ttl=1.0)
+        [fourth] = work.put(group="g")
+        work.elapse(2.0)
+        assert work.backend.sweep("work") == 1
+        assert work.one().id == fourth
+
+    def test_sweeping_takes_those_that_wait_behind_others_as_well(self, work: Probe) -> None:
+        """But not the one that somebody holds."""
+        work.needs("groups")
+        work.put(count=20, group="g")
+        held = work.one()
+        work.elapse(1.0)
+        before = work.now
+        work.elapse(1.0)
+        [fresh] = work.put(group="g")
+        assert work.backend.sweep("work", before) == 19
+        assert work.lease() == []
+        work.done(held)
+        assert work.one().id == fresh
+
+    def test_an_empty_group_can_be_used_again(self, work: Probe) -> None:
+        """Nothing of it is left over that would hold up later ones."""
+        work.needs("groups")
+        for _ in range(3):
+            sent = work.put(count=2, group="g")
+            assert ids(work.drain()) == sent
+
+    def test_a_redriven_message_waits_for_its_group(self, work: Probe) -> None:
+        """Two of one group are never in the hands of workers at once."""
+        work.needs("groups")
+        [first, second, third] = work.put(count=3, group="g")
+        work.settle(Bury("why"), work.one())
+        held = work.one()
+        assert held.id == second
+        assert work.redrive() == 1
+        assert work.lease() == []
+        work.done(held)
+        rest = work.drain()
+        assert sorted(ids(rest)) == [first, third]
+        assert {one.group for one in rest} == {"g"}
+
+    def test_redriven_messages_keep_their_order(self, work: Probe) -> None:
+        """All of a group, after all of them had died."""
+        work.needs("groups")
+        sent = work.put(count=3, group="g")
+        for _ in sent:
+            work.settle(Bury("why"), work.one())
+        assert work.redrive() == 3
+        assert work.depth == Depth(ready=1, delayed=2)
+        assert ids(work.drain()) == sent
+
+    def test_forgetting_dead_letters_of_a_group_lets_nobody_through(self, work: Probe) -> None:
+        """The one that is being handled still is."""
+        work.needs("groups")
+        dead, first, second = work.put(count=3, group="g")
+        work.settle(Bury("why"), work.one())
+        head = work.one()
+        assert head.id == first
+        assert work.redrive() == 1, "behind the one that is being handled, with a lower number"
+        [other] = work.put(group="other")
+        work.settle(Bury("why"), work.one())
+        assert work.backend.redrive(work.query(), discard=True) == 1
+        assert work.lease() == []
+        work.done(head)
+        assert ids(work.drain()) == [dead, second]
+        assert other not in (dead, second)
+
+    def test_where_tenants_have_lanes_of_their_own_groups_are_the_same(self, work: Probe) -> None:
+        """As they are where messages are spilled."""
+        work.needs("groups")
+        work.policy(hand=0, spill_above=1)
+        sent = [*work.put(count=2), *work.put(count=3, group="g")]
+        assert sorted(ids(work.drain())) == sorted(sent)
+
+    def test_many_workers_keep_the_order_of_every_group(self, work: Probe) -> None:
+        """With producers at work at the same time, failures, and messages that are handed back."""
+        work.needs("groups")
+        work.policy(attempts=1000)
+        groups = [f"g{number}" for number in range(5)]
+        handled: dict[str, list[int]] = {group: [] for group in groups}
+        sent: dict[str, list[int]] = {group: [] for group in groups}
+        in_hand: set[str] = set()
+        gate = threading.Lock()
+
+        def produce(group: str) -> None:
+            for size in (1, 3, 2, 4, 1):
+                kept = work.kept(*[message(f"t{len(group)}", group=group)] * size)
+                sent[group] += [one.id for one in kept]
+
+        def serve(worker: int) -> None:
+            turn = worker
+            while True:
+                some = work.lease(4)
+                with gate:
+                    if sum(map(len, handled.values())) == len(groups) * 11:
+                        return
+                    names = [one.group or "" for one in some]
+                    assert len(set(names)) == len(names)
+                    assert not in_hand.intersection(names)
+                    in_hand.update(names)
+                for one in some:
+                    turn += 1
+                    outcome: Outcome = Back() if turn % 4 == 0 else Done()
+                    with gate:
+                        in_hand.discard(one.group or "")
+                        if isinstance(outcome, Done):
+                            handled[one.group or ""].append(one.id)
+                    assert work.settle(outcome, one) == [True]
+
+        with ThreadPoolExecutor(8) as threads:
+            futures = [threads.submit(produce, group) for group in groups]
+            futures += [threads.submit(serve, worker) for worker in range(3)]
+            for future in futures:
+                future.result()
+        assert handled == sent
+        assert work.depth == Depth()

@@ -1,0 +1,389 @@
+"""What `lease` and `settle` promise: one worker at a time, and none who held a message before."""
+
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from holdfast._errors import InvalidValue
+from holdfast.queue.message import Again, Back, Bury, Delivery, Done, Drop, Longer, Outcome, Receipt, Settlement
+from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids
+
+OUTCOMES: tuple[Outcome, ...] = (Done(), Again(1.0), Bury("why"), Back(), Longer(60.0), Drop())
+
+
+class Leasing(Suite):
+    """Messages in the hands of workers."""
+
+    def test_a_message_is_handed_to_one_worker_at_a_time(self, work: Probe) -> None:
+        """And to none after it is done."""
+        work.put()
+        delivery = work.one()
+        assert work.lease() == []
+        work.done(delivery)
+        work.elapse(1000.0)
+        assert work.lease() == []
+        assert work.depth == Depth()
+
+    def test_no_more_is_handed_out_than_was_asked_for(self, work: Probe) -> None:
+        """And as much, if it is there."""
+        sent = work.put(count=7)
+        found = [work.lease(3) for _ in range(4)]
+        assert [len(some) for some in found] == [3, 3, 1, 0]
+        assert sorted(one.id for some in found for one in some) == sorted(sent)
+
+    def test_whoever_asks_for_many_of_many_tenants_gets_many(self, work: Probe) -> None:
+        """However the messages lie: a few deep lanes, and many that are nearly empty."""
+        for tenant in range(40):
+            work.put(f"t{tenant}", 1 + 30 * (tenant % 10 == 0))
+        assert len(work.lease(150)) == 150
+        assert len(work.lease(150)) == 10
+
+    def test_a_message_is_delivered_again_when_its_lease_ends(self, work: Probe) -> None:
+        """Not before, and as another attempt."""
+        work.put()
+        first = work.one(lease=10.0)
+        work.elapse(9.9)
+        assert work.lease() == []
+        work.elapse(0.2)
+        again = work.leased()
+        assert again.redelivered == 1
+        [second] = again.deliveries
+        assert (second.id, second.attempt) == (first.id, 2)
+        assert second.receipt.tries == first.receipt.tries + 1
+        assert (second.sent, second.body) == (first.sent, first.body)
+        work.done(second)
+        assert work.depth == Depth()
+
+    def test_a_late_worker_may_settle_what_nobody_else_was_given(self, work: Probe) -> None:
+        """Its work is not done twice because it took long."""
+        work.put()
+        late = work.one(lease=1.0)
+        work.elapse(5.0)
+        work.done(late)
+        assert work.drain() == []
+
+    @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: type(outcome).__name__)
+    def test_a_receipt_is_worth_nothing_once_somebody_else_has_the_message(self, work: Probe, outcome: Outcome) -> None:
+        """Whatever the late worker says of it, the message stays with the one who holds it."""
+        work.put()
+        stale = work.one(lease=1.0)
+        work.elapse(2.0)
+        good = work.one()
+        before = work.look("a")
+        assert work.settle(outcome, stale) == [False]
+        assert work.look("a") == before
+        work.done(good)
+
+    @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: type(outcome).__name__)
+    @pytest.mark.parametrize(
+        "end", [Done(), Again(5.0), Bury("why"), Back(), Drop()], ids=lambda end: type(end).__name__
+    )
+    def test_a_receipt_is_good_for_one_end(self, work: Probe, end: Outcome, outcome: Outcome) -> None:
+        """What was settled is not settled again, in the same step or later."""
+        work.put()
+        delivery = work.one()
+        pair = [Settlement(delivery.receipt, end), Settlement(delivery.receipt, outcome)]
+        assert list(work.backend.settle(pair)) == [True, False]
+        before = work.look("a")
+        assert work.settle(outcome, delivery) == [False]
+        assert work.look("a") == before
+
+    @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: type(outcome).__name__)
+    def test_a_receipt_from_before_the_redrive_is_worth_nothing(self, work: Probe, outcome: Outcome) -> None:
+        """Neither before nor after the message is handed out again."""
+        work.put()
+        stale = work.one()
+        work.settle(Bury("why"), stale)
+        work.redrive()
+        assert work.settle(outcome, stale) == [False]
+        good = work.one()
+        assert good.id == stale.id
+        assert good.receipt != stale.receipt
+        assert work.settle(outcome, stale) == [False]
+        work.done(good)
+
+    def test_receipts_of_what_never_was_are_refused(self, work: Probe) -> None:
+        """Each alone: the others of the same call are settled."""
+        work.put()
+        delivery = work.one()
+        forged = [Receipt(delivery.id + 1000, 1), Receipt(delivery.id, 2), Receipt(delivery.id, 0), Receipt(-1, 1)]
+        settlements = [*(Settlement(receipt, Done()) for receipt in forged), Settlement(delivery.receipt, Done())]
+        assert list(work.backend.settle(settlements)) == [False] * 4 + [True]
+
+    def test_what_waits_cannot_be_settled(self, work: Probe) -> None:
+        """Nobody holds a message that was never handed out."""
+        [number] = work.put()
+        assert list(work.backend.settle([Settlement(Receipt(number, 0), Done())])) == [False]
+        assert work.depth == Depth(ready=1)
+
+    def test_a_heartbeat_makes_a_lease_longer(self, work: Probe) -> None:
+        """From now on, by as much as it says, as often as it comes."""
+        work.put()
+        delivery = work.one(lease=10.0)
+        for _ in range(5):
+            work.elapse(8.0)
+            assert work.settle(Longer(10.0), delivery) == [True]
+            assert work.lease() == []
+        work.elapse(9.9)
+        assert work.lease() == []
+        work.elapse(0.2)
+        assert work.one().attempt == 2
+
+    def test_a_heartbeat_may_come_with_the_end(self, work: Probe) -> None:
+        """Of the same message, or of others, in one step."""
+        work.put(count=2)
+        one, other = work.lease(lease=10.0)
+        settlements = [
+            Settlement(one.receipt, Longer(60.0)),
+            Settlement(one.receipt, Done()),
+            Settlement(other.receipt, Longer(60.0)),
+        ]
+        assert list(work.backend.settle(settlements)) == [True, True, True]
+        assert work.depth == Depth(leased=1)
+        work.elapse(30.0)
+        assert work.lease() == []
+
+    def test_what_failed_is_delivered_again_after_its_delay(self, work: Probe) -> None:
+        """As another attempt, of the same age."""
+        [number] = work.put()
+        first = work.one()
+        assert work.settle(Again(20.0), first) == [True]
+        assert work.depth == Depth(delayed=1)
+        work.elapse(19.9)
+        found = work.leased()
+        assert list(found.deliveries) == []
+        assert found.next_due == pytest.approx(0.1, abs=0.01)
+        work.elapse(0.2)
+        second = work.one()
+        assert (second.id, second.attempt, second.sent) == (number, 2, first.sent)
+        assert second.at == pytest.approx(first.at + 20.0, abs=0.01)
+
+    def test_what_is_put_off_is_not_an_attempt(self, work: Probe) -> None:
+        """As when something else than the message was to blame."""
+        work.policy(attempts=1)
+        work.put()
+        for _ in range(3):
+            first = work.one()
+            assert first.attempt == 1
+            work.settle(Again(5.0, counts=False), first)
+            work.elapse(6.0)
+        assert work.one().attempt == 1
+
+    def test_a_delay_of_nothing_is_soon(self, work: Probe) -> None:
+        """The message can be had a moment later."""
+        work.put()
+        work.settle(Again(0.0), work.one())
+        work.elapse(0.01)
+        assert work.one().attempt == 2
+
+    def test_what_was_handed_back_can_be_had_at_once(self, work: Probe) -> None:
+        """As the same attempt, in the same place; but the receipt is another."""
+        work.policy(lanes=1, hand=1)
+        [number, *_] = work.put(count=3)
+        first, *others = work.lease()
+        assert first.id == number
+        work.settle(Back(), *others, first)
+        assert work.depth == Depth(ready=3)
+        again = work.lease()
+        assert ids(again) == ids([first, *others])
+        assert [one.attempt for one in again] == [1, 1, 1]
+        assert work.settle(Done(), first) == [False]
+        work.done(*again)
+
+    def test_a_message_handed_back_ever_so_often_is_not_given_up(self, work: Probe) -> None:
+        """A worker that stops is not a failure of the message; the attempts that fail still count."""
+        work.policy(attempts=2)
+        work.put()
+        for _ in range(5):
+            work.settle(Back(), work.one())
+        assert work.one(lease=1.0).attempt == 1
+        work.elapse(2.0)
+        assert work.one(lease=1.0).attempt == 2
+        work.elapse(2.0)
+        assert work.leased().buried == 1
+
+    def test_what_is_dropped_is_forgotten(self, work: Probe) -> None:
+        """It is not among the dead."""
+        work.put()
+        assert work.settle(Drop(), work.one()) == [True]
+        work.elapse(1000.0)
+        assert work.lease() == []
+        assert work.depth == Depth()
+
+    def test_a_message_that_kills_its_workers_is_buried(self, work: Probe) -> None:
+        """After as many deliveries as the queue's policy has attempts."""
+        work.policy(attempts=3, lease=1.0)
+        [number] = work.put()
+        for attempt in (1, 2, 3):
+            assert work.one(lease=1.0).attempt == attempt
+            work.elapse(2.0)
+            if attempt == 2:
+                assert work.lease() == []
+                work.elapse(1.0)
+        last = work.leased()
+        assert list(last.deliveries) == []
+        assert (last.buried, last.redelivered) == (1, 0)
+        [letter] = work.backend.dead(work.query())
+        assert (letter.id, letter.attempts) == (number, 3)
+        assert "3 deliveries" in letter.reason
+        assert work.depth == Depth(dead=1)
+
+    def test_messages_whose_workers_died_twice_part_so_that_one_that_kills_does_not_take_the_others_with_it(
+        self, work: Probe
+    ) -> None:
+        """Each comes back at another time, within a lease."""
+        work.policy(attempts=3, lease=60.0)
+        numbers = work.put(count=8)
+        for _ in range(2):
+            assert len(work.lease(8, lease=1.0)) == 8
+            work.elapse(2.0)
+        assert work.lease(8) == []
+        assert work.depth == Depth(delayed=8)
+        groups: list[list[int]] = []
+        for _ in range(60):
+            work.elapse(1.0)
+            groups.append([delivery.id for delivery in work.lease(8)])
+        assert sorted(number for group in groups for number in group) == sorted(numbers)
+        assert max(map(len, groups)) < 8
+
+    def test_one_call_settles_messages_of_several_queues(self, work: Probe) -> None:
+        """With the results in the order of the settlements."""
+        other = work.another("other")
+        work.put(count=2)
+        other.put(count=2)
+        mine, theirs = work.lease(), other.lease()
+        mixed: list[Delivery] = [theirs[0], mine[0], mine[0], theirs[1], mine[1]]
+        assert work.settle(Done(), *mixed) == [True, True, False, True, True]
+        assert work.depth == other.depth == Depth()
+
+    def test_a_delayed_message_waits(self, work: Probe) -> None:
+        """Then its age counts from when it fell due: it was not late until then."""
+        [number] = work.put(delay=100.0)
+        sent = work.now
+        assert work.depth == Depth(delayed=1)
+        found = work.leased()
+        assert list(found.deliveries) == []
+        assert found.next_due == pytest.approx(100.0, abs=0.01)
+        work.elapse(99.9)
+        assert work.lease() == []
+        work.elapse(0.2)
+        delivery = work.one()
+        assert (delivery.id, delivery.attempt) == (number, 1)
+        assert delivery.sent == pytest.approx(sent + 100.0, abs=0.01)
+
+    def test_next_due_is_when_there_may_be_more(self, work: Probe) -> None:
+        """The first delay, or the end of the first lease; None, when there is nothing at all."""
+        assert work.leased().next_due is None
+        work.put(delay=50.0)
+        work.put()
+        assert work.leased(lease=20.0).next_due == pytest.approx(20.0, abs=0.01)
+        work.elapse(15.0)
+        assert work.leased().next_due == pytest.approx(5.0, abs=0.01)
+
+    def test_a_lease_says_how_much_its_tenants_have(self, work: Probe) -> None:
+        """Of those whose messages were looked at, after the lease; and whether others wait as well."""
+        work.put("a", 5)
+        found = work.leased(3)
+        assert (found.tenants["a"].ready, found.tenants["a"].leased) == (2, 3)
+        assert not found.others_wait
+        work.put("b", 1)
+        work.put("c", 1)
+        work.put("d", 1)
+        found = work.leased(1)
+        assert found.others_wait
+        found = work.leased(100)
+        assert len(found.deliveries) == 4
+        assert not found.others_wait
+
+    @pytest.mark.parametrize("count", [0, -1])
+    def test_a_worker_asks_for_something(self, work: Probe, count: int) -> None:
+        """Nothing is no request."""
+        with pytest.raises(InvalidValue, match=str(count)):
+            work.lease(count)
+
+    @pytest.mark.parametrize("lease", [0.0, -1.0, math.nan, math.inf])
+    def test_a_lease_has_an_end_that_is_not_now(self, work: Probe, lease: float) -> None:
+        """One that never ends would hide its message for ever."""
+        work.put()
+        with pytest.raises(InvalidValue, match=str(lease)):
+            work.lease(lease=lease)
+        assert work.depth == Depth(ready=1)
+
+    @pytest.mark.parametrize(
+        "outcome", [Again(-1.0), Again(math.nan), Again(math.inf), Longer(0.0), Longer(math.nan), Longer(math.inf)]
+    )
+    def test_an_outcome_that_makes_no_sense_changes_nothing(self, work: Probe, outcome: Outcome) -> None:
+        """Nor do those that came with it."""
+        work.put(count=2)
+        one, other = work.lease()
+        with pytest.raises(InvalidValue):
+            work.backend.settle([Settlement(one.receipt, Done()), Settlement(other.receipt, outcome)])
+        assert work.depth == Depth(leased=2)
+
+    def test_many_workers_never_hold_the_same_message(self, work: Probe) -> None:
+        """And handle each once, if none of them dies; none is left over."""
+        sent: list[int] = []
+        for batch in range(10):
+            sent += [number for tenant in range(4) for number in work.put(f"t{tenant}", 5 + batch % 3)]
+        handled: list[int] = []
+        held: set[int] = set()
+        gate = threading.Lock()
+
+        def serve(worker: int) -> None:
+            while True:
+                some = work.lease(1 + worker % 5)
+                with gate:
+                    if not some and len(handled) >= len(sent):
+                        return
+                    assert not held.intersection(ids(some))
+                    held.update(ids(some))
+                work.settle(Longer(60.0), *some)
+                with gate:
+                    held.difference_update(ids(some))
+                    handled.extend(ids(some))
+                work.done(*some)
+
+        with ThreadPoolExecutor(6) as threads:
+            for future in [threads.submit(serve, worker) for worker in range(6)]:
+                future.result()
+        assert sorted(handled) == sorted(sent)
+        assert work.depth == Depth()
+
+    def test_whoever_waits_is_woken_by_a_send(self, work: Probe) -> None:
+        """However long it would have waited."""
+        assert work.lease() == []
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(work.backend.wait, "work", 60.0)
+            work.put()
+            assert waiting.result(30.0)
+
+    def test_what_was_sent_since_the_last_look_is_not_waited_for(self, work: Probe) -> None:
+        """There is no moment at which a send is missed; of several workers, each may find something."""
+        assert work.lease() == []
+        work.put(count=2)
+        assert work.backend.wait("work", 60.0)
+        assert len(work.lease(1)) == 1
+        assert work.backend.wait("work", 60.0), "one worker was satisfied, and another may have the rest"
+        assert len(work.lease(5)) == 1
+        assert self._ends(work, 0.0)
+
+    def test_what_is_handed_back_wakes_another(self, work: Probe) -> None:
+        """The worker that handed it back wants no more."""
+        work.put()
+        held = work.one()
+        assert work.lease() == []
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(work.backend.wait, "work", 3600.0)
+            work.settle(Back(), held)
+            assert waiting.result(30.0)
+        assert work.one().id == held.id
+
+    def test_waiting_for_nothing_ends(self, work: Probe) -> None:
+        """After the time that was given."""
+        assert self._ends(work, 0.01)
+
+    def _ends(self, work: Probe, seconds: float) -> bool:
+        """Whether somebody who waits for nothing is told so, though perhaps not the first time."""
+        return any(not work.lease() and not work.backend.wait("work", seconds) for _ in range(STEPS))

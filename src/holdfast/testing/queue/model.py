@@ -1,0 +1,240 @@
+"""Any sequence of steps, against a model that is too simple to be wrong."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from holdfast.queue.message import Again, Back, Bury, Delivery, Done, Drop, Longer, Outcome, Outgoing
+from holdfast.queue.rules.verdict import rest
+from holdfast.testing.queue.probe import Depth, Probe, Suite, message
+
+ATTEMPTS = 3
+POLICY_LEASE = 6.0
+"""By which messages part whose workers died."""
+LEASE = 10
+TENANTS = ("a", "b", "c")
+
+
+class State(Enum):
+    """Where a message is."""
+
+    READY = "ready"
+    LEASED = "leased"
+    DELAYED = "delayed"
+    PARKED = "parked"
+    DEAD = "dead"
+
+
+@dataclass(slots=True)
+class Kept:
+    """What the model knows of a message."""
+
+    id: int
+    tenant: str
+    group: str | None
+    state: State
+    due: float
+    """When a delay, or a lease, ends."""
+    tries: int = 0
+    returned: int = 0
+    held: Delivery | None = None
+
+
+class Machine(RuleBasedStateMachine):
+    """Sends, leases, settles, and waits as it likes, and counts along."""
+
+    def __init__(self, work: Probe) -> None:
+        super().__init__()
+        self.work = work
+        self.now = 0
+        self.kept: dict[int, Kept] = {}
+        self.stale: list[Delivery] = []
+        work.policy(attempts=ATTEMPTS, spill_above=5, lanes=4, hand=2, lease=POLICY_LEASE)
+
+    # What one does
+
+    @rule(
+        messages=st.lists(
+            st.tuples(
+                st.sampled_from(TENANTS),
+                st.sampled_from([None, None, "g", "h"]),
+                st.sampled_from([0, 0, 5]),
+                st.integers(0, 3),
+            ),
+            max_size=6,
+        )
+    )
+    def send(self, messages: list[tuple[str, str | None, int, int]]) -> None:
+        """Of several tenants, with and without groups and delays."""
+        outgoing: list[Outgoing] = [
+            message(tenant, group=group, delay=float(delay), priority=priority)
+            for tenant, group, delay, priority in messages
+        ]
+        for sent, (tenant, group, delay, _) in zip(self.work.kept(*outgoing), messages, strict=True):
+            assert sent.id not in self.kept
+            state = State.DELAYED if delay else State.READY
+            if group is not None and self._living(tenant, group):
+                state = State.PARKED
+            self.kept[sent.id] = Kept(sent.id, tenant, group, state, self.now + delay)
+
+    @rule(count=st.integers(1, 8), before=st.integers(0, 20))
+    def lease(self, count: int, before: int) -> None:
+        """What comes must be what waits: no more than was asked for, and something if there is something."""
+        self._make_due()
+        waiting = self._in(State.READY)
+        found = self.work.lease(count, lease=float(LEASE), before=before)
+        assert len(found) <= count
+        assert bool(found) == bool(waiting)
+        for delivery in found:
+            kept = self.kept[delivery.id]
+            assert kept.state is State.READY, f"a message that is {kept.state.value} was delivered"
+            kept.state, kept.due, kept.held = State.LEASED, self.now + LEASE, delivery
+            kept.tries += 1
+            assert (delivery.tenant, delivery.group) == (kept.tenant, kept.group)
+            assert (delivery.receipt.tries, delivery.attempt) == (kept.tries, kept.tries - kept.returned)
+
+    @precondition(lambda self: self._in(State.LEASED))
+    @rule(data=st.data())
+    def settle(self, data: st.DataObject) -> None:
+        """Any outcome of any of those that are held."""
+        some = data.draw(st.lists(st.sampled_from(self._in(State.LEASED)), min_size=1, max_size=4, unique_by=id))
+        outcomes: list[Outcome] = [Done(), Again(5.0), Bury("why"), Back(), Longer(20.0), Drop()]
+        outcome = data.draw(st.sampled_from(outcomes))
+        held = [kept.held for kept in some if kept.held is not None]
+        assert self.work.settle(outcome, *held) == [True] * len(some)
+        if not isinstance(outcome, Longer):
+            self.stale += held
+        for kept in some:
+            self._settled(kept, outcome)
+
+    @precondition(lambda self: self.stale)
+    @rule(data=st.data())
+    def settle_again(self, data: st.DataObject) -> None:
+        """What was settled, or is in other hands, is refused."""
+        some = data.draw(st.lists(st.sampled_from(self.stale), min_size=1, max_size=3))
+        outcomes: list[Outcome] = [Done(), Again(1.0), Bury("late"), Back(), Longer(5.0), Drop()]
+        outcome = data.draw(st.sampled_from(outcomes))
+        assert self.work.settle(outcome, *some) == [False] * len(some)
+
+    @rule(seconds=st.integers(1, 12))
+    def wait(self, seconds: int) -> None:
+        """Time passes."""
+        self.now += seconds
+        self.work.elapse(float(seconds))
+
+    @rule()
+    def sweep(self) -> None:
+        """What is due is made ready."""
+        assert self.work.backend.sweep(self.work.queue) == 0
+        self._make_due()
+
+    @precondition(lambda self: self._in(State.DEAD))
+    @rule(limit=st.integers(1, 3), tenant=st.sampled_from([None, *TENANTS]), discard=st.booleans())
+    def redrive(self, limit: int, tenant: str | None, discard: bool) -> None:
+        """Some of the dead are put back, or forgotten."""
+        meant = [kept for kept in self._in(State.DEAD) if tenant in (None, kept.tenant)][:limit]
+        query = self.work.query(limit=limit, tenant=tenant)
+        assert self.work.backend.redrive(query, discard=discard) == len(meant)
+        for kept in meant:
+            if discard:
+                del self.kept[kept.id]
+                continue
+            is_behind = kept.group is not None and self._living(kept.tenant, kept.group)
+            kept.state = State.PARKED if is_behind else State.READY
+            kept.due, kept.returned = self.now, kept.tries
+
+    # What must be so
+
+    @invariant()
+    def counters_are_exact(self) -> None:
+        """After every step, in lanes and for tenants."""
+        count = {state: len(self._in(state)) for state in State}
+        delayed = count[State.DELAYED] + count[State.PARKED]
+        assert self.work.depth == Depth(count[State.READY], count[State.LEASED], delayed, count[State.DEAD])
+        snapshot = self.work.look(*TENANTS)
+        spilled = sum(lane.ready for lane in snapshot.lanes if lane.lane < 0)
+        assert sum(one.spilled for one in snapshot.tenants) == spilled
+        for one in snapshot.tenants:
+            mine = [kept.state for kept in self.kept.values() if kept.tenant == one.tenant]
+            expected = tuple(mine.count(state) for state in (State.READY, State.LEASED, State.DEAD))
+            assert (one.ready, one.leased, one.dead) == expected
+
+    def teardown(self) -> None:
+        """Nothing is stuck: all that is not dead comes out in the end."""
+        for _ in range(200):
+            if all(kept.state is State.DEAD for kept in self.kept.values()):
+                return
+            held = [kept for kept in self._in(State.LEASED) if kept.held is not None]
+            assert self.work.settle(Done(), *(kept.held for kept in held if kept.held is not None)) == [True] * len(
+                held
+            )
+            for kept in held:
+                self._settled(kept, Done())
+            self.wait(LEASE)
+            self.lease(8, 0)
+        raise AssertionError(f"these are stuck: {self.kept}")
+
+    # The model
+
+    def _in(self, state: State) -> list[Kept]:
+        return [kept for _, kept in sorted(self.kept.items()) if kept.state is state]
+
+    def _living(self, tenant: str, group: str) -> list[Kept]:
+        found = [kept for _, kept in sorted(self.kept.items()) if (kept.tenant, kept.group) == (tenant, group)]
+        return [kept for kept in found if kept.state is not State.DEAD]
+
+    def _make_due(self) -> None:
+        for kept in [*self._in(State.DELAYED), *self._in(State.LEASED)]:
+            if kept.due > self.now:
+                continue
+            if kept.state is State.DELAYED:
+                kept.state = State.READY
+            elif kept.tries - kept.returned >= ATTEMPTS:
+                self._settled(kept, Bury("given up"))
+            elif pause := round(rest(kept.id, kept.tries - kept.returned, POLICY_LEASE) * 1000):
+                kept.state, kept.due = State.DELAYED, self.now + pause / 1000
+            else:
+                kept.state = State.READY
+
+    def _settled(self, kept: Kept, outcome: Outcome) -> None:
+        match outcome:
+            case Done() | Drop():
+                del self.kept[kept.id]
+                self._follow(kept)
+            case Bury():
+                kept.state = State.DEAD
+                self._follow(kept)
+            case Again(delay):
+                kept.state, kept.due = State.DELAYED, self.now + int(delay)
+            case Back():
+                kept.state = State.READY
+                kept.returned += 1
+            case Longer(seconds):
+                kept.due = self.now + int(seconds)
+
+    def _follow(self, gone: Kept) -> None:
+        if gone.group is not None and (rest := self._living(gone.tenant, gone.group)):
+            assert all(kept.state is State.PARKED for kept in rest), "one of a group at a time"
+            rest[0].state = State.READY if rest[0].due <= self.now else State.DELAYED
+
+
+class Modelled(Suite):
+    """The model, and whoever keeps up with it."""
+
+    def test_any_sequence_of_steps_loses_and_doubles_nothing(self, work: Probe) -> None:
+        """And keeps the order of groups, and exact counters after every step."""
+        number = 0
+
+        def machine() -> Machine:
+            nonlocal number
+            number += 1
+            return Machine(work.another(f"work-{number}"))
+
+        # A function that makes one will do: https://hypothesis.readthedocs.io/en/latest/stateful.html
+        factory: Any = machine
+        steps = settings(max_examples=20, stateful_step_count=30, deadline=None)
+        run_state_machine_as_test(factory, settings=steps)

@@ -1,0 +1,186 @@
+"""One queue of the backend under test, and short ways to use it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from holdfast._errors import InvalidValue
+from holdfast.queue.backend import Backend, Change, DeadQuery, Leased, Snapshot, TenantDepth, Want
+from holdfast.queue.message import Delivery, Done, Outcome, Outgoing, Refused, Sent, Settlement
+from holdfast.queue.policy import Limits, QueuePolicy
+from holdfast.testing.clock import FakeClock
+
+PLAIN = QueuePolicy(old_share=0.0, low_share=0.0, spill_share=0.0)
+"""A queue in which nothing is served out of its order."""
+LEASE = 30.0
+"""Seconds for which the tests take messages, if they do not say otherwise."""
+STEPS = 10_000
+"""Leases after which a test that waits for the end of a queue is taken to be stuck."""
+
+
+class Depth(NamedTuple):
+    """How many messages of a queue are in which state."""
+
+    ready: int = 0
+    leased: int = 0
+    delayed: int = 0
+    dead: int = 0
+
+
+def message(tenant: str = "a", body: bytes = b"x", **options: object) -> Outgoing:
+    """A message, with as little said about it as possible."""
+    return msgspec.structs.replace(Outgoing(tenant=tenant, body=body), **options)
+
+
+class Probe:
+    """A queue under test. `elapse` moves the time that the backend goes by."""
+
+    def __init__(self, backend: Backend, elapse: Callable[[float], None], queue: str = "work") -> None:
+        self.backend = backend
+        self.elapse = elapse
+        self.queue = queue
+        backend.change(queue, Change(policy=PLAIN), create=True)
+
+    def another(self, queue: str) -> "Probe":
+        """Another queue of the same backend."""
+        return Probe(self.backend, self.elapse, queue)
+
+    def needs(self, power: str) -> None:
+        """Leave the test out for a backend that says that it cannot do this."""
+        if not getattr(self.backend.capabilities, power):
+            pytest.skip(f"the backend declares that it has no {power.replace('_', ' ')}")
+
+    # Sending
+
+    def send(self, *messages: Outgoing) -> Sequence[Sent | Refused]:
+        """Send messages; what became of each."""
+        return self.backend.send(self.queue, messages)
+
+    def put(self, tenant: str = "a", count: int = 1, body: bytes = b"x", **options: object) -> list[int]:
+        """Send messages that must be kept; their ids."""
+        return [one.id for one in self.kept(*[message(tenant, body, **options)] * count)]
+
+    def kept(self, *messages: Outgoing) -> list[Sent]:
+        """Send messages that must be kept."""
+        results = self.send(*messages)
+        assert len(results) == len(messages)
+        kept = [one for one in results if isinstance(one, Sent)]
+        assert len(kept) == len(results), f"some were refused: {results}"
+        return kept
+
+    # Handling
+
+    def leased(
+        self, count: int = 100, lease: float = LEASE, before: int = 0, caps: Mapping[str, int] | None = None
+    ) -> Leased:
+        """Ask for messages; all that the backend says."""
+        return self.backend.lease(Want(queue=self.queue, count=count, lease=lease, before=before, caps=caps or {}))
+
+    def lease(self, count: int = 100, lease: float = LEASE, before: int = 0) -> list[Delivery]:
+        """Ask for messages."""
+        return list(self.leased(count, lease, before).deliveries)
+
+    def one(self, lease: float = LEASE) -> Delivery:
+        """Ask for the one message that there must be."""
+        [delivery] = self.lease(lease=lease)
+        return delivery
+
+    def settle(self, outcome: Outcome, *deliveries: Delivery) -> list[bool]:
+        """The same for all of them."""
+        return list(self.backend.settle([Settlement(one.receipt, outcome) for one in deliveries]))
+
+    def done(self, *deliveries: Delivery) -> None:
+        """They are handled, and must have been held until now."""
+        assert self.settle(Done(), *deliveries) == [True] * len(deliveries)
+
+    def drain(self, count: int = 100) -> list[Delivery]:
+        """Handle all that can be had now, in the order in which it comes."""
+        found: list[Delivery] = []
+        for _ in range(STEPS):
+            some = self.lease(count, before=len(found))
+            if not some:
+                return found
+            self.done(*some)
+            found += some
+        raise AssertionError(f"{self.queue} is not empty after {len(found)} messages")
+
+    # Looking
+
+    def look(self, *tenants: str) -> Snapshot:
+        """The queue as it is now."""
+        return self.backend.look(self.queue, tenants=tenants)
+
+    @property
+    def now(self) -> float:
+        """The time that the backend goes by."""
+        return self.look().at
+
+    @property
+    def depth(self) -> Depth:
+        """All lanes together."""
+        lanes = self.look().lanes
+        return Depth(
+            sum(lane.ready for lane in lanes),
+            sum(lane.leased for lane in lanes),
+            sum(lane.delayed for lane in lanes),
+            sum(lane.dead for lane in lanes),
+        )
+
+    def tenant(self, name: str = "a") -> TenantDepth:
+        """One tenant; of one that nobody has heard of, nothing."""
+        for tenant in self.look(name).tenants:
+            if tenant.tenant == name:
+                return tenant
+        return TenantDepth(tenant=name, ready=0, spilled=0, leased=0, dead=0)
+
+    # Changing
+
+    def policy(self, **options: object) -> QueuePolicy:
+        """Change some of the policy."""
+        policy = msgspec.structs.replace(self.look().policy, **options)
+        policy.__post_init__()  # which `replace` does not run
+        return self.backend.change(self.queue, Change(policy=policy))
+
+    def limit(self, tenant: str = "a", **options: object) -> None:
+        """Give a tenant limits of its own; without options, those of the queue."""
+        limits = Limits(**options) if options else None  # type: ignore[arg-type]
+        self.backend.change(self.queue, Change(limits={tenant: limits}))
+
+    def redrive(self, **conditions: object) -> int:
+        """Put dead letters back."""
+        return self.backend.redrive(self.query(**conditions))
+
+    def query(self, **conditions: object) -> DeadQuery:
+        """Which dead letters."""
+        return msgspec.structs.replace(DeadQuery(queue=self.queue), **conditions)
+
+
+def ids(deliveries: Iterable[Delivery]) -> list[int]:
+    """The messages of these, in their order."""
+    return [delivery.id for delivery in deliveries]
+
+
+class Suite:
+    """The fixtures of all parts of the suite. Override `backend`, and `elapse` where time is not the clock's."""
+
+    @pytest.fixture
+    def clock(self) -> FakeClock:
+        """The time that the backend goes by, if it takes a clock."""
+        return FakeClock()
+
+    @pytest.fixture
+    def backend(self, clock: FakeClock) -> Backend:  # noqa: ARG002 - for those who override it
+        """A backend that holds nothing."""
+        raise InvalidValue("override the fixture `backend` with an empty backend of yours")
+
+    @pytest.fixture
+    def elapse(self, clock: FakeClock) -> Callable[[float], None]:
+        """What moves the time of the backend."""
+        return clock.advance
+
+    @pytest.fixture
+    def work(self, backend: Backend, elapse: Callable[[float], None]) -> Probe:
+        """A queue without messages, in which nothing is served out of its order."""
+        return Probe(backend, elapse)

@@ -1,0 +1,206 @@
+"""What `send` promises: all is kept, or it is said what is not."""
+
+import math
+
+import pytest
+
+from holdfast._errors import InvalidValue, NotFound
+from holdfast.queue.backend import Backend, Change, DeadQuery, Want
+from holdfast.queue.message import BODY_BYTES, KEY_BYTES, Bury, Sent
+from holdfast.queue.policy import QueuePolicy
+from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
+
+TENANTS: tuple[str, ...] = (
+    "a",
+    "A",
+    " a",
+    "a ",
+    "ä",
+    "a\u0308",
+    "\N{GRINNING FACE}",
+    "'; drop table--",
+    "%",
+    "_",
+    "\\",
+    '"',
+    "a\nb",
+)
+TENANTS += ("\x01", "\ufffe", "{}", "[1]", "null", "$1", "x" * 100, "\N{HEBREW LETTER ALEF}b")
+"""Names that somebody will mistake for something else."""
+
+
+class Sending(Suite):
+    """Messages on their way in."""
+
+    def test_what_is_sent_comes_out_as_it_was(self, work: Probe) -> None:
+        """Body, tenant, trace, deadline and group, and the ids that were promised."""
+        trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        body, deadline = bytes(range(256)), work.now + 12.5
+        [sent] = work.kept(message("shop", body, trace=trace, deadline=deadline))
+        delivery = work.one()
+        assert (delivery.tenant, delivery.body, delivery.trace) == ("shop", body, trace)
+        assert (delivery.deadline, delivery.group) == (deadline, None)
+        assert (delivery.id, delivery.queue, delivery.lane) == (sent.id, "work", sent.lane)
+        assert sent.trace == trace
+        assert (sent.queue, sent.is_duplicate, sent.is_spilled) == ("work", False, False)
+        assert (delivery.attempt, delivery.receipt.tries) == (1, 1)
+        assert delivery.sent == delivery.at == pytest.approx(work.now, abs=0.001)
+
+    def test_a_message_without_a_trace_is_given_one(self, work: Probe) -> None:
+        """Its own, and the same on every delivery; what is no `traceparent` is none."""
+        sent = work.kept(message(), message(), message(trace="nonsense"))
+        traces = {one.trace for one in sent}
+        assert len(traces) == 3
+        assert all(trace.startswith("00-") and len(trace) == 55 for trace in traces)
+        assert {one.trace for one in work.lease()} == traces
+
+    def test_an_empty_body_is_a_body(self, work: Probe) -> None:
+        """As is one with nothing but zeros."""
+        work.kept(message(body=b""), message(body=b"\0\0"))
+        assert sorted(one.body for one in work.lease()) == [b"", b"\0\0"]
+
+    def test_a_body_may_be_as_long_as_it_says(self, work: Probe) -> None:
+        """And not a byte longer."""
+        body = b"\xff" * BODY_BYTES
+        work.put(body=body)
+        assert work.one().body == body
+        with pytest.raises(InvalidValue, match=str(BODY_BYTES + 1)):
+            work.put(body=body + b"x")
+
+    def test_ids_are_never_used_twice(self, work: Probe) -> None:
+        """Not even after all messages are gone."""
+        seen: set[int] = set()
+        for _ in range(5):
+            sent = work.put(count=3)
+            assert len(set(sent)) == 3
+            assert not seen.intersection(sent)
+            seen.update(sent)
+            work.drain()
+
+    def test_nothing_sent_is_nothing(self, work: Probe) -> None:
+        """Calls without messages do nothing."""
+        assert list(work.send()) == []
+        assert list(work.backend.settle([])) == []
+        assert work.depth == Depth()
+
+    def test_a_thousand_in_one_step(self, work: Probe) -> None:
+        """Of many tenants, with the results in the order of the messages."""
+        messages = [message(f"tenant {number % 37}", b"%d" % number) for number in range(1000)]
+        sent = work.kept(*messages)
+        assert work.depth == Depth(ready=1000)
+        bodies = {one.id: outgoing.body for one, outgoing in zip(sent, messages, strict=True)}
+        assert {one.id: one.body for one in work.drain()} == bodies
+        assert work.depth == Depth()
+
+    def test_tenants_are_told_apart_to_the_last_bit(self, work: Probe) -> None:
+        """Whatever letters they are made of; none is folded, trimmed, normalised or taken for a command."""
+        work.kept(*(message(tenant, tenant.encode()) for tenant in TENANTS))
+        for tenant in TENANTS:
+            assert work.tenant(tenant).ready == 1
+        found = work.drain()
+        assert sorted(one.tenant for one in found) == sorted(TENANTS)
+        assert all(one.tenant.encode() == one.body for one in found)
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            {"tenant": ""},
+            {"tenant": "a\0b"},
+            {"tenant": "\ud800"},
+            {"tenant": "x" * 10_000},
+            {"priority": -1},
+            {"priority": 4},
+            {"delay": -1.0},
+            {"delay": math.nan},
+            {"delay": math.inf},
+            {"ttl": 0.0},
+            {"ttl": -1.0},
+            {"ttl": math.nan},
+            {"group": ""},
+            {"group": "g\0"},
+            {"key": "x" * (KEY_BYTES + 1)},
+            {"deadline": math.nan},
+        ],
+        ids=lambda bad: ascii(bad)[:20],
+    )
+    def test_one_bad_message_keeps_all_of_them_out(self, work: Probe, bad: dict[str, object]) -> None:
+        """It is one step: nothing is kept of it."""
+        with pytest.raises(InvalidValue):
+            work.send(message(), message(**bad))  # type: ignore[arg-type]
+        assert work.depth == Depth()
+
+    def test_a_queue_that_nobody_made_is_not_found(self, backend: Backend) -> None:
+        """By whatever is asked of it."""
+        asked = (
+            lambda: backend.send("nobody", [message()]),
+            lambda: backend.lease(Want(queue="nobody", count=1, lease=1.0)),
+            lambda: backend.sweep("nobody"),
+            lambda: backend.look("nobody"),
+            lambda: backend.dead(DeadQuery(queue="nobody")),
+            lambda: backend.redrive(DeadQuery(queue="nobody")),
+            lambda: backend.change("nobody", Change(policy=QueuePolicy())),
+        )
+        for ask in asked:
+            with pytest.raises(NotFound, match="nobody"):
+                ask()
+
+    def test_a_queue_is_made_once(self, backend: Backend) -> None:
+        """Whoever makes it again finds it as it is."""
+        one, other = QueuePolicy(lanes=16), QueuePolicy(lanes=32)
+        assert backend.change("work", Change(policy=one), create=True) == one
+        assert backend.change("work", Change(policy=other), create=True) == one
+        assert backend.look("work").policy == one
+        assert backend.change("work", Change(policy=other)) == other
+        assert backend.change("work", Change()) == other
+        assert backend.look("work").policy == other
+        assert backend.change("default", Change(), create=True) == QueuePolicy()
+
+    @pytest.mark.parametrize("name", ["", "a b", "a\0", "ä", "x" * 129])
+    def test_a_queue_has_a_name_that_fits_everywhere(self, backend: Backend, name: str) -> None:
+        """Into an address, a metric and a notification."""
+        with pytest.raises(InvalidValue):
+            backend.change(name, Change(), create=True)
+
+    def test_queues_do_not_mix(self, work: Probe) -> None:
+        """Neither their messages, nor tenants of the same name, nor what is due, dead, swept or limited."""
+        other = work.another("other")
+        work.needs("deduplication")
+        mine = work.put(count=2) + work.put(delay=5.0) + work.put(key="k", group="g")
+        [theirs] = other.put(key="k", group="g")
+        assert ids(other.lease()) == [theirs]
+        assert work.tenant().leased == 0
+        assert other.tenant().leased == 1
+        other.limit(concurrency=1)
+        held = work.lease()
+        assert len(held) == 3
+        work.elapse(10.0)
+        assert other.lease() == []
+        assert other.backend.sweep("other", other.now) == 0
+        assert work.depth == Depth(leased=3, delayed=1), "what is due is each queue's own"
+        work.settle(Bury("why"), *held)
+        assert other.backend.dead(other.query()) == []
+        assert other.redrive() == 0
+        assert work.redrive() == 3
+        assert ids(work.drain()) != []
+        assert work.depth == Depth()
+        assert other.depth == Depth(leased=1)
+        assert len(mine) == 4
+
+    def test_what_is_due_elsewhere_wakes_nobody_here(self, work: Probe) -> None:
+        """A queue whose workers are all gone must not keep those of others busy."""
+        other = work.another("other")
+        other.put()
+        other.one(lease=1.0)
+        work.elapse(5.0)
+        work.put(delay=60.0)
+        assert work.leased().next_due == pytest.approx(60.0, abs=0.01)
+
+    def test_a_send_says_how_much_of_the_backlog_is_used(self, work: Probe) -> None:
+        """From nothing to all of it."""
+        work.policy(max_backlog=100)
+        [sent] = work.kept(message())
+        assert sent.pressure == pytest.approx(0.01)
+        [*_, last] = work.kept(*[message()] * 4)
+        assert last.pressure == pytest.approx(0.05)
+        work.policy(max_backlog=None)
+        assert [one.pressure for one in work.send(message()) if isinstance(one, Sent)] == [0.0]

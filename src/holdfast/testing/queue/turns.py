@@ -1,0 +1,65 @@
+"""Whose turn it is: the urgent first, none never, and nobody behind somebody else's backlog."""
+
+from holdfast.testing.queue.probe import Probe, Suite, ids
+
+
+class Turns(Suite):
+    """Messages that wait beside each other."""
+
+    def test_urgent_messages_come_first(self, work: Probe) -> None:
+        """Of several tenants, in whatever order they were sent."""
+        sent = {priority: work.put(f"t{priority}", 2, priority=priority) for priority in (3, 0, 2, 1)}
+        found = ids(work.drain(1))
+        assert [sorted(found[place : place + 2]) for place in (0, 2, 4, 6)] == [sent[rank] for rank in range(4)]
+
+    def test_messages_of_one_tenant_and_priority_come_in_their_order(self, work: Probe) -> None:
+        """As far as they wait in one lane."""
+        work.policy(lanes=1, hand=1)
+        sent = [number for _ in range(5) for number in work.put(count=3)]
+        assert ids(work.drain(4)) == sent
+
+    def test_less_urgent_messages_are_not_starved(self, work: Probe) -> None:
+        """However many urgent ones there are: a share of the turns is theirs, the least urgent first."""
+        work.policy(low_share=0.1)
+        work.put("urgent", 500, priority=0)
+        low = set(work.put("low", 20, priority=3))
+        found: list[int] = []
+        for _ in range(100):
+            found += ids(work.lease(1, before=len(found)))
+        assert len(low.intersection(found)) == 10
+        assert len(low.intersection(ids(work.lease(100, before=100)))) == 10
+
+    def test_spilled_messages_are_not_starved(self, work: Probe) -> None:
+        """However many others there are; and without a share they come last."""
+        work.policy(spill_above=10)
+        spilled = set(work.put("deep", 60)[10:])
+        for tenant in range(40):
+            work.put(f"t{tenant}", 10)
+        assert not spilled.intersection(ids(work.lease(100)))
+        work.policy(spill_share=0.1)
+        assert len(spilled.intersection(ids(work.lease(100)))) == 10
+
+    def test_nobody_waits_behind_the_backlog_of_another(self, work: Probe) -> None:
+        """A message of a quiet tenant is among the next, whoever came before with ever so many."""
+        work.policy(spill_above=None)
+        for tenant in range(3):
+            work.put(f"noisy {tenant}", 400)
+        quiet = [number for tenant in range(20) for number in work.put(f"quiet {tenant}")]
+        assert set(quiet) <= set(ids(work.lease(100)))
+
+    def test_one_message_at_a_time_all_lanes_have_their_turn(self, work: Probe) -> None:
+        """As they have with many."""
+        work.policy(spill_above=None)
+        work.put("noisy", 400)
+        quiet = [number for tenant in range(10) for number in work.put(f"quiet {tenant}")]
+        found: list[int] = []
+        for _ in range(40):
+            found += ids(work.lease(1))
+            work.elapse(0.002)
+        assert set(quiet) <= set(found)
+
+    def test_a_lone_tenant_has_all_turns(self, work: Probe) -> None:
+        """Nothing is kept back for others that are not there; what it has spilled is served as well."""
+        work.policy(spill_above=50)
+        sent = work.put(count=200)
+        assert sorted(ids(work.lease(200))) == sent

@@ -1,0 +1,61 @@
+"""`holdfast queue` on PostgreSQL: by its address, and as the database of the settings."""
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from holdfast.queue import Bury, Change, Limits, Outgoing, QueuePolicy, Settlement, Want, open_backend
+from tests.integration.server.process import holdfast
+
+
+@pytest.fixture
+def queue(postgres_url: str) -> str:
+    """A queue of this test alone."""
+    name = f"mail-{uuid4()}"
+    with open_backend(postgres_url) as backend:
+        backend.change(name, Change(), create=True)
+    return name
+
+
+def test_messages_are_sent_seen_put_back_and_swept(tmp_path: Path, postgres_url: str, queue: str) -> None:
+    def result(*words: str) -> Any:
+        finished = holdfast("queue", *words, "--at", postgres_url, "--json", directory=tmp_path)
+        assert (finished.returncode, finished.stderr) == (0, "")
+        return json.loads(finished.stdout)
+
+    (tmp_path / "lines").write_text("a\nb\nc\n")
+    assert result("send", queue, "lines", "--tenant", "t", "--lines") == {
+        "queue": queue,
+        "sent": 3,
+        "duplicates": 0,
+        "spilled": 0,
+    }
+    assert queue in result("list")
+    with open_backend(postgres_url) as backend:
+        held = backend.lease(Want(queue=queue, count=2, lease=60.0)).deliveries
+        backend.settle([Settlement(one.receipt, Bury("KeyError: 'x'")) for one in held])
+    [depth] = result("depth", queue)
+    assert (depth["ready"], depth["dead"]) == (1, 2)
+    assert result("redrive", queue, "--reason", "KeyError", "--rate", "1000")["count"] == 2
+    assert result("redrive", queue, "--all")["count"] == 0
+    assert result("limits", queue, "t", "--rate", "5")["limits"]["rate"] == 5.0
+    assert result("sweep", queue, "--before", "1h")["dropped"] == 0
+
+
+def test_queues_of_the_settings_are_made_in_the_database_of_the_settings(tmp_path: Path, postgres_url: str) -> None:
+    name = f"mail-{uuid4()}"
+    (tmp_path / "holdfast.toml").write_text(
+        f'[database]\nurl = "{postgres_url}"\n[[queue]]\nname = "{name}"\nlanes = 8\n'
+        '[[queue.tenant]]\nname = "t"\nlimits = { rate = 5 }\n'
+    )
+    (tmp_path / "body").write_text("x")
+    sent = holdfast("queue", "send", name, "body", "--tenant", "t", directory=tmp_path)
+    assert (sent.returncode, sent.stderr) == (0, "")
+    with open_backend(postgres_url) as backend:
+        look = backend.look(name, tenants=["t"])
+        assert look.policy == QueuePolicy(lanes=8)
+        assert [(one.ready, one.limits) for one in look.tenants] == [(1, Limits(rate=5.0))]
+        backend.send(name, [Outgoing(tenant="t", body=b"x")])

@@ -1,0 +1,288 @@
+"""`holdfast worker` as processes: signals, deaths, and what becomes of the messages."""
+
+import json
+import os
+import signal
+import subprocess
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.queue import Change, Outgoing, Snapshot
+from holdfast.queue.backends.sql import SqlBackend
+from holdfast.queue.policy import QueuePolicy
+from tests.integration.server.process import COMMAND, STUCK, HoldfastServer, announcement, environment, holdfast
+
+LEASE = 2.0
+
+# Writes a line when it begins and when it has done it: one system call each, so that lines are whole.
+JOBS = """
+    import os, time
+    from pathlib import Path
+    from holdfast.queue import Delivery, Queue
+
+    mail = Queue("mail", "sqlite:work.sqlite")
+
+    def tell(text: str) -> None:
+        file = os.open("told", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, f"{text}\\n".encode())
+        os.close(file)
+
+    @mail.handle()
+    def handle(message: Delivery) -> None:
+        name = message.body.decode()
+        tell(f"begun {name} {message.attempt} {os.getpid()}")
+        while name.startswith("wait") and not Path("go").exists():
+            time.sleep(0.01)
+        if name == "stuck" and message.attempt == 1:
+            time.sleep(3600)
+        tell(f"done {name} {message.attempt} {os.getpid()}")
+"""
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    """Wait for something that processes do; what it is."""
+    deadline = time.monotonic() + STUCK
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"{what} did not come to be")
+
+
+class Workers:
+    """`holdfast worker`, which has announced itself."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.folder = folder
+        self.log = folder / "log"
+        self.pids: list[int] = []
+        with self.log.open("a") as errors:
+            self.process = subprocess.Popen(
+                [*COMMAND, "worker", "jobs:mail", "--json", *words],
+                cwd=folder,
+                env=environment(),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    def start(self) -> Self:
+        """Return when they take messages."""
+        self.pids = announcement(self.process, self.log)["processes"]
+        return self
+
+    def end(self) -> None:
+        """Also its processes, if it has left any: those that it announced."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        for pid in self.pids:
+            with suppress(OSError):  # it has ended
+                if b"holdfast.cli.worker.child" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+
+    def told(self) -> list[list[str]]:
+        file = self.folder / "told"
+        return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+
+    def begun(self, name: str, attempt: int = 1) -> int:
+        """The process that began to handle a message; it is waited for."""
+        wanted = ["begun", name, str(attempt)]
+        line = until(lambda: next((line for line in self.told() if line[:3] == wanted), None), f"{name} begun")
+        return int(line[3])
+
+    def done(self) -> list[str]:
+        return sorted(line[1] for line in self.told() if line[0] == "done")
+
+    def messages(self) -> list[str]:
+        lines = [line for line in self.log.read_text().split("\n")[:-1] if line.startswith("{")]
+        return [json.loads(line).get("message", "") for line in lines]
+
+    def logged(self, text: str, times: int = 1) -> None:
+        """Wait until so many entries of the log contain a text."""
+        until(lambda: sum(text in message for message in self.messages()) >= times, f"{text} in the log")
+
+    def wait(self) -> int:
+        return self.process.wait(STUCK)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "jobs.py").write_text(textwrap.dedent(JOBS))
+    with store(tmp_path) as backend:
+        backend.change("mail", Change(policy=QueuePolicy(lease=LEASE)), create=True)
+    return tmp_path
+
+
+@pytest.fixture
+def begin(folder: Path) -> Iterator[Callable[..., Workers]]:
+    all_workers: list[Workers] = []
+
+    def begin(*words: str) -> Workers:
+        all_workers.append(Workers(folder, *words))
+        return all_workers[-1]
+
+    yield begin
+    for workers in all_workers:
+        workers.end()
+
+
+def store(folder: Path) -> SqlBackend:
+    return SqlBackend(SqliteDatabase(folder / "work.sqlite"))
+
+
+def send(folder: Path, *names: str) -> None:
+    with store(folder) as backend:
+        backend.send("mail", [Outgoing(tenant=name, body=name.encode()) for name in names])
+
+
+def look(folder: Path) -> Snapshot:
+    with store(folder) as backend:
+        return backend.look("mail")
+
+
+by_processes = pytest.mark.parametrize("processes", ["1", "2"])
+
+
+@by_processes
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_it_ends_what_it_began_and_hands_back_the_rest(
+    folder: Path, begin: Callable[..., Workers], processes: str, number: signal.Signals
+) -> None:
+    workers = begin("--processes", processes, "--concurrency", "1").start()
+    assert len(workers.pids) == int(processes)
+    names = [f"wait-{position}" for position in range(6)]
+    send(folder, *names)
+    until(lambda: len(workers.told()) == int(processes), "a message in the hands of each")
+    workers.process.send_signal(number)
+    workers.logged("stopping", int(processes))
+    assert len(workers.told()) == int(processes), "nothing else is begun"
+    (folder / "go").touch()
+    assert workers.wait() == 0
+    assert len(workers.done()) == int(processes)
+    lanes = look(folder).lanes
+    assert (sum(lane.ready for lane in lanes), sum(lane.leased for lane in lanes)) == (6 - int(processes), 0)
+    workers = begin("--once")
+    assert workers.wait() == 0
+    assert workers.done() == names
+    assert {line[2] for line in workers.told()} == {"1"}, "what was handed back was no attempt"
+
+
+@by_processes
+def test_a_handler_that_does_not_end_in_time_is_not_waited_for(
+    folder: Path, begin: Callable[..., Workers], processes: str
+) -> None:
+    workers = begin("--processes", processes, "--grace", "0.2").start()
+    send(folder, "stuck")
+    workers.begun("stuck")
+    workers.process.terminate()
+    assert workers.wait() == 0
+    assert sum(lane.ready for lane in look(folder).lanes) == 1, "it was handed back"
+
+
+@by_processes
+def test_a_second_interrupt_ends_it_at_once(folder: Path, begin: Callable[..., Workers], processes: str) -> None:
+    workers = begin("--processes", processes, "--grace", "3600").start()
+    send(folder, "stuck")
+    workers.begun("stuck")
+    workers.process.send_signal(signal.SIGINT)
+    workers.logged("stopping", int(processes))
+    workers.process.send_signal(signal.SIGINT)
+    assert workers.wait() == 130
+    assert sum(lane.leased for lane in look(folder).lanes) == 1, "there was no time to hand it back"
+
+
+def test_a_process_that_is_killed_is_started_again_and_its_message_delivered_again(
+    folder: Path, begin: Callable[..., Workers]
+) -> None:
+    workers = begin("--processes", "2").start()
+    send(folder, "stuck")
+    killed = workers.begun("stuck")
+    assert killed in workers.pids
+    os.kill(killed, signal.SIGKILL)
+    workers.begun("stuck", attempt=2)
+    until(lambda: workers.done() == ["stuck"], "it is done")
+    workers.logged("was killed by SIGKILL: it is started again in 0.5 s")
+    workers.logged("working on mail", 3)
+    send(folder, *(f"message-{number}" for number in range(20)))
+    until(lambda: len(workers.done()) == 21, "all are done")
+    workers.process.terminate()
+    assert workers.wait() == 0
+
+
+def test_processes_do_not_outlive_their_supervisor(folder: Path, begin: Callable[..., Workers]) -> None:
+    workers = begin("--processes", "2").start()
+    workers.process.kill()
+    workers.logged("stopped", 2)
+
+
+def test_several_processes_drain_a_queue_and_end(folder: Path, begin: Callable[..., Workers]) -> None:
+    names = [f"message-{number:03}" for number in range(300)]
+    send(folder, *names)
+    workers = begin("--processes", "2", "--once")
+    assert workers.wait() == 0
+    assert workers.done() == names
+    assert "started again" not in workers.log.read_text()
+
+
+def test_a_wrong_target_ends_all_processes_with_one_error(folder: Path, begin: Callable[..., Workers]) -> None:
+    (folder / "jobs.py").write_text("mail = 3\n")
+    workers = begin("--processes", "3")
+    assert workers.wait() == 2
+    assert workers.process.stdout is not None
+    assert workers.process.stdout.read() == ""
+    (line,) = workers.log.read_text().splitlines()
+    assert json.loads(line) == {
+        "error": "invalid-value",
+        "detail": "jobs:mail is of type int: expected a holdfast.queue.Queue; there is no queue in jobs",
+    }
+
+
+def test_what_breaks_later_does_not_end_those_that_work(folder: Path, begin: Callable[..., Workers]) -> None:
+    workers = begin("--processes", "2").start()
+    (folder / "jobs.py").write_text("mail = 3\n")
+    os.kill(workers.pids[0], signal.SIGKILL)
+    workers.logged("worker process 0 cannot begin: jobs:mail is of type int")
+    send(folder, "message")
+    assert workers.begun("message") == workers.pids[1]
+    (folder / "jobs.py").write_text(textwrap.dedent(JOBS))
+    workers.logged("working on mail", 3)
+
+
+def test_a_store_that_cannot_be_opened_is_told_by_one_process_and_waited_for_by_several(
+    folder: Path, begin: Callable[..., Workers]
+) -> None:
+    (folder / "jobs.py").write_text(textwrap.dedent(JOBS).replace("work.sqlite", "later/work.sqlite"))
+    assert begin().wait() == 1
+    assert "later/work.sqlite" in (folder / "log").read_text()
+    workers = begin("--processes", "2")
+    workers.logged("cannot begin: ", 2)
+    (folder / "later").mkdir()
+    workers.start()
+    workers.process.terminate()
+    assert workers.wait() == 0
+
+
+def test_a_zone_that_a_server_says_is_out_is_left_alone(folder: Path, begin: Callable[..., Workers]) -> None:
+    send(folder, "message")
+    with HoldfastServer.start(folder / "server") as server:
+        words = ("--once", "--zone", "use1-az1", "--endpoint", server.address)
+        for change, done in (("out", []), ("in", ["message"])):
+            changed = holdfast("zone", change, "use1-az1", "--reason", "gray", directory=server.directory)
+            assert changed.returncode == 0, changed.stderr
+            with server.client() as client:  # it reads what others wrote to its store twice a second
+                while client.get("/status/use1-az1").status_code != (500 if change == "out" else 200):
+                    pass
+            workers = begin(*words)
+            assert workers.wait() == 0
+            assert workers.done() == done

@@ -1,0 +1,141 @@
+"""Clocks that jump: what is handled twice, what waits, and what does not."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.queue import (
+    Backend,
+    Change,
+    Delivery,
+    Done,
+    Limits,
+    Outgoing,
+    QueuePolicy,
+    Refused,
+    Sent,
+    Settlement,
+    Want,
+    open_backend,
+)
+from holdfast.testing import FakeClock
+from tests.integration.queue.places import depth
+
+HOUR = 3600.0
+LEASE = 30.0
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Backend]:
+    """Those that go by the clock of their process; PostgreSQL goes by that of its server."""
+    url = f"sqlite:{tmp_path / 'work.sqlite'}" if request.param == "sqlite" else "memory:"
+    with open_backend(url, clock=clock) as backend:
+        backend.change("work", Change(policy=QueuePolicy(lease=LEASE)), create=True)
+        yield backend
+
+
+def send(backend: Backend, body: bytes, tenant: str = "a", **options: float | str) -> Sent | Refused:
+    [result] = backend.send("work", [Outgoing(tenant=tenant, body=body, **options)])  # type: ignore[arg-type]
+    return result
+
+
+def take(backend: Backend) -> list[Delivery]:
+    return list(backend.lease(Want(queue="work", count=10, lease=LEASE)).deliveries)
+
+
+def done(backend: Backend, deliveries: list[Delivery]) -> list[bool]:
+    return list(backend.settle([Settlement(delivery.receipt, Done()) for delivery in deliveries]))
+
+
+class TestForward:
+    def test_leases_end_early_so_that_work_is_done_twice_and_none_is_lost(
+        self, backend: Backend, clock: FakeClock
+    ) -> None:
+        send(backend, b"one")
+        early = take(backend)
+        clock.jump_wall(HOUR)
+        again = take(backend)
+        assert [(one.id, one.attempt) for one in again] == [(early[0].id, 2)]
+        assert done(backend, early) == [False]
+        assert done(backend, again) == [True]
+        assert depth(backend, "work") == (0, 0, 0, 0)
+
+    def test_a_worker_that_is_heard_of_keeps_what_it_holds_if_nobody_was_quicker(
+        self, backend: Backend, clock: FakeClock
+    ) -> None:
+        send(backend, b"one")
+        held = take(backend)
+        clock.jump_wall(HOUR)
+        assert done(backend, held) == [True]
+        assert take(backend) == []
+
+    def test_what_is_delayed_is_due_early(self, backend: Backend, clock: FakeClock) -> None:
+        send(backend, b"later", delay=600.0)
+        assert take(backend) == []
+        clock.jump_wall(HOUR)
+        assert [one.body for one in take(backend)] == [b"later"]
+
+
+class TestBackward:
+    def test_what_is_sent_afterwards_is_handled_at_once(self, backend: Backend, clock: FakeClock) -> None:
+        """Also in lanes that were served shortly before."""
+        for number in range(40):
+            send(backend, b"%d" % number)
+            assert done(backend, take(backend)) == [True]
+        clock.jump_wall(-HOUR)
+        send(backend, b"new")
+        assert [one.body for one in take(backend)] == [b"new"]
+
+    def test_what_waited_already_is_handled_at_once(self, backend: Backend, clock: FakeClock) -> None:
+        for _ in range(20):
+            send(backend, b"old")
+        done(backend, take(backend))
+        clock.jump_wall(-HOUR)
+        assert [one.body for one in take(backend)] == [b"old"] * 10
+
+    def test_what_a_dead_worker_held_is_delivered_again_after_its_lease(
+        self, backend: Backend, clock: FakeClock
+    ) -> None:
+        send(backend, b"one")
+        take(backend)
+        clock.jump_wall(-HOUR)
+        take(backend)
+        clock.advance(1.2 * LEASE)
+        assert [(one.body, one.attempt) for one in take(backend)] == [(b"one", 2)]
+
+    def test_a_delay_is_as_long_as_it_was_to_be(self, backend: Backend, clock: FakeClock) -> None:
+        send(backend, b"later", delay=600.0)
+        clock.jump_wall(-HOUR)
+        assert take(backend) == []
+        clock.advance(601.0)
+        assert [one.body for one in take(backend)] == [b"later"]
+
+    def test_a_tenant_at_its_rate_may_send_again_as_soon_as_it_would_have_been_allowed_to(
+        self, backend: Backend, clock: FakeClock
+    ) -> None:
+        backend.change("work", Change(limits={"a": Limits(max_rate=1.0, max_burst=2.0)}))
+        assert [type(send(backend, b"one")) for _ in range(3)] == [Sent, Sent, Refused]
+        clock.jump_wall(-HOUR)
+        send(backend, b"one")
+        clock.advance(5.0)
+        assert type(send(backend, b"one")) is Sent
+
+    def test_a_key_is_still_known(self, backend: Backend, clock: FakeClock) -> None:
+        send(backend, b"one", key="k")
+        clock.jump_wall(-HOUR)
+        second = send(backend, b"one", key="k")
+        assert isinstance(second, Sent)
+        assert second.is_duplicate
+
+    def test_nothing_is_too_old_because_of_it(self, backend: Backend, clock: FakeClock) -> None:
+        """And what is too old some time later is."""
+        send(backend, b"one", ttl=60.0)
+        clock.jump_wall(-HOUR)
+        [held] = take(backend)
+        assert held.body == b"one"

@@ -1,0 +1,141 @@
+"""A short soak: producers and workers are killed, the store breaks, and every message is accounted for.
+
+`scripts/soak` runs the same with fifty times as many messages. Whoever judges others is judged first.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.services.postgres import RestartablePostgres
+from tests.soak.items import Fate, Item
+from tests.soak.ledger import Handling
+from tests.soak.run import Plan, soak
+from tests.soak.stores import PostgresStore, SqliteStore, Store
+from tests.soak.verdict import Evidence, judge
+
+PLAN = Plan(messages=2000, kills=8, producers=2, workers=2, freezes=0, lease=3.0, seconds=100.0)
+SECOND = 1_000_000
+LEASE = 5
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "sqlite":
+        yield SqliteStore(tmp_path)
+    else:
+        server: RestartablePostgres = request.getfixturevalue("restartable_postgres")
+        yield PostgresStore(server)
+
+
+def test_nothing_is_lost_stuck_or_left_behind(store: Store, tmp_path: Path) -> None:
+    result = soak(store, PLAN, tmp_path)
+    assert result.violations == []
+    assert result.figures["acknowledged"] == result.figures["handled"] == PLAN.messages
+    assert result.figures["killed producers"] + result.figures["killed workers"] == PLAN.kills
+    assert result.figures["outages"] == 2
+
+
+class TestVerdict:
+    """Numbers are those of messages and, where nothing else is said, their ids as well. Times are in seconds."""
+
+    def test_all_is_well_when_each_is_handled_once(self) -> None:
+        verdict = judge(evidence(handled(1, 0), handled(2, 1)))
+        assert verdict.violations == []
+
+    def test_what_was_acknowledged_must_be_handled(self) -> None:
+        assert complaints(evidence(handled(1, 0), kept={1: {1}, 2: {2}})) == ["acknowledged, and never handled"]
+
+    def test_an_attempt_that_failed_does_not_count(self) -> None:
+        failed = handled(1, 0, outcome=Fate.FAILS_ONCE)
+        assert complaints(evidence(failed)) == ["acknowledged, and never handled"]
+        assert complaints(evidence(failed, handled(1, 1, tries=2))) == []
+
+    def test_nothing_is_handled_that_was_never_sent(self) -> None:
+        assert complaints(evidence(handled(1, 0), kept={}, tried={})) == ["handled, and never sent"]
+
+    def test_what_is_handled_twice_needs_a_worker_that_was_killed_at_that_time(self) -> None:
+        twice = (handled(1, 0, worker="one"), handled(1, 7, tries=2, worker="two"))
+        assert complaints(evidence(*twice)) == ["messages handled again for no reason"]
+        assert complaints(evidence(*twice, killed={"two": 8 * SECOND})) == ["messages handled again for no reason"]
+        assert complaints(evidence(*twice, killed={"one": 60 * SECOND})) == ["messages handled again for no reason"]
+        killed = judge(evidence(*twice, killed={"one": 1 * SECOND}))
+        assert (killed.violations, killed.repeated_after_kill) == ([], 1)
+
+    def test_or_a_store_that_was_away_at_that_time(self) -> None:
+        twice = (handled(1, 0), handled(1, 7, tries=2))
+        away = judge(evidence(*twice, outages=[(1 * SECOND, 2 * SECOND)]))
+        assert (away.violations, away.repeated_after_outage) == ([], 1)
+        assert complaints(evidence(*twice, outages=[(60 * SECOND, 61 * SECOND)])) == [
+            "messages handled again for no reason"
+        ]
+
+    def test_a_message_is_in_one_pair_of_hands(self) -> None:
+        both = (handled(1, 0, seconds=3, worker="one"), handled(1, 2, tries=2, worker="two"))
+        assert complaints(evidence(*both, killed={"one": 4 * SECOND})) == [
+            "messages in the hands of two workers at once"
+        ]
+
+    def test_deliveries_count_up(self) -> None:
+        same = (handled(1, 0, worker="one"), handled(1, 7, worker="two"))
+        assert complaints(evidence(*same, killed={"one": SECOND})) == ["messages whose deliveries do not count up"]
+
+    def test_a_message_is_there_as_often_as_it_was_sent_and_with_a_key_once(self) -> None:
+        twice = (handled(2, 0), handled(2, 1, id_=9))
+        assert complaints(evidence(*twice)) == ["there more often than they were sent"]
+        assert judge(evidence(*twice, tried={2: 2})).sent_twice == 1
+        assert complaints(evidence(*twice, tried={2: 2})) == []
+        keyed = (handled(1, 0), handled(1, 1, id_=9))
+        assert complaints(evidence(*keyed, tried={1: 2})) == ["there twice in spite of a key"]
+
+    def test_a_group_keeps_its_order(self) -> None:
+        """By the first time that each was handled; what comes again later does not matter."""
+        assert complaints(evidence(handled(10, 0), handled(20, 2), handled(30, 4))) == []
+        assert complaints(evidence(handled(10, 3), handled(20, 2), handled(30, 5))) == [
+            "messages that overtook others of their group"
+        ]
+        again = handled(10, 9, tries=2)
+        assert complaints(evidence(handled(10, 0, worker="one"), handled(20, 2), again, killed={"one": SECOND})) == []
+
+
+def handled(
+    number: int,
+    began: int,
+    *,
+    id_: int | None = None,
+    tries: int = 1,
+    seconds: int = 1,
+    outcome: str = Fate.DONE,
+    worker: str = "worker",
+) -> Handling:
+    return Handling(number, id_ or number, tries, began * SECOND, (began + seconds) * SECOND, outcome, worker)
+
+
+def evidence(
+    *handlings: Handling,
+    kept: Mapping[int, set[int]] | None = None,
+    tried: Mapping[int, int] | None = None,
+    killed: Mapping[str, int] | None = None,
+    outages: list[tuple[int, int]] | None = None,
+) -> Evidence:
+    numbers = {handling.number for handling in handlings}
+    return Evidence(
+        item=_item,
+        tried=dict.fromkeys(numbers, 1) if tried is None else tried,
+        kept={number: {number} for number in numbers} if kept is None else kept,
+        handlings=handlings,
+        killed=killed or {},
+        outages=outages or [],
+        lease=LEASE,
+    )
+
+
+def _item(number: int) -> Item:
+    """Odd ones have a key, full tens are of one group."""
+    group = "group" if number % 10 == 0 else None
+    return Item(number, "tenant", Fate.DONE, "blocking", group, number % 2 == 1, 0.0, 2)
+
+
+def complaints(evidence: Evidence) -> list[str]:
+    return [violation.partition(":")[0] for violation in judge(evidence).violations]

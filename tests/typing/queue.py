@@ -1,0 +1,61 @@
+"""The shapes of jobs and queues that users of the package may rely on. Nothing runs here: the type checker reads it."""
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, assert_type
+
+from holdfast.queue import (
+    Delivery,
+    Handling,
+    Outgoing,
+    Queue,
+    QueuePolicy,
+    Refused,
+    Sent,
+    Topic,
+    Worker,
+    WorkerOptions,
+    current_message,
+)
+
+
+async def a_job_keeps_the_signature_of_its_function(queue: Queue) -> None:
+    @queue.job
+    def resize(image: str, *, width: int = 100) -> bool:
+        return len(image) > width
+
+    @queue.job(name="mail", timeout=5.0, attempts=3)
+    async def mail(to: str) -> float:
+        return len(to) / 2
+
+    assert_type(resize("a", width=5), bool)
+    awaited: Coroutine[Any, Any, float] = mail("a")
+    assert_type(await awaited, float)
+    assert_type(resize.to("tenant", priority=0).send("a", width=5), Sent)
+    assert_type(resize.to("tenant").message("a"), Outgoing)
+    assert_type(await mail.to("tenant").send_async("a"), Sent)
+    assert_type(resize.name, str)
+
+
+async def sending_says_what_became_of_it(queue: Queue, topic: Topic) -> None:
+    assert_type(queue.send(b"x", tenant="a", key="k"), Sent)
+    assert_type(await queue.send_async(b"x", tenant="a"), Sent)
+    assert_type(queue.send_many([Outgoing(tenant="a", body=b"")]), Sequence[Sent | Refused])
+    assert_type(topic.publish([]), Sequence[Sent | Refused])
+    assert_type(queue.policy, QueuePolicy)
+
+
+def handlers_get_deliveries(queue: Queue, other: Queue) -> None:
+    @queue.handle()
+    def handle(delivery: Delivery) -> None:
+        assert_type(current_message(), Handling)
+        assert_type(delivery.body, bytes)
+
+    @other.handle(timeout=1.0)
+    async def handle_later(delivery: Delivery) -> None:
+        assert_type(delivery.attempt, int)
+
+
+def workers_are_context_managers(queue: Queue) -> None:
+    with Worker(queue, WorkerOptions(concurrency=4)) as worker:
+        assert_type(worker, Worker)
+        assert_type(worker.in_flight, int)

@@ -1,0 +1,59 @@
+"""A store with queues beside the commands, as producers and workers see it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast._clock import Clock
+from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.queue import Bury, Change, Delivery, Outgoing, Sent, Settlement, Want
+from holdfast.queue.backends.sql import SqlBackend
+from holdfast.queue.policy import QueuePolicy
+
+STORE = Path("holdfast-data") / "queue.sqlite"
+
+
+@contextmanager
+def opened(path: Path = STORE, clock: Clock | None = None) -> Iterator[SqlBackend]:
+    """The store that the commands find without any settings."""
+    path.parent.mkdir(exist_ok=True)
+    with SqlBackend(SqliteDatabase(path, clock=clock), clock) as backend:
+        yield backend
+
+
+def make(*queues: str, policy: QueuePolicy | None = None, path: Path = STORE) -> None:
+    """Make queues, as a program does that uses them first."""
+    with opened(path) as backend:
+        for queue in queues:
+            backend.change(queue, Change(policy=policy), create=True)
+
+
+def fill(queue: str, *messages: Outgoing) -> list[int]:
+    """Send messages; their numbers."""
+    with opened() as backend:
+        results = backend.send(queue, messages)
+    assert all(isinstance(result, Sent) for result in results)
+    return [result.id for result in results if isinstance(result, Sent)]
+
+
+def of(tenant: str, *bodies: bytes) -> list[Outgoing]:
+    """A message for each body."""
+    return [Outgoing(tenant=tenant, body=body) for body in bodies]
+
+
+def taken(queue: str, count: int = 1000) -> Sequence[Delivery]:
+    """What a worker is handed, and forgets about."""
+    with opened() as backend:
+        return backend.lease(Want(queue=queue, count=count, lease=600.0)).deliveries
+
+
+def bury(
+    queue: str, *messages: Outgoing, reason: str = "ValueError: no", detail: str = "Traceback\n  here"
+) -> list[int]:
+    """Send messages that are given up; their numbers."""
+    numbers = fill(queue, *messages)
+    with opened() as backend:
+        held = backend.lease(Want(queue=queue, count=1000, lease=600.0)).deliveries
+        kept = backend.settle([Settlement(one.receipt, Bury(reason, detail)) for one in held if one.id in numbers])
+    assert list(kept) == [True] * len(numbers)
+    return numbers

@@ -1,0 +1,216 @@
+"""`holdfast queue list|depth` say what is there, and make nothing."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.queue import Change, Limits
+from holdfast.queue.policy import QueuePolicy
+from tests.unit.cli.conftest import Run, closed
+from tests.unit.cli.queues import STORE, bury, fill, make, of, opened, taken
+
+
+def table(text: str) -> list[list[str]]:
+    """The cells of a table without its header; no cell has two spaces in a row."""
+    _, *rows = text.strip().split("\n")
+    return [re.split(r"  +", row.strip()) for row in rows]
+
+
+class TestList:
+    def test_queues_are_listed_by_name(self, run: Run) -> None:
+        make("reports", "mail", "Z")
+        assert run("queue", "list").out == "Z\nmail\nreports\n"
+        assert run("queue", "list", "--json").result == ["Z", "mail", "reports"]
+
+    def test_a_store_without_queues_is_told_as_such(self, run: Run) -> None:
+        make()
+        assert run("queue", "list").out == "there is no queue in holdfast-data/queue.sqlite yet\n"
+        assert run("queue", "list", "--json").result == []
+        assert run("queue", "depth").out == "there is no queue in holdfast-data/queue.sqlite yet\n"
+
+
+COMMANDS = [
+    ["list"],
+    ["depth"],
+    ["top", "--once"],
+    ["dead", "mail"],
+    ["redrive", "mail", "--all"],
+    ["limits", "mail"],
+    ["resize", "mail", "8"],
+    ["sweep", "mail", "--before", "1h"],
+    ["send", "mail", "body", "--tenant", "t"],
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+class TestStores:
+    """Every command, on stores that are not there or not ours."""
+
+    @pytest.fixture(autouse=True)
+    def _body(self, here: Path) -> None:
+        (here / "body").write_text("x")
+
+    def test_where_there_is_no_store_none_is_made(self, run: Run, here: Path, words: list[str]) -> None:
+        ran = run("queue", *words, "--json")
+        assert (ran.code, ran.error["error"]) == (1, "not-found")
+        assert ran.error["detail"] == (
+            "there is no store at holdfast-data/queue.sqlite: name what the server uses, with --settings, "
+            "HOLDFAST_SETTINGS or --data-directory, or where the queues are with --at"
+        )
+        assert [entry.name for entry in here.iterdir()] == ["body"]
+
+    def test_a_file_that_is_not_there_is_not_made(self, run: Run, here: Path, words: list[str]) -> None:
+        ran = run("queue", *words, "--at", "sqlite:work.sqlite", "--json")
+        assert (ran.code, ran.error["error"]) == (1, "not-found")
+        assert ran.error["detail"].startswith("there is no file work.sqlite: ")
+        assert [entry.name for entry in here.iterdir()] == ["body"]
+
+    def test_a_store_can_be_named_by_its_address(self, run: Run, here: Path, words: list[str]) -> None:
+        make("mail", path=here / "work" / "work.sqlite")
+        for at in ("sqlite:work/work.sqlite", f"sqlite:{here}/work/work.sqlite", f"sqlite://{here}/work/work.sqlite"):
+            ran = run("queue", *words, "--at", at)
+            assert (ran.code, ran.err) == (0, "")
+        assert not STORE.exists()
+
+    def test_queues_of_the_settings_are_made_with_what_the_settings_say(
+        self, run: Run, here: Path, words: list[str]
+    ) -> None:
+        (here / "holdfast.toml").write_text(
+            'data_directory = "data"\n[[queue]]\nname = "mail"\nlanes = 7\n[[queue.tenant]]\nname = "t"\n'
+            "limits = { rate = 5 }\n"
+        )
+        if words[0] == "resize":
+            words = ["list"]
+        assert run("queue", *words).code == 0
+        with opened(here / "data" / "queue.sqlite") as backend:
+            look = backend.look("mail", tenants=["t"])
+        assert look.policy == QueuePolicy(lanes=7)
+        assert [one.limits for one in look.tenants] == [Limits(rate=5.0)]
+
+    def test_a_password_is_never_shown(self, run: Run, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOLDFAST_DATABASE__PATIENCE", "0.01")
+        for at in ("postgresql://user:hunter2@127.0.0.1:1/name", "mysql://user:hunter2@host/name"):
+            ran = run("queue", *words, "--at", at, "--json")
+            assert ran.code == (3 if at.startswith("postgresql") else 2)
+            assert "hunter2" not in ran.err
+
+    def test_an_unknown_queue_is_told_with_those_there_are(self, run: Run, words: list[str]) -> None:
+        make("reports")
+        ran = run("queue", *words)
+        if "mail" not in words:
+            assert ran.code == 0
+            return
+        assert ran.code == 1
+        assert ran.err.startswith("holdfast: there is no queue mail in holdfast-data/queue.sqlite: there are reports; ")
+
+
+@pytest.mark.parametrize("at", ["memory:", "sqlite:", "work.sqlite", "sqlite:a?b", "redis://host"])
+def test_an_address_that_cannot_be_right_is_told_with_what_would_be(run: Run, at: str) -> None:
+    ran = run("queue", "list", "--at", at, "--json")
+    assert (ran.code, ran.error["error"]) == (2, "invalid-value")
+    assert "expected sqlite:FILE or postgresql://USER@HOST/NAME" in ran.error["detail"]
+
+
+def test_a_file_of_another_user_is_told(run: Run, here: Path) -> None:
+    make("mail", path=here / "theirs" / "work.sqlite")
+    assert run("queue", "list", "--at", "sqlite:theirs/work.sqlite").code == 0  # imports what nobody else may
+    with closed(here / "theirs"):
+        ran = run("queue", "list", "--at", "sqlite:theirs/work.sqlite", "--json")
+    assert (ran.code, ran.error["error"]) == (2, "invalid-value")
+    assert ran.error["detail"] == "--at: theirs/work.sqlite cannot be read: Permission denied"
+
+
+def test_settings_leave_a_queue_alone_that_exists(run: Run, here: Path) -> None:
+    make("mail")
+    with opened() as backend:
+        backend.change("mail", Change(limits={"t": Limits(rate=1.0)}))
+    (here / "holdfast.toml").write_text(
+        '[[queue]]\nname = "mail"\nlanes = 7\n[[queue.tenant]]\nname = "t"\nlimits = { rate = 5 }\n'
+        '[[queue]]\nname = "new"\n'
+    )
+    assert run("queue", "list").out == "mail\nnew\n"
+    with opened() as backend:
+        look = backend.look("mail", tenants=["t"])
+    assert look.policy == QueuePolicy()
+    assert [one.limits for one in look.tenants] == [Limits(rate=1.0)]
+
+
+class TestDepth:
+    def test_it_is_what_waits_is_held_is_delayed_and_is_dead(self, run: Run) -> None:
+        make("mail", "reports")
+        bury("mail", *of("a", b"dead"))
+        fill("mail", *of("a", b"1", b"2"), *of("b", b"3", b"4"))
+        assert len(taken("mail", 1)) == 1
+        with opened() as backend:
+            backend.change("mail", Change(limits={"noisy": Limits(rate=1.0, burst=1.0)}))
+        fill("mail", *of("noisy", *[b"x"] * 5))
+        mail, reports = run("queue", "depth", "--json").result
+        assert (mail["queue"], mail["ready"], mail["leased"], mail["delayed"], mail["dead"]) == ("mail", 8, 1, 0, 1)
+        assert mail["spilled"] == 4
+        assert mail["oldest"] >= 0
+        assert reports == {
+            "queue": "reports",
+            "ready": 0,
+            "leased": 0,
+            "delayed": 0,
+            "dead": 0,
+            "spilled": 0,
+            "lanes": 0,
+            "oldest": None,
+            "at": reports["at"],
+            "tenants": [],
+            "topics": [],
+            "lanes_left_out": 0,
+            "policy": reports["policy"],
+        }
+        assert reports["policy"]["lanes"] == 128, "defaults are written out"
+        noisy = mail["tenants"][0]
+        assert (noisy["tenant"], noisy["ready"], noisy["spilled"]) == ("noisy", 5, 4)
+
+    def test_people_get_tables_of_queues_tenants_and_lanes(self, run: Run) -> None:
+        make("mail", "reports")
+        with opened() as backend:
+            backend.change("mail", Change(limits={"[bold]b": Limits(rate=1.5, burst=1.0)}))
+        fill("mail", *of("a", b"1"), *of("[bold]b", b"2", b"3"))
+        ran = run("queue", "depth", "--lanes")
+        assert (ran.code, ran.err) == (0, "")
+        queues, tenants, lanes = ran.out.strip().split("\n\n")
+        assert [row[:6] for row in table(queues)] == [["mail", "3", "1", "0", "0", "0"], ["reports", *["0"] * 5]]
+        assert re.fullmatch(r"\d+\.\ds", table(queues)[0][6])
+        assert table(tenants) == [
+            ["mail", "[bold]b", "2", "1", "0", "0", "rate=1.5 burst=1"],
+            ["mail", "a", "1", "0", "0", "0"],
+        ]
+        assert [row[0] for row in table(lanes)] == ["mail"] * 3
+        assert [int(row[1]) < 0 for row in table(lanes)] == [True, False, False]
+        assert {row[2] for row in table(lanes)} == {"2"}
+
+    def test_one_queue_can_be_asked_for_and_how_many_tenants(self, run: Run) -> None:
+        make("mail", "reports")
+        fill("mail", *of("a", b"1"), *of("b", b"2"))
+        (mail,) = run("queue", "depth", "mail", "--top", "1", "--json").result
+        assert (mail["queue"], len(mail["tenants"])) == ("mail", 1)
+        assert run("queue", "depth", "mail", "--top", "0", "--json").result[0]["tenants"] == []
+        assert "each_lane" not in mail
+        (lanes,) = run("queue", "depth", "mail", "--lanes", "--json").result
+        assert len(lanes["each_lane"]) == lanes["lanes"] == 2
+
+    def test_lanes_that_are_too_many_to_be_summed_up_are_told(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("holdfast.queue.backends.sql.look.LANES", 3)
+        make("mail", policy=QueuePolicy(hand=0))
+        fill("mail", *(message for number in range(5) for message in of(f"t{number}", b"x")))
+        ran = run("queue", "depth")
+        assert ran.code == 0
+        assert ran.err.startswith("holdfast: mail: 2 lanes of single tenants are not in these sums")
+        (mail,) = run("queue", "depth", "--json").result
+        assert (mail["lanes"], mail["lanes_left_out"]) == (5, 2)
+
+
+def test_a_backup_has_the_messages_too(run: Run, here: Path) -> None:
+    make("mail")
+    fill("mail", *of("a", b"1"))
+    (copy,) = run("backup", "copies", "--json").result
+    assert copy["copy"] == "copies/queue.sqlite"
+    (mail,) = run("queue", "depth", "mail", "--at", "sqlite:copies/queue.sqlite", "--json").result
+    assert mail["ready"] == 1

@@ -1,0 +1,317 @@
+"""`holdfast worker`: which queues it works on, until when, and what it says about what cannot be."""
+
+import json
+import logging
+import os
+import signal
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import SystemClock, Zone, ZoneStatus
+from holdfast._errors import InvalidValue
+from holdfast.cli.worker.restarts import FIRST_PAUSE, LONGEST_PAUSE, STEADY_SECONDS, next_pause
+from holdfast.cli.worker.signals import Signals
+from holdfast.cli.worker.targets import find_queues
+from holdfast.cli.worker.work import Post
+from holdfast.compose import Databases, open_status_store
+from holdfast.config import Settings
+from holdfast.queue import Change, Delivery, Limits, Outgoing, Queue, WorkerOptions
+from tests.unit.cli.conftest import Run
+from tests.unit.cli.queues import STORE, bury, fill, of, opened
+
+STUCK = 30.0
+
+JOBS = f"""
+    from pathlib import Path
+    from holdfast.queue import Delivery, Queue
+
+    mail = Queue("mail", "sqlite:{STORE}")
+    reports = Queue("reports", "sqlite:{STORE}")
+    idle = Queue("idle", "sqlite:{STORE}")
+    number = 3
+
+    class Shop:
+        mail = mail
+
+    @mail.handle()
+    def handle(message: Delivery) -> None:
+        with Path("seen").open("a") as file:
+            file.write(f"mail {{message.body.decode()}}\\n")
+
+    @reports.job
+    async def report(name: str) -> None:
+        with Path("seen").open("a") as file:
+            file.write(f"report {{name}}\\n")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _left_as_it_was(here: Path) -> Iterator[None]:
+    """Modules, the path and logging are those of the whole process."""
+    root = logging.getLogger()
+    path, modules, handlers, level = sys.path[:], {*sys.modules}, root.handlers[:], root.level
+    yield
+    sys.path[:] = path
+    for name in {*sys.modules} - modules:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(here)):
+            del sys.modules[name]
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def jobs(here: Path) -> Path:
+    STORE.parent.mkdir()
+    return write(here / "jobs.py", JOBS)
+
+
+def write(file: Path, text: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(textwrap.dedent(text))
+    return file
+
+
+def seen(here: Path) -> list[str]:
+    file = here / "seen"
+    return sorted(file.read_text().splitlines()) if file.exists() else []
+
+
+def make(*queues: str) -> None:
+    with opened() as backend:
+        for queue in queues:
+            backend.change(queue, Change(), create=True)
+
+
+class TestTargets:
+    def test_a_queue_is_found_in_a_module_of_this_folder_and_of_a_package(self, here: Path) -> None:
+        write(here / "pack" / "__init__.py", "")
+        write(here / "pack" / "more.py", JOBS.replace('"mail"', '"others"'))
+        queues = find_queues(["jobs:mail", "jobs:reports", "pack.more:Shop.mail"])
+        assert [queue.name for queue in queues] == ["mail", "reports", "others"]
+
+    @pytest.mark.parametrize(
+        ("target", "told"),
+        [
+            ("nix:mail", "nix:mail: there is no module nix; expected one in "),
+            ("jobs.nix:mail", "jobs.nix:mail: there is no module jobs.nix; expected one in "),
+            ("jobs:nix", "jobs:nix: there is no nix in jobs; queues in jobs are jobs:mail, jobs:reports, jobs:idle"),
+            ("jobs:Shop.nix", "jobs:Shop.nix: there is no Shop.nix in jobs; queues in jobs are"),
+            ("jobs:number", "jobs:number is of type int: expected a holdfast.queue.Queue; queues in jobs are"),
+            ("jobs", "jobs: expected MODULE:QUEUE; queues in jobs are jobs:mail"),
+            ("jobs:", "jobs:: expected MODULE:QUEUE; queues in jobs are jobs:mail"),
+            (":mail", "':mail': expected MODULE:QUEUE, such as jobs:mail"),
+            ("", "'': expected MODULE:QUEUE, such as jobs:mail"),
+            ("jobs.py:mail", "jobs.py:mail: expected the name of a module, and not a file"),
+            ("./jobs:mail", "./jobs:mail: expected the name of a module, and not a file"),
+            (".jobs:mail", ".jobs:mail: .jobs is not the name of a module"),
+            ("a-b:mail", "a-b:mail: a-b is not the name of a module"),
+            ("jobs:idle", "jobs:idle: queue idle has no jobs and no handler; expected functions with @idle.job"),
+            ("plain:x", "plain:x: there is no x in plain; there is no queue in plain"),
+            ("broken:x", "broken:x: broken cannot be imported: ZeroDivisionError: division by zero ("),
+            ("leaves:x", "leaves:x: leaves cannot be imported: SystemExit: 3 ("),
+            ("needs:x", "needs:x: needs cannot be imported: ModuleNotFoundError: No module named 'nowhere' ("),
+            ("wrong:x", "wrong:x: wrong cannot be imported: SyntaxError: "),
+        ],
+    )
+    def test_a_wrong_target_is_told_with_what_is_wrong_and_what_there_is(
+        self, run: Run, here: Path, target: str, told: str
+    ) -> None:
+        write(here / "plain.py", "")
+        write(here / "broken.py", "\n1 / 0")
+        write(here / "leaves.py", "raise SystemExit(3)")
+        write(here / "needs.py", "import nowhere")
+        write(here / "wrong.py", "def")
+        ran = run("worker", target, "--json")
+        assert (ran.code, ran.error["error"]) == (2, "invalid-value")
+        assert ran.error["detail"].startswith(told)
+
+    def test_where_an_import_fails_is_told(self, here: Path) -> None:
+        write(here / "inner.py", "\n\n1 / 0")
+        write(here / "outer.py", "import inner")
+        with pytest.raises(InvalidValue, match=r"inner\.py, line 3\)"):
+            find_queues(["outer:x"])
+
+    def test_a_queue_has_one_worker(self, run: Run) -> None:
+        ran = run("worker", "jobs:mail", "jobs:Shop.mail", "--json")
+        assert ran.error["detail"] == "jobs:Shop.mail: queue mail is there twice; expected every queue once"
+
+    def test_without_a_target_there_is_nothing_to_do(self, run: Run) -> None:
+        for processes in ("1", "2"):
+            ran = run("worker", "--processes", processes, "--json")
+            assert ran.error["detail"] == "no queue: name one as MODULE:QUEUE, such as jobs:mail"
+
+    @pytest.mark.parametrize("words", [["--concurrency", "0"], ["--grace", "-1"], ["--grace", "nan"]])
+    def test_options_that_cannot_be_right_are_refused_before_anything_starts(self, run: Run, words: list[str]) -> None:
+        ran = run("worker", "nix:nix", "--processes", "2", *words, "--json")
+        assert (ran.code, ran.error["error"]) == (2, "invalid-value")
+        assert ran.error["detail"].startswith("a worker's ")
+
+
+class TestOnce:
+    def test_what_waits_is_handled_and_then_it_ends(self, run: Run, here: Path) -> None:
+        make("mail", "reports")
+        fill("mail", *of("a", *(b"%03d" % number for number in range(200))))
+        (queue,) = find_queues(["jobs:reports"])
+        queue.jobs["report"].to("a").send("friday")
+        queue.close()
+        ran = run("worker", "jobs:mail", "jobs:reports", "--once", "--json")
+        assert ran.code == 0
+        assert json.loads(ran.out) == {"queues": ["mail", "reports"], "processes": [os.getpid()]}
+        assert seen(here) == [f"mail {number:03}" for number in range(200)] + ["report friday"]
+        with opened() as backend:
+            assert backend.look("mail").lanes == []
+        messages = [json.loads(line)["message"] for line in ran.err.splitlines()]
+        assert messages == ["working on mail, reports", "stopping", "stopped"]
+
+    def test_people_are_told_on_a_line_of_its_own(self, run: Run) -> None:
+        assert run("worker", "jobs:mail", "--once").out.endswith(" worker on mail\n")
+
+    def test_a_queue_that_is_not_there_yet_is_made(self, run: Run) -> None:
+        assert run("worker", "jobs:mail", "--once").code == 0
+        with opened() as backend:
+            assert backend.look("mail").lanes == []
+
+    def test_what_is_dead_or_delayed_is_left(self, run: Run, here: Path) -> None:
+        make("mail")
+        bury("mail", *of("a", b"dead"))
+        fill("mail", *of("a", b"now"), Outgoing(tenant="a", body=b"later", delay=600.0))
+        assert run("worker", "jobs:mail", "--once").code == 0
+        assert seen(here) == ["mail now"]
+
+    def test_what_is_being_handled_is_waited_for(self) -> None:
+        """Also what waits behind it here: nothing waits in the queue any more, and it is not done."""
+        queue, go, begun = Queue("mail", f"sqlite:{STORE}"), threading.Event(), threading.Event()
+
+        @queue.handle()
+        def handle(_: Delivery) -> None:
+            begun.set()
+            go.wait()
+
+        post = Post(queue, WorkerOptions(concurrency=1), None)
+        assert not post.is_drained(), "nobody has looked yet"
+        queue.send(b"1", tenant="a")
+        with post.worker, queue:
+            assert begun.wait(STUCK)
+            assert not post.is_drained()
+            go.set()
+            deadline = time.monotonic() + STUCK
+            while not post.is_drained():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+    def test_what_a_tenant_may_not_have_handled_yet_is_waited_for(self, run: Run, here: Path) -> None:
+        make("mail")
+        with opened() as backend:
+            backend.change("mail", Change(limits={"a": Limits(run_rate=20.0, run_burst=1.0)}))
+        fill("mail", *of("a", *(b"%d" % number for number in range(6))))
+        assert run("worker", "jobs:mail", "--once").code == 0
+        assert len(seen(here)) == 6
+
+
+class TestZones:
+    def out(self, *, is_out: bool) -> None:
+        values = Settings()
+        with Databases(values) as databases:
+            store = open_status_store(values, databases, SystemClock())
+            version = next((status.version for status in store.read()), 0)
+            status = ZoneStatus(
+                zone=Zone("use1-az1"), workload=None, out=is_out, since=1.0, by="me", reason="gray", version=version
+            )
+            store.write(status, version)
+
+    def test_a_worker_takes_nothing_while_its_zone_is_out(self, run: Run, here: Path) -> None:
+        make("mail")
+        fill("mail", *of("a", b"1"))
+        self.out(is_out=True)
+        words = ("worker", "jobs:mail", "--once", "--zone")
+        assert run(*words, "use1-az1").code == 0
+        assert seen(here) == []
+        self.out(is_out=False)
+        assert run(*words, "use1-az1").code == 0
+        assert seen(here) == ["mail 1"]
+
+    def test_other_zones_do_not_matter(self, run: Run, here: Path) -> None:
+        make("mail")
+        fill("mail", *of("a", b"1"))
+        self.out(is_out=True)
+        assert run("worker", "jobs:mail", "--once", "--zone", "use1-az2").code == 0
+        assert seen(here) == ["mail 1"]
+
+    def test_the_zone_of_the_settings_counts(self, run: Run, here: Path) -> None:
+        make("mail")
+        fill("mail", *of("a", b"1"))
+        self.out(is_out=True)
+        (here / "holdfast.toml").write_text("[agent]\nzone = 'use1-az1'\n")
+        assert run("worker", "jobs:mail", "--once").code == 0
+        assert seen(here) == []
+
+    def test_a_worker_that_could_not_know_of_zones_does_not_begin(self, run: Run) -> None:
+        ran = run("worker", "jobs:mail", "--once", "--zone", "use1-az1", "--json")
+        assert (ran.code, ran.error["error"]) == (1, "not-found")
+        assert "there is no store at holdfast-data/status.sqlite" in ran.error["detail"]
+        assert "with --endpoint or agent.endpoints" in ran.error["detail"]
+
+    @pytest.mark.parametrize(
+        ("words", "told"),
+        [
+            (["--zone", "us-east-1a"], "us-east-1a is the name of a zone"),
+            (["--zone", "use1-az1", "--workload", "a b"], "workload 'a b'"),
+            (["--zone", "use1-az1", "--endpoint", "http://127.0.0.1/{workload}/{zone}"], "agent.endpoints: "),
+        ],
+    )
+    def test_what_cannot_be_a_zone_is_refused(self, run: Run, words: list[str], told: str) -> None:
+        ran = run("worker", "jobs:mail", "--once", *words, "--json")
+        assert ran.code == 2
+        assert ran.error["detail"].startswith(told)
+
+    def test_a_silent_server_keeps_nobody_from_work_and_is_told(self, run: Run, here: Path) -> None:
+        make("mail")
+        fill("mail", *of("a", b"1"))
+        ran = run("worker", "jobs:mail", "--once", "--zone", "use1-az1", "--endpoint", "http://127.0.0.1:1")
+        assert ran.code == 0
+        assert "no word on zones yet: none counts as out" in ran.err
+        assert seen(here) == ["mail 1"]
+
+
+def test_settings_that_are_wrong_are_told_before_anything_is_imported(run: Run, here: Path) -> None:
+    (here / "holdfast.toml").write_text("[server]\nprot = 1\n")
+    for processes in ("1", "2"):
+        ran = run("worker", "nix:nix", "--processes", processes, "--json")
+        assert (ran.code, ran.error["error"]) == (2, "settings")
+
+
+class TestSignals:
+    def test_one_signal_is_a_wish_and_a_second_interrupt_an_order(self) -> None:
+        told: list[str] = []
+        before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+        with Signals(lambda: told.append("stop"), lambda: told.append("leave")):
+            for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGINT):
+                signal.raise_signal(number)
+        assert told == ["stop", "stop", "stop", "leave"]
+        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+class TestRestarts:
+    def test_pauses_double_up_to_a_bound(self) -> None:
+        deaths, pauses = 0, []
+        for _ in range(10):
+            deaths, pause = next_pause(deaths, ran=0.1)
+            pauses.append(pause)
+        assert pauses[:4] == [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4, FIRST_PAUSE * 8]
+        assert pauses[-1] == LONGEST_PAUSE
+
+    def test_one_that_ran_for_long_is_started_again_soon(self) -> None:
+        assert next_pause(9, STEADY_SECONDS) == (1, FIRST_PAUSE)
+        assert next_pause(9, STEADY_SECONDS - 0.1) == (10, LONGEST_PAUSE)
+
+    @given(st.integers(0, 10**6), st.floats(0, 1e9))
+    def test_there_is_always_a_pause_and_never_a_long_one(self, deaths: int, ran: float) -> None:
+        assert FIRST_PAUSE <= next_pause(deaths, ran)[1] <= LONGEST_PAUSE

@@ -1,0 +1,44 @@
+"""What the counters say, and what counting gives."""
+
+from holdfast.engines import Database, Row, Transaction
+
+_LANES = (
+    "select l.id, l.ready, l.leased, l.delayed, l.dead, "
+    "(select count(*) from holdfast_queue_message m where m.lane = l.id and m.until is null), "
+    "(select count(*) from holdfast_queue_message m where m.lane = l.id and m.leased = 1), "
+    "(select count(*) from holdfast_queue_message m where m.lane = l.id and m.until is not null and m.leased = 0), "
+    "(select count(*) from holdfast_queue_dead d where d.lane = l.id) from holdfast_queue_lane l order by l.id"
+)
+_TENANTS = (
+    "select t.id, t.ready, t.spilled, t.leased, t.dead, "
+    "(select count(*) from holdfast_queue_message m where m.tenant = t.id and m.until is null), "
+    "(select count(*) from holdfast_queue_message m join holdfast_queue_lane l on l.id = m.lane "
+    "where m.tenant = t.id and m.until is null and l.number < 0), "
+    "(select count(*) from holdfast_queue_message m where m.tenant = t.id and m.leased = 1), "
+    "(select count(*) from holdfast_queue_dead d where d.tenant = t.id) from holdfast_queue_tenant t order by t.id"
+)
+_STRAY = (
+    "select m.id from holdfast_queue_message m join holdfast_queue_lane l on l.id = m.lane "
+    "join holdfast_queue_tenant t on t.id = m.tenant where l.queue <> m.queue or t.queue <> m.queue"
+)
+_HEADS = (
+    "select party from holdfast_queue_message where party is not null group by party "
+    "having sum(case when until = 4611686018427387904 then 0 else 1 end) <> 1"
+)
+_EMPTY = (
+    "select id from holdfast_queue_party p "
+    "where not exists (select 1 from holdfast_queue_message m where m.party = p.id) "
+    "and not exists (select 1 from holdfast_queue_dead d where d.party = p.id)"
+)
+
+
+def require_exact(database: Database) -> None:
+    """Counters equal what is there, each group has one head, and nothing is left over."""
+
+    def work(transaction: Transaction) -> tuple[list[Row], ...]:
+        return tuple(transaction.execute(statement) for statement in (_LANES, _TENANTS, _STRAY, _HEADS, _EMPTY))
+
+    lanes, tenants, *wrong = database.read(work)
+    for rows in (lanes, tenants):
+        assert [row[:5] for row in rows] == [(row[0], *row[5:]) for row in rows]
+    assert wrong == [[], [], []], "messages of other queues' lanes, groups without one head, groups without messages"

@@ -1,0 +1,110 @@
+"""Counters are exact after anything that can happen."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.queue.backend import Change, DeadQuery, Want
+from holdfast.queue.backends.sql import SqlBackend
+from holdfast.queue.message import Again, Back, Bury, Delivery, Done, Drop, Longer, Outcome, Outgoing, Settlement
+from holdfast.queue.policy import Limits, Over, QueuePolicy
+from holdfast.testing import FakeClock
+from tests.unit.queue.backends.sql.counting import require_exact
+
+QUEUES = ("work", "other")
+OUTCOMES: tuple[Outcome, ...] = (
+    Done(),
+    Done(),
+    Again(3.0),
+    Again(0.0, counts=False),
+    Bury("why"),
+    Back(),
+    Longer(9.0),
+    Drop(),
+)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_counters_equal_what_counting_gives_after_every_step(tmp_path: Path, seed: int) -> None:
+    random, clock = Random(seed), FakeClock()
+    database = SqliteDatabase(tmp_path / "queue.sqlite")
+    with SqlBackend(database, clock) as backend:
+        for queue in QUEUES:
+            backend.change(queue, Change(policy=_policy(random), subscribe=["news"]), create=True)
+        held: list[Delivery] = []
+        for _ in range(120):
+            _step(backend, clock, random, held)
+            require_exact(database)
+
+
+def _step(backend: SqlBackend, clock: FakeClock, random: Random, held: list[Delivery]) -> None:
+    queue, tenant = random.choice(QUEUES), random.choice("abc")
+    match random.choice(["send"] * 3 + ["publish"] + ["lease"] * 3 + ["settle"] * 3 + ["late", "wait", "rare"]):
+        case "send":
+            backend.send(queue, [_message(random) for _ in range(random.randrange(12))])
+        case "publish":
+            backend.send("news", [_message(random) for _ in range(3)], topic=True)
+        case "lease":
+            caps = {tenant: 2} if random.random() < 0.3 else {}
+            want = Want(queue=queue, count=random.randint(1, 8), lease=5.0, before=random.randrange(100), caps=caps)
+            held += backend.lease(want).deliveries
+        case "settle":
+            some = random.sample(held, min(len(held), 5))
+            backend.settle([Settlement(one.receipt, random.choice(OUTCOMES)) for one in some])
+        case "late":
+            held[:] = held[-20:]
+        case "wait":
+            clock.advance(random.choice([0.01, 1.0, 6.0, 30.0]))
+        case "rare":
+            _rare(backend, random, queue, tenant)
+
+
+def _rare(backend: SqlBackend, random: Random, queue: str, tenant: str) -> None:
+    match random.randrange(5):
+        case 0:
+            backend.sweep(queue, backend.look(queue).at - random.choice([0.0, 10.0]))
+        case 1:
+            backend.sweep(queue)
+        case 2:
+            query = DeadQuery(queue=queue, limit=random.randint(1, 5), tenant=random.choice([None, tenant]))
+            backend.redrive(query, discard=random.random() < 0.3)
+        case 3:
+            backend.change(queue, Change(policy=_policy(random)))
+        case 4:
+            backend.change(queue, Change(limits={tenant: random.choice([None, _limits(random)])}))
+
+
+def _message(random: Random) -> Outgoing:
+    return Outgoing(
+        tenant=random.choice("abc"),
+        body=b"x",
+        priority=random.randrange(4),
+        delay=random.choice([0.0, 0.0, 2.0]),
+        group=random.choice([None, None, "g", "h"]),
+        key=random.choice([None, None, None, f"k{random.randrange(20)}"]),
+        ttl=random.choice([None, None, 4.0]),
+    )
+
+
+def _policy(random: Random) -> QueuePolicy:
+    return QueuePolicy(
+        lanes=random.choice([4, 8, 64]),
+        hand=random.choice([0, 2, 4]),
+        spill_above=random.choice([None, 3, 10]),
+        ttl=random.choice([None, 20.0]),
+        attempts=2,
+        limits=random.choice([Limits(), _limits(random)]),
+    )
+
+
+def _limits(random: Random) -> Limits:
+    return Limits(
+        rate=random.choice([None, 2.0]),
+        max_rate=random.choice([None, 3.0]),
+        over=random.choice(list(Over)),
+        run_rate=random.choice([None, 2.0]),
+        concurrency=random.choice([None, 2]),
+        max_backlog=random.choice([None, 20]),
+    )

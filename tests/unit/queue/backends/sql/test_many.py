@@ -1,0 +1,112 @@
+"""More than one step takes: lanes, keys and publications by the thousand."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.queue.backend import Change, DeadQuery, Want
+from holdfast.queue.backends.sql import SqlBackend, keys, topics
+from holdfast.queue.backends.sql.lanes import SHARED_LANES
+from holdfast.queue.backends.sql.names import queue_names
+from holdfast.queue.message import Bury, Done, Outgoing, Settlement
+from holdfast.queue.policy import QueuePolicy
+from holdfast.testing import FakeClock
+from tests.unit.queue.backends.sql.counting import require_exact
+
+TENANTS = SHARED_LANES + 200
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
+    with SqliteDatabase(tmp_path / "queue.sqlite") as database:
+        yield database
+
+
+@pytest.fixture
+def backend(database: SqliteDatabase, clock: FakeClock) -> SqlBackend:
+    backend = SqlBackend(database, clock)
+    backend.change("work", Change(), create=True)
+    return backend
+
+
+def rows(database: SqliteDatabase, table: str) -> int:
+    [(count,)] = database.read(lambda transaction: transaction.execute(f"select count(*) from holdfast_queue_{table}"))
+    return int(count)
+
+
+def test_of_more_lanes_than_are_looked_at_all_have_their_turn(
+    backend: SqlBackend, database: SqliteDatabase, clock: FakeClock
+) -> None:
+    """A lane for each tenant, of every priority: none is passed over."""
+    backend.change("work", Change(policy=QueuePolicy(hand=0)))
+    for priority in (0, 3):
+        backend.send("work", [Outgoing(tenant=f"t{number}", body=b"x", priority=priority) for number in range(TENANTS)])
+    found: list[tuple[str, int]] = []
+    while leased := backend.lease(Want(queue="work", count=300, lease=60.0, before=len(found))).deliveries:
+        found += [(one.tenant, one.lane % 4) for one in leased]
+        backend.settle([Settlement(one.receipt, Done()) for one in leased])
+        clock.advance(0.002)
+    assert sorted(found) == sorted((f"t{number}", priority) for number in range(TENANTS) for priority in (0, 3))
+    require_exact(database)
+
+
+def test_keys_whose_time_is_over_are_forgotten_however_many(
+    backend: SqlBackend, database: SqliteDatabase, clock: FakeClock
+) -> None:
+    for number in range(0, keys.AT_ONCE + 500, 500):
+        backend.send("work", [Outgoing(tenant="a", body=b"x", key=f"k{number + more}") for more in range(500)])
+    clock.advance(1000.0)
+    backend.send("work", [Outgoing(tenant="a", body=b"x", key="young")])
+    backend.sweep("work")
+    assert rows(database, "key") == 1
+
+
+def test_publications_that_nobody_ever_saw_are_forgotten(
+    backend: SqlBackend, database: SqliteDatabase, clock: FakeClock
+) -> None:
+    """Not those that somebody may still see."""
+    backend.change("work", Change(subscribe=["news"]))
+    for _ in range(3):
+        backend.send("news", [Outgoing(tenant="a", body=b"x")] * 500, topic=True)
+    assert rows(database, "publication") == 1500 > topics.AT_ONCE
+    clock.advance(1.0)
+    backend.send("news", [Outgoing(tenant="a", body=b"x")], topic=True)
+    assert backend.sweep("work", backend.look("work").at) == 1500
+    assert rows(database, "publication") == 1
+    [last] = backend.lease(Want(queue="work", count=10, lease=60.0)).deliveries
+    assert last.is_first_of_topic
+    assert rows(database, "publication") == 0
+
+
+def test_a_sweep_that_is_cut_short_in_one_lane_goes_on_in_the_next(backend: SqlBackend, clock: FakeClock) -> None:
+    for tenant in ("a", "b", "c"):
+        backend.send("work", [Outgoing(tenant=tenant, body=b"x")] * 700)
+    clock.advance(1.0)
+    assert backend.sweep("work", backend.look("work").at) == 2100
+
+
+def test_groups_of_forgotten_dead_letters_are_forgotten(backend: SqlBackend, database: SqliteDatabase) -> None:
+    backend.send("work", [Outgoing(tenant="a", body=b"x", group="g")])
+    [held] = backend.lease(Want(queue="work", count=1, lease=60.0)).deliveries
+    backend.settle([Settlement(held.receipt, Bury("why"))])
+    assert rows(database, "party") == 1, "whoever is redriven needs it"
+    backend.redrive(DeadQuery(queue="work"), discard=True)
+    assert rows(database, "party") == 0
+
+
+def test_waiting_for_a_queue_that_nobody_made_ends(backend: SqlBackend) -> None:
+    """Though others commit meanwhile."""
+    backend.change("other", Change(), create=True)
+    assert not backend.wait("nobody", 0.0)
+
+
+def test_the_queues_of_a_database_are_listed(backend: SqlBackend, database: SqliteDatabase) -> None:
+    backend.change("another", Change(), create=True)
+    assert queue_names(database) == ["another", "work"]

@@ -1,0 +1,141 @@
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.queue import Ending
+from holdfast.queue.alarms import QueueAlarm, What
+from holdfast.queue.metrics.opentelemetry import OpenTelemetryQueueSink
+from tests.unit.calls.sinks.test_opentelemetry import Metrics
+from tests.unit.forked import in_child
+from tests.unit.queue.metrics.made import NOW, delivery, handled, lane, polled, snapshot, tenant, trouble
+
+RECEIVE = {
+    "messaging.system": "holdfast",
+    "messaging.destination.name": "mail",
+    "messaging.operation.name": "receive",
+}
+PROCESS = RECEIVE | {"messaging.operation.name": "process", "holdfast.tenant": "acme"}
+QUEUE = {"messaging.destination.name": "mail"}
+ACME = QUEUE | {"holdfast.tenant": "acme"}
+
+
+@pytest.fixture
+def metrics() -> Iterator[Metrics]:
+    metrics = Metrics()
+    yield metrics
+    metrics.provider.shutdown()
+
+
+def test_a_poll_is_counted_by_the_conventions_for_messaging(metrics: Metrics) -> None:
+    sink = OpenTelemetryQueueSink(metrics.meter)
+    sink.emit(polled(delivery(age=2), delivery(age=40, attempt=2), delivery(age=3, first_of_topic=True)))
+    sink.emit(polled(redelivered=1, dropped=2, sidelined=3, buried=4))
+    assert metrics.read() == {
+        "messaging.client.consumed.messages": [(RECEIVE | {"holdfast.tenant": "acme"}, 3)],
+        "holdfast.queue.polls": [(QUEUE | {"holdfast.empty": False}, 1), (QUEUE | {"holdfast.empty": True}, 1)],
+        "holdfast.queue.age": [(ACME, 45)],
+        "holdfast.queue.first_attempt.age": [(ACME, 5)],
+        "holdfast.queue.first_subscriber.age": [(ACME, 3)],
+        "holdfast.queue.redelivered": [(QUEUE, 1)],
+        "holdfast.queue.dropped": [(QUEUE, 2)],
+        "holdfast.queue.sidelined": [(QUEUE, 3)],
+        "holdfast.queue.abandoned": [(QUEUE, 4)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("ending", "error", "more"),
+    [
+        (Ending.DONE, None, {}),
+        (Ending.POSTPONED, "Postpone", {}),
+        (Ending.RETRIED, "ValueError", {"error.type": "ValueError"}),
+        (Ending.BURIED, None, {"error.type": "buried"}),
+    ],
+)
+def test_a_handler_is_a_duration(metrics: Metrics, ending: Ending, error: str | None, more: dict[str, Any]) -> None:
+    OpenTelemetryQueueSink(metrics.meter).emit(handled(ending, error=error))
+    assert metrics.read() == {"messaging.process.duration": [(PROCESS | {"holdfast.ending": str(ending)} | more, 0.25)]}
+
+
+def test_what_was_handed_back_has_no_duration_and_alarms_are_left_to_others(metrics: Metrics) -> None:
+    sink = OpenTelemetryQueueSink(metrics.meter)
+    sink.emit(handled(Ending.RETURNED))
+    sink.emit(QueueAlarm(queue="mail", what=What.OLDEST_AGE, is_open=True, at=1, value=4, threshold=1, since=1))
+    sink.emit(trouble())
+    assert metrics.read() == {
+        "holdfast.queue.troubles": [(QUEUE | {"holdfast.doing": "lease", "error.type": "EngineUnavailable"}, 1)]
+    }
+
+
+def test_the_depth_is_that_of_the_last_look(metrics: Metrics) -> None:
+    sink = OpenTelemetryQueueSink(metrics.meter)
+    sink.emit(
+        snapshot(lane(1, ready=5, leased=2, age=30), lane(-1, ready=9), tenants=[tenant("acme", ready=4, spilled=1)])
+    )
+    read = metrics.read()
+    assert {found["holdfast.state"]: value for found, value in read["holdfast.queue.messages"]} == {
+        "ready": 5,
+        "spilled": 9,
+        "leased": 2,
+        "delayed": 0,
+        "dead": 0,
+    }
+    assert read["holdfast.queue.oldest.age"] == [(QUEUE, 30)]
+    assert read["holdfast.queue.lanes"] == [(QUEUE, 2)]
+    tenants = {
+        (found["holdfast.tenant"], found["holdfast.state"]): value
+        for found, value in read["holdfast.queue.tenant.messages"]
+    }
+    assert (tenants["acme", "ready"], tenants["acme", "spilled"], tenants["other", "ready"]) == (3, 1, 2)
+
+
+def test_a_tenant_that_has_nothing_left_is_told_as_nothing(metrics: Metrics) -> None:
+    sink = OpenTelemetryQueueSink(metrics.meter)
+    sink.emit(snapshot(lane(1, ready=5), tenants=[tenant("acme", ready=5)]))
+    sink.emit(snapshot())
+    read = metrics.read()["holdfast.queue.tenant.messages"]
+    assert {found["holdfast.tenant"] for found, _ in read} == {"acme", "other"}
+    assert [value for _, value in read] == [0] * 8
+
+
+def test_tenants_need_not_be_told_apart(metrics: Metrics) -> None:
+    sink = OpenTelemetryQueueSink(metrics.meter, most_tenants=0)
+    sink.emit(polled(delivery()))
+    sink.emit(handled())
+    sink.emit(snapshot(lane(1, ready=5), tenants=[tenant("acme", ready=5)]))
+    read = metrics.read()
+    assert "holdfast.queue.tenant.messages" not in read
+    assert not any("holdfast.tenant" in found for points in read.values() for found, _ in points)
+
+
+def test_ten_thousand_tenants_have_twenty_names(metrics: Metrics) -> None:
+    sink = OpenTelemetryQueueSink(metrics.meter)
+    for number in range(0, 10_000, 100):
+        sink.emit(polled(*(delivery(f"tenant {number + each}") for each in range(100)), at=NOW + number / 10))
+    found = metrics.read()["messaging.client.consumed.messages"]
+    assert len(found) == 21
+    assert sum(value for _, value in found) == 10_000
+
+
+def test_the_lock_of_the_parent_does_not_stop_a_forked_child(metrics: Metrics) -> None:
+    sink = OpenTelemetryQueueSink(metrics.meter)
+    with sink._lock:
+        in_child(lambda: sink._of("mail")[0] == "mail" and not sink._lock.locked())
+
+
+def test_without_a_meter_it_is_the_global_one() -> None:
+    OpenTelemetryQueueSink().emit(handled())
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    script = (
+        "import sys; sys.modules['opentelemetry'] = None\n"
+        "import holdfast, holdfast.queue.metrics\n"
+        "try: import holdfast.queue.metrics.opentelemetry\n"
+        "except holdfast.MissingExtra as error: print(error)"
+    )
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "needs the extra 'opentelemetry'" in finished.stdout

@@ -1,0 +1,251 @@
+"""Whether messages are kept, and where they wait: by what their own tenant does, and nothing else."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.queue.message import Refusal
+from holdfast.queue.policy import Limits, Over, QueuePolicy
+from holdfast.queue.rules.admission import Admission, TenantState, admit
+from holdfast.queue.rules.pressure import LONGEST_WAIT
+
+NOW = 1_750_000_000.0
+OPEN = QueuePolicy(spill_above=None, max_backlog=None)
+
+
+def counts(admission: Admission) -> tuple[int, int, int, int]:
+    return admission.live, admission.spilled, len(admission.delays), admission.refused
+
+
+def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | values
+
+
+RATES = st.floats(0.01, 100)
+LIMITS = st.builds(
+    Limits,
+    rate=maybe(RATES),
+    burst=maybe(st.floats(0.1, 50)),
+    max_rate=maybe(RATES),
+    max_burst=maybe(st.floats(0.1, 50)),
+    over=st.sampled_from(Over),
+    run_rate=maybe(RATES),
+    concurrency=maybe(st.integers(1, 10)),
+    max_backlog=maybe(st.integers(1, 200)),
+)
+POLICIES = st.builds(
+    QueuePolicy,
+    spill_above=maybe(st.integers(0, 50)),
+    max_backlog=maybe(st.integers(1, 200)),
+    drain_rate=st.floats(0.1, 100),
+)
+AHEAD = st.sampled_from([0.0, NOW - 5, NOW, NOW + 0.5, NOW + 5])
+
+
+@st.composite
+def states(draw: st.DrawFn) -> TenantState:
+    ready = draw(st.integers(0, 250))
+    return TenantState(
+        ready=ready,
+        spilled=draw(st.integers(0, ready)),
+        leased=draw(st.integers(0, 12)),
+        rate_full_at=draw(AHEAD),
+        max_rate_full_at=draw(AHEAD),
+        pressure_full_at=draw(AHEAD),
+    )
+
+
+def test_without_limits_everything_waits_beside_everybody_elses() -> None:
+    admission = admit(OPEN, Limits(), TenantState(), 1000, NOW)
+    assert counts(admission) == (1000, 0, 0, 0)
+    assert admission.state == TenantState(ready=1000)
+    assert (admission.refusal, admission.retry_after, admission.pressure) == (None, 0.0, 0.0)
+
+
+def test_what_exceeds_the_rate_is_spilled() -> None:
+    limits = Limits(rate=2.0, burst=3.0)
+    admission = admit(OPEN, limits, TenantState(), 5, NOW)
+    assert counts(admission) == (3, 2, 0, 0)
+    assert (admission.state.ready, admission.state.spilled) == (5, 2)
+    assert counts(admit(OPEN, limits, admission.state, 5, NOW + 1)) == (2, 3, 0, 0)
+
+
+def test_what_exceeds_spill_above_is_spilled_and_uses_up_no_rate() -> None:
+    policy, limits = QueuePolicy(spill_above=10), Limits(rate=1.0, burst=20.0)
+    admission = admit(policy, limits, TenantState(ready=6), 10, NOW)
+    assert counts(admission) == (4, 6, 0, 0)
+    assert admission.state.rate_full_at == NOW + 4
+    assert counts(admit(policy, limits, TenantState(ready=50), 1, NOW)) == (0, 1, 0, 0)
+
+
+@pytest.mark.parametrize("over", list(Over))
+def test_what_exceeds_max_rate_is_refused_or_delayed(over: Over) -> None:
+    limits = Limits(max_rate=2.0, max_burst=3.0, over=over)
+    admission = admit(OPEN, limits, TenantState(), 5, NOW)
+    if over is Over.REJECT:
+        assert counts(admission) == (3, 0, 0, 2)
+        assert admission.refusal is Refusal.RATE
+        assert admission.retry_after == pytest.approx(0.5, abs=1e-5)
+    else:
+        assert counts(admission) == (3, 0, 2, 0)
+        assert admission.delays == pytest.approx((0.5, 1.0))
+        assert admission.refusal is None
+        following = admit(OPEN, limits, admission.state, 1, NOW)
+        assert following.delays == pytest.approx((1.5,))
+    assert admission.state.ready == 3
+
+
+def test_a_small_max_burst_delays_by_whole_turns() -> None:
+    """The first goes at once, and each after it a second later: a burst of a half is one."""
+    admission = admit(OPEN, Limits(max_rate=1.0, max_burst=0.5, over=Over.DELAY), TenantState(), 3, NOW)
+    assert counts(admission) == (1, 0, 2, 0)
+    assert admission.delays == pytest.approx((1.0, 2.0))
+
+
+def test_what_is_delayed_counts_as_backlog() -> None:
+    """Whoever is told to wait could fill the store otherwise."""
+    policy, limits = QueuePolicy(max_backlog=100), Limits(max_rate=1.0, max_burst=1.0, over=Over.DELAY)
+    admission = admit(policy, limits, TenantState(), 150, NOW)
+    assert counts(admission) == (1, 0, 99, 50)
+    assert admission.refusal is Refusal.BACKLOG
+    assert admission.pressure == 1
+    again = admit(policy, limits, admission.state, 10, NOW)
+    assert counts(again) == (0, 0, 0, 10)
+    assert again.retry_after == LONGEST_WAIT
+    later = msgspec.structs.replace(again.state, ready=0)
+    assert counts(admit(policy, limits, later, 1, NOW + 100)) == (1, 0, 0, 0)
+
+
+def test_a_full_backlog_refuses_everything_for_as_long_as_is_worth_waiting() -> None:
+    admission = admit(QueuePolicy(max_backlog=100), Limits(), TenantState(ready=100), 5, NOW)
+    assert counts(admission) == (0, 0, 0, 5)
+    assert (admission.refusal, admission.retry_after, admission.pressure) == (Refusal.BACKLOG, LONGEST_WAIT, 1.0)
+
+
+def test_a_tenants_own_backlog_comes_before_the_queues() -> None:
+    assert counts(admit(QueuePolicy(max_backlog=100), Limits(max_backlog=3), TenantState(), 5, NOW)) == (3, 0, 0, 2)
+    assert counts(admit(QueuePolicy(max_backlog=3), Limits(max_backlog=100), TenantState(), 5, NOW)) == (5, 0, 0, 0)
+
+
+def test_backpressure_falls_with_the_backlog_and_rises_when_it_is_worked_off() -> None:
+    policy = QueuePolicy(max_backlog=1000, drain_rate=100.0)
+    assert counts(admit(policy, Limits(), TenantState(ready=99), 500, NOW)) == (500, 0, 0, 0)
+    assert [
+        sum(counts(admit(policy, Limits(), TenantState(ready=ready), 500, NOW))[:2]) for ready in (100, 550, 910, 991)
+    ] == [100, 50, 10, 1]
+    slow = admit(policy, Limits(), TenantState(ready=999), 1, NOW)
+    assert slow.state.pressure_full_at > NOW + 8, "a token at such a rate takes long"
+    drained = msgspec.structs.replace(slow.state, ready=200)
+    assert counts(admit(policy, Limits(), drained, 5, NOW + 2))[0] >= 1, "but it is not waited for when all is well"
+
+
+def test_what_is_refused_uses_up_nothing() -> None:
+    """A tenant that is over its rate would otherwise lose what backpressure leaves it as well."""
+    policy = QueuePolicy(max_backlog=1000, drain_rate=10.0)
+    limits = Limits(max_rate=1.0, max_burst=2.0)
+    admission = admit(policy, limits, TenantState(ready=100), 50, NOW)
+    assert counts(admission) == (2, 0, 0, 48)
+    assert admission.state.pressure_full_at == pytest.approx(NOW + 0.2)
+    refused = admit(policy, limits, admission.state, 50, NOW)
+    assert refused.state == admission.state
+
+
+def test_the_obstacle_that_stays_longer_is_named() -> None:
+    policy = QueuePolicy(max_backlog=1000, drain_rate=0.1)
+    slow = admit(policy, Limits(max_rate=10.0, max_burst=1.0), TenantState(ready=100), 2, NOW)
+    assert slow.refusal is Refusal.BACKLOG
+    assert slow.retry_after == pytest.approx(10, abs=0.1)
+    other = admit(policy, Limits(max_rate=0.05, max_burst=1.0), TenantState(ready=100), 2, NOW)
+    assert other.refusal is Refusal.RATE
+    assert other.retry_after == pytest.approx(20, abs=1e-3)
+
+
+def test_a_tenant_at_its_cap_does_not_overtake_itself() -> None:
+    assert counts(admit(OPEN, Limits(concurrency=2), TenantState(leased=2), 3, NOW)) == (0, 3, 0, 0)
+    assert counts(admit(OPEN, Limits(concurrency=2), TenantState(leased=1), 3, NOW)) == (3, 0, 0, 0)
+    assert counts(admit(OPEN, Limits(run_rate=2.0), TenantState(ready=1, spilled=1), 3, NOW)) == (0, 3, 0, 0)
+    assert counts(admit(OPEN, Limits(run_rate=2.0), TenantState(ready=1), 3, NOW)) == (3, 0, 0, 0)
+    assert counts(admit(OPEN, Limits(), TenantState(ready=1, spilled=1), 3, NOW)) == (3, 0, 0, 0)
+
+
+@given(POLICIES, LIMITS, states(), st.integers(0, 120))
+def test_every_message_has_one_fate_and_the_state_says_so(
+    policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int
+) -> None:
+    admission = admit(policy, limits, state, wanted, NOW)
+    assert all(count >= 0 for count in counts(admission))
+    assert sum(counts(admission)) == wanted
+    assert all(delay > 0 for delay in admission.delays)
+    assert list(admission.delays) == sorted(admission.delays)
+    assert not admission.delays or limits.over is Over.DELAY
+    assert (admission.refusal is not None) == (admission.refused > 0) == (admission.retry_after > 0)
+    assert 0 <= admission.retry_after <= LONGEST_WAIT
+    assert 0 <= admission.pressure <= 1
+    after = admission.state
+    assert after.ready == state.ready + admission.live + admission.spilled
+    assert after.spilled == state.spilled + admission.spilled
+    assert (after.leased, after.run_full_at, after.lease_full_at) == (
+        *(state.leased, state.run_full_at, state.lease_full_at),
+    )
+    most = policy.backlog_of(limits)
+    if most is not None and admission.live + admission.spilled:
+        assert after.ready <= most
+
+
+@given(POLICIES, st.floats(0.05, 100), st.floats(0.1, 5), states(), st.integers(10, 120))
+def test_whoever_waits_as_long_as_it_is_told_is_let_in_and_not_before(
+    policy: QueuePolicy, rate: float, burst: float, state: TenantState, wanted: int
+) -> None:
+    limits = Limits(max_rate=rate, max_burst=burst)
+    admission = admit(policy, limits, state, wanted, NOW)
+    assert admission.refused
+    if admission.retry_after == LONGEST_WAIT:
+        return
+    assert admit(policy, limits, admission.state, 1, NOW + admission.retry_after + 2e-6).refused == 0
+    if admission.retry_after > 1e-3:
+        assert admit(policy, limits, admission.state, 1, NOW + admission.retry_after * 0.99 - 1e-5).refused == 1
+
+
+@given(LIMITS, states(), st.lists(st.integers(0, 30), min_size=1, max_size=5))
+def test_it_does_not_matter_in_what_portions_they_are_sent(
+    limits: Limits, state: TenantState, portions: list[int]
+) -> None:
+    """As long as the backlog is no matter: its pressure rises with every portion."""
+    limits = msgspec.structs.replace(limits, max_backlog=None)
+    policy = QueuePolicy(spill_above=40, max_backlog=None)
+    whole = admit(policy, limits, state, sum(portions), NOW)
+    total = (0, 0, 0, 0)
+    for wanted in portions:
+        part = admit(policy, limits, state, wanted, NOW)
+        state = part.state
+        total = tuple(map(sum, zip(total, counts(part), strict=True)))  # type: ignore[assignment]
+    assert total == counts(whole)
+    assert (state.ready, state.spilled) == (whole.state.ready, whole.state.spilled)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 30), st.floats(0, 3)), max_size=30),
+    st.dictionaries(st.sampled_from("abc"), LIMITS, min_size=3),
+    POLICIES,
+)
+def test_what_one_tenant_does_changes_nothing_for_another(
+    sends: list[tuple[str, int, float]], limits: dict[str, Limits], policy: QueuePolicy
+) -> None:
+    """What becomes of a tenant's messages is the same with all the others as it is without them."""
+
+    def play(among: str) -> list[tuple[str, Admission]]:
+        now, known, found = NOW, dict.fromkeys("abc", TenantState()), []
+        for tenant, wanted, seconds in sends:
+            now += seconds
+            if tenant in among:
+                admission = admit(policy, limits[tenant], known[tenant], wanted, now)
+                known[tenant] = admission.state
+                found.append((tenant, admission))
+        return found
+
+    together = play("abc")
+    for tenant in "abc":
+        assert play(tenant) == [one for one in together if one[0] == tenant]

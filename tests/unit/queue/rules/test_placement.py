@@ -1,0 +1,126 @@
+"""Which lanes a tenant has, and which of them a message goes to."""
+
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import InvalidValue
+from holdfast.queue.message import PRIORITIES
+from holdfast.queue.policy import QueuePolicy
+from holdfast.queue.rules.placement import (
+    hand,
+    least_deep,
+    own_lane,
+    priority_of,
+    rank_of,
+    shared_lane,
+    spill_lane,
+)
+from holdfast.testing import seeded
+
+LANES, HAND = QueuePolicy().lanes, QueuePolicy().hand
+TENANTS = [f"tenant-{number}" for number in range(2000)]
+SLOTS = st.integers(0, 4095)
+IDS = st.integers(1, 1 << 40)
+URGENCY = st.integers(0, PRIORITIES - 1)
+KNOWN = [(50, 0, 21, 25), (76, 77, 72, 126)]
+
+
+@given(st.text(min_size=1, max_size=20), st.integers(1, 64), st.integers(1, 300))
+def test_a_hand_has_as_many_different_slots_as_it_should_and_stays(tenant: str, size: int, lanes: int) -> None:
+    if size > lanes:
+        with pytest.raises(InvalidValue):
+            hand(tenant, lanes, size)
+        return
+    slots = hand(tenant, lanes, size)
+    assert len(set(slots)) == len(slots) == size
+    assert all(0 <= slot < lanes for slot in slots)
+    assert hand(tenant, lanes, size) == slots
+
+
+def test_another_process_deals_the_same_hands() -> None:
+    """Also those of versions to come: messages would go to other lanes than their tenant's while both run."""
+    code = "from holdfast.queue.rules.placement import hand; print([tuple(hand(name, 128, 4)) for name in ('a', 'ä')])"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == str([tuple(hand(name, 128, 4)) for name in ("a", "ä")])
+    assert [tuple(hand(name, 128, 4)) for name in ("a", "ä")] == KNOWN
+
+
+def test_hands_are_spread_over_all_lanes() -> None:
+    used = Counter(slot for tenant in TENANTS for slot in hand(tenant, LANES, HAND))
+    mean = len(TENANTS) * HAND / LANES
+    assert len(used) == LANES
+    # Five standard deviations of a share of 4 in 128.
+    assert all(abs(count - mean) < 5 * mean**0.5 for count in used.values())
+
+
+def test_the_first_slot_is_as_well_spread() -> None:
+    """It is the one that a quiet tenant uses."""
+    used = Counter(hand(tenant, LANES, HAND)[0] for tenant in TENANTS)
+    mean = len(TENANTS) / LANES
+    assert max(used.values()) < mean + 5 * mean**0.5
+
+
+def test_ten_noisy_tenants_cover_the_hands_of_half_a_percent_of_the_others() -> None:
+    """With the defaults, as the policy says."""
+    hands = [frozenset(hand(tenant, LANES, HAND)) for tenant in TENANTS]
+    chance, covered, trials = seeded("noisy"), 0, 400
+    for _ in range(trials):
+        noisy = chance.sample(range(len(TENANTS)), 10)
+        filled = frozenset().union(*(hands[number] for number in noisy))
+        covered += sum(slots <= filled for slots in hands) - len(noisy)
+    share = covered / (trials * (len(TENANTS) - 10))
+    assert share == pytest.approx(0.005, abs=0.001)
+    assert share < 0.01
+
+
+def test_more_lanes_move_only_what_they_take() -> None:
+    """From 128 to 256, half of each hand on average; none changes from one old lane to another."""
+    kept = 0
+    for tenant in TENANTS:
+        before, after = set(hand(tenant, 128, 4)), set(hand(tenant, 256, 4))
+        assert all(slot in before for slot in after if slot < 128)
+        kept += len(before & after)
+    assert kept / (4 * len(TENANTS)) == pytest.approx(0.5, abs=0.02)
+
+
+def test_one_more_lane_moves_few() -> None:
+    changed = sum(set(hand(tenant, 128, 4)) != set(hand(tenant, 129, 4)) for tenant in TENANTS)
+    assert changed / len(TENANTS) == pytest.approx(4 / 129, abs=0.015)
+
+
+@given(SLOTS, IDS, URGENCY)
+def test_a_lane_says_what_it_is(slot: int, tenant: int, priority: int) -> None:
+    shared, own, spill = shared_lane(slot, priority), own_lane(tenant, priority), spill_lane(tenant, priority)
+    assert 0 <= shared < own
+    assert spill < 0
+    assert priority_of(shared) == priority_of(own) == priority_of(spill) == priority
+    assert rank_of(shared) == rank_of(own) == priority
+    assert rank_of(spill) == PRIORITIES + priority
+
+
+@given(st.tuples(IDS, URGENCY), st.tuples(IDS, URGENCY))
+def test_no_two_share_a_lane_of_their_own(one: tuple[int, int], other: tuple[int, int]) -> None:
+    for lane in (own_lane, spill_lane, shared_lane):
+        assert (lane(*one) == lane(*other)) == (one == other)
+
+
+def test_a_message_goes_to_the_least_deep_lane_of_its_hand() -> None:
+    depths = {shared_lane(slot, 2): depth for slot, depth in ((5, 3), (1, 1), (9, 1))} | {shared_lane(9, 0): 0}
+    assert least_deep([5, 9, 1], 2, depths) == shared_lane(9, 2), "of two, the first of the hand"
+    assert least_deep([5, 1, 7], 2, depths) == shared_lane(7, 2), "of which nothing is known is empty"
+    assert least_deep([5], 2, depths) == shared_lane(5, 2)
+
+
+@given(
+    st.lists(st.integers(0, 20), min_size=1, max_size=6, unique=True),
+    st.dictionaries(st.integers(0, 90), st.integers(0, 5)),
+)
+def test_no_lane_of_the_hand_is_less_deep(slots: list[int], depths: dict[int, int]) -> None:
+    chosen = least_deep(slots, 1, depths)
+    assert chosen in [shared_lane(slot, 1) for slot in slots]
+    assert depths.get(chosen, 0) == min(depths.get(shared_lane(slot, 1), 0) for slot in slots)

@@ -1,0 +1,54 @@
+"""Whether a message that failed is tried again."""
+
+import pytest
+
+from holdfast.calls.backoff import Backoff, Jitter
+from holdfast.queue.message import Again, Bury, Drop
+from holdfast.queue.rules.verdict import LONGEST_REST, RETRIES, after_failure, before_attempt, rest
+
+
+def test_a_failure_is_tried_again_later_and_later() -> None:
+    delays = [after_failure(attempt, 20, "why", "", chance=lambda: 0.5) for attempt in range(1, 15)]
+    assert delays[:4] == [Again(0.5), Again(1.0), Again(2.0), Again(4.0)]
+    assert delays[-1] == Again(RETRIES.cap / 2)
+
+
+def test_the_last_failure_is_buried_with_its_reason() -> None:
+    assert after_failure(5, 5, "ValueError: no", "Traceback", chance=lambda: 0.5) == Bury("ValueError: no", "Traceback")
+    assert isinstance(after_failure(4, 5, "why", "", chance=lambda: 0.5), Again)
+    assert isinstance(after_failure(1, 1, "why", "", chance=lambda: 0.5), Bury)
+
+
+def test_the_waits_may_be_others() -> None:
+    fixed = Backoff(base=3.0, cap=3.0, jitter=Jitter.NONE)
+    assert after_failure(7, 9, "why", "", backoff=fixed, chance=lambda: 0.9) == Again(3.0)
+
+
+def test_a_worker_that_is_not_heard_of_is_an_attempt_and_the_last_buries_the_message() -> None:
+    assert before_attempt(4, 5, None, 100.0) is None
+    end = before_attempt(5, 5, None, 100.0)
+    assert isinstance(end, Bury)
+    assert "5 deliveries" in end.reason
+
+
+@pytest.mark.parametrize(("expires", "is_dropped"), [(None, False), (100.1, False), (100.0, True), (50.0, True)])
+def test_what_is_worth_nothing_any_more_is_dropped(expires: float | None, is_dropped: bool) -> None:
+    assert (before_attempt(1, 5, expires, 100.0) == Drop()) == is_dropped
+
+
+def test_what_is_worth_nothing_is_not_buried() -> None:
+    assert before_attempt(5, 5, 50.0, 100.0) == Drop()
+
+
+def test_messages_that_died_with_their_worker_once_come_back_at_once() -> None:
+    assert [rest(number, 1, 30.0) for number in range(10)] == [0.0] * 10
+
+
+def test_those_that_did_so_again_part_for_longer_and_longer_up_to_a_bound() -> None:
+    for attempt, most in ((2, 30.0), (3, 60.0), (4, 120.0), (40, LONGEST_REST)):
+        rests = [rest(number, attempt, 30.0) for number in range(1000)]
+        assert max(rests) < most
+        assert max(rests) > 0.9 * most
+        # Spread evenly: no tenth of the time has twice its share.
+        for tenth in range(10):
+            assert 50 < sum(tenth * most / 10 <= one < (tenth + 1) * most / 10 for one in rests) < 200

@@ -1,0 +1,137 @@
+"""Messages that no backend takes are named before anything is sent."""
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import InvalidValue
+from holdfast.queue.message import (
+    BODY_BYTES,
+    KEY_BYTES,
+    LATEST,
+    LONGEST,
+    Again,
+    Back,
+    Bury,
+    Delivery,
+    Done,
+    Drop,
+    Longer,
+    Outgoing,
+    Receipt,
+    Sent,
+    Settlement,
+    checked,
+    checked_settlement,
+    checked_tenant,
+)
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60)
+GOOD = Outgoing(tenant="a", body=b"x")
+
+
+def changed(**options: Any) -> Outgoing:
+    return msgspec.structs.replace(GOOD, **options)
+
+
+@given(
+    st.builds(
+        Outgoing,
+        tenant=NAMES,
+        body=st.binary(max_size=100),
+        priority=st.integers(0, 3),
+        delay=st.floats(0, LONGEST),
+        group=st.none() | NAMES,
+        key=st.none() | NAMES,
+        ttl=st.none() | st.floats(0, LONGEST, exclude_min=True),
+        deadline=st.none() | st.floats(0, LATEST),
+        trace=st.none() | st.text(),
+    )
+)
+def test_what_can_be_kept_is_left_as_it_is(message: Outgoing) -> None:
+    assert checked(message) is message
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [
+        (changed(tenant=""), "tenant '' has 0 UTF-8 bytes: expected 1 to 256"),
+        (changed(tenant="ä" * 129), "tenant 'ä+' has 258 UTF-8 bytes: expected 1 to 256"),
+        (changed(tenant="a\0"), "none of them 0"),
+        (changed(tenant="\ud800"), "is not valid Unicode"),
+        (changed(tenant=b"a"), "tenant of type bytes: expected text"),
+        (changed(group=""), "group '' has 0"),
+        (changed(group="\0"), "group"),
+        (changed(group=7), "group of type int: expected text"),
+        (changed(key="k" * (KEY_BYTES + 1)), f"deduplication key 'k+' has {KEY_BYTES + 1} UTF-8 bytes"),
+        (changed(body="text"), "a body of type str: expected bytes"),
+        (changed(body=b"x" * (BODY_BYTES + 1)), f"a body of {BODY_BYTES + 1} bytes for tenant a: expected at most"),
+        (changed(priority=-1), "priority -1: expected 0, the most urgent, to 3"),
+        (changed(priority=4), "priority 4"),
+        (changed(priority=1.0), "priority 1.0"),
+        (changed(priority=True), "priority True"),
+        (changed(delay=-0.1), "a delay of -0.1 s: expected 0 to 31622400"),
+        (changed(delay=math.nan), "a delay of nan s"),
+        (changed(delay=LONGEST + 1), "a delay of"),
+        (changed(ttl=0.0), "a ttl of 0.0 s: expected more than 0"),
+        (changed(ttl=math.inf), "a ttl of inf s"),
+        (changed(ttl=math.nan), "a ttl of nan s"),
+        (changed(deadline=math.nan), "a deadline at nan: expected seconds since the epoch"),
+        (changed(deadline=math.inf), "a deadline at inf"),
+        (changed(deadline=1_750_000_000_000.0), "a deadline at 1750000000000.0"),
+        (changed(deadline=-1.0), "a deadline at -1.0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_kept_is_named(bad: Outgoing, named: str) -> None:
+    with pytest.raises(InvalidValue, match=named):
+        checked(bad)
+
+
+def test_a_tenants_name_can_be_checked_alone() -> None:
+    assert checked_tenant("a") == "a"
+    with pytest.raises(InvalidValue, match="tenant '' has 0 UTF-8 bytes"):
+        checked_tenant("")
+
+
+def test_the_longest_are_not_too_long() -> None:
+    checked(changed(tenant="x" * 256, body=b"x" * BODY_BYTES, key="ä" * 128, group="x" * KEY_BYTES, delay=LONGEST))
+
+
+@pytest.mark.parametrize("outcome", [Done(), Again(0.0), Again(LONGEST), Bury("why"), Back(), Longer(0.1), Drop()])
+def test_outcomes_that_make_sense_are_left_as_they_are(outcome: Any) -> None:
+    settlement = Settlement(Receipt(1, 1), outcome)
+    assert checked_settlement(settlement) is settlement
+
+
+@pytest.mark.parametrize(
+    ("outcome", "named"),
+    [
+        (Again(-1.0), "again after -1.0 s: expected 0 to 31622400"),
+        (Again(math.nan), "again after nan s"),
+        (Again(math.inf), "again after inf s"),
+        (Longer(0.0), "longer by 0.0 s: expected more than 0"),
+        (Longer(math.nan), "longer by nan s"),
+        (Longer(LONGEST + 1), "longer by"),
+    ],
+)
+def test_outcomes_that_make_no_sense_are_named(outcome: Any, named: str) -> None:
+    with pytest.raises(InvalidValue, match=named):
+        checked_settlement(Settlement(Receipt(1, 1), outcome))
+
+
+def test_what_is_spilled_is_told_by_its_lane() -> None:
+    sent = Sent(id=1, queue="work", lane=0, trace="", pressure=0.0)
+    assert not sent.is_spilled
+    assert msgspec.structs.replace(sent, lane=-1).is_spilled
+
+
+def test_a_delivery_has_the_number_of_its_receipt() -> None:
+    delivery = Delivery(
+        receipt=Receipt(7, 2), queue="work", lane=0, tenant="a", body=b"", attempt=2, sent=1.0, at=1.0, trace=""
+    )
+    assert delivery.id == 7

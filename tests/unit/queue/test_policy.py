@@ -1,0 +1,130 @@
+"""How a queue treats its tenants: what cannot be right is named."""
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import InvalidValue
+from holdfast.queue.policy import Limits, Over, QueuePolicy
+
+NEVER_A_NUMBER = [math.nan, math.inf, -math.inf, "5", True]
+
+
+def policy(**options: Any) -> QueuePolicy:
+    return QueuePolicy(**options)
+
+
+@pytest.mark.parametrize("name", ["rate", "burst", "max_rate", "max_burst", "run_rate", "run_burst"])
+@pytest.mark.parametrize("value", [0, -1.0, 1e-9, 1e15, *NEVER_A_NUMBER])
+def test_a_rate_that_cannot_be_is_named(name: str, value: Any) -> None:
+    with pytest.raises(InvalidValue, match=rf"limit {name} .*{value!r}: expected a number from .* or none"):
+        Limits(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["concurrency", "max_backlog"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, 2.0, 1 << 50, *NEVER_A_NUMBER])
+def test_a_count_that_cannot_be_is_named(name: str, value: Any) -> None:
+    with pytest.raises(InvalidValue, match=rf"limit {name} .*{value!r}: expected a whole number from 1 to .* or none"):
+        Limits(**{name: value})
+
+
+def test_what_becomes_of_excess_is_one_of_two() -> None:
+    assert Limits(over="delay").over is Over.DELAY  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="limit over 'drop': expected reject or delay"):
+        Limits(over="drop")  # type: ignore[arg-type]
+
+
+BAD = {
+    "lanes": [0, -1, 4097, 1.5],
+    "hand": [-1, 65, 129, 2.0],
+    "spill_above": [-1, 0.5],
+    "max_backlog": [0, -5, 1.5],
+    "drain_rate": [0, -1.0, 1e13],
+    "fresh_for": [-1.0, 1e9],
+    "old_share": [-0.1, 0.6],
+    "low_share": [-0.1, 0.6],
+    "spill_share": [-0.1, 0.6],
+    "ttl": [0, -1.0, 1e9],
+    "attempts": [0, 1001, 1.5],
+    "lease": [0, 0.01, 50_000],
+    "dedupe_for": [-1.0, 1e9],
+}
+OPTIONAL = {"spill_above", "max_backlog", "ttl"}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_a_queue_cannot_do_is_named(name: str) -> None:
+    for value in [*BAD[name], *NEVER_A_NUMBER]:
+        with pytest.raises(InvalidValue, match=rf"queue {name} .*{value!r}: expected"):
+            policy(**{name: value})
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_may_be_left_out_is_known(name: str) -> None:
+    if name in OPTIONAL:
+        assert getattr(policy(**{name: None}), name) is None
+    else:
+        with pytest.raises(InvalidValue, match=f"queue {name} None: expected"):
+            policy(**{name: None})
+
+
+def test_every_number_of_a_policy_is_checked() -> None:
+    assert {*BAD, "limits"} == {*QueuePolicy.__struct_fields__}
+
+
+def test_a_hand_is_dealt_from_the_lanes_there_are() -> None:
+    assert QueuePolicy(lanes=4, hand=4).hand == 4
+    with pytest.raises(InvalidValue, match="queue hand 4: expected at most its 3 lanes"):
+        QueuePolicy(lanes=3, hand=4)
+
+
+def test_shares_leave_something_for_the_fresh_and_urgent() -> None:
+    assert QueuePolicy(old_share=0.3, low_share=0.3, spill_share=0.3).old_share == 0.3
+    with pytest.raises(
+        InvalidValue, match=r"old_share, low_share and spill_share 1\.1 together: expected at most 0\.9"
+    ):
+        QueuePolicy(old_share=0.5, low_share=0.5, spill_share=0.1)
+
+
+def test_a_burst_that_is_not_set_follows_from_its_rate() -> None:
+    """Ten seconds of what is sent, a tenth of a second of what is handed out, and at least one."""
+    limits = Limits(rate=5.0, max_rate=7.0, run_rate=50.0)
+    assert limits.bucket("rate") == (5.0, 50.0)
+    assert limits.bucket("max_rate") == (7.0, 70.0)
+    assert limits.bucket("run_rate") == (50.0, 5.0)
+    assert Limits(run_rate=0.5).bucket("run_rate") == (0.5, 1.0)
+
+
+def test_a_burst_that_is_set_is_its_own() -> None:
+    limits = Limits(rate=5.0, burst=1.0, max_rate=5.0, max_burst=2.0, run_rate=5.0, run_burst=3.0)
+    assert [limits.bucket(name) for name in ("rate", "max_rate", "run_rate")] == [(5.0, 1.0), (5.0, 2.0), (5.0, 3.0)]
+    assert Limits(burst=5.0).bucket("rate") is None
+
+
+def test_a_tenants_backlog_is_its_own_or_the_queues() -> None:
+    assert policy(max_backlog=100).backlog_of(Limits()) == 100
+    assert policy(max_backlog=100).backlog_of(Limits(max_backlog=5)) == 5
+    assert QueuePolicy(max_backlog=None).backlog_of(Limits()) is None
+
+
+@given(
+    st.builds(
+        QueuePolicy,
+        lanes=st.integers(64, 4096),
+        hand=st.integers(0, 64),
+        ttl=st.none() | st.floats(0.01, 1000),
+        limits=st.builds(Limits, rate=st.none() | st.floats(0.1, 100), over=st.sampled_from(Over)),
+    )
+)
+def test_a_policy_is_kept_as_it_is(kept: QueuePolicy) -> None:
+    """Every store keeps it as JSON."""
+    assert msgspec.json.decode(msgspec.json.encode(kept), type=QueuePolicy) == kept
+
+
+def test_what_is_not_in_a_policy_is_told() -> None:
+    with pytest.raises(msgspec.ValidationError, match="lane_count"):
+        msgspec.json.decode(b'{"lane_count": 5}', type=QueuePolicy)

@@ -1,0 +1,359 @@
+"""A queue as those who send see it."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast._errors import Backpressure, EngineUnavailable, InvalidValue, NotFound
+from holdfast.calls import deadline, detached
+from holdfast.calls.ambient import SCOPE, leave
+from holdfast.calls.scope import Incoming
+from holdfast.queue import (
+    Change,
+    Delivery,
+    Limits,
+    Outgoing,
+    Queue,
+    QueuePolicy,
+    Refused,
+    Sent,
+    Topic,
+    Want,
+    open_backend,
+)
+from holdfast.queue.backends.memory import MemoryBackend
+from holdfast.testing import FakeClock
+from tests.unit.forked import in_child
+from tests.unit.queue.worker.bench import Faulty
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def backend(clock: FakeClock) -> MemoryBackend:
+    return MemoryBackend(clock)
+
+
+@pytest.fixture
+def queue(backend: MemoryBackend, clock: FakeClock) -> Queue:
+    return Queue("work", backend, clock=clock)
+
+
+def _all(queue: Queue) -> list[Delivery]:
+    return list(queue.backend.lease(Want(queue=queue.name, count=100, lease=30.0)).deliveries)
+
+
+class TestSending:
+    def test_what_is_sent_is_what_arrives(self, queue: Queue) -> None:
+        sent = queue.send(b"hello", tenant="a", priority=0, group="g", key="k", ttl=60)
+        [delivery] = _all(queue)
+        assert (delivery.id, delivery.body, delivery.tenant, delivery.group) == (sent.id, b"hello", "a", "g")
+        assert (sent.queue, sent.lane % 4, sent.trace, sent.is_duplicate) == ("work", 0, delivery.trace, False)
+
+    def test_a_key_keeps_a_message_from_being_kept_twice(self, queue: Queue) -> None:
+        first = queue.send(b"x", tenant="a", key="k")
+        second = queue.send(b"x", tenant="a", key="k")
+        assert second.id == first.id
+        assert second.is_duplicate
+
+    def test_many_are_sent_in_one_step(self, queue: Queue) -> None:
+        results = queue.send_many([Outgoing(tenant=f"t{number}", body=b"%d" % number) for number in range(100)])
+        assert all(isinstance(result, Sent) for result in results)
+        assert {delivery.body for delivery in _all(queue)} == {b"%d" % number for number in range(100)}
+        assert queue.send_many([]) == []
+
+    def test_a_tenant_that_has_sent_too_much_is_told_when_to_come_back(self, queue: Queue, clock: FakeClock) -> None:
+        queue.backend.change("work", Change(limits={"noisy": Limits(max_rate=1.0, max_burst=2.0)}))
+        queue.send(b"1", tenant="noisy")
+        queue.send(b"2", tenant="noisy")
+        with pytest.raises(
+            Backpressure, match=r"tenant noisy has sent more than its max_rate; try again in 1\.000 s"
+        ) as told:
+            queue.send(b"3", tenant="noisy")
+        assert told.value.retry_after == pytest.approx(1.0)
+        queue.send(b"of somebody else", tenant="quiet")
+        clock.advance(1.0)
+        queue.send(b"3", tenant="noisy")
+
+    def test_a_tenant_whose_backlog_is_full_is_told_so(self, queue: Queue) -> None:
+        queue.backend.change("work", Change(limits={"noisy": Limits(max_backlog=1)}))
+        queue.send(b"1", tenant="noisy")
+        with pytest.raises(Backpressure, match="tenant noisy has too much waiting"):
+            queue.send(b"2", tenant="noisy")
+        [refused] = queue.send_many([Outgoing(tenant="noisy", body=b"2")])
+        assert isinstance(refused, Refused)
+
+    @pytest.mark.parametrize(
+        "message", [Outgoing(tenant="", body=b""), Outgoing(tenant="a", body=bytes(1 << 21))], ids=["tenant", "body"]
+    )
+    def test_what_no_queue_takes_is_refused(self, queue: Queue, message: Outgoing) -> None:
+        with pytest.raises(InvalidValue):
+            queue.send_one(message)
+
+    def test_an_event_loop_is_not_blocked(self, queue: Queue) -> None:
+        @queue.job
+        async def work(number: int) -> None: ...
+
+        async def main() -> list[int]:
+            first = await queue.send_async(b"1", tenant="a", priority=1)
+            second = await queue.send_one_async(Outgoing(tenant="a", body=b"2"))
+            [third] = await queue.send_many_async([Outgoing(tenant="a", body=b"3")])
+            fourth = await work.to("a").send_async(4)
+            assert isinstance(third, Sent)
+            return [first.id, second.id, third.id, fourth.id]
+
+        threads: set[int] = set()
+        backend = queue.backend
+        assert isinstance(backend, MemoryBackend)
+        faulty = Faulty(backend)
+        faulty.on["send"] = lambda: threads.add(threading.get_ident())
+        queue._opening._at = faulty
+        queue._opening._opened = None
+        ids = asyncio.run(main())
+        assert {delivery.id for delivery in _all(queue)} == set(ids)
+        assert threading.get_ident() not in threads
+        assert threads
+
+
+class TestWhatTravels:
+    def test_the_deadline_of_the_sender(self, queue: Queue, clock: FakeClock) -> None:
+        with deadline(60):
+            queue.send(b"x", tenant="a")
+        [delivery] = _all(queue)
+        assert delivery.deadline == pytest.approx(clock.wall() + 60, abs=5)
+
+    def test_the_trace_of_the_request_that_is_being_answered(self, queue: Queue) -> None:
+        token = SCOPE.set(Incoming(float("inf"), None, None, TRACE))
+        try:
+            sent = queue.send(b"x", tenant="a")
+            with deadline(5):
+                within = queue.send(b"x", tenant="a")
+        finally:
+            leave(token)
+        assert (sent.trace, within.trace) == (TRACE, TRACE)
+        assert [delivery.trace for delivery in _all(queue)] == [TRACE, TRACE]
+
+    def test_what_a_message_says_itself_comes_first(self, queue: Queue, clock: FakeClock) -> None:
+        other = TRACE.replace("0af7", "ffff")
+        token = SCOPE.set(Incoming(float("inf"), None, None, TRACE))
+        try:
+            with deadline(60):
+                queue.send_one(Outgoing(tenant="a", body=b"", trace=other, deadline=clock.wall() + 7))
+        finally:
+            leave(token)
+        [delivery] = _all(queue)
+        assert (delivery.trace, delivery.deadline) == (other, clock.wall() + 7)
+
+    def test_nothing_when_the_sender_says_so(self, queue: Queue) -> None:
+        with deadline(60), detached():
+            queue.send(b"x", tenant="a")
+        [delivery] = _all(queue)
+        assert delivery.deadline is None
+
+    def test_a_deadline_in_a_thousand_years_is_none(self, queue: Queue) -> None:
+        with deadline(1e15):
+            queue.send(b"x", tenant="a")
+        with deadline(None):
+            queue.send(b"x", tenant="a")
+        assert [delivery.deadline for delivery in _all(queue)] == [None, None]
+
+    def test_a_deadline_crosses_to_the_thread_that_sends(self, queue: Queue, clock: FakeClock) -> None:
+        async def main() -> None:
+            with deadline(60):
+                await queue.send_async(b"x", tenant="a")
+
+        asyncio.run(main())
+        [delivery] = _all(queue)
+        assert delivery.deadline == pytest.approx(clock.wall() + 60, abs=5)
+
+
+class TestOpening:
+    def test_nothing_is_opened_before_it_is_needed(self, tmp_path: Path) -> None:
+        path = tmp_path / "work.sqlite"
+        queue = Queue("work", f"sqlite:{path}")
+        queue.job(name="work")(lambda: None)
+        queue.close()
+        assert not path.exists()
+        queue.open()
+        assert path.exists()
+        queue.close()
+
+    def test_a_queue_that_exists_keeps_its_policy(self, backend: MemoryBackend) -> None:
+        first = Queue("work", backend, policy=QueuePolicy(lease=7.0))
+        second = Queue("work", backend, policy=QueuePolicy(lease=9.0))
+        assert (first.policy.lease, second.policy.lease) == (7.0, 7.0)
+        assert Queue("other", backend, policy=QueuePolicy(lease=9.0)).policy.lease == 9.0
+
+    def test_a_backend_that_was_passed_stays_open(self, backend: MemoryBackend) -> None:
+        with Queue("work", backend) as queue:
+            queue.send(b"x", tenant="a")
+        assert len(_all(queue)) == 1
+
+    def test_close_may_be_repeated_and_what_was_closed_is_opened_again(self, tmp_path: Path) -> None:
+        queue = Queue("work", f"sqlite:{tmp_path / 'work.sqlite'}")
+        queue.close()
+        queue.send(b"x", tenant="a")
+        queue.close()
+        queue.close()
+        assert len(_all(queue)) == 1
+        queue.close()
+
+    def test_many_threads_open_it_once(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        opened: list[str] = []
+
+        def count(url: str, **options: object) -> MemoryBackend:
+            opened.append(url)
+            return MemoryBackend()
+
+        monkeypatch.setattr("holdfast.queue.open.open_backend", count)
+        queue = Queue("work", "memory:")
+        together = threading.Barrier(8)
+
+        def use() -> None:
+            together.wait()
+            queue.send(b"x", tenant="a")
+
+        threads = [threading.Thread(target=use) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert opened == ["memory:"]
+        assert len(_all(queue)) == 8
+
+    def test_what_fails_while_it_is_opened_is_closed_and_tried_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        backends = [Faulty(MemoryBackend()), Faulty(MemoryBackend())]
+        backends[0].fail("change", EngineUnavailable("away"))
+        closed: list[Faulty] = []
+
+        def close(backend: Faulty) -> None:
+            closed.append(backend)
+
+        waiting = list(backends)
+        monkeypatch.setattr("holdfast.queue.open.open_backend", lambda *_, **__: waiting.pop(0))
+        monkeypatch.setattr(Faulty, "close", close)
+        queue = Queue("work", "memory:")
+        with pytest.raises(EngineUnavailable):
+            queue.open()
+        assert closed == [backends[0]]
+        queue.open()
+        assert queue.backend is backends[1]
+
+    def test_a_forked_child_opens_its_own(self, tmp_path: Path) -> None:
+        queue = Queue("work", f"sqlite:{tmp_path / 'work.sqlite'}")
+        queue.send(b"parent", tenant="a")
+        parents = queue.backend
+
+        def work() -> bool:
+            queue.send(b"child", tenant="a")
+            is_own = queue.backend is not parents
+            queue.close()
+            return is_own
+
+        in_child(work)
+        queue.send(b"parent again", tenant="a")
+        assert queue.backend is parents
+        assert {delivery.body for delivery in _all(queue)} == {b"parent", b"child", b"parent again"}
+        queue.close()
+
+    def test_a_lock_that_another_thread_held_does_not_stop_the_child(self, tmp_path: Path) -> None:
+        queue = Queue("work", f"sqlite:{tmp_path / 'work.sqlite'}")
+        with queue._opening._lock:
+            in_child(lambda: queue.send(b"child", tenant="a").id > 0)
+        assert len(_all(queue)) == 1
+        queue.close()
+
+    def test_what_a_child_closes_is_not_its_parents(self, tmp_path: Path) -> None:
+        queue = Queue("work", f"sqlite:{tmp_path / 'work.sqlite'}")
+        queue.send(b"x", tenant="a")
+
+        def work() -> bool:
+            queue.close()
+            return True
+
+        in_child(work)
+        assert len(_all(queue)) == 1
+        queue.close()
+
+    @pytest.mark.parametrize("url", ["mysql://user:secret@host/name", "work.sqlite", ""])
+    def test_an_address_that_is_none_is_refused_without_its_password(self, url: str) -> None:
+        with pytest.raises(InvalidValue, match="expected memory:, sqlite:FILE or postgresql") as told:
+            open_backend(url)
+        assert "secret" not in str(told.value)
+
+    def test_sqlite_needs_a_file(self) -> None:
+        with pytest.raises(InvalidValue, match="sqlite: without a file"):
+            open_backend("sqlite:")
+
+    @pytest.mark.parametrize("form", ["sqlite:{}", "sqlite://{}"])
+    def test_a_sqlite_file_may_be_written_in_two_ways(self, tmp_path: Path, form: str) -> None:
+        path = tmp_path / "work.sqlite"
+        with open_backend(form.format(path)):
+            assert path.exists()
+
+    def test_a_relative_path_is_relative(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        with open_backend("sqlite:work.sqlite"):
+            assert (tmp_path / "work.sqlite").exists()
+
+    @pytest.mark.parametrize("name", ["", "a b", "x" * 200])
+    def test_names_are_checked(self, name: str) -> None:
+        with pytest.raises(InvalidValue, match=r"queue .*: expected 1 to 128"):
+            Queue(name, "memory:")
+
+
+class TestHandlers:
+    def test_a_queue_has_one_handler(self, queue: Queue) -> None:
+        @queue.handle(timeout=5.0)
+        def handle(_: Delivery) -> None: ...
+
+        assert queue.handler is handle
+        assert queue.handler_options.timeout == 5.0
+        with pytest.raises(InvalidValue, match="queue work has a handler already"):
+            queue.handle()(handle)
+
+
+class TestTopics:
+    def test_every_queue_that_subscribes_gets_a_message(self, backend: MemoryBackend) -> None:
+        mail, bill = Queue("mail", backend), Queue("bill", backend)
+        with Topic("orders", backend) as topic:
+            topic.subscribe(mail)
+            topic.subscribe(bill)
+            assert len(topic.publish([Outgoing(tenant="a", body=b"x")])) == 2
+            topic.unsubscribe(bill)
+            assert [
+                result.queue for result in topic.publish([Outgoing(tenant="a", body=b"y")]) if isinstance(result, Sent)
+            ] == ["mail"]
+        assert [delivery.body for delivery in _all(mail)] == [b"x", b"y"]
+        assert [delivery.body for delivery in _all(bill)] == [b"x"]
+
+    def test_deadline_and_trace_travel(self, backend: MemoryBackend, queue: Queue, clock: FakeClock) -> None:
+        topic = Topic("orders", backend, clock=clock)
+        topic.subscribe(queue)
+        with deadline(60):
+            asyncio.run(topic.publish_async([Outgoing(tenant="a", body=b"x", trace=TRACE)]))
+            topic.publish([Outgoing(tenant="a", body=b"y")])
+        for delivery in _all(queue):
+            assert delivery.deadline == pytest.approx(clock.wall() + 60, abs=5)
+
+    def test_a_queue_that_is_kept_elsewhere_cannot_subscribe(self, backend: MemoryBackend) -> None:
+        with pytest.raises(NotFound):
+            Topic("orders", backend).subscribe(Queue("elsewhere", MemoryBackend()))
+
+    def test_a_topic_may_have_an_address(self, tmp_path: Path) -> None:
+        address = f"sqlite:{tmp_path / 'work.sqlite'}"
+        with Queue("mail", address) as mail, Topic("orders", address) as topic:
+            topic.subscribe(mail)
+            topic.publish([Outgoing(tenant="a", body=b"x")])
+            assert [delivery.body for delivery in _all(mail)] == [b"x"]
+
+    def test_names_of_topics_are_checked(self) -> None:
+        with pytest.raises(InvalidValue, match="topic 'a b': expected 1 to 128"):
+            Topic("a b", "memory:")

@@ -1,0 +1,90 @@
+"""What a worker holds."""
+
+from holdfast.queue import Back, Delivery, Done, Receipt
+from holdfast.queue.worker.running import Finished, Held, Running
+from tests.unit.queue.worker.bench import PATIENCE
+
+
+def _running(number: int = 1, tries: int = 1) -> Running:
+    delivery = Delivery(
+        receipt=Receipt(number, tries), queue="work", lane=0, tenant="a", body=b"", attempt=1, sent=0, at=0, trace=""
+    )
+    return Running(delivery, 0.0, 30.0)
+
+
+def _held(*running: Running) -> Held:
+    held = Held()
+    held.add(running)
+    return held
+
+
+def test_what_becomes_of_a_message_is_decided_once() -> None:
+    one = _running()
+    held = _held(one)
+    assert held.finish(Finished(one, Done()))
+    assert not held.finish(Finished(one, Back()))
+    assert not held.lose(one)
+    [finished] = held.take_finished(10, 0)
+    assert finished.outcome == Done()
+
+
+def test_a_message_that_was_handed_back_is_not_begun() -> None:
+    one = _running()
+    held = _held(one)
+    held.finish(Finished(one, Back()))
+    assert not held.begin(one, 1.0, lambda _: None)
+    assert one.started is None
+
+
+def test_a_message_is_held_until_it_is_settled() -> None:
+    one = _running()
+    held = _held(one)
+    held.finish(Finished(one, Done()))
+    finished = held.take_finished(10, 0)
+    assert len(held) == 1
+    held.settled(finished)
+    assert len(held) == 0
+
+
+def test_one_message_may_be_held_twice_by_different_receipts() -> None:
+    """A lease that ended unnoticed, and the worker itself got the message again: both handlers must be found."""
+    old, new = _running(1, 1), _running(1, 2)
+    held = _held(old)
+    held.add([new])
+    assert set(held.all()) == {old, new}
+    held.lose(old)
+    assert held.all() == [new]
+
+
+def test_what_could_not_be_settled_comes_first_the_next_time() -> None:
+    some = [_running(number) for number in range(5)]
+    held = _held(*some)
+    for one in some:
+        held.finish(Finished(one, Done()))
+    first = held.take_finished(2, 0)
+    held.put_back(first)
+    assert [one.running for one in held.take_finished(3, 0)] == some[:3]
+
+
+def test_only_those_that_were_begun_count_as_handled() -> None:
+    begun, waiting = _running(1), _running(2)
+    held = _held(begun, waiting)
+    held.begin(begun, 1.0, lambda _: None)
+    held.finish(Finished(begun, Done()))
+    held.finish(Finished(waiting, Back()))
+    assert held.handled == 1
+
+
+def test_all_leaves_out_what_is_decided() -> None:
+    one, other = _running(1), _running(2)
+    held = _held(one, other)
+    held.finish(Finished(one, Done()))
+    assert held.all() == [other]
+
+
+def test_waiting_for_the_end_ends_with_the_last_message() -> None:
+    one = _running()
+    held = _held(one)
+    assert not held.wait_empty(0)
+    held.lose(one)
+    assert held.wait_empty(PATIENCE)

@@ -1,0 +1,171 @@
+"""What became of messages is said, once, and as long as it takes."""
+
+import threading
+
+import pytest
+
+from holdfast._errors import DatabaseFull, EngineUnavailable, OutcomeUnknown
+from holdfast.queue import Again, Back, Bury, Delivery, Done, Drop, Ending, Longer, Postpone, Reject
+from holdfast.queue.message import Outcome
+from holdfast.queue.worker.running import Finished
+from holdfast.queue.worker.settler import ending_of
+from tests.unit.queue.worker.bench import Arrivals, Bench, texts
+
+
+class Broken(Exception):
+    """A handler's own."""
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(attempts=2, concurrency=8)
+
+
+def _handle_by_body(bench: Bench) -> list[bytes]:
+    """A handler that does what the message says."""
+    seen: list[bytes] = []
+
+    @bench.queue.handle()
+    def handle(delivery: Delivery) -> None:
+        seen.append(delivery.body)
+        match delivery.body:
+            case b"fail":
+                raise Broken("no")
+            case b"later":
+                raise Postpone(60)
+            case b"never":
+                raise Reject("not ours")
+
+    return seen
+
+
+def test_each_ending_has_its_event(bench: Bench) -> None:
+    _handle_by_body(bench)
+    for body in (b"fine", b"fail", b"later", b"never"):
+        bench.send(body)
+        bench.work()
+    assert bench.sink.endings == ["done", "retried", "postponed", "buried"]
+    assert [event.error for event in bench.sink.handled] == [None, "Broken", "Postpone", "Reject"]
+    assert {event.at for event in bench.sink.handled} == {bench.clock.wall()}
+    assert [event.delivery.body for event in bench.sink.handled] == [b"fine", b"fail", b"later", b"never"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ending"),
+    [
+        (Done(), Ending.DONE),
+        (Again(1.0), Ending.RETRIED),
+        (Again(1.0, counts=False), Ending.POSTPONED),
+        (Bury("why"), Ending.BURIED),
+        (Drop(), Ending.BURIED),
+        (Back(), Ending.RETURNED),
+        (Longer(1.0), Ending.RETURNED),
+    ],
+)
+def test_every_outcome_is_an_ending(outcome: Outcome, ending: Ending) -> None:
+    assert ending_of(outcome) is ending
+
+
+@pytest.mark.parametrize("error", [EngineUnavailable("away"), DatabaseFull("full"), OutcomeUnknown("lost")])
+def test_what_was_done_is_not_done_again_when_the_backend_is_away_for_a_while(bench: Bench, error: Exception) -> None:
+    seen = _handle_by_body(bench)
+    bench.send(b"fine")
+    bench.feed()
+    bench.backend.fail("settle", *[error] * 5)
+    bench.settle()
+    assert bench.backend.calls.count("settle") == 6
+    assert seen == [b"fine"]
+    assert bench.depth() == (0, 0, 0, 0)
+    assert bench.sink.endings == ["done"]
+    assert bench.sink.troubles == [("settle", type(error).__name__)] * 5
+
+
+def test_what_was_done_counts_also_after_the_lease_if_nobody_else_has_it(bench: Bench) -> None:
+    _handle_by_body(bench)
+    bench.send(b"fine")
+    bench.feed()
+    bench.backend.fail("settle", EngineUnavailable("away"))
+    bench.settle_next()
+    bench.clock.advance(3600)
+    bench.settle()
+    assert bench.depth() == (0, 0, 0, 0)
+    assert bench.sink.endings == ["done"]
+
+
+def test_a_reply_that_was_lost_is_not_a_message_that_was_lost(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """It was settled, and nobody knows: repeating it is refused, which is as it should be."""
+    _handle_by_body(bench)
+    bench.send(b"fine", b"fail", b"never")
+    bench.feed()
+    bench.backend.lose_reply("settle", OutcomeUnknown("no reply"))
+    bench.settle()
+    assert sorted(bench.sink.endings) == ["buried", "done", "retried"]
+    assert bench.depth() == (0, 0, 1, 1)
+    assert not any("does not count" in text for text in texts(caplog.records))
+
+
+def test_a_stale_result_is_refused_and_told(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    go_on = threading.Event()
+    began: Arrivals[int] = Arrivals()
+
+    @bench.queue.handle()
+    def handle(delivery: Delivery) -> None:
+        began.put(delivery.attempt)
+        if delivery.attempt == 1:
+            go_on.wait()
+
+    bench.send(b"x")
+    bench.feed()
+    assert began.next() == 1
+    bench.clock.advance(31)  # nobody made the lease longer, and nobody noticed
+    bench.feed()
+    assert began.next() == 2
+    bench.settle_next()
+    go_on.set()
+    bench.settle()
+    assert bench.sink.endings == ["done", "lost"]
+    assert any("what became of 1 messages does not count" in text for text in texts(caplog.records))
+    assert bench.depth() == (0, 0, 0, 0)
+
+
+def test_one_that_cannot_be_settled_does_not_keep_the_others(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    _handle_by_body(bench)
+    bench.send(*[b"fine"] * 3)
+    shift = bench.shift
+    bench.feed()
+    held = shift.post.held
+    finished: list[Finished] = []
+    while len(finished) < 3:
+        finished += held.take_finished(3, 1.0)
+    finished[1] = Finished(finished[1].running, Again(-1.0))  # no backend takes that
+    held.put_back(finished)
+    bench.settle()
+    assert bench.sink.endings == ["done", "done"]
+    assert bench.depth() == (0, 1, 0, 0)
+    assert any("cannot be settled, and will be delivered again" in text for text in texts(caplog.records))
+
+
+def test_nothing_is_paid_for_events_without_a_sink() -> None:
+    bench = Bench()
+    bench.worker._sink = None
+    _handle_by_body(bench)
+    bench.send(b"fine")
+    bench.work()
+    assert not bench.shift.post.events.is_on
+    assert bench.depth() == (0, 0, 0, 0)
+
+
+def test_a_sink_that_raises_harms_nobody(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    class Raises:
+        def emit(self, event: object) -> None:
+            raise OSError("no space left on device")
+
+    bench.worker._sink = Raises()
+    seen = _handle_by_body(bench)
+    for _ in range(5):
+        bench.send(b"fine")
+        bench.work()
+    assert len(seen) == 5
+    assert bench.depth() == (0, 0, 0, 0)
+    # Ten events were lost, and not every one of them is worth a traceback.
+    assert len([text for text in texts(caplog.records) if "its sink failed" in text]) == 4

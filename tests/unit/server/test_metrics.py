@@ -1,0 +1,157 @@
+"""What a scrape sees of the queues behind a server."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from holdfast import EngineUnavailable, NotFound
+from holdfast.queue import Change, Outgoing, Snapshot, Want
+from holdfast.queue.backends.memory import MemoryBackend
+from holdfast.server.queues import Queues
+from holdfast.server.routes.metrics import FRESH, QueueScrape
+from holdfast.testing import FakeClock
+from tests.unit.server.queue_api import QUEUE, Api, problem, running
+
+STUCK = 10.0
+
+
+class Watched(MemoryBackend):
+    """Counts looks, and does what the test says before each."""
+
+    looks = 0
+    error: Exception | None = None
+    gate: threading.Event | None = None
+
+    def look(self, queue: str, **options: Any) -> Snapshot:
+        self.looks += 1
+        if self.gate is not None:
+            assert self.gate.wait(STUCK)
+        if self.error is not None:
+            raise self.error
+        return super().look(queue, **options)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(manual=True)
+
+
+@pytest.fixture
+def backend(clock: FakeClock) -> Watched:
+    return Watched(clock)
+
+
+@pytest.fixture
+def api(tmp_path: Path, backend: Watched, clock: FakeClock) -> Iterator[Api]:
+    with running(tmp_path, backend, clock) as api:
+        yield api
+
+
+def scraped(api: Api, name: str) -> dict[tuple[str, ...], float]:
+    response = api("viewer", "GET", "/metrics")
+    assert response.status_code == 200
+    return {
+        tuple(sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(response.text)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def test_a_scrape_tells_how_deep_the_queues_are(api: Api, backend: Watched, clock: FakeClock) -> None:
+    backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")] * 3 + [Outgoing(tenant="bert", body=b"", delay=60)])
+    backend.lease(Want(queue=QUEUE, count=1, lease=30))
+    clock.advance(7)
+    assert scraped(api, "holdfast_queue_messages") == {
+        (QUEUE, "ready"): 2,
+        (QUEUE, "leased"): 1,
+        (QUEUE, "delayed"): 1,
+        (QUEUE, "spilled"): 0,
+        (QUEUE, "dead"): 0,
+    }
+    assert scraped(api, "holdfast_queue_oldest_age_seconds") == {(QUEUE,): pytest.approx(7)}
+    assert scraped(api, "holdfast_queue_tenant_messages")[QUEUE, "anna", "ready"] == 2
+
+
+def test_it_is_in_the_text_format_of_prometheus(api: Api) -> None:
+    response = api("operator", "GET", "/metrics")
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert response.text.startswith("# HELP holdfast_queue_messages ")
+
+
+@pytest.mark.parametrize(("who", "status"), [(None, 401), ("anna", 403), ("viewer", 200), ("operator", 200)])
+def test_tenants_do_not_see_each_other_here(api: Api, who: str | None, status: int) -> None:
+    assert api(who, "GET", "/metrics").status_code == status
+
+
+def test_scrapes_within_seconds_share_a_look(api: Api, backend: Watched, clock: FakeClock) -> None:
+    backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")])
+    for _ in range(3):
+        assert scraped(api, "holdfast_queue_messages")[QUEUE, "ready"] == 1
+        backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")])
+    assert backend.looks == 1
+    clock.advance(FRESH)
+    assert scraped(api, "holdfast_queue_messages")[QUEUE, "ready"] == 4
+    assert backend.looks == 2
+
+
+def test_scrapes_at_the_same_time_share_a_look_also_if_one_of_them_goes_away(
+    backend: Watched, clock: FakeClock
+) -> None:
+    backend.change(QUEUE, Change(), create=True)
+    gate = backend.gate = threading.Event()
+    scrape = QueueScrape(Queues(lambda: backend, lambda: [QUEUE], clock=clock))
+
+    async def ask() -> set[str]:
+        first, *others = [asyncio.ensure_future(scrape.text()) for _ in range(20)]
+        await asyncio.sleep(0)  # now all of them wait
+        first.cancel()
+        gate.set()
+        return set(await asyncio.gather(*others))
+
+    [text] = asyncio.run(ask())
+    assert QUEUE in text
+    assert backend.looks == 1
+
+
+def test_a_look_that_was_cancelled_is_begun_anew(backend: Watched, clock: FakeClock) -> None:
+    scrape = QueueScrape(Queues(lambda: backend, list, clock=clock))
+
+    async def ask() -> str:
+        waiting = asyncio.ensure_future(scrape.text())
+        await asyncio.sleep(0)
+        assert scrape._looking is not None
+        scrape._looking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        return await scrape.text()
+
+    assert asyncio.run(ask()) == ""
+
+
+def test_a_store_that_is_away_gives_no_old_figures_and_is_asked_again(
+    api: Api, backend: Watched, clock: FakeClock
+) -> None:
+    assert scraped(api, "holdfast_queue_lanes_in_use") == {(QUEUE,): 0}
+    clock.advance(FRESH)
+    backend.error = EngineUnavailable("away")
+    assert problem(api("viewer", "GET", "/metrics"), 503, "engine-unavailable")
+    backend.error = None
+    assert scraped(api, "holdfast_queue_lanes_in_use") == {(QUEUE,): 0}
+
+
+def test_a_queue_that_has_gone_since_it_was_listed_is_left_out(api: Api, backend: Watched) -> None:
+    backend.error = NotFound("no queue orders")
+    assert scraped(api, "holdfast_queue_messages") == {}
+
+
+def test_many_tenants_make_a_short_answer(api: Api, backend: Watched) -> None:
+    backend.send(QUEUE, [Outgoing(tenant=f"tenant {number}", body=b"") for number in range(500)])
+    found = scraped(api, "holdfast_queue_tenant_messages")
+    assert sum(found.values()) == 500
+    assert len(found) == 21 * 4
