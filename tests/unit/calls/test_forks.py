@@ -93,7 +93,10 @@ def test_children_of_one_parent_do_not_jitter_alike() -> None:
 
 def test_threads_count_every_call_once() -> None:
     dependency = Dependency(
-        "pricing", retry=Retry(backoff=Backoff(base=0, cap=0)), budget=Budget(capacity=1e9), limit=Limit(64)
+        "pricing",
+        retry=Retry(attempts=1000, backoff=Backoff(base=0, cap=0)),
+        budget=Budget(capacity=1e9),
+        limit=Limit(64),
     )
     calls, lock, results = [0], threading.Lock(), []
 
