@@ -37,6 +37,7 @@ class TestSqlite(BackendConformance):
             yield backend
 
 
+@pytest.mark.no_cover  # the same lines as for SQLite, but for a few
 class TestPostgres(BackendConformance):
     @pytest.fixture
     def backend(self, schema_url: str, clock: FakeClock) -> Iterator[Backend]:
