@@ -14,7 +14,9 @@ from typing import Protocol, Self
 
 import msgspec
 
-from holdfast.queue.message import DeadLetter, Delivery, Outgoing, Refused, Sent, Settlement
+from holdfast._errors import InvalidValue
+from holdfast._names import queue_of
+from holdfast.queue.message import LONGEST, DeadLetter, Delivery, Outgoing, Refused, Sent, Settlement, checked_tenant
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.queue.rules.caps import Counters
 
@@ -67,6 +69,15 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that were delivered too often without a word from their workers."""
     redelivered: int = 0
     """Messages whose leases had ended."""
+
+
+def checked_want(want: Want) -> Want:
+    """The same, or InvalidValue for one that no backend can fulfil."""
+    if want.count < 1 or not 0 < want.lease <= LONGEST:
+        raise InvalidValue(
+            f"{want.count} messages for {want.lease} s: expected at least 1, for more than 0 s and at most a year"
+        )
+    return want
 
 
 class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +159,13 @@ class DeadQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 100
 
 
+def checked_query(query: DeadQuery) -> DeadQuery:
+    """The same, or InvalidValue for one that means nothing."""
+    if query.limit < 1:
+        raise InvalidValue(f"at most {query.limit} dead letters: expected 1 or more")
+    return query
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be different about a queue; what is None stays as it is."""
 
@@ -157,6 +175,15 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     subscribe: Sequence[str] = ()
     """Topics whose messages it gets from now on."""
     unsubscribe: Sequence[str] = ()
+
+
+def checked_change(change: Change) -> Change:
+    """The same, or InvalidValue for names that no topic and no tenant can have."""
+    for topic in change.subscribe:
+        queue_of(topic, "topic")
+    for tenant in change.limits:
+        checked_tenant(tenant)
+    return change
 
 
 class Backend(Protocol):

@@ -9,6 +9,7 @@ from holdfast.queue.worker.feeder import Feeder
 from holdfast.queue.worker.heartbeat import Heartbeat
 from holdfast.queue.worker.post import Post
 from holdfast.queue.worker.settler import Settler
+from holdfast.queue.worker.sweeper import Sweeper
 from holdfast.queue.worker.watch import Watch
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ class Shift:
         self.watch = Watch(post, self.crews, is_out, grace)
         self.heartbeat = Heartbeat(post, self.watch)
         self.feeder = Feeder(post, self.crews, is_out)
-        self._routines = [part.routine for part in (self.settler, self.watch, self.heartbeat, self.feeder)]
+        self.sweeper = Sweeper(post)
+        parts = (self.settler, self.watch, self.heartbeat, self.feeder, self.sweeper)
+        self._routines = [part.routine for part in parts]
 
     def start(self) -> None:
         """Begin."""

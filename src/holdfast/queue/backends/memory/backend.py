@@ -8,7 +8,17 @@ from typing import Self
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import EngineError, InvalidValue, NotFound
 from holdfast._names import queue_of
-from holdfast.queue.backend import Capabilities, Change, DeadQuery, Leased, Snapshot, Want
+from holdfast.queue.backend import (
+    Capabilities,
+    Change,
+    DeadQuery,
+    Leased,
+    Snapshot,
+    Want,
+    checked_change,
+    checked_query,
+    checked_want,
+)
 from holdfast.queue.backends.memory import dead as dead_letters
 from holdfast.queue.backends.memory.book import Book, Message, Place, Publication, milliseconds
 from holdfast.queue.backends.memory.due import AT_ONCE, drop_old, make_due_ready
@@ -17,7 +27,6 @@ from holdfast.queue.backends.memory.look import look
 from holdfast.queue.backends.memory.send import Send
 from holdfast.queue.backends.memory.settle import settle
 from holdfast.queue.message import (
-    LONGEST,
     DeadLetter,
     Outgoing,
     Refused,
@@ -25,7 +34,6 @@ from holdfast.queue.message import (
     Settlement,
     checked,
     checked_settlement,
-    checked_tenant,
 )
 from holdfast.queue.policy import QueuePolicy
 
@@ -59,8 +67,7 @@ class MemoryBackend:
             return [one for some in zip(*by_book, strict=True) for one in some]
 
     def lease(self, want: Want) -> Leased:
-        if want.count < 1 or not 0 < want.lease <= LONGEST:
-            raise InvalidValue(f"{want.count} messages for {want.lease} s: expected at least 1, for more than 0 s")
+        checked_want(want)
         with self._changed:
             return Lease(self._book(want.queue), want).run()
 
@@ -103,20 +110,18 @@ class MemoryBackend:
             return look(self._book(queue), tenants, top, messages, lanes=lanes)
 
     def dead(self, query: DeadQuery) -> Sequence[DeadLetter]:
-        _require_page(query)
+        checked_query(query)
         with self._changed:
             return dead_letters.dead(self._book(query.queue), query)
 
     def redrive(self, query: DeadQuery, *, discard: bool = False) -> int:
-        _require_page(query)
+        checked_query(query)
         with self._changed:
             self._changed.notify_all()
             return dead_letters.redrive(self._book(query.queue), query, discard=discard)
 
     def change(self, queue: str, change: Change, *, create: bool = False) -> QueuePolicy:
-        topics = [queue_of(topic, "topic") for topic in change.subscribe]
-        for tenant in change.limits:
-            checked_tenant(tenant)
+        checked_change(change)
         with self._changed:
             self._require_open()
             if create and queue not in self._books:
@@ -126,7 +131,7 @@ class MemoryBackend:
                 book.policy = change.policy
             for name, limits in change.limits.items():
                 book.tenant(name).own_limits = limits
-            book.topics.update(topics)
+            book.topics.update(change.subscribe)
             book.topics.difference_update(change.unsubscribe)
             self._changed.notify_all()
             return book.policy
@@ -177,8 +182,3 @@ class MemoryBackend:
         now = milliseconds(self._clock.wall())
         firsts = (book.held.first(), *(lanes.first() for lanes in book.ranks))
         return any(first is not None and first <= now for first in firsts)
-
-
-def _require_page(query: DeadQuery) -> None:
-    if query.limit < 1:
-        raise InvalidValue(f"at most {query.limit} dead letters: expected 1 or more")

@@ -9,7 +9,17 @@ from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue, NotFound
 from holdfast._names import queue_of
 from holdfast.engines import Database, Transaction
-from holdfast.queue.backend import Capabilities, Change, DeadQuery, Leased, Snapshot, Want
+from holdfast.queue.backend import (
+    Capabilities,
+    Change,
+    DeadQuery,
+    Leased,
+    Snapshot,
+    Want,
+    checked_change,
+    checked_query,
+    checked_want,
+)
 from holdfast.queue.backends.sql import dead as dead_letters
 from holdfast.queue.backends.sql import keys, topics
 from holdfast.queue.backends.sql.bell import Bell, PostgresBell, SqliteBell
@@ -28,7 +38,6 @@ from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.sweep import Sweep
 from holdfast.queue.backends.sql.time import keep_time
 from holdfast.queue.message import (
-    LONGEST,
     DeadLetter,
     Outgoing,
     Refused,
@@ -78,10 +87,7 @@ class SqlBackend:
         return results
 
     def lease(self, want: Want) -> Leased:
-        if want.count < 1 or not 0 < want.lease <= LONGEST:
-            raise InvalidValue(
-                f"{want.count} messages for {want.lease} s: expected at least 1, for more than 0 s and at most a year"
-            )
+        checked_want(want)
         heard = self._bell.heard(want.queue)
         total = Leased()
         for _ in range(LOOKS):
@@ -124,20 +130,17 @@ class SqlBackend:
         return self._read(queue, lambda step: look(step, tenants, top, messages, lanes=lanes))
 
     def dead(self, query: DeadQuery) -> Sequence[DeadLetter]:
-        _require_page(query)
+        checked_query(query)
         return self._read(query.queue, lambda step: dead_letters.dead(step, query))
 
     def redrive(self, query: DeadQuery, *, discard: bool = False) -> int:
-        _require_page(query)
+        checked_query(query)
         count = self._write(query.queue, lambda step: dead_letters.redrive(step, query, discard=discard))
         self._bell.ring([query.queue])
         return count
 
     def change(self, queue: str, change_: Change, *, create: bool = False) -> QueuePolicy:
-        for topic in change_.subscribe:
-            queue_of(topic, "topic")
-        for tenant in change_.limits:
-            checked(Outgoing(tenant=tenant, body=b""))
+        checked_change(change_)
 
         def work(transaction: Transaction) -> QueuePolicy:
             wanted = change_
@@ -218,8 +221,3 @@ def _together(before: Leased, leased: Leased) -> Leased:
         buried=before.buried + leased.buried,
         redelivered=before.redelivered + leased.redelivered,
     )
-
-
-def _require_page(query: DeadQuery) -> None:
-    if query.limit < 1:
-        raise InvalidValue(f"at most {query.limit} dead letters: expected 1 or more")
