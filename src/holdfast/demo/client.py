@@ -68,8 +68,8 @@ def main() -> None:
     parser.add_argument("--record", type=Path, required=True)
     arguments = parser.parse_args()
     end_with_parent()
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    told: list[int] = []  # no event: a signal may come while its lock is held by what it interrupts
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     by_zone = {Zone(zone): addresses for zone, addresses in msgspec.json.decode(arguments.endpoints).items()}
     record = Record(arguments.record)
     with Board(arguments.server) as board, ThreadPoolExecutor(int(arguments.rate) + SPARE_THREADS) as threads:
@@ -77,7 +77,8 @@ def main() -> None:
         announce(ready=True)
         paths = list(OPERATIONS)
         start, sent = time.monotonic(), 0
-        while not stopping.wait(max(0.0, start + sent / arguments.rate - time.monotonic())):
+        while not told:
+            time.sleep(max(0.0, start + sent / arguments.rate - time.monotonic()))
             threads.submit(customers.send, paths[sent % len(paths)])
             sent += 1
     record.close()

@@ -12,7 +12,7 @@ import threading
 import msgspec
 
 from holdfast._errors import HoldfastError
-from holdfast.cli.worker.signals import INTERRUPTED, Signals
+from holdfast.cli.worker.signals import INTERRUPTED, Signals, Stop
 from holdfast.cli.worker.work import Task, work
 
 
@@ -20,14 +20,14 @@ def main() -> int:
     """Work as the arguments say; returns the exit code."""
     task = msgspec.json.decode(sys.argv[1], type=Task)
     pipe = os.fdopen(int(sys.argv[2]), "wb")
-    stop = threading.Event()
+    stop = Stop()
 
     def ready(queues: list[str]) -> None:
         with pipe:
             pickle.dump(queues, pipe)
 
     threading.Thread(target=_follow_parent, args=(stop,), name="holdfast-parent", daemon=True).start()
-    with Signals(stop.set, lambda: os._exit(INTERRUPTED)):
+    with Signals(stop.ask, lambda: os._exit(INTERRUPTED)):
         try:
             work(task, stop, ready)
         except HoldfastError as error:
@@ -39,10 +39,10 @@ def main() -> int:
     return 0
 
 
-def _follow_parent(stop: threading.Event) -> None:
+def _follow_parent(stop: Stop) -> None:
     while os.read(0, 1024):
         pass
-    stop.set()
+    stop.ask()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """`holdfast worker`: handle the messages of queues."""
 
 import os
-import threading
 from typing import Annotated
 
 import msgspec
@@ -11,7 +10,7 @@ from cyclopts.validators import Number
 import holdfast
 from holdfast._errors import InvalidValue
 from holdfast.cli.output import DataDirectory, Json, SettingsFile
-from holdfast.cli.worker.signals import INTERRUPTED, Signals
+from holdfast.cli.worker.signals import INTERRUPTED, Signals, Stop
 from holdfast.queue import WorkerOptions
 
 _DEFAULTS = WorkerOptions()
@@ -83,6 +82,6 @@ def worker(
 
         Supervisor(task, processes, announce).run()
         return
-    stop = threading.Event()
-    with Signals(stop.set, lambda: os._exit(INTERRUPTED)):
+    stop = Stop()
+    with Signals(stop.ask, lambda: os._exit(INTERRUPTED)):
         work(task, stop, lambda queues: announce(queues, [os.getpid()]))

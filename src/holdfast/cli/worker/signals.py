@@ -9,6 +9,19 @@ INTERRUPTED = 130
 """The exit code of whoever was told twice; that of every interrupted command, which is not imported here."""
 
 
+class Stop:
+    """Whether somebody has asked to stop. Not an event: what a signal interrupts may hold its lock."""
+
+    __slots__ = ("is_asked",)
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    def ask(self) -> None:
+        """From any thread, and from a signal handler."""
+        self.is_asked = True
+
+
 class Signals:
     """Calls `stop` at the first SIGTERM or SIGINT, and `leave` at a second SIGINT, while it is open."""
 

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from holdfast._clock import SystemClock
 from holdfast._errors import EngineUnavailable, NotFound, SettingsError
 from holdfast._names import workload_of, zone_of
 from holdfast._types import Zone, ZoneView
+from holdfast.cli.worker.signals import Stop
 from holdfast.cli.worker.targets import find_queues
 from holdfast.compose import Databases, existing_store, open_status_store
 from holdfast.config import Loaded, load
@@ -50,8 +52,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return load(None if self.settings is None else Path(self.settings), options=options)
 
 
-def work(task: Task, stop: threading.Event, ready: Callable[[list[str]], None]) -> None:
-    """Handle messages until `stop` is set or, if it is to be done once, until nothing waits.
+def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
+    """Handle messages until `stop` is asked for or, if it is to be done once, until nothing waits.
 
     `ready` is called with the names of the queues when their stores are open, just before the first message is taken.
     Raises HoldfastError when that cannot begin.
@@ -81,7 +83,8 @@ def work(task: Task, stop: threading.Event, ready: Callable[[list[str]], None]) 
         stack.callback(_stop, posts)
         for post in posts:
             post.worker.start()
-        while not stop.wait(LOOK_SECONDS):
+        while not stop.is_asked:
+            time.sleep(LOOK_SECONDS)
             if task.once and all(post.is_drained() for post in posts):
                 break
         logger.info("stopping", extra={"in_flight": sum(post.worker.in_flight for post in posts)})
