@@ -53,6 +53,8 @@ class Job(Generic[Parameters, Result]):
         self._signature = inspect.signature(function)
         functools.update_wrapper(self, function, updated=())
         _require_names(name, self._signature)
+        self._in_order = _in_order(self._signature)
+        self._takes_all = all(one.default is one.empty for one in self._signature.parameters.values())
         self._decoder: msgspec.msgpack.Decoder[Any] | None = None
         with suppress(_NotYet):  # a class that is written further below, perhaps
             self.prepare()
@@ -78,8 +80,11 @@ class Job(Generic[Parameters, Result]):
     def encode(self, *args: Any, **kwargs: Any) -> bytes:
         """The body of a message that calls it. Raises InvalidValue for what cannot be sent."""
         try:
-            bound = self._signature.bind(*args, **kwargs)
-            return msgspec.msgpack.encode((self.name, bound.arguments))
+            if len(args) == len(self._in_order) and not kwargs:
+                arguments = dict(zip(self._in_order, args, strict=True))  # a tenth of the time that `bind` takes
+            else:
+                arguments = self._signature.bind(*args, **kwargs).arguments
+            return msgspec.msgpack.encode((self.name, arguments))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidValue(f"a call of {self.name} cannot be sent: {error}") from error
 
@@ -89,6 +94,8 @@ class Job(Generic[Parameters, Result]):
             found = msgspec.structs.asdict(self.prepare().decode(packed))
         except (msgspec.MsgspecError, RecursionError) as error:
             raise InvalidValue(f"{self.name} does not take these arguments: {error}") from error
+        if self._takes_all:
+            return found
         return {name: value for name, value in found.items() if value is not msgspec.UNSET}
 
     def prepare(self) -> "msgspec.msgpack.Decoder[Any]":
@@ -150,6 +157,14 @@ def _require_names(job: str, signature: inspect.Signature) -> None:
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise InvalidValue(f"job {job} takes {parameter}: expected parameters that have a name each")
+
+
+def _in_order(signature: inspect.Signature) -> tuple[str, ...]:
+    """The parameters, if all of them can be given by their places."""
+    parameters = signature.parameters
+    if any(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters.values()):
+        return ()
+    return tuple(parameters)
 
 
 def _decoder(job: str, function: Callable[..., Any], signature: inspect.Signature) -> "msgspec.msgpack.Decoder[Any]":

@@ -64,9 +64,10 @@ def checked(message: Outgoing) -> Outgoing:
         raise InvalidValue(f"a ttl of {message.ttl} s: expected more than 0, up to {LONGEST:.0f}, which is a year")
     if message.deadline is not None and not 0 <= message.deadline <= LATEST:
         raise InvalidValue(f"a deadline at {message.deadline}: expected seconds since the epoch")
-    for what, name in (("group", message.group), ("deduplication key", message.key)):
-        if name is not None:
-            _require_text(what, name, KEY_BYTES)
+    if message.group is not None:
+        _require_text("group", message.group, KEY_BYTES)
+    if message.key is not None:
+        _require_text("deduplication key", message.key, KEY_BYTES)
     return message
 
 
@@ -79,6 +80,8 @@ def checked_tenant(tenant: str) -> str:
 def _require_text(what: str, text: str, most: int) -> None:
     if not isinstance(text, str):
         raise InvalidValue(f"{what} of type {type(text).__name__}: expected text")
+    if text.isascii() and 1 <= len(text) <= most and "\0" not in text:
+        return  # most are so, and need not be encoded to see it
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:

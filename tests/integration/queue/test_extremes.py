@@ -109,7 +109,7 @@ class TestOneTenant:
     ) -> None:
         """And what that takes does not grow with its backlog: rows are found by index, and no more of them."""
         cost = {}
-        for size in (2_000, MANY):
+        for size in (1_000, 2_000, MANY):  # the first makes the lanes
             send(backend, ["big"] * (size - depth(backend, "work")[0]))
             watched.begin()
             send(backend, [f"other-{number}" for number in range(OTHERS)])

@@ -14,15 +14,15 @@ import psycopg
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import EngineError, EngineMismatch, EngineUnavailable, SettingsError
-from holdfast.engines.database import Result, Transaction
+from holdfast.engines.database import Result, Row, Transaction, Value
 from holdfast.engines.migrations import Migration, apply, pending
-from holdfast.engines.postgres.connection import connect
+from holdfast.engines.postgres.connection import PostgresConnection, connect
 from holdfast.engines.postgres.faults import Fault, Remedy, diagnose, one_line, refusal
 from holdfast.engines.postgres.listener import Listener
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.engines.postgres.persistence import next_pause
 from holdfast.engines.postgres.pool import Pool, PoolBusy
-from holdfast.engines.postgres.transaction import Interrupted, run_once
+from holdfast.engines.postgres.transaction import Interrupted, run_alone, run_once
 
 CHECK_SECONDS = 5.0
 """Longest that `check` waits for a server that is away: whoever asks about health wants to know it soon."""
@@ -59,10 +59,13 @@ class PostgresDatabase:
         return "postgres"
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
-        return self._run(work, self._options.patience, writing=False)
+        return self._run(self._in_transaction(work, writing=False), self._options.patience)
 
     def write(self, work: Callable[[Transaction], Result]) -> Result:
-        return self._run(work, self._options.patience, writing=True)
+        return self._run(self._in_transaction(work, writing=True), self._options.patience)
+
+    def write_one(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        return self._run(lambda connection: run_alone(connection, self._place, sql, parameters), self._options.patience)
 
     def listener(self, channel: str) -> Listener:
         """What hears notifications on a channel."""
@@ -102,7 +105,7 @@ class PostgresDatabase:
                         f"({missing[0].name}), which was applied before: if an older backup was restored, start again"
                     )
 
-        self._run(work, min(CHECK_SECONDS, self._options.patience), writing=False)
+        self._run(self._in_transaction(work, writing=False), min(CHECK_SECONDS, self._options.patience))
 
     def close(self) -> None:
         if self._process != os.getpid():
@@ -118,7 +121,12 @@ class PostgresDatabase:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _run(self, work: Callable[[Transaction], Result], patience: float, *, writing: bool) -> Result:
+    def _in_transaction(
+        self, work: Callable[[Transaction], Result], *, writing: bool
+    ) -> Callable[[PostgresConnection], Result]:
+        return lambda connection: run_once(connection, self._place, work, writing=writing)
+
+    def _run(self, work: Callable[[PostgresConnection], Result], patience: float) -> Result:
         """Run `work` until it ends for good: with a result, its own error, or the end of the patience."""
         with self._admitted():
             counts: Counter[Remedy] = Counter()
@@ -128,7 +136,7 @@ class PostgresDatabase:
                 if Remedy.RECONNECT in begun:
                     remaining -= self._clock.monotonic() - begun[Remedy.RECONNECT]
                 try:
-                    return self._attempt(work, max(0.0, remaining), writing=writing)
+                    return self._attempt(work, max(0.0, remaining))
                 except Interrupted as interrupted:
                     fault = interrupted.fault
                     if fault.remedy is Remedy.RECONNECT:
@@ -143,7 +151,7 @@ class PostgresDatabase:
                     _log.info("running a transaction on %s again in %.2f s: %s", self._place, pause, fault.reason)
                     self._clock.sleep(pause)
 
-    def _attempt(self, work: Callable[[Transaction], Result], wait: float, *, writing: bool) -> Result:
+    def _attempt(self, work: Callable[[PostgresConnection], Result], wait: float) -> Result:
         try:
             connection = self._pool.take(wait)
         except PoolBusy as busy:
@@ -156,7 +164,7 @@ class PostgresDatabase:
                 ) from error
             raise Interrupted(diagnose(error, self._place, broken=True)) from error
         try:
-            return run_once(connection, self._place, work, writing=writing)
+            return work(connection)
         finally:
             self._pool.give(connection)
 

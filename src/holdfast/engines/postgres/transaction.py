@@ -7,7 +7,7 @@ from typing import NoReturn
 import psycopg
 from psycopg import IsolationLevel, pq
 
-from holdfast._errors import EngineError, OutcomeUnknown
+from holdfast._errors import EngineError, HoldfastError, OutcomeUnknown
 from holdfast.engines.database import Result, Row, Transaction, Value
 from holdfast.engines.postgres.connection import PostgresConnection, has_ended
 from holdfast.engines.postgres.faults import Fault, Remedy, diagnose
@@ -97,11 +97,45 @@ def run_once(
     return result
 
 
-def _commit(connection: PostgresConnection, place: str) -> None:
+def run_alone(connection: PostgresConnection, place: str, sql: str, parameters: Sequence[Value]) -> list[Row]:
+    """Run one statement that is a transaction of its own. Raises its error, Interrupted, or OutcomeUnknown."""
+    _require_connected(connection, place)
+    transaction = PostgresTransaction(connection, place, writing=True)
+    connection.autocommit = True
+    try:
+        return transaction.execute(sql, parameters)
+    except HoldfastError as error:
+        fault = transaction.fault
+        if fault is None or fault.remedy is Remedy.NONE:
+            raise
+        if fault.remedy is Remedy.RERUN:
+            raise Interrupted(fault) from error
+        connection.close()
+        raise _unknown(place, fault) from error
+    except BaseException:
+        connection.close()  # interrupted while waiting for the reply
+        raise
+    finally:
+        if not connection.closed:
+            connection.autocommit = False
+
+
+def _require_connected(connection: PostgresConnection, place: str) -> None:
+    """Nothing was sent yet, so this is known to be undone. Once a commit is on its way it would not be."""
     if has_ended(connection):
-        # Nothing was sent yet, so this is known to be undone. Once COMMIT is on its way it would not be.
         lost = psycopg.OperationalError("the server closed the connection before the commit")
         raise Interrupted(diagnose(lost, place, broken=True))
+
+
+def _unknown(place: str, fault: Fault) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"the connection to PostgreSQL at {place} was lost while a transaction was being committed "
+        f"({fault.reason}): it may or may not have been written; look before repeating it"
+    )
+
+
+def _commit(connection: PostgresConnection, place: str) -> None:
+    _require_connected(connection, place)
     if connection.pgconn.transaction_status != pq.TransactionStatus.INTRANS:
         raise EngineError(f"a work on PostgreSQL at {place} ended its own transaction: leave that to the engine")
     try:
@@ -109,10 +143,7 @@ def _commit(connection: PostgresConnection, place: str) -> None:
     except psycopg.Error as error:
         fault = diagnose(error, place, writing=True, broken=connection.closed)
         if fault.remedy is Remedy.RECONNECT:
-            raise OutcomeUnknown(
-                f"the connection to PostgreSQL at {place} was lost while a transaction was being committed "
-                f"({fault.reason}): it may or may not have been written; look before repeating it"
-            ) from error
+            raise _unknown(place, fault) from error
         _roll_back(connection, fault)
         _raise(fault, error)
     except BaseException:

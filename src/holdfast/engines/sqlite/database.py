@@ -12,7 +12,7 @@ import apsw
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import DatabaseCorrupt, EngineError
-from holdfast.engines.database import Result, Transaction
+from holdfast.engines.database import Result, Row, Transaction, Value
 from holdfast.engines.migrations import Migration, apply
 from holdfast.engines.sqlite.backup import back_up
 from holdfast.engines.sqlite.changes import ChangeCounter
@@ -58,6 +58,9 @@ class SqliteDatabase:
     def write(self, work: Callable[[Transaction], Result]) -> Result:
         self._require_usable()
         return self._writer.write(work)
+
+    def write_one(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        return self.write(lambda transaction: transaction.execute(sql, parameters))
 
     def submit(self, work: Callable[[Transaction], Result]) -> "Future[Result]":
         """Like `write`, without waiting: the future is done when the work is durable.

@@ -12,7 +12,9 @@ import msgspec
 from holdfast.queue.message import Refusal
 from holdfast.queue.policy import Limits, Over, QueuePolicy
 from holdfast.queue.rules import bucket
-from holdfast.queue.rules.pressure import LONGEST_WAIT, allowed_rate, pressure
+from holdfast.queue.rules.pressure import LONGEST_WAIT, STARTS_AT, allowed_rate, pressure
+
+_FAR = 1 << 62
 
 
 class TenantState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -85,6 +87,17 @@ def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, 
         pressure=pressure(waiting + kept, most),
         state=msgspec.structs.replace(state, ready=state.ready + at_once, spilled=state.spilled + at_once - live),
     )
+
+
+def is_free(limits: Limits) -> bool:
+    """Whether nothing that a tenant does has to be counted, but for how much it has waiting."""
+    return limits.rate is limits.max_rate is limits.run_rate is limits.concurrency is limits.max_backlog is None
+
+
+def room(policy: QueuePolicy) -> int:
+    """How many messages a tenant without limits may have waiting, so that one more is kept as it is, beside others."""
+    most = math.inf if policy.max_backlog is None else math.ceil(policy.max_backlog * STARTS_AT) - 1
+    return int(min(most, _FAR if policy.spill_above is None else policy.spill_above, _FAR))
 
 
 def _refusal(

@@ -6,6 +6,7 @@ excess, below 0. One number says it all, so that a backend has one column for it
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from holdfast.queue.message import PRIORITIES
 from holdfast.shards.fleet import Fleet
@@ -54,6 +55,52 @@ def _dealer(lanes: int, size: int) -> Callable[[str], Sequence[int]]:
     return lru_cache(maxsize=HANDS_KEPT)(lambda tenant: dealt.shard(tenant).places)
 
 
-def least_deep(slots: Sequence[int], priority: int, depths: Mapping[int, int]) -> int:
-    """The lane among a tenant's slots with the fewest messages waiting; of several, the first of the hand."""
-    return min((shared_lane(slot, priority) for slot in slots), key=lambda lane: depths.get(lane, 0))
+@lru_cache(maxsize=HANDS_KEPT)
+def lanes_of(tenant: str, priority: int, lanes: int, size: int) -> Sequence[int]:
+    """The lanes of a tenant's hand for messages of a priority."""
+    return tuple(shared_lane(slot, priority) for slot in hand(tenant, lanes, size))
+
+
+class Depth(NamedTuple):
+    """How many messages wait in a lane, and when it had its last turn."""
+
+    ready: int
+    turn: int
+
+
+EMPTY = Depth(0, 0)
+"""That of a lane which is yet to be made."""
+RUN = 8
+"""Messages of one tenant that come together and go to one lane, before the next is chosen: every lane that is touched
+costs as much as some messages do."""
+
+
+def least_deep(lanes: Sequence[int], depths: Mapping[int, Depth]) -> int:
+    """The lane with the fewest messages waiting; of several, the one whose turn was the longest ago.
+
+    That one has the next turn of all. One that has just had its turn would have to wait until all others had theirs.
+    """
+    return min(lanes, key=depths.__getitem__)
+
+
+class Placing:
+    """Where the messages of one step go, one after the other, to lanes whose depths are known."""
+
+    def __init__(self, depths: dict[int, Depth]) -> None:
+        self.depths = depths
+        self._runs: dict[Sequence[int], list[int]] = {}
+        """By hand: the lane that is being filled, and how many more go there."""
+
+    def place(self, lanes: Sequence[int]) -> int:
+        """The lane of a message whose tenant may use these."""
+        run = self._runs.get(lanes)
+        if run is None:
+            run = self._runs[lanes] = [0, 0]
+        if not run[1]:
+            number = least_deep(lanes, self.depths)
+            ready, turn = self.depths[number]
+            # Also those that are delayed, or all of a batch would be due in one lane.
+            self.depths[number] = Depth(ready + RUN, turn)
+            run[:] = number, RUN
+        run[1] -= 1
+        return run[0]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Sequence
-from enum import Enum
+from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,12 +10,12 @@ from holdfast.queue.message import PRIORITIES
 from holdfast.queue.policy import QueuePolicy
 
 
-class Age(Enum):
+class Age(IntEnum):
     """Which messages of a lane are meant: those younger than `fresh_for`, those older, or all."""
 
-    FRESH = "fresh"
-    OLD = "old"
-    ANY = "any"
+    FRESH = 0
+    OLD = 1
+    ANY = 2
 
 
 class Source(NamedTuple):
@@ -38,6 +38,10 @@ OLD = tuple(Source(rank, Age.OLD) for rank in range(PRIORITIES))
 SPILLED = tuple(Source(PRIORITIES + rank, Age.ANY) for rank in range(PRIORITIES))
 IN_ORDER = (*FRESH, *OLD, *SPILLED)
 RANKS = frozenset(range(2 * PRIORITIES))
+RUN = 8
+"""Messages that are taken from one lane at once, at most, while others wait for their turn."""
+FEW = 32
+"""Up to twice as many messages are taken from as many lanes."""
 PERIOD = 1000
 """Turns after which their pattern repeats: shares count in thousandths."""
 _LESS_URGENT = tuple(reversed(range(1, PRIORITIES)))
@@ -115,5 +119,9 @@ def _dealt(*shares: int) -> Sequence[Sequence[int]]:
 
 
 def quota(wanted: int, lanes: int) -> int:
-    """How many to take from each of so many lanes, so that all have their turn."""
-    return max(1, math.ceil(wanted / lanes)) if lanes else 0
+    """How many to take from each of so many lanes, so that all have their turn.
+
+    Where many are wanted, some more, from fewer lanes: the others come first the next time, which is soon, and every
+    lane that is touched costs as much as some messages do.
+    """
+    return max(1, math.ceil(wanted / lanes), min(RUN, wanted // FEW)) if lanes else 0

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 PATIENCE = 0.05
 """Seconds that a message may wait here for a handler. Where it would be more, none is fetched ahead."""
-MOST = 500
+MOST = 1000
 """Messages that are held at most beyond those being handled: more would not make anything quicker."""
 SMOOTHING = 0.3
 """How much the last measurement counts."""
@@ -60,4 +60,4 @@ def fetched(pace: Pace, seconds: float) -> Pace:
 
 
 def _smoothed(before: float, now: float) -> float:
-    return before + SMOOTHING * (now - before)
+    return before + SMOOTHING * (now - before) if before else now  # nothing is known yet: it counts alone

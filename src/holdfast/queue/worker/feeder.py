@@ -19,7 +19,7 @@ GLANCE = 0.1
 SHORT = 0.001
 LONG = 0.02
 """Seconds to wait when the bell rings in vain, as that of a busy store does: from the one, doubling, to the other."""
-MEASURE = 0.05
+MEASURE = 0.02
 """Seconds between measurements of how fast messages are handled."""
 
 

@@ -10,14 +10,17 @@ class Lanes(Suite):
     def test_a_tenant_uses_few_of_the_lanes(self, work: Probe) -> None:
         """As many as its hand has, by turns; so that it fills no more than those."""
         work.policy(lanes=64, hand=4, spill_above=None)
-        lanes = [one.lane for one in work.kept(*_alike(80))]
+        lanes = [one.lane for _ in range(80) for one in work.kept(*_alike(1))]
         assert len(set(lanes)) == 4
         assert all(lanes.count(lane) == 20 for lane in set(lanes))
+        many = [one.lane for one in work.kept(*_alike(800))]
+        assert set(many) == set(lanes)
+        assert all(180 <= many.count(lane) <= 220 for lane in set(lanes)), "of many at once, some at a time"
 
     def test_a_message_goes_to_the_least_deep_lane_of_the_hand(self, work: Probe) -> None:
         """Counted in what waits there now."""
         work.policy(lanes=64, hand=2, spill_above=None)
-        first, second, *_ = [one.lane for one in work.kept(*_alike(6))]
+        first, second, *_ = [one.lane for _ in range(6) for one in work.kept(*_alike(1))]
         assert first != second
         held = work.lease()
         gone = [one for one in held if one.lane == first]

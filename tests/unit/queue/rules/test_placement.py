@@ -12,6 +12,10 @@ from holdfast import InvalidValue
 from holdfast.queue.message import PRIORITIES
 from holdfast.queue.policy import QueuePolicy
 from holdfast.queue.rules.placement import (
+    EMPTY,
+    RUN,
+    Depth,
+    Placing,
     hand,
     least_deep,
     own_lane,
@@ -110,17 +114,37 @@ def test_no_two_share_a_lane_of_their_own(one: tuple[int, int], other: tuple[int
 
 
 def test_a_message_goes_to_the_least_deep_lane_of_its_hand() -> None:
-    depths = {shared_lane(slot, 2): depth for slot, depth in ((5, 3), (1, 1), (9, 1))} | {shared_lane(9, 0): 0}
-    assert least_deep([5, 9, 1], 2, depths) == shared_lane(9, 2), "of two, the first of the hand"
-    assert least_deep([5, 1, 7], 2, depths) == shared_lane(7, 2), "of which nothing is known is empty"
-    assert least_deep([5], 2, depths) == shared_lane(5, 2)
+    depths = {5: Depth(3, 10), 1: Depth(1, 30), 9: Depth(1, 20), 7: EMPTY}
+    assert least_deep([5, 1, 9], depths) == 9, "of two, the one whose turn was the longest ago"
+    assert least_deep([5, 1, 7], depths) == 7, "one that is yet to be made is empty"
+    assert least_deep([5], depths) == 5
 
 
 @given(
-    st.lists(st.integers(0, 20), min_size=1, max_size=6, unique=True),
-    st.dictionaries(st.integers(0, 90), st.integers(0, 5)),
+    st.dictionaries(st.integers(0, 90), st.builds(Depth, st.integers(0, 5), st.integers(0, 5)), min_size=1),
+    st.data(),
 )
-def test_no_lane_of_the_hand_is_less_deep(slots: list[int], depths: dict[int, int]) -> None:
-    chosen = least_deep(slots, 1, depths)
-    assert chosen in [shared_lane(slot, 1) for slot in slots]
-    assert depths.get(chosen, 0) == min(depths.get(shared_lane(slot, 1), 0) for slot in slots)
+def test_no_lane_of_the_hand_is_less_deep(depths: dict[int, Depth], data: st.DataObject) -> None:
+    lanes = data.draw(st.lists(st.sampled_from(sorted(depths)), min_size=1, unique=True))
+    chosen = least_deep(lanes, depths)
+    assert chosen in lanes
+    assert depths[chosen] == min(depths[lane] for lane in lanes)
+
+
+@given(st.lists(st.integers(0, 100), min_size=4, max_size=4), st.integers(1, 500))
+def test_a_batch_fills_the_lanes_of_a_hand_evenly_run_after_run(ready: list[int], count: int) -> None:
+    """No lane is chosen while another has fewer messages, counted in runs."""
+    placing = Placing({lane: Depth(depth, 0) for lane, depth in enumerate(ready)})
+    depths = list(ready)
+    for _ in range(count):
+        lane = placing.place((0, 1, 2, 3))
+        depths[lane] += 1
+    touched = [depth for depth, before in zip(depths, ready, strict=True) if depth > before]
+    assert sum(depths) == sum(ready) + count
+    assert max(touched) - min(depths) <= 2 * RUN
+
+
+def test_tenants_of_one_batch_have_runs_of_their_own() -> None:
+    placing = Placing(dict.fromkeys(range(8), EMPTY))
+    assert [placing.place(hand) for _ in range(3) for hand in ((0, 1), (4, 5))] == [0, 4] * 3
+    assert [placing.place((0, 1)) for _ in range(RUN)] == [0] * (RUN - 3) + [1] * 3

@@ -9,7 +9,21 @@ from hypothesis import strategies as st
 
 from holdfast.queue.message import PRIORITIES
 from holdfast.queue.policy import QueuePolicy
-from holdfast.queue.rules.turns import FRESH, IN_ORDER, OLD, PERIOD, RANKS, SPILLED, Age, Source, Turn, quota, turns
+from holdfast.queue.rules.turns import (
+    FEW,
+    FRESH,
+    IN_ORDER,
+    OLD,
+    PERIOD,
+    RANKS,
+    RUN,
+    SPILLED,
+    Age,
+    Source,
+    Turn,
+    quota,
+    turns,
+)
 
 SHARE = st.sampled_from([0.0, 0.001, 0.01, 0.03, 0.1, 0.25, 0.3])
 POLICIES = st.builds(QueuePolicy, old_share=SHARE, low_share=SHARE, spill_share=SHARE)
@@ -151,4 +165,6 @@ def test_each_lane_is_asked_for_its_part(wanted: int, lanes: int) -> None:
     if not lanes:
         assert each == 0
     else:
-        assert each == next(number for number in count(1) if number * lanes >= wanted)
+        needed = next(number for number in count(1) if number * lanes >= wanted)
+        assert each == max(needed, min(RUN, wanted // FEW)), "where many are wanted, more of each"
+        assert wanted >= 2 * FEW or each == needed

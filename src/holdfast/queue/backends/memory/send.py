@@ -8,7 +8,7 @@ from holdfast.queue.backends.memory.book import Book, Lane, Message, Publication
 from holdfast.queue.backends.memory.keys import Known
 from holdfast.queue.message import Outgoing, Refusal, Refused, Sent
 from holdfast.queue.rules.admission import Admission, admit
-from holdfast.queue.rules.placement import hand, least_deep, own_lane, shared_lane, spill_lane
+from holdfast.queue.rules.placement import EMPTY, Depth, Placing, lanes_of, own_lane, spill_lane
 from holdfast.queue.trace import pack, unpack
 
 
@@ -19,7 +19,7 @@ class Send:
         self.book = book
         self.messages = messages
         self._ids = ids
-        self._depths: dict[int, int] = {}
+        self._placing = Placing({})
 
     def run(self, publications: Sequence[Publication | None] = ()) -> list[Sent | Refused]:
         """Keep them; what became of each."""
@@ -97,14 +97,12 @@ class Send:
             return book.lane(spill_lane(tenant.id, priority))
         if not policy.hand:
             return book.lane(own_lane(tenant.id, priority))
-        slots = hand(tenant.name, policy.lanes, policy.hand)
-        for number in (shared_lane(slot, priority) for slot in slots):
-            if number not in self._depths:
-                self._depths[number] = len(book.lanes[number].waiting) if number in book.lanes else 0
-        chosen = least_deep(slots, priority, self._depths)
-        # Those that are delayed count as well, or all of a batch would be due in one lane.
-        self._depths[chosen] += 1
-        return book.lane(chosen)
+        lanes = lanes_of(tenant.name, priority, policy.lanes, policy.hand)
+        for number in lanes:
+            if number not in self._placing.depths:
+                lane = book.lanes.get(number)
+                self._placing.depths[number] = EMPTY if lane is None else Depth(len(lane.waiting), lane.turn)
+        return book.lane(self._placing.place(lanes))
 
     def _sent(self, message: Message, pressure: float) -> Sent:
         return Sent(

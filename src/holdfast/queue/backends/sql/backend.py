@@ -33,6 +33,7 @@ from holdfast.queue.backends.sql.postgres import CHANNEL, PostgresDialect
 from holdfast.queue.backends.sql.schema import SUBSYSTEM, migrations
 from holdfast.queue.backends.sql.send import Send
 from holdfast.queue.backends.sql.settle import settle
+from holdfast.queue.backends.sql.single import Single
 from holdfast.queue.backends.sql.sqlite import SqliteDialect
 from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.sweep import Sweep
@@ -67,6 +68,7 @@ class SqlBackend:
         self._clock = clock
         database.migrate(SUBSYSTEM, migrations(database.dialect))
         self._bell = self._make_bell()
+        self._single = Single(database, self._dialect, clock)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -82,7 +84,9 @@ class SqlBackend:
                 lambda transaction: topics.publish(transaction, self._dialect, to, messages, self._wall())
             )
         else:
-            results, queues = self._write(to, lambda step: Send(step, messages).run()), [to]
+            queues = [to]
+            single = self._single.send(to, messages)
+            results = self._write(to, lambda step: Send(step, messages).run()) if single is None else [single]
         self._bell.ring(queues)
         return results
 

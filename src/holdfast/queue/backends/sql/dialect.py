@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from holdfast.engines import Row, Transaction
+from holdfast.engines import Database, Row, Transaction
 from holdfast.queue.backends.sql.message import NewMessage
 
 
@@ -36,6 +36,32 @@ class Search(NamedTuple):
     lane: int
     at: int
     id: int
+
+
+class Plain(NamedTuple):
+    """A message that has nothing out of the ordinary, and what must be so that it can be kept as such."""
+
+    queue: str
+    policy: bytes
+    """As it is kept: another one may say something else."""
+    tenant: str
+    room: int
+    """How many messages the tenant may have waiting before anything is counted."""
+    lanes: Sequence[int]
+    """The hand of the tenant, all of which must be there."""
+    at: int | None
+    """None: the server's time."""
+    ttl: int | None
+    extra: bytes | None
+    body: bytes
+
+
+class Kept(NamedTuple):
+    """What became of it: its number, that of its lane, and how many of its tenant wait now."""
+
+    id: int
+    lane: int
+    ready: int
 
 
 class Taken(NamedTuple):
@@ -78,6 +104,9 @@ class Dialect(Protocol):
     def named(self, place: str) -> str:
         """A condition on a column: that it is among the texts of a parameter, which `texts` has made."""
 
+    def within(self, select: str) -> str:
+        """A condition on a column: that it is among what a select finds, which is run once."""
+
     def each(self, place: str) -> str:
         """A table `one` with a column `value`: the numbers of a parameter, which `numbers` has made."""
 
@@ -101,6 +130,9 @@ class Dialect(Protocol):
 
     def add_to_lanes(self, transaction: Transaction, changes: Sequence[LaneChange]) -> Sequence[tuple[int, int]]:
         """Change counters; how many wait in each afterwards, if anybody needs to know."""
+
+    def keep(self, database: Database, plain: Plain) -> Kept | None:
+        """Keep one message, in a transaction of its own; None: it cannot be kept like that, and nothing was done."""
 
     def wake(self, transaction: Transaction, queue: str) -> None:
         """Tell workers of other processes, when the transaction is committed, that the queue has something."""

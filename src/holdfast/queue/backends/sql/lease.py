@@ -137,12 +137,13 @@ class Lease:
     def _sort(self, messages: list[Message], age: Age, wanted: int) -> int:
         """What may be handed out, what is in the way, and what is too old; how many of the first."""
         step, taken = self.step, 0
+        last: dict[int, Message] = {}
         step.know(message.tenant for message in messages)
         for message in messages:
             if taken >= wanted:
                 break
+            last[message.lane] = message
             lane = self._by_id[message.lane]
-            lane.searched(age, message)
             if message.id in self._seen:
                 continue
             self._seen.add(message.id)
@@ -155,6 +156,8 @@ class Lease:
             else:
                 self._aside.append(message)
                 lane.is_open = lane.number >= 0
+        for id_, message in last.items():
+            self._by_id[id_].searched(age, message)
         return taken
 
     @property

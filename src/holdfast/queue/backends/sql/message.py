@@ -8,6 +8,9 @@ from holdfast.queue.policy import QueuePolicy
 NEVER: Final = 1 << 62
 """When that ends which has no end."""
 
+SECOND: Final = 1000
+"""Milliseconds by which clocks may differ from one look to the next; also how often the time is written down."""
+
 
 class Message(NamedTuple):
     """One that was found. Times are in milliseconds."""

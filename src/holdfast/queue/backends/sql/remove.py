@@ -26,6 +26,11 @@ def remove(step: Step, messages: Sequence[Message]) -> None:
     if not messages:
         return
     with_ids(step, _DELETE, [message.id for message in messages])
+    count_out(step, messages)
+
+
+def count_out(step: Step, messages: Sequence[Message]) -> None:
+    """Count messages no more that were deleted; the same holds for their tenants and lanes."""
     counts = Counter((one.lane, one.tenant, one.until is None, one.leased) for one in messages)
     for (lane, tenant, is_ready, is_leased), count in counts.items():
         if is_ready:

@@ -14,7 +14,7 @@ from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.tenant import TenantRow
 from holdfast.queue.message import Outgoing, Refusal, Refused, Sent
 from holdfast.queue.rules.admission import Admission, admit
-from holdfast.queue.rules.placement import hand, least_deep, own_lane, shared_lane, spill_lane
+from holdfast.queue.rules.placement import EMPTY, Placing, lanes_of, own_lane, spill_lane
 from holdfast.queue.rules.pressure import STARTS_AT
 from holdfast.queue.trace import pack, unpack
 
@@ -151,18 +151,18 @@ class Send:
         """The number of the lane of each."""
         policy = self.step.policy
         shared = {(one.message.tenant, one.message.priority) for one in admitted if policy.hand and not one.is_spilled}
-        hands = {tenant: hand(tenant, policy.lanes, policy.hand) for tenant, _ in shared}
-        lanes = {shared_lane(slot, priority) for tenant, priority in shared for slot in hands[tenant]}
-        depths = self.step.depths(lanes) if lanes else {}
+        hands = {one: lanes_of(*one, policy.lanes, policy.hand) for one in shared}
+        lanes = {lane for some in hands.values() for lane in some}
+        depths = dict.fromkeys(lanes, EMPTY)
+        if lanes:
+            depths |= self.step.depths(lanes)
+        placing = Placing(depths)
         numbers: list[int] = []
         for one in admitted:
             if one.is_spilled:
                 numbers.append(spill_lane(one.tenant.id, one.message.priority))
             elif policy.hand:
-                number = least_deep(hands[one.message.tenant], one.message.priority, depths)
-                # Those that are delayed count as well, or all of a batch would be due in one lane.
-                depths[number] = depths.get(number, 0) + 1
-                numbers.append(number)
+                numbers.append(placing.place(hands[one.message.tenant, one.message.priority]))
             else:
                 numbers.append(own_lane(one.tenant.id, one.message.priority))
         return numbers
@@ -185,15 +185,23 @@ class Send:
     def _row(self, one: _Admitted, lane: int, party: int | None, *, is_parked: bool) -> NewMessage:
         at = self.step.at
         message = one.message
-        due = at + milliseconds(max(one.delay, message.delay))
+        delay = max(one.delay, message.delay)
+        due = at + milliseconds(delay) if delay else at
         until = PARKED if is_parked else due if due > at else None
-        extra = Extra(
-            trace=pack(message.trace),
-            deadline=None if message.deadline is None else milliseconds(message.deadline),
-            publication=self._publications[one.place] if self._publications else None,
-        )
         expires = None if message.ttl is None else due + milliseconds(message.ttl)
-        return NewMessage(lane, one.tenant.id, due, until, expires, party, encode(extra), message.body)
+        return NewMessage(lane, one.tenant.id, due, until, expires, party, self._extra(one), message.body)
+
+    def _extra(self, one: _Admitted) -> bytes | None:
+        message = one.message
+        if message.trace is None and message.deadline is None and not self._publications:
+            return None
+        return encode(
+            Extra(
+                trace=pack(message.trace),
+                deadline=None if message.deadline is None else milliseconds(message.deadline),
+                publication=self._publications[one.place] if self._publications else None,
+            )
+        )
 
     def _remember(self, admitted: Sequence[_Admitted], ids: Sequence[int], numbers: Sequence[int]) -> None:
         step = self.step

@@ -6,14 +6,22 @@ from holdfast.engines import Transaction
 from holdfast.queue.backends.sql.dialect import Dialect
 from holdfast.queue.backends.sql.extra import encode
 from holdfast.queue.backends.sql.message import Message, columns, is_id, milliseconds
-from holdfast.queue.backends.sql.remove import bury, remove
+from holdfast.queue.backends.sql.remove import bury, count_out, remove
 from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.wake import wake_spilled
-from holdfast.queue.message import Again, Back, Bury, Done, Drop, Longer, Settlement
+from holdfast.queue.message import Again, Back, Bury, Done, Drop, Longer, Receipt, Settlement
 
 _FIND = (
     f"select {columns()}, l.number, q.id, q.name from holdfast_queue_message m "  # noqa: S608 - constants
     "join holdfast_queue_lane l on l.id = m.lane join holdfast_queue q on q.id = m.queue where m.id {ids} order by m.id"
+)
+# Locked by number, as those are of which some are done and others are held for longer.
+_HELD = (
+    "select m.id from holdfast_queue_message m where m.tries = $1 and m.leased = 1 and m.id {ids} order by m.id{lock}"
+)
+_DONE = (
+    "delete from holdfast_queue_message where id {held} "  # noqa: S608 - constants
+    f"returning {columns('holdfast_queue_message')}, holdfast_queue_message.queue"
 )
 _LONGER = "update holdfast_queue_message set until = $1 where id = $2"
 _LATER = "update holdfast_queue_message set until = $1, at = $2, leased = 0, sent = $3, extra = $4 where id = $5"
@@ -24,6 +32,9 @@ def settle(
     transaction: Transaction, dialect: Dialect, settlements: Sequence[Settlement], wall: float | None
 ) -> list[bool]:
     """Do what each says, for those that are still held by their receipts."""
+    receipts = [one.receipt for one in settlements if type(one.outcome) is Done]
+    if len({receipt.id for receipt in receipts}) == len(settlements):
+        return _done(transaction, dialect, receipts, wall)
     ids = {one.receipt.id for one in settlements if is_id(one.receipt.id)}
     rows = transaction.execute(
         _FIND.format(ids=dialect.among("$1")) + dialect.lock("m"), (dialect.numbers(sorted(ids)),)
@@ -48,6 +59,38 @@ def settle(
     return results
 
 
+def _done(transaction: Transaction, dialect: Dialect, receipts: Sequence[Receipt], wall: float | None) -> list[bool]:
+    """The same where all are done, which is nearly always: deleting them says what they were."""
+    by_tries: dict[int, list[int]] = {}
+    for receipt in receipts:
+        if is_id(receipt.id) and is_id(receipt.tries):
+            by_tries.setdefault(receipt.tries, []).append(receipt.id)
+    found: set[int] = set()
+    by_queue: dict[int, list[Message]] = {}
+    held = _HELD.format(ids=dialect.among("$2"), lock=dialect.lock("m"))
+    for tries, ids in by_tries.items():
+        rows = transaction.execute(_DONE.format(held=dialect.within(held)), (tries, dialect.numbers(ids)))
+        found.update(row[0] for row in rows)
+        for row in rows:
+            by_queue.setdefault(row[-1], []).append(Message(*row[:-1]))
+    for queue, messages in sorted(by_queue.items()):
+        step = Step(transaction, dialect, queue, wall)
+        capped = _ready_to_end(step, messages)
+        count_out(step, messages)
+        wake_spilled(step, capped)
+        step.save()
+    return [receipt.id in found for receipt in receipts]
+
+
+def _ready_to_end(step: Step, messages: Sequence[Message]) -> list[int]:
+    """Learn of the tenants of messages that end; those who may have more in work then."""
+    step.know(message.tenant for message in messages)
+    capped = [row.id for row in step.tenants.values() if row.limits.concurrency is not None]
+    if capped or any(message.party is not None for message in messages):
+        step.lock()
+    return capped
+
+
 def _settle(step: Step, settled: list[tuple[Message, Settlement]]) -> None:
     longer = [
         (step.at + milliseconds(one.outcome.seconds), message.id)
@@ -59,10 +102,7 @@ def _settle(step: Step, settled: list[tuple[Message, Settlement]]) -> None:
     ended = [(message, one.outcome) for message, one in settled if not isinstance(one.outcome, Longer)]
     if not ended:
         return
-    step.know(message.tenant for message, _ in ended)
-    capped = [row.id for row in step.tenants.values() if row.limits.concurrency is not None]
-    if capped or any(message.party is not None for message, _ in ended):
-        step.lock()
+    capped = _ready_to_end(step, [message for message, _ in ended])
     remove(step, [message for message, outcome in ended if isinstance(outcome, Done | Drop)])
     bury(step, [(message, outcome) for message, outcome in ended if isinstance(outcome, Bury)])
     _again(step, [(message, outcome) for message, outcome in ended if isinstance(outcome, Again)])

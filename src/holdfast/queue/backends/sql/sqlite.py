@@ -1,11 +1,13 @@
 """What SQLite is told. Nothing else writes while a transaction does: there is nothing to lock, or to skip."""
 
-import json
 from collections.abc import Iterable, Sequence
 
-from holdfast.engines import Transaction
-from holdfast.queue.backends.sql.dialect import LaneChange, Search, Taken, TenantChange, taken
-from holdfast.queue.backends.sql.message import NewMessage, columns
+import msgspec
+
+from holdfast.engines import Database, Transaction
+from holdfast.queue.backends.sql.dialect import Kept, LaneChange, Plain, Search, Taken, TenantChange, taken
+from holdfast.queue.backends.sql.message import SECOND, NewMessage, columns
+from holdfast.queue.rules.placement import Depth, least_deep
 
 _IDS = "update holdfast_queue_sequence set following = following + $1 returning following"
 _INSERT = (
@@ -27,6 +29,15 @@ _LANE = (
     "update holdfast_queue_lane set ready = ready + $1, leased = leased + $2, delayed = delayed + $3, "
     "dead = dead + $4, turn = iif($5 < 0, turn, $5), newest = max(newest, $6) where id = $7"
 )
+_PLAIN = (
+    "select q.id, t.id, t.ready from holdfast_queue q join holdfast_queue_tenant t on t.queue = q.id "
+    "where q.name = $1 and q.policy = $2 and abs(q.seen - $3) < $4 "
+    "and t.name = $5 and t.limits is null and t.ready < $6"
+)
+_HAND = (
+    "select number, ready, turn, id from holdfast_queue_lane where queue = $1 "
+    "and number in (select value from json_each($2))"
+)
 
 
 class SqliteDialect:
@@ -46,6 +57,9 @@ class SqliteDialect:
 
     named = among
 
+    def within(self, select: str) -> str:
+        return f"in ({select})"
+
     def each(self, place: str) -> str:
         return f"json_each({place}) as one"
 
@@ -53,7 +67,7 @@ class SqliteDialect:
         return f"[{','.join(map(str, values))}]"
 
     def texts(self, values: Iterable[str]) -> str:
-        return json.dumps(list(values))
+        return msgspec.json.encode(list(values)).decode()
 
     def next_ids(self, transaction: Transaction, count: int) -> Sequence[int]:
         [(following,)] = transaction.execute(_IDS, (count,))
@@ -79,6 +93,28 @@ class SqliteDialect:
     def add_to_lanes(self, transaction: Transaction, changes: Sequence[LaneChange]) -> Sequence[tuple[int, int]]:
         transaction.execute_many(_LANE, ((*change[1:], change.id) for change in changes))
         return ()  # only `wake` would ask
+
+    def keep(self, database: Database, plain: Plain) -> Kept | None:
+        return database.write(lambda transaction: self._keep(transaction, plain))
+
+    def _keep(self, transaction: Transaction, plain: Plain) -> Kept | None:
+        at = plain.at
+        assert at is not None, "there is no server that could say it"
+        found = transaction.execute(_PLAIN, (plain.queue, plain.policy, at, SECOND, plain.tenant, plain.room))
+        if not found:
+            return None
+        [(queue, tenant, ready)] = found
+        lanes = transaction.execute(_HAND, (queue, self.numbers(plain.lanes)))
+        if len(lanes) < len(plain.lanes):
+            return None
+        ids = {number: id_ for number, _, _, id_ in lanes}
+        number = least_deep(plain.lanes, {number: Depth(depth, turn) for number, depth, turn, _ in lanes})
+        expires = None if plain.ttl is None else at + plain.ttl
+        message = NewMessage(ids[number], tenant, at, None, expires, None, plain.extra, plain.body)
+        [id_] = self.insert(transaction, queue, [message])
+        self.add_to_tenants(transaction, [TenantChange(tenant, 1, 0, 0, 0)])
+        self.add_to_lanes(transaction, [LaneChange(ids[number], 1, 0, 0, 0, -1, at)])
+        return Kept(id_, number, ready + 1)
 
     def wake(self, transaction: Transaction, queue: str) -> None:
         pass  # workers look at the file itself

@@ -18,9 +18,8 @@ from holdfast.queue.backends.sql.dialect import Dialect, LaneChange
 from holdfast.queue.backends.sql.message import milliseconds
 from holdfast.queue.backends.sql.tenant import COLUMNS, TenantRow
 from holdfast.queue.policy import QueuePolicy
-from holdfast.queue.rules.placement import rank_of
+from holdfast.queue.rules.placement import Depth, rank_of
 
-_QUEUE = "select q.id, q.name, q.origin, q.policy, q.seen, {time}, {next} from holdfast_queue q where q.name = $1"
 _NEXT = (
     "(select m.until from holdfast_queue_message m where m.queue = q.id and m.until is not null "
     "order by m.until limit 1)"
@@ -31,7 +30,7 @@ _SAVE_BUCKETS = (
     "update holdfast_queue_tenant set rate_full_at = $1, max_rate_full_at = $2, pressure_full_at = $3, "
     "run_full_at = $4, lease_full_at = $5 where id = $6"
 )
-_LANES = "select id, number, ready from holdfast_queue_lane where queue = $1 and number {numbers}"
+_LANES = "select id, number, ready, turn from holdfast_queue_lane where queue = $1 and number "
 _ADD_LANE = "insert into holdfast_queue_lane (queue, number, rank) values ($1, $2, $3) on conflict do nothing"
 
 
@@ -50,11 +49,13 @@ class Step:
     """What a transaction does to one queue."""
 
     def __init__(
-        self, transaction: Transaction, dialect: Dialect, queue: str, wall: float | None, *, due: bool = False
+        self, transaction: Transaction, dialect: Dialect, queue: str | int, wall: float | None, *, due: bool = False
     ) -> None:
         self.transaction = transaction
         self.dialect = dialect
-        rows = transaction.execute(_QUEUE.format(time=dialect.time, next=_NEXT if due else "null"), (queue,))
+        rows = transaction.execute(
+            _find_queue(dialect.time, due=due, by="name" if isinstance(queue, str) else "id"), (queue,)
+        )
         if not rows:
             raise NotFound(f"there is no queue {queue}: make it first, by opening it with holdfast.queue.Queue")
         self.queue: int
@@ -109,14 +110,14 @@ class Step:
 
     # Lanes
 
-    def depths(self, numbers: Collection[int]) -> dict[int, int]:
+    def depths(self, numbers: Collection[int]) -> dict[int, Depth]:
         """How deep lanes are, as far as they exist."""
-        statement = _LANES.format(numbers=self.dialect.among("$2"))
+        statement = f"{_LANES}{self.dialect.among('$2')}"
         rows = self.transaction.execute(statement, (self.queue, self.dialect.numbers(numbers)))
-        for id_, number, _ in rows:
+        for id_, number, _, _ in rows:
             self._lane_ids[number] = id_
             self.numbers[id_] = number
-        return {number: ready for _, number, ready in rows}
+        return {number: Depth(ready, turn) for _, number, ready, turn in rows}
 
     def lane_ids(self, numbers: Iterable[int]) -> Mapping[int, int]:
         """The keys of lanes, which are made if need be."""
@@ -174,6 +175,13 @@ def with_ids(step: Step, statement: str, ids: Sequence[int], *parameters: Any) -
     return step.transaction.execute(
         statement.format(ids=step.dialect.among(place)), (*parameters, step.dialect.numbers(ids))
     )
+
+
+@lru_cache(maxsize=8)
+def _find_queue(time: str, *, due: bool, by: str) -> str:
+    following = _NEXT if due else "null"
+    columns = f"q.id, q.name, q.origin, q.policy, q.seen, {time}, {following}"
+    return f"select {columns} from holdfast_queue q where q.{by} = $1"  # noqa: S608 - constants
 
 
 @lru_cache(maxsize=256)

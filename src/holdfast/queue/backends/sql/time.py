@@ -6,11 +6,10 @@ before that, everything that is planned is moved by the difference, so that it i
 
 import logging
 
+from holdfast.queue.backends.sql.message import SECOND
 from holdfast.queue.backends.sql.schema import PARKED
 from holdfast.queue.backends.sql.step import Step
 
-SECOND = 1000
-"""Milliseconds by which clocks may differ from one look to the next; also how often the time is written down."""
 _SEEN = "update holdfast_queue set seen = $1 where id = $2"
 _HELD = (
     "update holdfast_queue_message set until = until + $1, at = case when leased = 0 then at + $1 else at end "
