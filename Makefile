@@ -32,7 +32,7 @@ format: $(INSTALLED)  ## Format and mend what can be mended
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: $(INSTALLED)  ## All benchmarks (ARGS=--quick: each under a minute)
+bench: $(INSTALLED)  ## All benchmarks (ARGS=--quick: each under a minute, that of queues under five)
 	@status=0; for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file $(ARGS) || status=1; done; exit $$status
 
 soak: $(INSTALLED)  ## Kill the queue's processes again and again, and account for every message (10 minutes or so)

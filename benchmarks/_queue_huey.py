@@ -1,7 +1,7 @@
 """Huey on SQLite in the queue benchmark, with the durability of the others: WAL and `fsync=True` (synchronous FULL).
 
-What it can be told to leave out is left out: results, the scheduler of periodic tasks, health checks. It has one worker
-thread: more of them wait for the same lock, and are slower. It sends and takes one message at a time, each in a commit
+What it can be told to leave out is left out: results, the scheduler of periodic tasks, health checks. It has two worker
+threads: one is slower, and more wait for the same lock. It sends and takes one message at a time, each in a commit
 of its own, and has no call for more. A message is deleted before it is handled, so that it is lost with a worker that
 is killed; that saves Huey the second commit, which everybody else makes. Options: `path`, `workers`.
 """
@@ -56,7 +56,7 @@ class Runner:
             add(self._huey, name, function)
         self._consumer = Unsignalled(
             self._huey,
-            workers=options.get("workers", 1),
+            workers=options.get("workers", 2),
             periodic=False,
             initial_delay=0.001,
             max_delay=0.001,

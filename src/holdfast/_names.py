@@ -36,6 +36,8 @@ def workload_of(text: str) -> str:
 
 def queue_of(text: str, what: str = "queue") -> str:
     """The name of a queue, or of a topic, if it can be one. Raises InvalidValue."""
+    if not isinstance(text, str):
+        raise InvalidValue(f"{what} of type {type(text).__name__}: expected its name, which is text")
     if not _WORKLOAD.fullmatch(text):
         raise InvalidValue(f"{what} {text[:150]!r}: expected 1 to 128 letters, digits and any of . _ -")
     return text

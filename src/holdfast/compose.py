@@ -1,12 +1,15 @@
 """From settings to objects: the one place that joins the parts."""
 
 import fcntl
+import logging
 import os
 import pwd
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Conflict, NotFound, SettingsError
@@ -15,11 +18,16 @@ from holdfast.config import Settings
 from holdfast.engines import Database
 
 if TYPE_CHECKING:
+    from holdfast.config.queues import QueueSettings
     from holdfast.engines.aws import AwsSession
-    from holdfast.queue import Backend
+    from holdfast.queue import Backend, Snapshot
     from holdfast.status.sns import SnsPublisher
 
+logger = logging.getLogger("holdfast.queue")
+
 SQLITE_SUFFIX = ".sqlite"
+DIFFERENCES = 10
+"""Differences of a queue that a warning names: the settings may have thousands of tenants."""
 
 
 def open_database(settings: Settings, subsystem: str, clock: Clock | None = None) -> Database:
@@ -87,18 +95,73 @@ def open_queues(databases: Databases, clock: Clock | None = None) -> "Backend":
     return SqlBackend(databases.of(SUBSYSTEM), clock)
 
 
-def seed_queues(settings: Settings, queues: "Backend") -> None:
+def has_queues(settings: Settings, databases: Databases) -> bool:
+    """Whether there is a store of queues already: to ask makes none."""
+    from holdfast.queue.backends.sql.schema import SUBSYSTEM
+
+    if settings.database.url.scheme == "sqlite":
+        return (settings.data_directory / f"{SUBSYSTEM}{SQLITE_SUFFIX}").exists()
+    asked = "select to_regclass('holdfast_queue') is not null"
+    return databases.of(SUBSYSTEM).read(lambda transaction: transaction.execute(asked)) == [(True,)]
+
+
+def seed_queues(settings: Settings, queues: "Backend", *, warn: bool = True) -> None:
     """Make the queues of the settings that do not exist yet, with the policy and the limits of tenants written there.
 
-    A queue that exists is left as it is: what it may do was perhaps changed since, and is kept with its messages.
+    A queue that exists is left as it is: what it may do was perhaps changed since, and is kept with its messages. With
+    `warn`, a warning says of each what is not as the settings have it.
     """
     from holdfast.queue import Change
 
     for queue in settings.queue:
         try:
-            queues.look(queue.name, top=0)
+            look = queues.look(queue.name, tenants=list(queue.own_limits), top=0, lanes=False)
         except NotFound:
             queues.change(queue.name, Change(policy=queue.policy, limits=queue.own_limits), create=True)
+            continue
+        differing = _differing(queue, look) if warn else []
+        if differing:
+            more = f" and {len(differing) - DIFFERENCES} more" if len(differing) > DIFFERENCES else ""
+            logger.warning(
+                "queue %s exists, and is not as the settings have it: %s%s. Settings are what a queue begins with: "
+                "change it with `holdfast queue limits`, `holdfast queue resize` or over HTTP, or change the settings",
+                queue.name,
+                ", ".join(differing[:DIFFERENCES]),
+                more,
+            )
+
+
+def _differing(queue: "QueueSettings", look: "Snapshot") -> list[str]:
+    """What is kept, and what the settings have instead."""
+    from holdfast.queue import Limits
+
+    kept = {one.tenant: one.limits or Limits() for one in look.tenants}
+    pairs = [("", _flat(look.policy), _flat(queue.policy))]
+    pairs += [
+        (f" of tenant {name}", _flat(kept.get(name, Limits())), _flat(limits))
+        for name, limits in queue.own_limits.items()
+    ]
+    return [
+        f"{field}{whose} is {_shown(here[field])} and not {_shown(value)}"
+        for whose, here, there in pairs
+        for field, value in there.items()
+        if here[field] != value
+    ]
+
+
+def _flat(rules: msgspec.Struct) -> dict[str, object]:
+    """Each value by its name in the settings, such as `limits.rate`."""
+    found: dict[str, object] = {}
+    for name, value in msgspec.structs.asdict(rules).items():
+        inner = (
+            {f"{name}.{key}": each for key, each in _flat(value).items()} if isinstance(value, msgspec.Struct) else {}
+        )
+        found |= inner or {name: value}
+    return found
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def open_status_store(settings: Settings, databases: Databases, clock: Clock) -> StatusStore:

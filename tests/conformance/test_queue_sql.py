@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -9,10 +10,12 @@ import pytest
 
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue.backend import Backend
+from holdfast.queue.backend import Backend, totals_of
 from holdfast.queue.backends.sql import SqlBackend
+from holdfast.queue.message import Again, Bury, Refused, Sent
 from holdfast.testing import FakeClock
 from holdfast.testing.queue import BackendConformance
+from holdfast.testing.queue.probe import Probe, message
 
 TABLES = (
     "",
@@ -30,7 +33,65 @@ def schema_url(postgres_url: str) -> Iterator[str]:
         connection.execute(f"drop schema {schema} cascade".encode())
 
 
-class TestSqlite(BackendConformance):
+class Sql(BackendConformance):
+    """The promises, and what only a database can do wrong."""
+
+    def test_lanes_that_are_not_listed_are_in_the_sums(self, work: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Dead letters most of all: nothing waits in their lanes, so they are the last to be listed."""
+        work.policy(hand=0, spill_above=2)
+        work.put("poisoned", 2)
+        work.settle(Bury("why"), *work.lease())
+        work.put("held")
+        assert len(work.lease(lease=60.0)) == 1
+        work.put("first")
+        first = work.now
+        work.elapse(5.0)
+        for tenant in "abcd":
+            work.put(tenant, 4)
+        work.put("a", delay=60.0)
+        whole = work.look()
+        assert (whole.lanes_left_out, whole.totals) == (0, totals_of(whole.lanes))
+        monkeypatch.setattr("holdfast.queue.backends.sql.look.LANES", 3)
+        part = work.look()
+        assert len(part.lanes) == 3
+        assert part.totals == whole.totals
+        assert part.lanes_left_out == len(whole.lanes) - 3
+        assert (part.totals.leased, part.totals.delayed, part.totals.dead, part.totals.spilled) == (1, 1, 2, 8)
+        assert part.totals.oldest == pytest.approx(first, abs=0.01)
+
+    def test_what_is_to_be_delivered_again_soon_wakes_whoever_waits(self, work: Probe) -> None:
+        """Else it would be known only when there is something else to do."""
+        work.put()
+        held = work.one()
+        assert work.lease() == []
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(work.backend.wait, "work", 3600.0)
+            work.settle(Again(0.001), held)
+            assert waiting.result(30.0)
+
+    def test_one_by_one_or_together_messages_end_up_alike(self, work: Probe) -> None:
+        """There is a short way for one plain message, and a long one for all."""
+        messages = [message(tenant) for tenant in ("free", "limited") for _ in range(9)]
+        ways = []
+        for queue, batches in (("apart", [[one] for one in messages]), ("together", [messages])):
+            other = work.another(queue)
+            other.policy(lanes=16, hand=4, spill_above=6)
+            other.limit("limited", rate=3.0, burst=3.0, max_rate=7.0, max_burst=7.0, concurrency=2)
+            other.put("free")  # the first of a tenant takes the long way
+            other.put("limited")
+            results = [result for batch in batches for result in other.send(*batch)]
+            ways.append(
+                (
+                    [isinstance(result, Sent) and result.is_spilled for result in results],
+                    [isinstance(result, Refused) for result in results],
+                    [result.pressure for result in results][-1],
+                    (other.look().totals.ready, other.look().totals.spilled),
+                )
+            )
+        assert ways[0] == ways[1]
+
+
+class TestSqlite(Sql):
     @pytest.fixture
     def backend(self, tmp_path: Path, clock: FakeClock) -> Iterator[Backend]:
         with SqlBackend(SqliteDatabase(tmp_path / "queue.sqlite"), clock) as backend:
@@ -38,7 +99,7 @@ class TestSqlite(BackendConformance):
 
 
 @pytest.mark.no_cover  # the same lines as for SQLite, but for a few
-class TestPostgres(BackendConformance):
+class TestPostgres(Sql):
     @pytest.fixture
     def backend(self, schema_url: str, clock: FakeClock) -> Iterator[Backend]:
         with SqlBackend(PostgresDatabase(PostgresOptions(url=schema_url)), clock) as backend:

@@ -7,10 +7,21 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from holdfast._errors import DatabaseFull, EngineUnavailable, OutcomeUnknown
-from holdfast.queue import Backend, Outgoing, Postpone, Queue, Reject, current_message, open_backend
+from holdfast.queue import (
+    Backend,
+    Leased,
+    Outgoing,
+    Postpone,
+    Queue,
+    Receipt,
+    Reject,
+    Want,
+    current_message,
+    open_backend,
+)
 from holdfast.testing.disk import FaultyDisk
 from tests.soak.items import ATTEMPTS, POSTPONED, QUEUE, SLOW_SECONDS, SOON, Fate, Item
 from tests.soak.ledger import Handling, Ledger, now
@@ -73,11 +84,33 @@ def open_patiently(url: str, directory: Path) -> Backend:
     return persistently(lambda: open_backend(url, patience=PATIENCE))
 
 
+class Noting:
+    """A backend that remembers when each message was asked for; all else is as it was."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._leased: dict[Receipt, int] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def lease(self, want: Want) -> Leased:
+        at = now()
+        leased = self._backend.lease(want)
+        self._leased.update((delivery.receipt, at) for delivery in leased.deliveries)
+        return leased
+
+    def asked_at(self, receipt: Receipt) -> int:
+        """When; asked once."""
+        return self._leased.pop(receipt)
+
+
 class Jobs:
     """The queue with its jobs. Each writes down what it did before it returns."""
 
     def __init__(self, backend: Backend, ledger: Ledger | None = None) -> None:
-        self.queue = Queue(QUEUE, backend)
+        self._noting = Noting(backend)
+        self.queue = Queue(QUEUE, cast("Backend", self._noting))
         self._ledger = ledger
         self._blocking = self.queue.job(name="blocking", backoff=SOON)(self._block)
         self._cooperative = self.queue.job(name="cooperative", backoff=SOON)(self._cooperate)
@@ -109,7 +142,8 @@ class Jobs:
         if fate is Fate.SLOW or (fate in (Fate.FAILS_ONCE, Fate.POSTPONED_ONCE) and not is_first):
             outcome = Fate.DONE.value
         if self._ledger is not None:
-            attempt = Handling(number, delivery.id, delivery.receipt.tries, began, now(), outcome, "")
+            leased = self._noting.asked_at(delivery.receipt)
+            attempt = Handling(number, delivery.id, delivery.receipt.tries, leased, began, now(), outcome, "")
             self._ledger.write(attempt.line())
         match outcome:
             case Fate.FAILS_ONCE | Fate.FAILS_ALWAYS:

@@ -57,6 +57,7 @@ class Handling(NamedTuple):
     number: int
     id: int
     tries: int
+    leased: int
     began: int
     ended: int
     outcome: str
@@ -64,11 +65,12 @@ class Handling(NamedTuple):
 
     @classmethod
     def read(cls, line: str, worker: str) -> "Handling":
-        number, id_, tries, began, ended, outcome = line.split()
-        return cls(int(number), int(id_), int(tries), int(began), int(ended), outcome, worker)
+        *numbers, outcome = line.split()
+        number, id_, tries, leased, began, ended = map(int, numbers)
+        return cls(number, id_, tries, leased, began, ended, outcome, worker)
 
     def line(self) -> str:
-        return f"{self.number} {self.id} {self.tries} {self.began} {self.ended} {self.outcome}"
+        return f"{self.number} {self.id} {self.tries} {self.leased} {self.began} {self.ended} {self.outcome}"
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from tests.soak.items import QUEUE, TENANTS, Item, item, limits, policy
 from tests.soak.ledger import Account, now
 from tests.soak.processes import Child, Processes
 from tests.soak.stores import Store, counters, rows
-from tests.soak.verdict import Evidence, Verdict, judge, tally
+from tests.soak.verdict import Evidence, Span, Verdict, judge, tally
 
 GLANCE = 0.02
 FROZEN_LEASES = 1.3
@@ -106,7 +106,8 @@ class _Run:
         self.account = account
         self.say = say
         self.randomness = random.Random(plan.seed)
-        self.outages: list[tuple[int, int]] = []
+        self.outages: list[Span] = []
+        self.frozen: dict[str, list[Span]] = {}
         self.violations: list[str] = []
         self.deepest = 0
         self.largest = 0
@@ -194,12 +195,14 @@ class _Run:
                 self._start_again(child)
 
     def _freeze_who_is_due(self) -> None:
-        """One at a time. It may hold what the others need: for them this is an outage, too."""
+        """One at a time. In SQLite it may hold the lock that the others need: for them this is an outage, too."""
         if self._frozen is not None:
             child, since = self._frozen
             if now() - since > FROZEN_LEASES * self.plan.lease * 1_000_000:
                 self.processes.thaw(child)
-                self.outages.append((since, now()))
+                self.frozen.setdefault(child.name, []).append((since, now()))
+                if self.store.has_one_writer:
+                    self.outages.append((since, now()))
                 self.freezes += 1
                 self._frozen = None
         elif self._freezes and self.progress >= self._freezes[0]:
@@ -262,6 +265,7 @@ def _judged(run: _Run) -> Result:
             handlings=account.handlings,
             killed=processes.killed,
             outages=run.outages,
+            frozen=run.frozen,
             lease=plan.lease,
         )
     )
@@ -291,6 +295,9 @@ def _figures(run: _Run, verdict: Verdict) -> dict[str, Any]:
         "failed sends": dict(sorted(account.errors.items())),
         "handled again after a kill": verdict.repeated_after_kill,
         "handled again after an outage": verdict.repeated_after_outage,
+        "handled again after a freeze": verdict.repeated_after_freeze,
+        "excused": len(verdict.excused),
+        "excused share": round(verdict.excused_share, 5),
         "sent twice": verdict.sent_twice,
         "counters checked": run.checks,
         "deepest": run.deepest,

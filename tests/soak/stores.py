@@ -32,6 +32,8 @@ class Store(Protocol):
 
     name: str
     url: str
+    has_one_writer: bool
+    """Whether a process that stands still may keep all others from writing."""
 
     def faults(self) -> list[tuple[str, Callable[[], None]]]:
         """What happens to it, in this order; each returns when it is over."""
@@ -50,6 +52,7 @@ class SqliteStore:
     """A file, on a disk that has no room for a while."""
 
     name = "sqlite"
+    has_one_writer = True
     FULL_SECONDS = 1.0
 
     def __init__(self, directory: Path) -> None:
@@ -89,6 +92,7 @@ class PostgresStore:
     """A server that is restarted in good order, and one that crashes."""
 
     name = "postgres"
+    has_one_writer = False
     DOWN_SECONDS = 1.0
     """How long it is away: longer than senders wait for it, so that somebody hears of it."""
 

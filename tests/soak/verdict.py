@@ -10,6 +10,11 @@ from tests.soak.ledger import Handling
 
 SHOWN = 5
 """Examples of each violation."""
+SETTLED = 1_000_000
+"""Microseconds within which what was handled is settled, unless something is in the way."""
+
+Span = tuple[int, int]
+"""From when to when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +27,10 @@ class Evidence:
     handlings: Sequence[Handling]
     killed: Mapping[str, int]
     """When workers were killed, by name."""
-    outages: Sequence[tuple[int, int]]
+    outages: Sequence[Span]
     """When the store was away or took no writes, or a worker stood still that may have held what others need."""
+    frozen: Mapping[str, Sequence[Span]]
+    """When workers stood still, by name."""
     lease: float
 
 
@@ -34,8 +41,18 @@ class Verdict:
     violations: list[str] = field(default_factory=list)
     repeated_after_kill: int = 0
     repeated_after_outage: int = 0
+    repeated_after_freeze: int = 0
+    excused: set[int] = field(default_factory=set)
+    """Messages that were handled again, or by two at once, for a reason that is not the queue's."""
+    handled: int = 0
+    """All messages that were handled."""
     sent_twice: int = 0
     """Numbers that are there more than once because their producer could not know that they were kept."""
+
+    @property
+    def excused_share(self) -> float:
+        """Of all messages: if it is large, little was judged."""
+        return len(self.excused) / max(1, self.handled)
 
     def complain(self, what: str, numbers: Iterable[object]) -> None:
         found = list(numbers)
@@ -52,6 +69,7 @@ def judge(evidence: Evidence) -> Verdict:
     for handling in sorted(evidence.handlings, key=lambda handling: handling.began):
         by_number[handling.number].append(handling)
         by_id[handling.id].append(handling)
+    verdict.handled = len(by_id)
     verdict.complain(
         "acknowledged, and never handled",
         (number for number in evidence.kept if not any(map(_is_end, by_number.get(number, ())))),
@@ -83,7 +101,7 @@ def _judge_sends(evidence: Evidence, by_number: Mapping[int, list[Handling]], ve
 
 
 def _judge_repeats(evidence: Evidence, by_id: Mapping[int, list[Handling]], verdict: Verdict) -> None:
-    """What was handled is handled again only if its worker was killed, or its store was away, before it was settled."""
+    """What was handled is handled again only if its worker was killed or frozen, or its store away, while it had it."""
     unexplained, at_once, out_of_order = [], [], []
     # What is done is settled within a moment, or when the store is back: far sooner than a lease ends.
     moment = int(evidence.lease * 1_000_000)
@@ -91,23 +109,34 @@ def _judge_repeats(evidence: Evidence, by_id: Mapping[int, list[Handling]], verd
         for earlier, later in pairwise(some):
             if later.tries <= earlier.tries:
                 out_of_order.append(id_)
-            is_near_outage = any(
-                began <= earlier.ended + moment and earlier.began <= end + moment for began, end in evidence.outages
-            )
-            if later.began < earlier.ended and not is_near_outage:
-                at_once.append(id_)
+            was_away = _overlaps(earlier, evidence.outages)
+            was_frozen = any(_overlaps(one, evidence.frozen.get(one.worker, ())) for one in (earlier, later))
+            if later.began < earlier.ended:
+                if was_away or was_frozen:
+                    verdict.excused.add(id_)
+                else:
+                    at_once.append(id_)
             if earlier.outcome not in (Fate.DONE, Fate.REJECTED):
                 continue
             died = evidence.killed.get(earlier.worker)
             if died is not None and died - earlier.ended <= moment:
                 verdict.repeated_after_kill += 1
-            elif is_near_outage:
+            elif was_frozen:
+                verdict.repeated_after_freeze += 1
+            elif was_away:
                 verdict.repeated_after_outage += 1
             else:
                 unexplained.append(id_)
+                continue
+            verdict.excused.add(id_)
     verdict.complain("messages handled again for no reason", unexplained)
     verdict.complain("messages in the hands of two workers at once", at_once)
     verdict.complain("messages whose deliveries do not count up", out_of_order)
+
+
+def _overlaps(handling: Handling, spans: Iterable[Span]) -> bool:
+    """Whether something lasted while the worker had the message: from when it was leased until it was settled."""
+    return any(began <= handling.ended + SETTLED and handling.leased <= ended for began, ended in spans)
 
 
 def _judge_groups(evidence: Evidence, by_number: Mapping[int, list[Handling]], verdict: Verdict) -> None:

@@ -1,27 +1,35 @@
 """From settings to objects."""
 
+import logging
 import os
 import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast import Conflict, EngineError, NotFound, SettingsError, Zone, ZoneStatus
 from holdfast._clock import SystemClock
 from holdfast.compose import (
+    DIFFERENCES,
     Databases,
     data_directory,
     existing_store,
+    has_queues,
     only_server,
     open_database,
     open_publisher,
+    open_queues,
     open_status_store,
+    seed_queues,
 )
 from holdfast.config import DatabaseSettings, DatabaseUrl, Settings
+from holdfast.config.queues import LimitSettings, QueueSettings, TenantSettings
 from holdfast.config.settings import AwsSettings, StatusSettings
 from holdfast.engines.aws import AwsSession
+from holdfast.queue import Backend, Change, Limits, Over, QueuePolicy, open_backend
 from holdfast.status.stores.dynamodb import DynamoStatusStore
 from holdfast.status.stores.s3 import S3StatusStore
 from holdfast.status.stores.sql import SqlStatusStore
@@ -46,6 +54,76 @@ def test_all_subsystems_share_one_pool_of_postgresql(tmp_path: Path, postgres_ur
         assert databases.of("one") is databases.of("two")
         assert databases.of("one").dialect == "postgres"
     assert not (tmp_path / "data").exists()
+
+
+def test_whether_there_are_queues_is_found_out_without_making_any(tmp_path: Path, postgres_url: str) -> None:
+    schema = f"compose_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"create schema {schema}".encode())
+        for url in ("sqlite:", f"{postgres_url}?options=-csearch_path%3D{schema}"):
+            of_queues = settings(tmp_path, url)
+            with Databases(of_queues) as databases:
+                assert not has_queues(of_queues, databases)
+                assert not has_queues(of_queues, databases)
+                assert not (tmp_path / "data" / "queue.sqlite").exists() or url != "sqlite:"
+                with open_queues(databases):
+                    assert has_queues(of_queues, databases)
+        connection.execute(f"drop schema {schema} cascade".encode())
+
+
+class TestSeeds:
+    """Queues of the settings are made, and what is not as they say is told."""
+
+    def seeded(self, backend: Backend, caplog: pytest.LogCaptureFixture, *queues: QueueSettings) -> list[str]:
+        """What is told."""
+        caplog.clear()
+        seed_queues(Settings(queue=queues), backend)
+        return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+    def test_what_is_as_the_settings_say_is_not_worth_a_word(self, caplog: pytest.LogCaptureFixture) -> None:
+        queue = QueueSettings(
+            name="mail",
+            lanes=8,
+            limits=LimitSettings(rate=2.0),
+            tenant=(TenantSettings(name="a", limits=LimitSettings(rate=5.0)),),
+        )
+        with open_backend("memory:") as backend:
+            for _ in range(2):
+                assert self.seeded(backend, caplog, queue, QueueSettings(name="other")) == []
+            backend.change("mail", Change(limits={"b": Limits(rate=1.0)}))
+            assert self.seeded(backend, caplog, queue) == [], "of this tenant the settings say nothing"
+
+    def test_what_differs_is_named_once_for_each_queue(self, caplog: pytest.LogCaptureFixture) -> None:
+        with open_backend("memory:") as backend:
+            policy = QueuePolicy(ttl=60.5, limits=Limits(rate=1.0))
+            for name in ("mail", "other"):
+                backend.change(
+                    name, Change(policy=policy, limits={"a": Limits(rate=1.0, over=Over.REJECT)}), create=True
+                )
+            changed = QueueSettings(
+                name="mail",
+                lanes=8,
+                limits=LimitSettings(rate=1.0, concurrency=4),
+                tenant=(TenantSettings(name="a", limits=LimitSettings(rate=5.0, over=Over.REJECT)),),
+            )
+            named = ["lanes is 128 and not 8", "limits.concurrency is none and not 4", "ttl is 60.5 and not none"]
+            named.append("rate of tenant a is 1 and not 5")
+            told = self.seeded(backend, caplog, changed, QueueSettings(name="other", ttl=60.5))
+            assert [text.partition(". ")[0] for text in told] == [
+                "queue mail exists, and is not as the settings have it: " + ", ".join(named),
+                "queue other exists, and is not as the settings have it: limits.rate is 1 and not none",
+            ]
+            assert told[0].endswith(
+                "change it with `holdfast queue limits`, `holdfast queue resize` or over HTTP, or change the settings"
+            )
+            assert backend.look("mail").policy == policy, "it is left as it is"
+
+    def test_of_many_differences_some_are_named(self, caplog: pytest.LogCaptureFixture) -> None:
+        tenants = tuple(TenantSettings(name=f"t{n:02}", limits=LimitSettings(rate=5.0)) for n in range(DIFFERENCES + 2))
+        with open_backend("memory:") as backend:
+            self.seeded(backend, caplog, QueueSettings(name="mail"))
+            [told] = self.seeded(backend, caplog, QueueSettings(name="mail", tenant=tenants))
+        assert "rate of tenant t09 is none and not 5 and 2 more. Settings" in told
 
 
 def test_databases_may_be_closed_again(tmp_path: Path) -> None:

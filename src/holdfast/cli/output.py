@@ -33,6 +33,11 @@ def print_json(value: Any) -> None:
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode(), flush=True)
 
 
+def printable(text: str) -> str:
+    """Text for people as it is, but for line ends and what a terminal would obey, which are shown and do nothing."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Rows for people: a table as wide as the terminal, or as its contents where there is none."""
     from rich.console import Console
@@ -43,7 +48,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     console = Console(width=None if is_terminal else 10_000, soft_wrap=not is_terminal, markup=False, emoji=False)
     table = Table(*header, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
+        table.add_row(*("" if cell is None else printable(str(cell)) for cell in row))
     console.print(table)
 
 

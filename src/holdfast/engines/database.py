@@ -56,10 +56,11 @@ class Database(Protocol):
         failure in the same group commit, a lost connection): it must have no effect outside its transaction.
         """
 
-    def write_one(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+    def write_one(self, sql: str, parameters: Sequence[Value] = (), *, can_repeat: bool = False) -> list[Row]:
         """Run one statement that is a transaction of its own, and return its rows when it is durable.
 
-        Like `write` with a work that has one statement, and quicker where every word to a server takes its time.
+        Like `write` with a work that has one statement, and quicker where every word to a server takes its time. With
+        `can_repeat` a lost reply is no reason to give up: running it twice does no harm.
         """
 
     def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Snapshot,
         Stage,
         TenantDepth,
+        Totals,
         Want,
     )
     from holdfast.queue.events import Ending, Handled, Polled, QueueEvent, Trouble
@@ -87,6 +88,7 @@ __all__ = [
     "Stage",
     "TenantDepth",
     "Topic",
+    "Totals",
     "Trouble",
     "Want",
     "Worker",
@@ -107,6 +109,7 @@ _NAMES = {
         "Snapshot",
         "Stage",
         "TenantDepth",
+        "Totals",
         "Want",
     ),
     "events": ("Ending", "Handled", "Polled", "QueueEvent", "Trouble"),

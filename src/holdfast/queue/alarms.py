@@ -27,9 +27,11 @@ class AlarmRules:
     dead_letters: int | None = 1
     """Dead letters: from the first on, because nothing but people takes them away."""
     first_attempt_age: float | None = 60.0
-    """Seconds that a tenth of the messages waited, or more, before anybody was at work on them for the first time.
+    """Seconds that a tenth of the new messages waited, or more, before anybody was at work on them for the first time.
 
-    A minute is how long a message is fresh by default: from then on, new work has become backlog.
+    A minute is how long a message is fresh by default: from then on, new work has become backlog. One tenant never
+    opens it beside others: whoever waits the most is left out, and so is what is spilled or old, which waits by design,
+    unless most tenants have spilled messages and the backlog does not shrink.
     """
     oldest_age: float | None = None
     """Seconds that the oldest message has waited since it could be handled. Excess, and what is old, wait by design."""
@@ -65,6 +67,8 @@ class Reading:
     """What is not here is not known."""
     tenants: Mapping[What, str] = field(default_factory=dict, hash=False)
     """The tenant that causes nearly all of it, where there is one."""
+    alarms: Mapping[What, bool] = field(default_factory=dict, hash=False)
+    """Whether each alarm is open that there is a rule for, after this look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,10 @@ class AlarmState:
     def is_open(self) -> frozenset[What]:
         """The alarms that are open."""
         return frozenset(what for what, track in self.tracks.items() if track.opened is not None)
+
+    def standing(self, rules: AlarmRules) -> dict[What, bool]:
+        """Whether each alarm is open that there is a rule for."""
+        return {what: what in self.is_open for what in What if rules.threshold(what) is not None}
 
 
 def step(rules: AlarmRules, state: AlarmState, reading: Reading) -> tuple[AlarmState, tuple[QueueAlarm, ...]]:

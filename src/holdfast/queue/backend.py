@@ -2,13 +2,14 @@
 
 What every backend promises, and `holdfast.testing.queue` tests:
 - A message for which `send` has returned is kept through a crash of anything, and delivered at least once.
-- `lease` hands a message to one worker at a time. A receipt is good until the lease ends and the message was handed
-  to somebody else; what is settled with an older one is refused, and changes nothing.
+- `lease` hands a message to one worker at a time. A receipt is good until the message was made ready again: because its
+  worker said so, or because the lease had ended and anybody asked for messages or swept since. Nobody need have it yet.
+  What is settled with an older receipt is refused, and changes nothing.
 - What a tenant may do is counted for all processes together, in the same step that does it.
 - OutcomeUnknown means that it may have been done; every other error that nothing was done.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, Self
 
@@ -85,6 +86,7 @@ class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
 
     lane: int
     ready: int
+    """Messages that wait in it; in a lane below 0 they are spilled."""
     leased: int
     delayed: int
     dead: int
@@ -92,16 +94,63 @@ class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
     """Since when the message has been waiting that waits the longest; None: none waits."""
 
 
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """All lanes of a queue together. Each message is in one state."""
+
+    ready: int = 0
+    """Waiting in lanes that tenants share, or in those that they have instead; without those that are spilled."""
+    spilled: int = 0
+    """Waiting apart, where the excess of tenants does."""
+    leased: int = 0
+    delayed: int = 0
+    dead: int = 0
+    lanes: int = 0
+    """Lanes that are not empty."""
+    oldest: float | None = None
+    """Since when the message has been waiting that waits the longest; None: none waits."""
+    oldest_ready: float | None = None
+    """The same, without those that are spilled."""
+
+    @property
+    def waiting(self) -> int:
+        """All that could be handled now."""
+        return self.ready + self.spilled
+
+
+def totals_of(lanes: Iterable[LaneDepth]) -> Totals:
+    """The sums over lanes, for a backend that has all of them at hand."""
+    lanes = tuple(lanes)
+    shared = [lane for lane in lanes if lane.lane >= 0]
+    ready = sum(lane.ready for lane in shared)
+    return Totals(
+        ready=ready,
+        spilled=sum(lane.ready for lane in lanes) - ready,
+        leased=sum(lane.leased for lane in lanes),
+        delayed=sum(lane.delayed for lane in lanes),
+        dead=sum(lane.dead for lane in lanes),
+        lanes=len(lanes),
+        oldest=min((lane.oldest for lane in lanes if lane.oldest is not None), default=None),
+        oldest_ready=min((lane.oldest for lane in shared if lane.oldest is not None), default=None),
+    )
+
+
 class TenantDepth(msgspec.Struct, frozen=True, kw_only=True):
     """One tenant of a queue."""
 
     tenant: str
     ready: int
+    """Messages that wait, without those that are spilled."""
     spilled: int
+    """Messages that wait apart, because it sent more than it may at once."""
     leased: int
     dead: int
     limits: Limits | None = None
     """Its own limits; None: it has those of the queue."""
+
+    @property
+    def waiting(self) -> int:
+        """All of its messages that could be handled now."""
+        return self.ready + self.spilled
 
 
 class Stage(StrEnum):
@@ -134,9 +183,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     policy: QueuePolicy
     lanes: Sequence[LaneDepth]
-    """Those that are not empty."""
+    """Those that are not empty; of very many, the deepest."""
     tenants: Sequence[TenantDepth]
-    """Those that were asked for, and those with the most messages."""
+    """Those that were asked for, and those with the most messages waiting."""
+    totals: Totals = Totals()
+    """All lanes together, also those that are not listed; nothing at all where no lanes were asked for."""
     topics: Sequence[str] = ()
     """The topics that it is subscribed to."""
     lanes_left_out: int = 0
@@ -226,8 +277,8 @@ class Backend(Protocol):
     ) -> Snapshot:
         """How deep the queue is. Takes as long as it has lanes, however many messages there are.
 
-        `messages` are ids of those to look for. Without `lanes` none is listed, and it takes no longer than what else
-        is asked for.
+        `messages` are ids of those to look for. Without `lanes` none is listed or counted, and it takes no longer than
+        what else is asked for.
         """
 
     def dead(self, query: DeadQuery) -> Sequence[DeadLetter]:
@@ -237,9 +288,9 @@ class Backend(Protocol):
         """Put dead letters back into their queue, or forget them; how many, at most `query.limit`."""
 
     def change(self, queue: str, change: Change, *, create: bool = False) -> QueuePolicy:
-        """Change a queue that exists, or with `create` see to it that it does; returns its policy.
+        """Change a queue that exists, or with `create` make one with all that; returns its policy.
 
-        With `create`, a queue that exists already keeps what it has.
+        With `create`, a queue that exists already keeps what it has, and nothing about it is changed.
         """
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ import threading
 from contextvars import ContextVar
 
 from holdfast._errors import InvalidValue, LeaseLost
+from holdfast.calls.forks import renew_after_fork
 from holdfast.queue.message import Delivery
 
 
@@ -27,7 +28,7 @@ class Handling:
 
     def wait(self, seconds: float) -> bool:
         """Sleep, but not beyond the end: true if it must stop."""
-        with _MAKING:
+        with _MAKING.lock:
             if self._ended is None:
                 self._ended = threading.Event()
         if self.is_over:  # perhaps told before there was anything to set
@@ -42,7 +43,16 @@ class Handling:
             self._ended.set()
 
 
-_MAKING = threading.Lock()
+class _Making:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        self.lock = threading.Lock()
+
+
+_MAKING = _Making()
 HANDLING: ContextVar[Handling] = ContextVar("holdfast.queue.handling")
 
 

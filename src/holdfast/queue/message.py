@@ -24,6 +24,7 @@ LONGEST = 366 * 86400.0
 LATEST = 1e11
 """Latest deadline, some 3000 years from now: whoever gives milliseconds by mistake is told so."""
 _PRIORITIES = range(PRIORITIES)
+_NUMBER: tuple[type, ...] = (int, float)
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -58,17 +59,27 @@ def checked(message: Outgoing) -> Outgoing:
         )
     if type(message.priority) is not int or message.priority not in _PRIORITIES:
         raise InvalidValue(f"priority {message.priority!r}: expected 0, the most urgent, to {PRIORITIES - 1}")
-    if not 0 <= message.delay <= LONGEST:
-        raise InvalidValue(f"a delay of {message.delay} s: expected 0 to {LONGEST:.0f}, which is a year")
-    if message.ttl is not None and not 0 < message.ttl <= LONGEST:
-        raise InvalidValue(f"a ttl of {message.ttl} s: expected more than 0, up to {LONGEST:.0f}, which is a year")
-    if message.deadline is not None and not 0 <= message.deadline <= LATEST:
-        raise InvalidValue(f"a deadline at {message.deadline}: expected seconds since the epoch")
+    if not isinstance(message.delay, _NUMBER) or not 0 <= message.delay <= LONGEST:
+        raise _wrong("a delay", message.delay, f"0 to {LONGEST:.0f}, which is a year")
+    if message.ttl is not None and (not isinstance(message.ttl, _NUMBER) or not 0 < message.ttl <= LONGEST):
+        raise _wrong("a ttl", message.ttl, f"more than 0, up to {LONGEST:.0f}, which is a year")
+    if message.deadline is not None and (
+        not isinstance(message.deadline, _NUMBER) or not 0 <= message.deadline <= LATEST
+    ):
+        raise InvalidValue(f"a deadline at {message.deadline!r}: expected seconds since the epoch")
     if message.group is not None:
         _require_text("group", message.group, KEY_BYTES)
     if message.key is not None:
         _require_text("deduplication key", message.key, KEY_BYTES)
+    if message.trace is not None and not isinstance(message.trace, str):
+        raise InvalidValue(f"a trace of type {type(message.trace).__name__}: expected text, a W3C traceparent")
     return message
+
+
+def _wrong(what: str, seconds: object, expected: str) -> InvalidValue:
+    if isinstance(seconds, _NUMBER):
+        return InvalidValue(f"{what} of {seconds} s: expected {expected}")
+    return InvalidValue(f"{what} of type {type(seconds).__name__}: expected a number of seconds, {expected}")
 
 
 def checked_tenant(tenant: str) -> str:
@@ -155,6 +166,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     group: str | None = None
     is_first_of_topic: bool = False
     """Whether nobody of those who subscribed to its topic had it before."""
+    deaths: int = 0
+    """How often it was in the hands of somebody who was not heard of again: perhaps because of it."""
 
     @property
     def id(self) -> int:

@@ -22,7 +22,7 @@ def open_backend(url: str, *, clock: Clock | None = None, patience: float = 5.0,
 
     A path after `sqlite:` is relative to where the process runs, unless it begins with `/`; `sqlite:///work.sqlite` is
     absolute, as everywhere. `patience` is how many seconds to wait for a lock or an absent server; `connections` is
-    for PostgreSQL.
+    for PostgreSQL. Without a `clock`, time is that of the server, where there is one, so that machines need not agree.
     """
     scheme = url.partition(":")[0]
     if scheme == "memory":
@@ -50,11 +50,12 @@ def open_backend(url: str, *, clock: Clock | None = None, patience: float = 5.0,
 class Opening:
     """An address that is opened when it is first needed, and again in a forked child; or a backend, left as it is.
 
-    Thread-safe. `prepare` is called with what was opened, or given, before anybody gets it.
+    Thread-safe. Without a clock it goes by the time of the server, where there is one. `prepare` is called with what
+    was opened, or given, before anybody gets it.
     """
 
     def __init__(
-        self, at: "Backend | str", clock: Clock, prepare: "Callable[[Backend], object]" = lambda _: None
+        self, at: "Backend | str", clock: Clock | None, prepare: "Callable[[Backend], object]" = lambda _: None
     ) -> None:
         self._at = at
         self._clock = clock

@@ -1,11 +1,11 @@
 """How a queue treats its tenants and its messages: frozen values, kept with the queue itself. Pure."""
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from holdfast._errors import InvalidValue
+from holdfast._errors import EngineMismatch, InvalidValue
 from holdfast.queue.message import LONGEST
 
 _MANY = 1 << 40
@@ -136,6 +136,10 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         for name, expected in (*_WHOLE.items(), *_NUMBERS.items()):
             is_optional, is_whole = name in _OPTIONAL, name in _WHOLE
             _require(f"queue {name}", getattr(self, name), *expected, is_optional=is_optional, is_whole=is_whole)
+        if not isinstance(self.limits, Limits):
+            raise InvalidValue(
+                f"queue limits of type {type(self.limits).__name__}: expected Limits, such as Limits(rate=5)"
+            )
         if self.hand > self.lanes:
             raise InvalidValue(f"queue hand {self.hand}: expected at most its {self.lanes} lanes")
         shares = self.old_share + self.low_share + self.spill_share
@@ -148,3 +152,36 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     def backlog_of(self, limits: Limits) -> int | None:
         """How much a tenant with such limits may have waiting."""
         return self.max_backlog if limits.max_backlog is None else limits.max_backlog
+
+
+def kept_policy(kept: bytes) -> QueuePolicy:
+    """A policy as it is kept with its queue. What a newer release has written beside what is known here is passed over.
+
+    Raises EngineMismatch for one that this release cannot go by.
+    """
+    return _kept(kept, QueuePolicy)
+
+
+def kept_limits(kept: bytes) -> Limits:
+    """The limits of a tenant as they are kept, in the same way."""
+    return _kept(kept, Limits)
+
+
+_Kind = TypeVar("_Kind", Limits, QueuePolicy)
+
+
+def _kept(kept: bytes, kind: type[_Kind]) -> _Kind:
+    try:
+        values = _known(msgspec.json.decode(kept, type=dict[str, Any]), kind)
+        if kind is QueuePolicy and isinstance(values.get("limits"), dict):
+            values["limits"] = _known(values["limits"], Limits)
+        return msgspec.convert(values, kind)
+    except msgspec.MsgspecError as error:
+        raise EngineMismatch(
+            f"a queue has a {kind.__name__} that this release of Holdfast cannot go by: {error}; a newer one wrote it: "
+            "upgrade this process"
+        ) from error
+
+
+def _known(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name in kind.__struct_fields__}

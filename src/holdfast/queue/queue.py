@@ -8,7 +8,7 @@ from holdfast._errors import Backpressure, InvalidValue
 from holdfast._names import queue_of
 from holdfast.calls.backoff import Backoff
 from holdfast.queue.backend import Backend, Change
-from holdfast.queue.job import HandlerOptions, Job, name_of
+from holdfast.queue.job import HandlerOptions, Job, name_of, require_that_it_runs
 from holdfast.queue.message import NORMAL, Delivery, Outgoing, Refusal, Refused, Sent
 from holdfast.queue.open import Opening
 from holdfast.queue.policy import QueuePolicy
@@ -41,8 +41,9 @@ class Queue:
         """What handles messages that call no job."""
         self.handler_options = HandlerOptions()
         self._clock = clock or SystemClock()
+        # The caller's own or none: a backend with a server goes by its time then, not by that of each machine.
         self._opening = Opening(
-            at, self._clock, lambda backend: backend.change(self.name, Change(policy=policy), create=True)
+            at, clock, lambda backend: backend.change(self.name, Change(policy=policy), create=True)
         )
 
     @property
@@ -150,6 +151,7 @@ class Queue:
         options = HandlerOptions(timeout=timeout, attempts=attempts, backoff=backoff)
 
         def decorate(function: Callable[..., Any]) -> Job[..., Any]:
+            require_that_it_runs(function)
             called = name or name_of(function)
             if called in self.jobs:
                 raise InvalidValue(f"queue {self.name} has a job {called} already: give one of them another name")
@@ -168,6 +170,7 @@ class Queue:
         options = HandlerOptions(timeout=timeout, attempts=attempts, backoff=backoff)
 
         def decorate(function: HandlerFunction) -> HandlerFunction:
+            require_that_it_runs(function)
             if self.handler is not None:
                 raise InvalidValue(f"queue {self.name} has a handler already: one queue has one")
             self.handler, self.handler_options = function, options
@@ -176,7 +179,10 @@ class Queue:
         return decorate
 
     def close(self) -> None:
-        """Let go of what was opened. May be repeated; a queue that is used after that is opened again."""
+        """Let go of what was opened. May be repeated; a queue that is used after that is opened again.
+
+        Stop its workers before: one that is at work uses it.
+        """
         self._opening.close()
 
     def __enter__(self) -> Self:

@@ -10,15 +10,14 @@ class Postpone(Exception):
     So it may go on for ever: give the message a `ttl` where it must not.
     """
 
+    seconds: float = 1.0
+    """Seconds to wait. A class derived from this one may set them as well, instead of calling `__init__`."""
+
     def __init__(self, seconds: float) -> None:
         if not 0 <= seconds <= LONGEST:
             raise InvalidValue(f"a message postponed by {seconds} s: expected 0 to {LONGEST}, which is a year")
         super().__init__(seconds)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds to wait."""
-        return float(self.args[0])
+        self.seconds = float(seconds)
 
 
 class Reject(Exception):

@@ -21,7 +21,7 @@ class Topic:
     def __init__(self, name: str, at: Backend | str, *, clock: Clock | None = None) -> None:
         self.name = queue_of(name, "topic")
         self._clock = clock or SystemClock()
-        self._opening = Opening(at, self._clock)
+        self._opening = Opening(at, clock)
 
     def subscribe(self, queue: Queue) -> None:
         """Let a queue have what is published from now on. Raises NotFound for one that is kept elsewhere."""

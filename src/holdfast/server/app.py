@@ -1,7 +1,8 @@
 """The ASGI application: routes, guards, errors, and the description of it all."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,11 +12,13 @@ from litestar.routes import HTTPRoute
 
 from holdfast.config import WorkloadSettings
 from holdfast.engines import Database
+from holdfast.queue.metrics import PrometheusQueueMetrics
 from holdfast.server.auth import Authority
 from holdfast.server.credentials import CredentialStore
 from holdfast.server.lane import Lane
 from holdfast.server.problems import answer
 from holdfast.server.push import Hub
+from holdfast.server.queue_watch import QueueWatch
 from holdfast.server.queues import Queues
 from holdfast.server.routes.credentials import create_credential, list_credentials, revoke_credential, whoami
 from holdfast.server.routes.dead_letters import dead_letters, redrive
@@ -79,12 +82,18 @@ class Services:
 
 def create_app(services: Services, *, is_open: bool = False, open_reads: bool = True) -> Litestar:
     """The application over its services."""
+    queue_metrics = PrometheusQueueMetrics()
+    queue_watch = QueueWatch(services.queues, queue_metrics)
 
     @asynccontextmanager
     async def hubs_in_loop(_: Litestar) -> AsyncIterator[None]:
         services.hub.start()
         services.status_hub.start()
+        watching = asyncio.create_task(queue_watch.run())
         yield
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
         services.hub.close()
         services.status_hub.close()
 
@@ -130,7 +139,7 @@ def create_app(services: Services, *, is_open: bool = False, open_reads: bool = 
                 "stopping": False,
                 "probe": Probe(services.database),
                 "changing": Lane("holdfast-changing"),
-                "queue_scrape": QueueScrape(services.queues),
+                "queue_scrape": QueueScrape(services.queues, queue_metrics),
                 **{field.name: getattr(services, field.name) for field in fields(services)},
             }
         ),

@@ -3,6 +3,7 @@
 import http
 import logging
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -112,7 +113,7 @@ def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Proble
             errors = [
                 {"in": item.get("source"), "name": _name(item), "detail": _complaint(item)}
                 for item in _dictionaries(error.extra)
-            ]
+            ] or _missing(error.detail)
             return _problem(request, http.HTTPStatus.BAD_REQUEST, "the request is not valid", errors=errors)
         case HTTPException():
             status = http.HTTPStatus(error.status_code)
@@ -185,6 +186,15 @@ _BODY = "data"
 def _name(item: dict[str, Any]) -> str | None:
     name: str | None = item.get("key")
     return None if name == _BODY and item.get("source") == "body" else name
+
+
+# Litestar tells it in words, with the path and the whole query behind them.
+_MISSING = re.compile(r"Missing required (?P<source>\w+) parameter '(?P<name>[^']+)'")
+
+
+def _missing(detail: str) -> list[dict[str, str | None]]:
+    found = _MISSING.match(detail)
+    return [] if found is None else [{"in": found["source"], "name": found["name"], "detail": "it is missing"}]
 
 
 def _complaint(item: dict[str, Any]) -> str | None:

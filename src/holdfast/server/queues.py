@@ -1,14 +1,12 @@
 """The queues behind the API: their store is opened when it is first needed, and never waited for in the event loop."""
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast._clock import Clock, SystemClock
-from holdfast._errors import EngineUnavailable
 from holdfast.queue import Backend, Outgoing, Refused, Sent
-from holdfast.server.lane import Lane
+from holdfast.server.shared_lane import SharedLane
 
 Result = TypeVar("Result")
 
@@ -18,12 +16,19 @@ MOST = 256
 """Requests to send that may be under way: a second of work for a slow disk."""
 SHARE = MOST // 4
 """Those of one tenant among them: it may slow itself down, not keep everybody else out."""
+ASKING_THREADS = 4
+"""Questions are few, and some of them keep a store busy: more at a time would only slow down what is sent."""
+ASKING_MOST = 32
+"""Questions that may be under way: who asks the last of them waits for eight others."""
+ASKING_SHARE = ASKING_MOST // 4
+"""Those of one tenant among them."""
 
 
 class Queues:
     """Sends to queues and asks about them, from the event loop; a server that does neither opens nothing.
 
-    `open_backend` opens the store, `list_names` lists the queues in it; both may block.
+    `open_backend` opens the store, `list_names` lists the queues in it, and `is_there` says whether there is a store
+    that could be opened without making one; all of them may block.
     """
 
     def __init__(
@@ -31,43 +36,46 @@ class Queues:
         open_backend: Callable[[], Backend],
         list_names: Callable[[], Sequence[str]],
         *,
+        is_there: Callable[[], bool] = lambda: True,
         clock: Clock | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self._open_backend = open_backend
         self._list_names = list_names
+        self._is_there = is_there
         self._backend: Backend | None = None
         self._lock = threading.Lock()
-        self._sending = Lane("holdfast-sending", threads=THREADS, most=MOST)
-        self._asking = Lane("holdfast-queues", threads=4, most=32)
-        self._senders: Counter[str] = Counter()
+        self._sending = SharedLane("holdfast-sending", threads=THREADS, most=MOST, share=SHARE)
+        self._asking = SharedLane("holdfast-queues", threads=ASKING_THREADS, most=ASKING_MOST, share=ASKING_SHARE)
 
     async def send(self, queue: str, tenant: str, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
         """What became of each message of one tenant. Raises EngineUnavailable where the tenant has too many under way.
 
         What was begun is ended also if the caller goes away.
         """
-        if self._senders[tenant] >= SHARE:
-            raise EngineUnavailable(f"{SHARE} requests of tenant {tenant} are under way and take long: try again later")
-        self._senders[tenant] += 1
+        return await self._sending.run(lambda: self.open().send(queue, messages), tenant)
 
-        def send() -> Sequence[Sent | Refused]:
-            return self.open().send(queue, messages)
+    async def ask(self, work: Callable[[Backend], Result], tenant: str | None = None) -> Result:
+        """What `work` makes of the store; in threads of their own, so that what takes long holds up no message.
 
-        try:
-            return await self._sending.run(send)
-        finally:
-            self._senders[tenant] -= 1
-            if not self._senders[tenant]:
-                del self._senders[tenant]  # there may be very many tenants
-
-    async def ask(self, work: Callable[[Backend], Result]) -> Result:
-        """What `work` makes of the store; in threads of their own, so that what takes long holds up no message."""
-        return await self._asking.run(lambda: work(self.open()))
+        Raises EngineUnavailable where the tenant that asks, if it is one, has too many questions under way.
+        """
+        return await self._asking.run(lambda: work(self.open()), tenant)
 
     async def names(self) -> Sequence[str]:
         """The names of all queues, in order."""
         return await self.ask(lambda _: self._list_names())
+
+    async def known(self) -> Sequence[str]:
+        """The same for who only watches: where there is no store yet, there are none, and it is not made."""
+        return await self._asking.run(self._known, None)
+
+    def _known(self) -> Sequence[str]:
+        if self._backend is None:
+            if not self._is_there():
+                return []
+            self.open()
+        return self._list_names()
 
     def open(self) -> Backend:
         """The store. Blocks when it is opened; what failed is tried again the next time."""

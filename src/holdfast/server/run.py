@@ -18,7 +18,15 @@ import holdfast
 from holdfast._clock import SystemClock
 from holdfast._errors import EngineUnavailable, NotAllowed
 from holdfast._listen import address_of, listen
-from holdfast.compose import Databases, only_server, open_publisher, open_queues, open_status_store, seed_queues
+from holdfast.compose import (
+    Databases,
+    has_queues,
+    only_server,
+    open_publisher,
+    open_queues,
+    open_status_store,
+    seed_queues,
+)
 from holdfast.config import ServerSettings, Settings
 from holdfast.evacuate import Evacuator
 from holdfast.queue import Backend
@@ -186,7 +194,7 @@ def _queues(settings: Settings, databases: Databases) -> Queues:
 
         return queue_names(databases.of(SUBSYSTEM))
 
-    return Queues(open_backend, list_names)
+    return Queues(open_backend, list_names, is_there=lambda: has_queues(settings, databases))
 
 
 def is_loopback(host: str) -> bool:

@@ -17,8 +17,9 @@ REASON_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f
 """One line, and not of blanks alone: a terminal shows it, and what else it could be told to do is left out."""
 CLAIM_SECONDS = 30.0
 """How long a zone is out before it is certain that no other is: longer than a slow store takes for three requests."""
-_TRIES = 3
-"""Writes of the same status that may collide before somebody must look: operators do not write faster than that."""
+TRIES = 20
+"""Writes of the same status that may collide before somebody must look. Two who are in step overtake each other a few
+times before one of them gets through."""
 
 
 def others_out(statuses: Iterable[ZoneStatus], zone: Zone, workload: str | None, now: float) -> frozenset[Zone]:
@@ -72,11 +73,11 @@ class Changes:
             reason=_reason(reason),
             expires=None if seconds is None else now + seconds,
         )
-        for attempt in range(_TRIES):
+        for attempt in range(TRIES):
             try:
                 return self._take_out(wanted, force=force, renew=renew)
             except _Overtaken as error:  # somebody took the same zone out at the same moment
-                if attempt == _TRIES - 1:
+                if attempt == TRIES - 1:
                     raise Conflict(str(error)) from error
         raise AssertionError  # the loop returns or raises
 
@@ -124,7 +125,7 @@ class Changes:
         """
         now = self._clock.wall()
         wanted = ZoneStatus(zone=zone, workload=workload, out=False, since=now, by=by, reason=_reason(reason))
-        for attempt in range(_TRIES):
+        for attempt in range(TRIES):
             statuses = self._store.read()
             known = _find(statuses, zone, workload)
             out = {status.workload for status in statuses if status.zone == zone and status.is_out(now)}
@@ -138,7 +139,7 @@ class Changes:
             try:
                 return self._store.write(wanted, known.version)
             except Conflict:
-                if attempt == _TRIES - 1:
+                if attempt == TRIES - 1:
                     raise
         raise AssertionError  # the loop returns or raises
 

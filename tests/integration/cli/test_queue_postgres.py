@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from holdfast.queue import Bury, Change, Limits, Outgoing, QueuePolicy, Settlement, Want, open_backend
@@ -43,6 +44,22 @@ def test_messages_are_sent_seen_put_back_and_swept(tmp_path: Path, postgres_url:
     assert result("redrive", queue, "--all")["count"] == 0
     assert result("limits", queue, "t", "--rate", "5")["limits"]["rate"] == 5.0
     assert result("sweep", queue, "--before", "1h")["dropped"] == 0
+
+
+def test_a_database_without_queues_gets_no_tables_by_looking(tmp_path: Path, postgres_url: str) -> None:
+    schema = f"empty_{uuid4().hex}"
+    at = f"{postgres_url}{'&' if '?' in postgres_url else '?'}options=-csearch_path%3D{schema}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"create schema {schema}")
+        (tmp_path / "holdfast.toml").write_text(f'[database]\nurl = "{at}"\n')
+        for words in (["list", "--at", at], ["depth", "--at", at], ["list"]):
+            looked = holdfast("queue", *words, "--json", directory=tmp_path)
+            assert looked.returncode == 1
+            told = json.loads(looked.stderr)
+            assert (told["error"], told["detail"][:23]) == ("not-found", "there are no queues in ")
+        found = connection.execute("select count(*) from pg_tables where schemaname = %s", (schema,)).fetchone()
+        assert found == (0,)
+        connection.execute(f"drop schema {schema} cascade")
 
 
 def test_queues_of_the_settings_are_made_in_the_database_of_the_settings(tmp_path: Path, postgres_url: str) -> None:

@@ -96,6 +96,37 @@ def test_it_shows_what_changes_until_q_is_pressed(terminal: Terminal, backend: S
     assert termios.tcgetattr(terminal.slave) == terminal.before
 
 
+@pytest.mark.parametrize("words", [["--json"], []])
+def test_what_is_printed_to_a_file_leaves_the_terminal_alone(
+    tmp_path: Path, backend: SqlBackend, words: list[str]
+) -> None:
+    """In the background, whoever changes the terminal is stopped by it."""
+    backend.send("mail", [Outgoing(tenant="a", body=b"x")])
+    master, slave = pty.openpty()
+    before = termios.tcgetattr(slave)
+    with (tmp_path / "looks").open("w") as file:
+        process = subprocess.Popen(
+            [*COMMAND, "queue", "top", "--at", "sqlite:work.sqlite", "--every", "0.1", *words],
+            cwd=tmp_path,
+            env=environment(),
+            stdin=slave,
+            stdout=file,
+        )
+    try:
+        deadline = time.monotonic() + STUCK
+        while (tmp_path / "looks").read_text().count("\n") < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert termios.tcgetattr(slave) == before
+        process.send_signal(signal.SIGINT)
+        assert process.wait(STUCK) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+        os.close(slave)
+
+
 def test_an_interrupt_leaves_the_terminal_as_it_was(terminal: Terminal) -> None:
     terminal.read("[bold]tenant")
     assert termios.tcgetattr(terminal.slave) != terminal.before, "keys are seen at once"

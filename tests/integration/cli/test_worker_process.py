@@ -25,6 +25,7 @@ LEASE = 2.0
 JOBS = """
     import os, time
     from pathlib import Path
+    from holdfast.calls import Backoff
     from holdfast.queue import Delivery, Queue
 
     mail = Queue("mail", "sqlite:work.sqlite")
@@ -216,6 +217,51 @@ def test_a_process_that_is_killed_is_started_again_and_its_message_delivered_aga
     workers.logged("working on mail", 3)
     send(folder, *(f"message-{number}" for number in range(20)))
     until(lambda: len(workers.done()) == 21, "all are done")
+    workers.process.terminate()
+    assert workers.wait() == 0
+
+
+@pytest.fixture
+def _impatient(folder: Path) -> None:
+    """Handlers have little time, a process whose handlers hang no more than that, and what hangs keeps a process."""
+    (folder / "jobs.py").write_text(
+        textwrap.dedent(JOBS)
+        .replace("time.sleep(3600)", "threading.Thread(target=time.sleep, args=(3600,), daemon=False).start(); hang()")
+        .replace("mail.handle()", "mail.handle(timeout=0.1, backoff=Backoff(base=0.0))")
+        + textwrap.dedent("""
+            import threading
+            from holdfast.cli.worker import work
+
+            def hang() -> None:
+                time.sleep(3600)
+
+            work.STUCK_SECONDS, work.LEAVE_SECONDS = 0.2, 1.0
+        """)
+    )
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_process_whose_handlers_hang_ends_with_an_error(folder: Path, begin: Callable[..., Workers]) -> None:
+    send(folder, "stuck")
+    workers = begin("--concurrency", "1", "--once")
+    assert workers.wait() == 1
+    told = json.loads(workers.log.read_text().splitlines()[-1])
+    assert told["error"] == "error"
+    assert told["detail"].startswith("as many handlers of mail hang as there may be, 1, so that no message was taken")
+    assert begin("--concurrency", "1", "--once").wait() == 0
+    assert workers.done() == ["stuck"]
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_process_whose_handlers_hang_is_started_anew_beside_others(
+    folder: Path, begin: Callable[..., Workers]
+) -> None:
+    workers = begin("--concurrency", "1", "--processes", "2").start()
+    send(folder, "stuck")
+    workers.logged("as many handlers of mail hang as there may be")
+    workers.logged("ended with code 1: it is started again in")
+    workers.logged("working on mail", 3)
+    until(lambda: workers.done() == ["stuck"], "it is done")
     workers.process.terminate()
     assert workers.wait() == 0
 

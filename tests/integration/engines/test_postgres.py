@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 from urllib.parse import urlsplit
 
 import psycopg
@@ -188,6 +189,24 @@ class TestLostConnections:
         assert ids(proxied) == [1]
         proxied.write(Insert(2))
         assert ids(proxied) == [1, 2]
+
+    @pytest.mark.parametrize(("loss", "kept"), [("request", []), ("reply", [1])])
+    def test_one_statement_that_is_lost_is_not_repeated(
+        self, proxy: LossyProxy, proxied: PostgresDatabase, loss: Literal["request", "reply"], kept: list[int]
+    ) -> None:
+        proxy.lose(loss, b"insert into item")
+        with pytest.raises(OutcomeUnknown, match="look before repeating"):
+            proxied.write_one("insert into item (id) values (1)")
+        assert proxy.losses == 1
+        assert ids(proxied) == kept
+        proxied.write_one("insert into item (id) values (2)")
+        assert ids(proxied) == [*kept, 2]
+
+    def test_one_statement_that_can_be_repeated_is_repeated(self, proxy: LossyProxy, proxied: PostgresDatabase) -> None:
+        proxied.write(Insert(1))
+        proxy.lose("reply", b"select id from item")
+        assert proxied.write_one("select id from item", can_repeat=True) == [(1,)]
+        assert proxy.losses == 1
 
     def test_a_read_that_has_its_answer_does_not_care_about_the_rest(
         self, proxy: LossyProxy, proxied: PostgresDatabase

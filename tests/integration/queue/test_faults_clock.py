@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.queue import (
+    Again,
     Backend,
     Change,
     Delivery,
     Done,
     Limits,
+    Longer,
     Outgoing,
     QueuePolicy,
     Refused,
@@ -132,6 +134,71 @@ class TestBackward:
         second = send(backend, b"one", key="k")
         assert isinstance(second, Sent)
         assert second.is_duplicate
+
+    def test_a_key_is_known_for_no_longer_than_it_was_to_be(self, backend: Backend, clock: FakeClock) -> None:
+        """A clock that was a day ahead does not keep keys for a day."""
+        clock.jump_wall(24 * HOUR)
+        send(backend, b"one", key="k")
+        send(backend, b"one", key="other")
+        clock.jump_wall(-24 * HOUR)
+        assert take(backend) != []
+        clock.advance(299.0)
+        again = send(backend, b"one", key="k")
+        assert isinstance(again, Sent)
+        assert again.is_duplicate
+        clock.advance(2.0)
+        backend.sweep("work")
+        again = send(backend, b"one", key="k")
+        assert isinstance(again, Sent)
+        assert not again.is_duplicate
+
+    def test_the_next_of_a_group_has_its_turn_at_once(self, backend: Backend, clock: FakeClock) -> None:
+        for body in (b"1", b"2", b"3"):
+            send(backend, body, group="g")
+        send(backend, b"4", group="g", delay=600.0)
+        held = take(backend)
+        clock.jump_wall(-HOUR)
+        for body in (b"2", b"3"):
+            assert done(backend, held) == [True]
+            held = take(backend)
+            assert [one.body for one in held] == [body]
+        assert done(backend, held) == [True]
+        assert take(backend) == [], "its own delay is as long as it was"
+        clock.advance(601.0)
+        assert [one.body for one in take(backend)] == [b"4"]
+
+    @pytest.mark.parametrize("body", [b"one", b"grouped"])
+    def test_a_worker_that_is_heard_of_keeps_what_it_holds(
+        self, backend: Backend, clock: FakeClock, body: bytes
+    ) -> None:
+        """What it says after the clock was set back is not moved once more."""
+        send(backend, body, **({"group": "g"} if body == b"grouped" else {}))
+        held = take(backend)
+        clock.jump_wall(-HOUR)
+        assert list(backend.settle([Settlement(one.receipt, Longer(LEASE)) for one in held])) == [True]
+        assert take(backend) == []
+        clock.advance(LEASE - 1.0)
+        assert take(backend) == []
+        clock.advance(2.0)
+        assert done(backend, held) == [True]
+
+    def test_what_is_tried_again_is_tried_when_its_worker_said(self, backend: Backend, clock: FakeClock) -> None:
+        send(backend, b"one")
+        held = take(backend)
+        clock.jump_wall(-HOUR)
+        assert list(backend.settle([Settlement(one.receipt, Again(600.0)) for one in held])) == [True]
+        assert take(backend) == []
+        clock.advance(601.0)
+        assert [one.body for one in take(backend)] == [b"one"]
+
+    def test_what_is_published_later_is_due_when_it_was_to_be(self, backend: Backend, clock: FakeClock) -> None:
+        """The first to notice may be a publisher, or whoever changes the queue."""
+        backend.change("work", Change(subscribe=["news"]))
+        clock.jump_wall(-HOUR)
+        backend.send("news", [Outgoing(tenant="a", body=b"later", delay=600.0)], topic=True)
+        assert take(backend) == []
+        clock.advance(601.0)
+        assert [one.body for one in take(backend)] == [b"later"]
 
     def test_nothing_is_too_old_because_of_it(self, backend: Backend, clock: FakeClock) -> None:
         """And what is too old some time later is."""

@@ -13,7 +13,7 @@ from tests.soak.items import Fate, Item
 from tests.soak.ledger import Handling
 from tests.soak.run import Plan, soak
 from tests.soak.stores import PostgresStore, SqliteStore, Store
-from tests.soak.verdict import Evidence, judge
+from tests.soak.verdict import Evidence, Span, judge
 
 PLAN = Plan(messages=2000, kills=8, producers=2, workers=2, freezes=0, lease=3.0, seconds=100.0)
 SECOND = 1_000_000
@@ -35,6 +35,7 @@ def test_nothing_is_lost_stuck_or_left_behind(store: Store, tmp_path: Path) -> N
     assert result.figures["acknowledged"] == result.figures["handled"] == PLAN.messages
     assert result.figures["killed producers"] + result.figures["killed workers"] == PLAN.kills
     assert result.figures["outages"] == 2
+    assert result.figures["excused share"] < 0.2  # of more, little would be judged
 
 
 class TestVerdict:
@@ -63,13 +64,41 @@ class TestVerdict:
         killed = judge(evidence(*twice, killed={"one": 1 * SECOND}))
         assert (killed.violations, killed.repeated_after_kill) == ([], 1)
 
-    def test_or_a_store_that_was_away_at_that_time(self) -> None:
-        twice = (handled(1, 0), handled(1, 7, tries=2))
-        away = judge(evidence(*twice, outages=[(1 * SECOND, 2 * SECOND)]))
-        assert (away.violations, away.repeated_after_outage) == ([], 1)
-        assert complaints(evidence(*twice, outages=[(60 * SECOND, 61 * SECOND)])) == [
-            "messages handled again for no reason"
+    def test_or_a_store_that_was_away_while_it_had_the_message(self) -> None:
+        """From when it was leased until it must have been settled; not before, and not shortly after."""
+        twice = (handled(1, 3, leased=2), handled(1, 9, tries=2))
+        for began, end in ((1.0, 2.5), (3.5, 3.6), (4.9, 8.0), (0.0, 60.0)):
+            away = judge(evidence(*twice, outages=[span(began, end)]))
+            assert (away.violations, away.repeated_after_outage, away.excused) == ([], 1, {1})
+        for began, end in ((0.0, 1.9), (5.1, 6.0), (8.0, 9.5)):
+            assert complaints(evidence(*twice, outages=[span(began, end)])) == ["messages handled again for no reason"]
+
+    def test_or_that_stood_still_itself(self) -> None:
+        """Nobody else is excused by that."""
+        twice = (handled(1, 0, worker="one"), handled(1, 7, tries=2, worker="two"))
+        frozen = judge(evidence(*twice, frozen={"one": [span(1, 6)]}))
+        assert (frozen.violations, frozen.repeated_after_freeze, frozen.excused) == ([], 1, {1})
+        for worker, when in (("other", span(1, 6)), ("one", span(20, 26)), ("two", span(1, 6))):
+            assert complaints(evidence(*twice, frozen={worker: [when]})) == ["messages handled again for no reason"]
+
+    def test_what_is_handled_twice_at_once_needs_a_reason_of_its_own(self) -> None:
+        both = (
+            handled(1, 0, seconds=9, worker="one", outcome=Fate.FAILS_ONCE),
+            handled(1, 7, tries=2, worker="two"),
+        )
+        assert complaints(evidence(*both)) == ["messages in the hands of two workers at once"]
+        assert judge(evidence(*both, frozen={"one": [span(1, 6)]})).excused == {1}
+        assert judge(evidence(*both, outages=[span(1, 6)])).excused == {1}
+        assert complaints(evidence(*both, frozen={"two": [span(1, 6)]})) == [
+            "messages in the hands of two workers at once"
         ]
+        assert complaints(evidence(*both, outages=[span(11, 12)])) == ["messages in the hands of two workers at once"]
+
+    def test_how_much_was_excused_is_told(self) -> None:
+        some = [handled(number, 0) for number in (2, 4, 6)]
+        verdict = judge(evidence(*some, handled(2, 7, tries=2), handled(8, 0), outages=[span(1, 2)]))
+        assert (verdict.excused, verdict.excused_share) == ({2}, 0.25)
+        assert judge(evidence()).excused_share == 0
 
     def test_a_message_is_in_one_pair_of_hands(self) -> None:
         both = (handled(1, 0, seconds=3, worker="one"), handled(1, 2, tries=2, worker="two"))
@@ -108,8 +137,15 @@ def handled(
     seconds: int = 1,
     outcome: str = Fate.DONE,
     worker: str = "worker",
+    leased: int | None = None,
 ) -> Handling:
-    return Handling(number, id_ or number, tries, began * SECOND, (began + seconds) * SECOND, outcome, worker)
+    """Leased when it was begun, unless it is said otherwise."""
+    since, end = began if leased is None else leased, began + seconds
+    return Handling(number, id_ or number, tries, since * SECOND, began * SECOND, end * SECOND, outcome, worker)
+
+
+def span(began: float, ended: float) -> Span:
+    return int(began * SECOND), int(ended * SECOND)
 
 
 def evidence(
@@ -117,7 +153,8 @@ def evidence(
     kept: Mapping[int, set[int]] | None = None,
     tried: Mapping[int, int] | None = None,
     killed: Mapping[str, int] | None = None,
-    outages: list[tuple[int, int]] | None = None,
+    outages: list[Span] | None = None,
+    frozen: Mapping[str, list[Span]] | None = None,
 ) -> Evidence:
     numbers = {handling.number for handling in handlings}
     return Evidence(
@@ -127,6 +164,7 @@ def evidence(
         handlings=handlings,
         killed=killed or {},
         outages=outages or [],
+        frozen=frozen or {},
         lease=LEASE,
     )
 

@@ -2,19 +2,25 @@
 
 import logging
 import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import psycopg
 import pytest
 
+from holdfast._clock import SystemClock
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
-from holdfast.queue.backend import Change, Leased, Want
+from holdfast.queue import Queue, Topic
+from holdfast.queue.backend import Change, DeadQuery, Leased, Want
 from holdfast.queue.backends.sql import SqlBackend
-from holdfast.queue.message import Again, Back, Done, Outcome, Outgoing, Sent, Settlement
+from holdfast.queue.backends.sql.step import Step
+from holdfast.queue.message import Again, Back, Bury, Delivery, Done, Outcome, Outgoing, Sent, Settlement
 from holdfast.queue.policy import Limits, QueuePolicy
+from holdfast.testing import FakeClock
+from tests.integration.queue.places import STUCK, schema_of_its_own
 from tests.unit.queue.backends.sql.counting import require_exact
 
 PRODUCERS = WORKERS = 4
@@ -177,17 +183,178 @@ def test_new_tenants_and_lanes_are_made_by_many_at_once(database: PostgresDataba
     backend.close()
 
 
+def test_a_sweep_and_whoever_ends_the_first_of_a_group_never_wait_in_a_circle(
+    database: PostgresDatabase, runs_again: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep has found the next of the group, which has expired, and is slow to lock their tenant."""
+    clock = FakeClock()
+    backend = SqlBackend(database, clock)
+    backend.change("work", Change(), create=True)
+    backend.send("work", [Outgoing(tenant="a", body=b"first", group="g")])
+    backend.send("work", [Outgoing(tenant="a", body=b"next", group="g", ttl=1.0)])
+    backend.send("work", [Outgoing(tenant="a", body=b"last", group="g")])
+    [first] = backend.lease(Want(queue="work", count=5, lease=60.0)).deliveries
+    clock.advance(2.0)
+    lock, has_found, is_locked = Step.lock, threading.Event(), threading.Event()
+
+    def slow(step: Step) -> None:
+        is_sweep = threading.current_thread() is sweeper
+        if is_sweep:
+            has_found.set()
+            assert is_locked.wait(STUCK)
+        lock(step)
+        if not is_sweep:
+            is_locked.set()
+
+    monkeypatch.setattr(Step, "lock", slow)
+    swept: list[int] = []
+    sweeper = threading.Thread(target=lambda: swept.append(backend.sweep("work")))
+    sweeper.start()
+    assert has_found.wait(STUCK)
+    assert backend.settle([Settlement(first.receipt, Done())]) == [True]
+    sweeper.join()
+    assert swept == [1]
+    [last] = backend.lease(Want(queue="work", count=5, lease=60.0)).deliveries
+    assert last.body == b"last"
+    require_exact(database)
+    assert runs_again == [], "nobody waited in a circle"
+    backend.close()
+
+
+def test_what_is_handed_out_while_a_sweep_is_about_to_drop_it_is_kept(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker is at work on it."""
+    clock = FakeClock()
+    backend = SqlBackend(database, clock)
+    backend.change("work", Change(), create=True)
+    backend.send("work", [Outgoing(tenant="a", body=b"one")] * 3)
+    clock.advance(2.0)
+    lock, has_found, may_lock = Step.lock, threading.Event(), threading.Event()
+
+    def slow(step: Step) -> None:
+        if threading.current_thread() is sweeper:
+            has_found.set()
+            assert may_lock.wait(STUCK)
+        lock(step)
+
+    swept: list[int] = []
+    sweeper = threading.Thread(target=lambda: swept.append(backend.sweep("work", clock.wall() - 1.0)))
+    monkeypatch.setattr(Step, "lock", slow)
+    sweeper.start()
+    assert has_found.wait(STUCK)
+    [held] = backend.lease(Want(queue="work", count=1, lease=60.0)).deliveries
+    may_lock.set()
+    sweeper.join()
+    assert swept == [2]
+    assert backend.settle([Settlement(held.receipt, Done())]) == [True]
+    require_exact(database)
+    backend.close()
+
+
+def test_many_who_sweep_at_once_drop_each_message_once(database: PostgresDatabase, runs_again: list[str]) -> None:
+    """Those of groups as well, while others are handled."""
+    clock = FakeClock()
+    backend = SqlBackend(database, clock)
+    backend.change("work", Change(policy=QueuePolicy(lanes=4)), create=True)
+    for tenant in "abc":
+        backend.send("work", [Outgoing(tenant=tenant, body=b"x", group=group) for group in (None, "g", "h") * 300])
+    held = backend.lease(Want(queue="work", count=100, lease=60.0)).deliveries
+    clock.advance(1.0)
+    before = clock.wall()
+    gate = threading.Barrier(5)
+
+    def sweep() -> int:
+        gate.wait()
+        return backend.sweep("work", before)
+
+    with ThreadPoolExecutor(5) as threads:
+        sweeps = [threads.submit(sweep) for _ in range(4)]
+        gate.wait()
+        assert all(all(backend.settle([Settlement(one.receipt, Done())])) for one in held)
+        assert sum(one.result() for one in sweeps) == 2700 - len(held)
+    require_exact(database)
+    assert runs_again == [], "nobody waited in a circle"
+    assert backend.look("work").lanes == []
+    backend.close()
+
+
+def test_queues_and_topics_go_by_the_servers_time_whatever_that_of_their_machine_is(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one machine holds is not due on another that is ahead."""
+    machine = time.time
+    monkeypatch.setattr(SystemClock, "wall", lambda _: machine() - 3600.0)
+    with schema_of_its_own(postgres_url) as url, Queue("work", url) as queue, Topic("news", url) as topic:
+        topic.subscribe(queue)
+        queue.send(b"one", tenant="a")
+        topic.publish([Outgoing(tenant="a", body=b"two")])
+        held = queue.backend.lease(Want(queue="work", count=5, lease=600.0)).deliveries
+        assert len(held) == 2
+        assert all(abs(one.sent - queue.backend.look("work").at) < STUCK for one in held)
+        monkeypatch.setattr(SystemClock, "wall", lambda _: machine() + 3600.0)
+        with Queue("work", url) as other:
+            assert other.backend.lease(Want(queue="work", count=5, lease=600.0)).deliveries == []
+
+
+def test_a_queue_with_a_clock_goes_by_it(postgres_url: str) -> None:
+    clock = FakeClock()
+    with schema_of_its_own(postgres_url) as url, Queue("work", url, clock=clock) as queue:
+        assert queue.backend.look("work").at == clock.wall()
+
+
 def test_without_a_clock_it_goes_by_the_servers_time(database: PostgresDatabase) -> None:
     """So that machines need not agree on theirs."""
 
-    def time() -> float:
+    def server_time() -> float:
         statement = "select extract(epoch from clock_timestamp())::double precision"
         [(seconds,)] = database.read(lambda transaction: transaction.execute(statement))
         return float(seconds)
 
     with SqlBackend(database) as backend:
         backend.change("work", Change(), create=True)
-        before = time()
+        before = server_time()
         backend.send("work", [Outgoing(tenant="a", body=b"x")])
         [delivery] = backend.lease(Want(queue="work", count=1, lease=60.0)).deliveries
-        assert before - 0.001 <= delivery.sent <= backend.look("work").at <= time()
+        assert before - 0.001 <= delivery.sent <= backend.look("work").at <= server_time()
+
+
+def test_an_old_receipt_of_a_message_that_waits_for_its_group_locks_nobody_out(
+    database: PostgresDatabase, runs_again: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was buried and redriven since: the one before it can still be ended at the same time."""
+    backend = SqlBackend(database, FakeClock())
+    backend.change("work", Change(), create=True)
+
+    def taken(group: str) -> Delivery:
+        backend.send("work", [Outgoing(tenant="a", body=b"x", group=group)])
+        [delivery] = backend.lease(Want(queue="work", count=5, lease=60.0)).deliveries
+        return delivery
+
+    old = taken("g")
+    assert backend.settle([Settlement(old.receipt, Bury("why"))]) == [True]
+    head = taken("g")
+    assert backend.redrive(DeadQuery(queue="work")) == 1
+    other = taken("h")
+    lock, has_found, is_locked = Step.lock, threading.Event(), threading.Event()
+
+    def slow(step: Step) -> None:
+        is_late = threading.current_thread() is settler
+        if is_late:
+            has_found.set()
+            assert is_locked.wait(STUCK)
+        lock(step)
+        if not is_late:
+            is_locked.set()
+
+    monkeypatch.setattr(Step, "lock", slow)
+    results: list[Sequence[bool]] = []
+    late = [Settlement(one.receipt, Again(1.0)) for one in (old, other)]
+    settler = threading.Thread(target=lambda: results.append(backend.settle(late)))
+    settler.start()
+    assert has_found.wait(STUCK)
+    assert backend.settle([Settlement(head.receipt, Done())]) == [True]
+    settler.join()
+    assert results == [[False, True]]
+    assert runs_again == [], "nobody waited in a circle"
+    backend.close()

@@ -56,6 +56,19 @@ class TestDead:
         assert out.count("  | Traceback\n  |   in f\n") == 4
         assert "\x1b" not in out
 
+    def test_what_a_terminal_would_obey_is_shown_and_does_nothing(self, run: Run) -> None:
+        evil = "\x1b]0;owned\x07\r\x9b2J\u202e"
+        bury("mail", *of(f"a{evil}", b"1"), reason=f"ValueError: {evil}\nforged", detail="Traceback\n  in \x1b[2J f\rg")
+        shown = r"\x1b]0;owned\x07\r\x9b2J\u202e"
+        for words in ([], ["--detail"], ["--body"]):
+            out = run("queue", "dead", "mail", *words).out
+            assert all(char.isprintable() or char == "\n" for char in out)
+            assert f"a{shown}" in out
+            assert rf"ValueError: {shown}\nforged" in out
+        assert "  |   in \\x1b[2J f\n  | g\n" in run("queue", "dead", "mail", "--detail").out
+        (letter,) = run("queue", "dead", "mail", "--json").result
+        assert letter["tenant"] == f"a{evil}", "a machine gets it as it is"
+
     def test_letters_can_be_chosen_by_tenant_reason_number_and_time(self, run: Run) -> None:
         a, b = bury("mail", *of("a", b"1"), *of("b", b"2"), reason="ValueError: no")
         (c,) = bury("mail", *of("a", b"3"), reason="KeyError: x")

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast._errors import Backpressure
 from holdfast.cli.queue.lines import Sender
-from holdfast.queue import Change, Limits, Over, Want
+from holdfast.queue import Change, Limits, Over, Queue, Want
 from holdfast.queue.policy import QueuePolicy
 from holdfast.testing import FakeClock
 from tests.unit.cli.conftest import Run
@@ -95,6 +95,30 @@ def test_lines_that_were_sent_before_are_not_sent_again(run: Run, here: Path) ->
     assert sorted(delivery.body for delivery in taken("mail")) == [b"a", b"b", b"c"]
 
 
+def test_other_lines_under_a_key_that_was_used_are_kept(run: Run, here: Path) -> None:
+    words = ("queue", "send", "mail", "lines", "--tenant", "t", "--lines", "--key", "friday")
+    (here / "lines").write_bytes(b"a\nb\n")
+    run(*words)
+    (here / "lines").write_bytes(b"c\nd\nb\n")
+    assert run(*words).out == "3 sent to mail, 1 of them were there already\n"
+    assert sorted(delivery.body for delivery in taken("mail")) == [b"a", b"b", b"c", b"d"]
+
+
+def test_equal_lines_are_as_many_messages(run: Run, here: Path) -> None:
+    """Also those that are not sent in the same step."""
+    words = ("queue", "send", "mail", "lines", "--tenant", "t", "--lines", "--key", "friday")
+    (here / "lines").write_bytes(b"a\n" * 501)
+    assert run(*words).out == "501 sent to mail\n"
+    assert run(*words).out == "501 sent to mail, 501 of them were there already\n"
+
+
+def test_a_key_that_cannot_be_one_is_refused_before_a_line_is_sent(run: Run, here: Path) -> None:
+    (here / "lines").write_bytes(b"a\n")
+    ran = run("queue", "send", "mail", "lines", "--tenant", "t", "--lines", "--key", "k" * 257, "--json")
+    assert (ran.code, ran.error["error"]) == (2, "invalid-value")
+    assert not taken("mail")
+
+
 def test_people_are_told_what_waits_apart(run: Run, type_in: TypeIn) -> None:
     with opened() as backend:
         backend.change("mail", Change(limits={"t": Limits(rate=1.0, burst=1.0)}))
@@ -103,6 +127,98 @@ def test_people_are_told_what_waits_apart(run: Run, type_in: TypeIn) -> None:
     assert ran.out == "3 sent to mail, 2 wait apart until there is room\n"
     type_in(b"d")
     assert "apart from others until there is room" in run("queue", "send", "mail", "--tenant", "t").out
+
+
+class TestCalls:
+    """Messages that call a job, whose arguments are written in JSON."""
+
+    @pytest.fixture
+    def queue(self) -> Queue:
+        queue = Queue("mail", "memory:")
+
+        @queue.job
+        def welcome(address: str, copies: int = 1) -> None: ...
+
+        return queue
+
+    def test_arguments_on_the_command_line_make_the_body_that_the_job_makes(self, run: Run, queue: Queue) -> None:
+        words = ("--job", "welcome", "--arguments", '{"address": "a@example.com", "copies": 2}')
+        ran = run("queue", "send", "mail", "--tenant", "t", "--group", "g", *words)
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.out.startswith("message 1 is kept, in lane ")
+        (delivery,) = taken("mail")
+        assert (delivery.tenant, delivery.group) == ("t", "g")
+        assert delivery.body == queue.jobs["welcome"].encode("a@example.com", 2)
+
+    def test_arguments_come_from_a_file_or_standard_input_too(
+        self, run: Run, type_in: TypeIn, here: Path, queue: Queue
+    ) -> None:
+        (here / "one.json").write_text('{\n  "address": "ä"\n}\n', encoding="utf-8")
+        assert run("queue", "send", "mail", "one.json", "--tenant", "t", "--job", "welcome").code == 0
+        type_in(b'{"address": "b"}')
+        assert run("queue", "send", "mail", "--tenant", "t", "--job", "welcome").code == 0
+        assert {delivery.body for delivery in taken("mail")} == {
+            queue.jobs["welcome"].encode("ä"),
+            queue.jobs["welcome"].encode("b"),
+        }
+
+    def test_every_line_is_a_call_and_is_kept_once_under_a_key(self, run: Run, type_in: TypeIn, queue: Queue) -> None:
+        words = ("queue", "send", "mail", "--tenant", "t", "--job", "welcome", "--lines", "--key", "friday")
+        type_in(b'{"address": "a"}\n\n{"address": "b"}\r\n')
+        assert run(*words).out == "2 sent to mail\n"
+        type_in(b'{"address":"b"}\n{"address":"c"}\n')
+        assert run(*words).out == "2 sent to mail, 1 of them were there already\n"
+        assert sorted(delivery.body for delivery in taken("mail")) == [
+            queue.jobs["welcome"].encode(address) for address in "abc"
+        ]
+
+    @pytest.mark.parametrize(
+        ("words", "told"),
+        [
+            (["--arguments", "{}"], "--arguments without --job: expected both"),
+            (["--job", "j", "--arguments", "{}", "--lines"], "--arguments and --lines: expected one of them"),
+            (["body", "--job", "j", "--arguments", "{}"], "--arguments and body: expected one of them"),
+            (["--job", "", "--arguments", "{}"], "--job '': expected the name of a job"),
+            (["--job", "j", "--arguments", "[1]"], "arguments of j: Expected `object`, got `array`: expected a JSON"),
+            (["--job", "j", "--arguments", "{"], "arguments of j: Input data was truncated: expected a JSON object"),
+            (["--job", "j", "--arguments", '{"a": "\udcff"}'], "arguments of j: 'utf-8' codec can't encode"),
+            (["--job", "j", "--arguments", '{"a": 18446744073709551616}'], "a call of j cannot be sent: "),
+            (["--job", "j"], "arguments of j: JSON is malformed: "),
+        ],
+    )
+    def test_what_is_no_call_is_told_and_nothing_is_sent(
+        self, run: Run, type_in: TypeIn, words: list[str], told: str
+    ) -> None:
+        type_in(b"hello")
+        ran = run("queue", "send", "mail", *words, "--tenant", "t", "--json")
+        assert (ran.code, ran.error["error"]) == (2, "invalid-value")
+        assert ran.error["detail"].startswith(told)
+        assert taken("mail") == []
+
+    @pytest.mark.parametrize(
+        ("line", "told"),
+        [
+            (b"address", "arguments of welcome: JSON is malformed"),
+            (b'{"address": "\xff"}', "arguments of welcome: 'utf-8' codec can't decode"),
+            (b'{"a": 18446744073709551616}', "a call of welcome cannot be sent"),
+        ],
+    )
+    def test_a_line_that_is_wrong_is_told_by_its_number_with_how_many_were_sent(
+        self, run: Run, type_in: TypeIn, line: bytes, told: str
+    ) -> None:
+        type_in(b'{"address": "a"}\n' * 500 + b"\n" + line + b"\n")
+        ran = run("queue", "send", "mail", "--tenant", "t", "--job", "welcome", "--lines")
+        assert (ran.code, ran.out) == (2, "")
+        note, error = ran.err.splitlines()
+        assert note == "holdfast: 500 sent to mail"
+        assert error.startswith(f"holdfast: line 502: {told}")
+
+    def test_a_call_that_is_too_large_is_refused(self, run: Run, here: Path) -> None:
+        (here / "large").write_text('{"address": "%s"}' % ("x" * (1 << 20)))
+        ran = run("queue", "send", "mail", "large", "--tenant", "t", "--job", "welcome", "--json")
+        assert ran.error["detail"].startswith("a body of ")
+        (here / "wide").write_text(" " * (1 << 20) + '{"address": "x"}')
+        assert run("queue", "send", "mail", "wide", "--tenant", "t", "--job", "welcome").code == 0
 
 
 class TestTooMuch:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,8 @@ from holdfast.cli.queue.keys import Keys
 from holdfast.cli.queue.store import Store
 from holdfast.cli.queue.times import moment_of
 from holdfast.cli.queue.watch import TENANTS, figures_of
-from holdfast.queue import LaneDepth, Snapshot, TenantDepth
+from holdfast.queue import LaneDepth, Snapshot, TenantDepth, Totals
+from holdfast.queue.backend import totals_of
 from holdfast.queue.policy import QueuePolicy
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import bury, fill, make, of, opened, taken
@@ -38,11 +40,13 @@ lanes = st.lists(
 
 
 def look(at: float = 100.0, queue: str = "mail", tenants: dict[str, int] | None = None, ready: int = 0) -> Snapshot:
+    lanes = [LaneDepth(lane=2, ready=ready, leased=0, delayed=0, dead=0, oldest=None)]
     return Snapshot(
         queue=queue,
         at=at,
         policy=QueuePolicy(),
-        lanes=[LaneDepth(lane=2, ready=ready, leased=0, delayed=0, dead=0, oldest=None)],
+        lanes=lanes,
+        totals=totals_of(lanes),
         tenants=[
             TenantDepth(tenant=name, ready=count, spilled=0, leased=0, dead=0)
             for name, count in (tenants or {}).items()
@@ -53,8 +57,10 @@ def look(at: float = 100.0, queue: str = "mail", tenants: dict[str, int] | None 
 class TestFigures:
     @given(lanes, st.floats(0, 2e9))
     def test_a_depth_is_that_of_all_lanes(self, all_lanes: list[LaneDepth], at: float) -> None:
-        found = depth_of(Snapshot(queue="q", at=at, policy=QueuePolicy(), lanes=all_lanes, tenants=[]))
-        for name in ("ready", "leased", "delayed", "dead"):
+        totals = totals_of(all_lanes)
+        found = depth_of(Snapshot(queue="q", at=at, policy=QueuePolicy(), lanes=[], tenants=[], totals=totals))
+        assert found.ready == sum(lane.ready for lane in all_lanes if lane.lane >= 0)
+        for name in ("leased", "delayed", "dead"):
             assert getattr(found, name) == sum(getattr(lane, name) for lane in all_lanes)
         assert found.spilled == sum(lane.ready for lane in all_lanes if lane.lane < 0)
         assert found.lanes == len(all_lanes)
@@ -66,6 +72,15 @@ class TestFigures:
         assert pace(look(at=10, ready=5), look(at=12, ready=105)) == 50.0
         assert pace(look(at=10, ready=105), look(at=12, ready=5)) == -50.0
         assert pace(look(at=10, ready=5), look(at=10, ready=6)) is None, "no time went by"
+
+    def test_a_backlog_is_what_is_ready_and_what_is_spilled(self) -> None:
+        def spilled(at: float, count: int) -> Snapshot:
+            tenants = [TenantDepth(tenant="noisy", ready=10, spilled=count, leased=0, dead=0)]
+            return msgspec.structs.replace(look(at=at), tenants=tenants, totals=Totals(ready=10, spilled=count))
+
+        [queue], [noisy] = (found := figures_of([spilled(20, 90)], {"mail": spilled(10, 190)})).queues, found.tenants
+        for one in (queue, noisy):
+            assert (one.ready, one.spilled, one.change, one.seconds_left) == (10, 90, -10.0, 10.0)
 
     def test_it_is_empty_some_time_only_if_it_shrinks(self) -> None:
         assert seconds_left(100, -50.0) == 2.0
@@ -175,7 +190,7 @@ class TestPlain:
         assert (ran.code, ran.err) == (0, "")
         mail, reports = ran.out.splitlines()
         assert re.fullmatch(
-            r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ mail: ready 2, oldest \d\.\ds, spilled 0, in flight 1, delayed 0, "
+            r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ mail: ready 2, spilled 0, oldest \d\.\ds, in flight 1, delayed 0, "
             r"dead 1, lanes \d, most [ab]",
             mail,
         )
@@ -200,7 +215,7 @@ class TestPlain:
         looks(lambda: taken("mail", 4))
         first, second = run("queue", "top", "mail", "--every", "5").out.splitlines()
         assert "change/s" not in first
-        assert re.search(r"ready 6, change/s -[\d,.]+, empty in [\d.]+\w*, ", second)
+        assert re.search(r"ready 6, spilled 0, change/s -[\d,.]+, empty in [\d.]+\w*, ", second)
 
     def test_a_store_that_is_away_for_a_while_is_told_and_asked_again(
         self, run: Run, looks: Callable[..., None], monkeypatch: pytest.MonkeyPatch

@@ -3,12 +3,13 @@
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from holdfast._errors import InvalidValue
 from holdfast.cli.worker.restarts import FIRST_PAUSE, LONGEST_PAUSE, STEADY_SECONDS, next_pause
 from holdfast.cli.worker.signals import Signals
 from holdfast.cli.worker.targets import find_queues
-from holdfast.cli.worker.work import Post
+from holdfast.cli.worker.work import STUCK_SECONDS, Post
 from holdfast.compose import Databases, open_status_store
 from holdfast.config import Settings
 from holdfast.queue import Change, Delivery, Limits, Outgoing, Queue, WorkerOptions
@@ -139,6 +140,45 @@ class TestTargets:
         with pytest.raises(InvalidValue, match=r"inner\.py, line 3\)"):
             find_queues(["outer:x"])
 
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            # Refused by Holdfast itself, and by the standard library that it asks.
+            ("\n@mail.job\ndef twice(*addresses: str) -> None: ...", r"InvalidValue: .* \(HERE, line 6\)"),
+            ("\n@mail.job(timeout=-1)\ndef late() -> None: ...", r"InvalidValue: .* \(HERE, line 6\)"),
+            ("\nmail.job(dict)", r"ValueError: no signature .* \(HERE, line 6\)"),
+            ("\n@mail.job\ndef odd(x: '1 +') -> None: ...", r"SyntaxError: Forward reference .* \(HERE, line 6\)"),
+            ("\n\nint('x')", r"ValueError: invalid literal .* \(HERE, line 7\)"),
+            ("import json\njson.loads('{')", r"JSONDecodeError: .* \(HERE, line 6\)"),
+            ("x = eval('1 +')", r"SyntaxError: invalid syntax \(<string>, line 1\) \(HERE, line 5\)"),
+            # Found before a line of it is run.
+            ("\nx = (", r"SyntaxError: '\(' was never closed \(HERE, line 6\)"),
+            ("def f():\n\tpass\n        pass", r"TabError: [^()]* \(HERE, line 7\)"),
+            ("\udcff", r"SyntaxError: [^()]*\(unicode error\) 'utf-8' codec .* \(HERE[^()]*\)"),
+        ],
+    )
+    def test_a_mistake_is_told_with_the_line_it_was_made_in(self, here: Path, text: str, told: str) -> None:
+        """Not with one of Holdfast's, or of what imports the module."""
+        head = 'from holdfast.queue import Queue\n\nmail = Queue("mail", "memory:")\n\n'
+        file = here / "mistaken.py"
+        file.write_bytes((head + text).encode(errors="surrogateescape"))
+        place = re.escape(str(file))
+        with pytest.raises(InvalidValue, match=f"cannot be imported: {told.replace('HERE', place)}$"):
+            find_queues(["mistaken:mail"])
+
+    def test_a_mistake_in_what_is_imported_is_told_with_its_own_line(self, here: Path) -> None:
+        write(here / "inner.py", "\n\nx =")
+        write(here / "outer.py", "\nimport inner")
+        place = re.escape(str(here / "inner.py"))
+        with pytest.raises(InvalidValue, match=rf"outer cannot be imported: SyntaxError: [^()]+ \({place}, line 3\)$"):
+            find_queues(["outer:x"])
+
+    def test_a_mistake_that_is_in_no_line_is_told_without_one(self, here: Path) -> None:
+        (here / "nothing.py").write_bytes(b"x = 1\n\0")
+        with pytest.raises(InvalidValue, match="source code string cannot contain null bytes") as raised:
+            find_queues(["nothing:x"])
+        assert "importlib" not in str(raised.value)
+
     def test_a_queue_has_one_worker(self, run: Run) -> None:
         ran = run("worker", "jobs:mail", "jobs:Shop.mail", "--json")
         assert ran.error["detail"] == "jobs:Shop.mail: queue mail is there twice; expected every queue once"
@@ -214,6 +254,59 @@ class TestOnce:
         fill("mail", *of("a", *(b"%d" % number for number in range(6))))
         assert run("worker", "jobs:mail", "--once").code == 0
         assert len(seen(here)) == 6
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + STUCK
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class TestStuck:
+    def test_a_worker_whose_handlers_hang_for_long_is_lost(self) -> None:
+        queue, go = Queue("mail", f"sqlite:{STORE}"), threading.Event()
+
+        @queue.handle(timeout=0.02)
+        def handle(_: Delivery) -> None:
+            go.wait()
+
+        post = Post(queue, WorkerOptions(concurrency=1), None)
+        assert not post.worker.is_stuck, "it has not begun"
+        with post.worker, queue:
+            assert not post.is_lost(0.0)
+            queue.send(b"1", tenant="a")
+            until(lambda: post.worker.is_stuck)
+            assert not post.is_lost(100.0), "it has just been seen"
+            assert not post.is_lost(100.0 + STUCK_SECONDS - 0.1)
+            assert post.is_lost(100.0 + STUCK_SECONDS)
+            go.set()
+            until(lambda: not post.worker.is_stuck)
+            assert not post.is_lost(300.0), "handlers have returned"
+
+
+def test_what_fails_and_what_is_buried_is_logged_and_what_goes_well_is_not(run: Run, here: Path) -> None:
+    handler = """
+        from holdfast.calls import Backoff, Jitter
+
+        # Not by chance at once, which would be another attempt before the worker ends.
+        @{queue}.handle(attempts={attempts}, backoff=Backoff(base=600.0, cap=600.0, jitter=Jitter.NONE))
+        def {queue}_handler(message: Delivery) -> None:
+            if message.body == b"bad":
+                raise ValueError("no")
+    """
+    text = "".join(textwrap.dedent(handler).format(queue=queue, attempts=n) for queue, n in (("mail", 1), ("idle", 2)))
+    write(here / "failing.py", JOBS.replace("@mail.handle()", ""))
+    with (here / "failing.py").open("a") as file:
+        file.write(text)
+    make("mail", "idle")
+    _, buried = fill("mail", *of("a", b"good", b"bad"))
+    _, retried = fill("idle", *of("a", b"good", b"bad"))
+    ran = run("worker", "failing:mail", "failing:idle", "--once")
+    entries = [json.loads(line) for line in ran.err.splitlines()]
+    told = {(one["level"], one["queue"], one["message_id"], one["ending"]) for one in entries if "message_id" in one}
+    assert told == {("warning", "mail", buried, "buried"), ("info", "idle", retried, "retried")}
+    assert any(f"message {buried} of tenant a was buried after attempt 1" in one["message"] for one in entries)
 
 
 class TestZones:

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 from uuid import UUID
@@ -14,7 +14,7 @@ import pytest
 from holdfast._errors import InvalidValue
 from holdfast.calls import Backoff
 from holdfast.queue import HandlerOptions, Job, Outgoing, Queue
-from holdfast.queue.job import unpack
+from holdfast.queue.job import call_body, unpack
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -242,3 +242,67 @@ def test_the_options_of_a_call_are_those_of_its_message(queue: Queue) -> None:
 
     message = work.to("a", priority=0, delay=5, group="g", key="k", ttl=60).message(1)
     assert message == Outgoing(tenant="a", body=work.encode(1), priority=0, delay=5, group="g", key="k", ttl=60)
+
+
+def test_a_call_by_name_has_the_body_that_the_job_itself_makes(queue: Queue) -> None:
+    """So whoever has no job at hand, a command or a program elsewhere, can call it."""
+
+    @queue.job(name="mail.welcome")
+    def welcome(address: str, copies: int = 1) -> None: ...
+
+    arguments = {"address": "a@example.com", "copies": 2}
+    assert call_body("mail.welcome", arguments) == welcome.encode("a@example.com", 2)
+    assert welcome.arguments(unpack(call_body("mail.welcome", {"address": "b"})).arguments) == {"address": "b"}
+
+
+@pytest.mark.parametrize("value", [object(), 1 << 64, "\ud800"])
+def test_a_call_by_name_that_cannot_be_sent_is_refused(value: object) -> None:
+    with pytest.raises(InvalidValue, match="a call of welcome cannot be sent: "):
+        call_body("welcome", {"address": value})
+
+
+def _from_json(kind: Any, text: str) -> Any:
+    """What a parameter of this type becomes when its argument was written in JSON."""
+
+    def function(value: Any) -> None: ...
+
+    function.__annotations__["value"] = kind
+    job = Queue("work", "memory:").job(function)
+    body = call_body("function", msgspec.json.decode(f'{{"value": {text}}}'))
+    return job.arguments(unpack(body).arguments)["value"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (datetime, '"2026-01-31T12:00:00Z"', datetime(2026, 1, 31, 12, tzinfo=UTC)),
+        (date, '"2026-01-31"', date(2026, 1, 31)),
+        (time, '"12:30:00"', time(12, 30)),
+        (timedelta, '"PT90S"', timedelta(seconds=90)),
+        (UUID, '"00000000-0000-0000-0000-000000000007"', UUID(int=7)),
+        (Decimal, '"9.99"', Decimal("9.99")),
+        (float, "1", 1.0),
+        (set[int], "[1, 2]", {1, 2}),
+        (tuple[int, str], '[1, "a"]', (1, "a")),
+        (Address, '{"street": "Main"}', Address("Main")),
+        (str | None, "null", None),
+    ],
+)
+def test_what_json_has_no_word_for_is_written_as_text(kind: Any, text: str, value: Any) -> None:
+    assert _from_json(kind, text) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (bytes, '"aGVsbG8="'),
+        (dict[int, str], '{"1": "a"}'),
+        (datetime, "1767323040"),
+        (timedelta, "90"),
+        (int, '"1"'),
+        (int, "1.0"),
+    ],
+)
+def test_what_cannot_be_written_in_json_is_refused_where_it_arrives(kind: Any, text: str) -> None:
+    with pytest.raises(InvalidValue, match="function does not take these arguments: Expected "):
+        _from_json(kind, text)

@@ -1,6 +1,7 @@
 """Messages that no backend takes are named before anything is sent."""
 
 import math
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -84,6 +85,14 @@ def test_what_can_be_kept_is_left_as_it_is(message: Outgoing) -> None:
         (changed(deadline=math.inf), "a deadline at inf"),
         (changed(deadline=1_750_000_000_000.0), "a deadline at 1750000000000.0"),
         (changed(deadline=-1.0), "a deadline at -1.0"),
+        (changed(delay=timedelta(seconds=5)), "a delay of type timedelta: expected a number of seconds, 0 to 31622400"),
+        (changed(delay="5"), "a delay of type str: expected a number of seconds"),
+        (changed(delay=None), "a delay of type NoneType: expected a number of seconds"),
+        (changed(ttl=timedelta(days=1)), "a ttl of type timedelta: expected a number of seconds, more than 0"),
+        (changed(deadline=datetime(2026, 1, 31, tzinfo=UTC)), "a deadline at datetime.*: expected seconds since the"),
+        (changed(trace=b"00-"), "a trace of type bytes: expected text, a W3C traceparent"),
+        (changed(priority="1"), "priority '1': expected 0"),
+        (changed(key=17), "deduplication key of type int: expected text"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

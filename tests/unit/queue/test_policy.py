@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import InvalidValue
-from holdfast.queue.policy import Limits, Over, QueuePolicy
+from holdfast import EngineMismatch, InvalidValue
+from holdfast.queue.policy import Limits, Over, QueuePolicy, kept_limits, kept_policy
 
 NEVER_A_NUMBER = [math.nan, math.inf, -math.inf, "5", True]
 
@@ -36,6 +36,12 @@ def test_what_becomes_of_excess_is_one_of_two() -> None:
     assert Limits(over="delay").over is Over.DELAY  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match="limit over 'drop': expected reject or delay"):
         Limits(over="drop")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limits", [{"rate": 1}, None, 5.0])
+def test_limits_are_limits(limits: Any) -> None:
+    with pytest.raises(InvalidValue, match=f"queue limits of type {type(limits).__name__}: expected Limits"):
+        policy(limits=limits)
 
 
 BAD = {
@@ -128,3 +134,32 @@ def test_a_policy_is_kept_as_it_is(kept: QueuePolicy) -> None:
 def test_what_is_not_in_a_policy_is_told() -> None:
     with pytest.raises(msgspec.ValidationError, match="lane_count"):
         msgspec.json.decode(b'{"lane_count": 5}', type=QueuePolicy)
+
+
+class TestKept:
+    """What is in a store may have been written by another release."""
+
+    def test_it_is_what_was_kept(self) -> None:
+        kept = QueuePolicy(lanes=16, hand=2, ttl=5.0, limits=Limits(rate=2.0, over=Over.DELAY))
+        assert kept_policy(msgspec.json.encode(kept)) == kept
+        assert kept_limits(msgspec.json.encode(kept.limits)) == kept.limits
+        assert kept_policy(b"{}") == QueuePolicy()
+
+    def test_what_a_newer_release_has_added_is_passed_over(self) -> None:
+        """Older processes go on while the newer ones are rolled out."""
+        kept = b'{"lanes": 16, "new": {"lanes": 3}, "limits": {"rate": 2.0, "newer": [1]}}'
+        assert kept_policy(kept) == QueuePolicy(lanes=16, limits=Limits(rate=2.0))
+        assert kept_limits(b'{"rate": 2.0, "newer": null}') == Limits(rate=2.0)
+
+    def test_whoever_writes_one_must_know_what_it_says(self) -> None:
+        with pytest.raises(msgspec.ValidationError, match="new"):
+            msgspec.json.decode(b'{"new": 1}', type=QueuePolicy)
+
+    @pytest.mark.parametrize("kept", [b'{"lanes": 100000}', b'{"lanes": "many"}', b'{"limits": 5}', b"[]", b"?"])
+    def test_a_policy_that_means_something_else_by_now_says_what_to_do(self, kept: bytes) -> None:
+        with pytest.raises(EngineMismatch, match=r"QueuePolicy .*: upgrade this process"):
+            kept_policy(kept)
+
+    def test_so_do_limits(self) -> None:
+        with pytest.raises(EngineMismatch, match=r"Limits .*: .*queue.*: upgrade this process"):
+            kept_limits(b'{"over": "queue"}')

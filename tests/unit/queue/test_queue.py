@@ -1,8 +1,11 @@
 """A queue as those who send see it."""
 
 import asyncio
+import functools
 import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -308,6 +311,11 @@ class TestOpening:
         with pytest.raises(InvalidValue, match=r"queue .*: expected 1 to 128"):
             Queue(name, "memory:")
 
+    @pytest.mark.parametrize("name", [None, 7, b"work"])
+    def test_a_name_is_text(self, name: Any) -> None:
+        with pytest.raises(InvalidValue, match=f"queue of type {type(name).__name__}: expected its name"):
+            Queue(name, "memory:")
+
 
 class TestHandlers:
     def test_a_queue_has_one_handler(self, queue: Queue) -> None:
@@ -318,6 +326,31 @@ class TestHandlers:
         assert queue.handler_options.timeout == 5.0
         with pytest.raises(InvalidValue, match="queue work has a handler already"):
             queue.handle()(handle)
+
+    @pytest.mark.parametrize("kind", ["sync", "async", "object", "partial"])
+    def test_a_generator_is_refused_because_calling_it_would_do_nothing(self, queue: Queue, kind: str) -> None:
+        def sync(_: object) -> Iterator[None]:
+            yield
+
+        async def asynchronous(_: object) -> AsyncIterator[None]:
+            yield
+
+        class Callable:
+            def __call__(self, _: object) -> Iterator[None]:
+                yield
+
+        generator: Any = {
+            "sync": sync,
+            "async": asynchronous,
+            "object": Callable(),
+            "partial": functools.partial(sync, 1),
+        }[kind]
+        with pytest.raises(InvalidValue, match="is a generator, and calling it would do nothing: expected a function"):
+            queue.handle()(generator)
+        with pytest.raises(InvalidValue, match="is a generator, and calling it would do nothing: expected a function"):
+            queue.job(name="work")(generator)
+        assert queue.handler is None
+        assert not queue.jobs
 
 
 class TestTopics:

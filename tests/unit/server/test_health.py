@@ -46,6 +46,9 @@ class Database:
     def write(self, work: Callable[[Transaction], Result]) -> Result:
         return work(Answers())
 
+    def write_one(self, sql: str, parameters: Sequence[Value] = (), *, can_repeat: bool = False) -> list[Row]:
+        return self.write(lambda transaction: transaction.execute(sql, parameters))
+
     def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:
         return []
 

@@ -1,6 +1,7 @@
 """What a scrape sees of the queues behind a server."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast import EngineUnavailable, NotFound
 from holdfast.queue import Change, Outgoing, Snapshot, Want
 from holdfast.queue.backends.memory import MemoryBackend
+from holdfast.queue.metrics import PrometheusQueueMetrics
+from holdfast.server.queue_watch import QueueWatch
 from holdfast.server.queues import Queues
 from holdfast.server.routes.metrics import FRESH, QueueScrape
 from holdfast.testing import FakeClock
@@ -27,8 +30,13 @@ class Watched(MemoryBackend):
     error: Exception | None = None
     gate: threading.Event | None = None
 
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self.looked = threading.Semaphore(0)
+
     def look(self, queue: str, **options: Any) -> Snapshot:
         self.looks += 1
+        self.looked.release()
         if self.gate is not None:
             assert self.gate.wait(STUCK)
         if self.error is not None:
@@ -105,7 +113,7 @@ def test_scrapes_at_the_same_time_share_a_look_also_if_one_of_them_goes_away(
 ) -> None:
     backend.change(QUEUE, Change(), create=True)
     gate = backend.gate = threading.Event()
-    scrape = QueueScrape(Queues(lambda: backend, lambda: [QUEUE], clock=clock))
+    scrape = QueueScrape(Queues(lambda: backend, lambda: [QUEUE], clock=clock), PrometheusQueueMetrics())
 
     async def ask() -> set[str]:
         first, *others = [asyncio.ensure_future(scrape.text()) for _ in range(20)]
@@ -120,7 +128,7 @@ def test_scrapes_at_the_same_time_share_a_look_also_if_one_of_them_goes_away(
 
 
 def test_a_look_that_was_cancelled_is_begun_anew(backend: Watched, clock: FakeClock) -> None:
-    scrape = QueueScrape(Queues(lambda: backend, list, clock=clock))
+    scrape = QueueScrape(Queues(lambda: backend, list, clock=clock), PrometheusQueueMetrics())
 
     async def ask() -> str:
         waiting = asyncio.ensure_future(scrape.text())
@@ -155,3 +163,75 @@ def test_many_tenants_make_a_short_answer(api: Api, backend: Watched) -> None:
     found = scraped(api, "holdfast_queue_tenant_messages")
     assert sum(found.values()) == 500
     assert len(found) == 21 * 4
+
+
+def test_a_scrape_makes_no_store() -> None:
+    """Where there is none, there is nothing to tell."""
+
+    def opening() -> MemoryBackend:
+        raise AssertionError("a store was made")
+
+    queues = Queues(opening, lambda: [QUEUE], is_there=lambda: False)
+    assert asyncio.run(QueueScrape(queues, PrometheusQueueMetrics()).text()) == ""
+
+
+def test_alarms_that_the_server_raises_can_be_scraped(
+    backend: Watched, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody works on the queue, and no worker could tell of it: the server does."""
+    backend.change(QUEUE, Change(), create=True)
+    backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")])
+    queues, metrics = Queues(lambda: backend, lambda: [QUEUE], clock=clock), PrometheusQueueMetrics()
+    watch, scrape = QueueWatch(queues, metrics), QueueScrape(queues, metrics)
+    is_late = f'holdfast_queue_alarm_open{{queue="{QUEUE}",alarm="first-attempt-age"}}'
+
+    async def watched(*moments: float) -> str:
+        for seconds in moments:
+            clock.advance(seconds)
+            await watch.look()
+        return await scrape.text()
+
+    assert f"{is_late} 0\n" in asyncio.run(watched(1.0))
+    with caplog.at_level(logging.WARNING):
+        text = asyncio.run(watched(60.0, 10.0, 10.0))
+    assert f"{is_late} 1\n" in text
+    assert f'holdfast_queue_first_attempt_wait_seconds{{queue="{QUEUE}"}} 81.0\n' in text
+    assert [record.name for record in caplog.records] == ["holdfast.queue"]
+    assert f"queue {QUEUE}: new messages wait 81.0 s for the first attempt" in caplog.text
+
+
+def test_the_watch_goes_on_when_the_store_is_back_and_says_once_that_it_was_away(
+    backend: Watched, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: list[Exception] = [EngineUnavailable("away"), EngineUnavailable("away"), RuntimeError("a surprise")]
+    backend.change(QUEUE, Change(), create=True)
+
+    def names() -> list[str]:
+        if answers:
+            raise answers.pop(0)
+        return [QUEUE]
+
+    metrics = PrometheusQueueMetrics()
+    watch = QueueWatch(Queues(lambda: backend, names, clock=clock), metrics)
+
+    async def look() -> None:
+        for _ in range(4):
+            await watch.look()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(look())
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+    assert QUEUE in metrics.render()
+
+
+def test_the_server_watches_while_it_runs(api: Api, backend: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.server.queue_watch.EVERY", 0.001)
+
+    async def run() -> None:
+        [lifespan] = api.app._lifespan_managers
+        async with lifespan(api.app):  # type: ignore[operator]
+            for _ in range(2):
+                assert await asyncio.to_thread(backend.looked.acquire, timeout=STUCK)
+        assert not [task for task in asyncio.all_tasks() if "QueueWatch" in repr(task)]
+
+    asyncio.run(run())

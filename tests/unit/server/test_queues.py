@@ -11,7 +11,10 @@ import pytest
 
 from holdfast import EngineUnavailable
 from holdfast.queue import Backend, Change, Outgoing, Refused, Sent, open_backend
-from holdfast.server.queues import SHARE, Queues
+from holdfast.server.queues import ASKING_MOST, ASKING_SHARE, SHARE, Queues
+from holdfast.server.shared_lane import SharedLane
+from holdfast.testing import FakeClock
+from tests.unit.server.queue_api import QUEUE, Api, running
 
 STUCK = 30.0
 
@@ -125,6 +128,122 @@ def test_a_tenant_whose_requests_take_long_is_refused_more_and_others_are_not() 
         await send("noisy")
 
     asyncio.run(use())
+
+
+def test_a_tenant_that_asks_too_much_is_refused_more_and_others_are_not() -> None:
+    go_on = threading.Event()
+    queues = Queues(lambda: cast("Backend", None), list)
+
+    def ask(tenant: str | None) -> Any:
+        return asyncio.ensure_future(queues.ask(lambda _: go_on.wait(STUCK), tenant))
+
+    async def use() -> None:
+        asked = [ask("noisy") for _ in range(ASKING_SHARE)]
+        await asyncio.sleep(0)
+        with pytest.raises(EngineUnavailable, match=f"{ASKING_SHARE} requests of tenant noisy are under way"):
+            await ask("noisy")
+        asked += [ask(who) for who in ("quiet", None) for _ in range(ASKING_SHARE)]
+        await asyncio.sleep(0)
+        assert not any(each.done() for each in asked)
+        go_on.set()
+        assert await asyncio.gather(*asked) == [True] * len(asked)
+        assert await ask("noisy")
+
+    asyncio.run(use())
+
+
+def test_all_together_are_no_more_than_there_may_be() -> None:
+    go_on = threading.Event()
+    queues = Queues(lambda: cast("Backend", None), list)
+
+    async def use() -> None:
+        asked = [asyncio.ensure_future(queues.ask(lambda _: go_on.wait(STUCK))) for _ in range(ASKING_MOST)]
+        await asyncio.sleep(0)
+        with pytest.raises(EngineUnavailable, match=f"{ASKING_MOST} of holdfast-queues are under way and take long"):
+            await queues.names()
+        go_on.set()
+        await asyncio.gather(*asked)
+        assert await queues.names() == []
+
+    asyncio.run(use())
+
+
+def test_what_nobody_waits_for_any_more_counts_until_it_is_done() -> None:
+    """Else whoever hangs up at once, again and again, would have as much under way as it likes."""
+    go_on = threading.Event()
+    queues = Queues(lambda: cast("Backend", None), list)
+
+    def fail(_: Backend) -> None:
+        assert go_on.wait(STUCK)
+        raise EngineUnavailable("away")
+
+    def ask() -> Any:
+        return asyncio.ensure_future(queues.ask(fail, "noisy"))
+
+    async def use() -> None:
+        asked = [ask() for _ in range(ASKING_SHARE)]
+        await asyncio.sleep(0)
+        for each in asked:
+            each.cancel()
+        assert all(
+            isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*asked, return_exceptions=True)
+        )
+        with pytest.raises(EngineUnavailable, match="requests of tenant noisy are under way"):
+            await ask()
+        go_on.set()
+        while True:  # those that were left alone end in threads of their own
+            with pytest.raises(EngineUnavailable) as refused:
+                await ask()
+            if str(refused.value) == "away":
+                return
+
+    asyncio.run(use())
+
+
+def test_what_is_refused_is_logged_once_a_second_at_the_most(caplog: pytest.LogCaptureFixture) -> None:
+    clock, go_on = FakeClock(), threading.Event()
+    lane = SharedLane("holdfast-test", threads=1, most=4, share=1, clock=clock)
+
+    async def use() -> None:
+        asked = asyncio.ensure_future(lane.run(lambda: go_on.wait(STUCK), "noisy"))
+        await asyncio.sleep(0)
+        for seconds in (0.0, 0.9, 0.2):
+            clock.advance(seconds)
+            for _ in range(3):
+                with pytest.raises(EngineUnavailable):
+                    await lane.run(lambda: True, "noisy")
+        go_on.set()
+        await asked
+
+    asyncio.run(use())
+    what = "a request is refused: 1 requests of tenant noisy are under way and take long"
+    assert [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "holdfast.server"] == [
+        ("WARNING", what),
+        ("WARNING", f"{what} (5 more were refused before)"),
+    ]
+
+
+@pytest.mark.parametrize("path", ["messages/1", "own?tenant=anna"])
+def test_a_tenant_that_asks_too_much_over_http_keeps_nobody_else_out(
+    tmp_path: Path, backend: Backend, path: str
+) -> None:
+    go_on = threading.Event()
+
+    async def use(api: Api) -> tuple[int, int]:
+        queues: Queues = api.app.state.queues
+        asked = [asyncio.ensure_future(queues.ask(lambda _: go_on.wait(STUCK), "anna")) for _ in range(ASKING_SHARE)]
+        await asyncio.sleep(0)
+        refused = await api.ask("anna", "GET", f"/v1/queues/{QUEUE}/{path}")
+        another = asyncio.ensure_future(api.ask("viewer", "GET", f"/v1/queues/{QUEUE}/{path}"))
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(*asked)
+        return refused.status_code, (await another).status_code
+
+    with running(tmp_path, backend, FakeClock()) as api:
+        refused, another = asyncio.run(use(api))
+    assert refused == 503
+    assert another in (200, 404), "there is no such message, or nothing of this tenant"
 
 
 def test_a_failed_request_counts_no_longer(backend: Backend) -> None:

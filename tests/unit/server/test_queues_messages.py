@@ -138,7 +138,32 @@ class TestOne:
 
     def test_a_queue_that_nobody_made_is_not_found(self, api: Api) -> None:
         told = problem(api("anna", "POST", "/v1/queues/nowhere/messages", content=b""), 404, "not-found")
-        assert "there is no queue nowhere" in told["detail"]
+        expected = "there is no queue nowhere: an operator makes it, with [[queue]] in the settings of the server"
+        assert told["detail"] == expected
+        batch = {"messages": [{"body": "x"}]}
+        for method, path, content in (("POST", "messages/batch", {"json": batch}), ("GET", "messages/1", {})):
+            told = problem(api("anna", method, f"/v1/queues/nowhere/{path}", **content), 404, "not-found")
+            assert told["detail"] == expected
+        assert "queue orders has no message 1 of tenant anna" in problem(api.status("anna", 1), 404)["detail"]
+
+    def test_a_parameter_that_there_is_not_is_named_with_those_there_are(self, api: Api) -> None:
+        path = f"/v1/queues/{QUEUE}/messages"
+        told = problem(api("anna", "POST", f"{path}?priority=1&prio=1", content=b""), 400, "invalid-value")
+        assert told["detail"] == "query parameter 'prio': expected tenant, priority, delay, group or ttl"
+        many = api("anna", "POST", f"{path}/batch?priority=1", json={"messages": [{"body": "x"}]})
+        assert problem(many, 400, "invalid-value")["detail"] == "query parameter 'priority': expected tenant"
+        assert delivered(api) == []
+        told = problem(api("anna", "GET", f"{path}/1?tenant=anna"), 400, "invalid-value")
+        assert told["detail"] == "query parameter 'tenant': expected none"
+        problem(api(None, "POST", f"{path}?prio=1", content=b""), 401)
+
+    def test_every_parameter_that_is_described_is_taken(self, api: Api) -> None:
+        query = "tenant=anna&priority=1&delay=0&group=g&ttl=60"
+        described = api.app.openapi_schema.to_schema()["paths"]["/v1/queues/{queue}/messages"]["post"]["parameters"]
+        assert {each["name"] for each in described if each["in"] == "query"} == {
+            part.partition("=")[0] for part in query.split("&")
+        }
+        assert api("anna", "POST", f"/v1/queues/{QUEUE}/messages?{query}", content=b"").status_code == 202
 
     def test_a_mebibyte_is_taken_and_a_byte_more_is_not(self, api: Api) -> None:
         assert api.send("anna", bytes(MEBIBYTE)).status_code == 202
@@ -162,7 +187,7 @@ class TestAgain:
         assert not api.send("anna", headers=key).json()["duplicate"]
         assert not api.send("bert", headers=key).json()["duplicate"]
 
-    @pytest.mark.parametrize("key", ["", "x" * 253, "é" * 200])
+    @pytest.mark.parametrize("key", ["", "x" * 257, "é" * 200])
     def test_a_key_that_cannot_be_is_refused(self, api: Api, key: str) -> None:
         problem(api.send("anna", headers={"Idempotency-Key": key.encode("latin-1")}), 400)
 
@@ -241,9 +266,33 @@ class TestSeveral:
         assert [each["id"] for each in first] == [each["id"] for each in again]
         assert [each["duplicate"] for each in again] == [True] * 3
         assert len(delivered(api)) == 3
-        assert api.send("anna", headers={"Idempotency-Key": "batch-1:2"}).json()["id"] == first[2]["id"]
-        longest = {"Idempotency-Key": "x" * 252}
-        assert api.send_many("anna", *([{"body": ""}] * 1000), headers=longest).status_code == 202
+        for single in ("batch-1", "batch-1:0", "batch-1:2"):
+            assert not api.send("anna", b"a", headers={"Idempotency-Key": single}).json()["duplicate"]
+        longest = {"Idempotency-Key": "x" * 256}
+        assert api.send_many("anna", *([{"body": ""}] * 1000), headers=longest).json()["accepted"] == 1000
+        problem(api.send_many("anna", {"body": ""}, headers={"Idempotency-Key": "x" * 257}), 400)
+
+    def test_what_was_refused_is_sent_again_alone_and_kept(self, api: Api) -> None:
+        """In other places than before, which are those of messages that are kept already."""
+        key = {"Idempotency-Key": "batch-1"}
+        messages = [{"body": f"{number}"} for number in range(6)]
+        api.backend.change(QUEUE, Change(limits={"anna": Limits(max_backlog=4)}))
+        first = api.send_many("anna", *messages, headers=key).json()
+        assert (first["accepted"], first["refused"]) == (4, 2)
+        left = [one for one, result in zip(messages, first["results"], strict=True) if result["status"] == "refused"]
+        api.backend.change(QUEUE, Change(limits={"anna": None}))
+        again = api.send_many("anna", *reversed(left), headers=key).json()["results"]
+        assert [each["duplicate"] for each in again] == [False, False]
+        whole = api.send_many("anna", *reversed(messages), headers=key).json()["results"]
+        assert [each["duplicate"] for each in whole] == [True] * 6
+        assert sorted(each.body for each in delivered(api)) == [b"%d" % number for number in range(6)]
+
+    def test_other_messages_under_a_key_that_was_used_are_kept(self, api: Api) -> None:
+        key = {"Idempotency-Key": "batch-1"}
+        api.send_many("anna", {"body": "a"}, {"body": "b"}, headers=key)
+        others = [{"body": "c"}, {"body": "b", "priority": 0}, {"body": "b", "delay": 9}, {"body": "a", "group": "g"}]
+        results = api.send_many("anna", *others, {"body": "a", "ttl": 60}, headers=key).json()["results"]
+        assert [each["duplicate"] for each in results] == [False] * 5
 
     @pytest.mark.parametrize(
         ("message", "complaint"),

@@ -101,6 +101,36 @@ class TestWhoMay:
         for name, status, slug in (("nowhere", 404, "not-found"), ("a%00", 400, "invalid-value")):
             problem(api("operator", method, path.replace(QUEUE, name), **content), status, slug)
 
+    @pytest.mark.parametrize(
+        ("method", "path", "body"),
+        [*((*each, None) for each in READS[1:]), *CHANGES],
+        ids=lambda value: str(value)[:30],
+    )
+    def test_of_a_queue_that_nobody_made_it_is_told_who_makes_it(
+        self, api: Api, method: str, path: str, body: Any
+    ) -> None:
+        content = {} if body is None else {"json": body}
+        told = problem(api("operator", method, path.replace(QUEUE, "nowhere"), **content), 404, "not-found")
+        assert told["detail"] == (
+            "there is no queue nowhere: an operator makes it, with [[queue]] in the settings of the server"
+        )
+
+    @pytest.mark.parametrize(
+        ("method", "path", "taken"),
+        [
+            ("GET", "dead", "tenant, reason, ids, buried_before, after, limit or bodies"),
+            ("POST", "redrive", "none"),
+            *((method, "limits", "tenant") for method in ("GET", "PUT", "DELETE")),
+            *((method, "policy", "none") for method in ("GET", "PUT")),
+        ],
+    )
+    def test_a_parameter_that_there_is_not_is_named_with_those_there_are(
+        self, api: Api, method: str, path: str, taken: str
+    ) -> None:
+        content: dict[str, Any] = {"json": {}} if method in ("POST", "PUT") else {}
+        told = problem(api("operator", method, f"{HERE}/{path}?tenent=anna", **content), 400, "invalid-value")
+        assert told["detail"] == f"query parameter 'tenent': expected {taken}"
+
     def test_on_an_open_server_whoever_is_there_is_an_operator(self, api: Api) -> None:
         state = api.app.state
         services = Services(
@@ -131,10 +161,13 @@ class TestDepth:
         told = api("viewer", "GET", HERE).json()
         assert "lanes" not in told
         assert (told["queue"], told["at"], told["age"]) == (QUEUE, clock.wall(), 40.0)
-        assert (held.tenant, told["ready"] + told["leased"]) == ("anna", 4)
+        assert (held.tenant, told["ready"]) == ("anna", 2)
         assert (told["leased"], told["delayed"], told["dead"], told["spilled"]) == (1, 1, 1, 1)
         assert (told["lanes_left_out"], told["topics"]) == (0, [])
-        assert {each["tenant"]: each["ready"] for each in told["tenants"]} == {"anna": 2, "bert/../x": 1}
+        assert {each["tenant"]: (each["ready"], each["spilled"]) for each in told["tenants"]} == {
+            "anna": (1, 1),
+            "bert/../x": (1, 0),
+        }
         assert (told["policy"]["spill_above"], told["policy"]["lanes"]) == (2, 128)
         assert told["policy"]["limits"] == {**NO_LIMITS, "rate": 9.0}
 
@@ -165,6 +198,13 @@ class TestDepth:
         assert api("viewer", "GET", f"{HERE}/own?tenant=anna").json() == expected
         problem(api("bert", "GET", f"{HERE}/own?tenant=anna"), 403, "not-allowed")
         problem(api("viewer", "GET", f"{HERE}/own"), 403, "not-allowed")
+
+    def test_what_a_tenant_has_spilled_is_beside_what_is_ready_and_presses_as_well(self, api: Api) -> None:
+        api.backend.change(QUEUE, Change(policy=QueuePolicy(spill_above=2, max_backlog=10)))
+        for _ in range(3):
+            api.send("anna")
+        told = api("anna", "GET", f"{HERE}/own").json()
+        assert (told["ready"], told["spilled"], told["pressure"]) == (2, 1, 0.3)
 
     def test_a_tenant_that_never_sent_anything_has_nothing(self, api: Api) -> None:
         told = api("anna", "GET", f"{HERE}/own").json()
@@ -371,6 +411,12 @@ class TestLimits:
         for method in ("GET", "PUT", "DELETE"):
             content: dict[str, Any] = {"json": {}} if method == "PUT" else {}
             problem(api("operator", method, f"{HERE}/limits{query}", **content), 400)
+
+    @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+    def test_whoever_names_nobody_is_told_so(self, api: Api, method: str) -> None:
+        content: dict[str, Any] = {"json": {}} if method == "PUT" else {}
+        told = problem(api("operator", method, f"{HERE}/limits", **content), 400)
+        assert told["errors"] == [{"in": "query", "name": "tenant", "detail": "it is missing"}]
 
 
 def bounds_of(described: type[Any]) -> Iterator[tuple[str, float, float]]:

@@ -12,7 +12,7 @@ import pytest
 from holdfast import Conflict, EngineUnavailable, InvalidValue, OutcomeUnknown, StatusStore, Zone, ZoneStatus
 from holdfast._names import workload_of, zone_of
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.status.change import CLAIM_SECONDS, REASON_CHARACTERS, Changes, others_out
+from holdfast.status.change import CLAIM_SECONDS, REASON_CHARACTERS, TRIES, Changes, others_out
 from holdfast.status.stores.memory import MemoryStatusStore
 from holdfast.status.stores.sql import SqlStatusStore
 from holdfast.testing import FakeClock
@@ -143,9 +143,9 @@ class TestTakingOut:
             [version] = [each.version for each in world.store.read()] or [0]
             MemoryStatusStore.write(world.store, _status(AZ1, out=True), version)
 
-        world.store.before_write = [renew, renew]
+        world.store.before_write = [renew] * (TRIES - 1)
         assert world.take_out(AZ1, reason="mine").reason == "mine"
-        world.store.before_write = [renew, renew, renew]
+        world.store.before_write = [renew] * TRIES
         with pytest.raises(Conflict, match="not at version"):
             world.take_out(AZ1)
 
@@ -292,10 +292,10 @@ class TestBringingIn:
             MemoryStatusStore.write(world.store, _status(AZ1, out=True), version)
 
         world.take_out(AZ1)
-        world.store.before_write = [renew, renew]
+        world.store.before_write = [renew] * (TRIES - 1)
         assert not world.bring_in(AZ1).out
         world.take_out(AZ1)
-        world.store.before_write = [renew, renew, renew]
+        world.store.before_write = [renew] * TRIES
         with pytest.raises(Conflict):
             world.bring_in(AZ1)
 

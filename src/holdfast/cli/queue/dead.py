@@ -6,7 +6,16 @@ import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_json, print_note, print_table
+from holdfast.cli.output import (
+    DataDirectory,
+    Json,
+    SettingsFile,
+    moment,
+    print_json,
+    print_note,
+    print_table,
+    printable,
+)
 from holdfast.cli.queue.buried import Before, Ids, Reason, Tenant, body_text, letters
 from holdfast.cli.queue.store import At, QueueArgument, open_store
 from holdfast.cli.queue.times import moment_of
@@ -68,14 +77,15 @@ def dead(
 
 
 def _show(letter: DeadLetter, *, with_body: bool, with_detail: bool) -> None:
-    print(f"message {letter.id} of {letter.tenant}, buried {moment(letter.buried)}, attempts {letter.attempts}")
-    print(f"  reason: {letter.reason}")
-    print(f"  trace: {letter.trace}")
+    tenant, buried = printable(letter.tenant), moment(letter.buried)
+    print(f"message {letter.id} of {tenant}, buried {buried}, attempts {letter.attempts}")
+    print(f"  reason: {printable(letter.reason)}")
+    print(f"  trace: {printable(letter.trace)}")
     if with_body:
         print(f"  body: {body_text(letter.body)}")
     if with_detail:
         for line in letter.detail.splitlines():
-            print(f"  | {line}")
+            print(f"  | {printable(line)}")
     print()
 
 

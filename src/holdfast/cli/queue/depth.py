@@ -70,11 +70,11 @@ def depth(
     _show_tenants(looks)
     if lanes:
         _show_lanes(looks)
-    for look in looks:
+    for look in looks if lanes else ():
         if look.lanes_left_out:
             print_note(
-                f"{look.queue}: {look.lanes_left_out:,} lanes of single tenants are not in these sums, because there "
-                "are so many; they are not the deepest",
+                f"{look.queue}: {look.lanes_left_out:,} lanes of single tenants are not listed, because there are so "
+                "many; they are not the deepest, and they are in the sums",
                 as_json=False,
             )
 

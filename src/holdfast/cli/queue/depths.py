@@ -10,11 +10,12 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
 
     queue: str
     ready: int
+    """Messages that wait, without those that are spilled."""
+    spilled: int
+    """Messages that wait apart, because their tenants have sent more than they may at once."""
     leased: int
     delayed: int
     dead: int
-    spilled: int
-    """Those of `ready` that wait apart, because their tenants have sent more than they may at once."""
     lanes: int
     """Lanes that are not empty."""
     oldest: float | None
@@ -22,17 +23,17 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def depth_of(look: Snapshot) -> Depth:
-    """All lanes together."""
-    since = min((lane.oldest for lane in look.lanes if lane.oldest is not None), default=None)
+    """All lanes together, listed or not."""
+    totals = look.totals
     return Depth(
         queue=look.queue,
-        ready=sum(lane.ready for lane in look.lanes),
-        leased=sum(lane.leased for lane in look.lanes),
-        delayed=sum(lane.delayed for lane in look.lanes),
-        dead=sum(lane.dead for lane in look.lanes),
-        spilled=sum(lane.ready for lane in look.lanes if lane.lane < 0),
-        lanes=len(look.lanes) + look.lanes_left_out,
-        oldest=None if since is None else max(0.0, look.at - since),
+        ready=totals.ready,
+        spilled=totals.spilled,
+        leased=totals.leased,
+        delayed=totals.delayed,
+        dead=totals.dead,
+        lanes=totals.lanes,
+        oldest=None if totals.oldest is None else max(0.0, look.at - totals.oldest),
     )
 
 
@@ -40,25 +41,25 @@ def pace(before: Snapshot | None, now: Snapshot) -> float | None:
     """Messages per second by which the backlog grows, or shrinks if it is below 0; None: there was no earlier look."""
     if before is None:
         return None
-    return _rate(depth_of(before).ready, depth_of(now).ready, now.at - before.at)
+    return _rate(before.totals.waiting, now.totals.waiting, now.at - before.at)
 
 
 def paces(before: Snapshot | None, now: Snapshot) -> dict[str, float]:
     """The same for every tenant that both looks list."""
     if before is None:
         return {}
-    then = {tenant.tenant: tenant.ready for tenant in before.tenants}
+    then = {tenant.tenant: tenant.waiting for tenant in before.tenants}
     found = {
-        tenant.tenant: _rate(then[tenant.tenant], tenant.ready, now.at - before.at)
+        tenant.tenant: _rate(then[tenant.tenant], tenant.waiting, now.at - before.at)
         for tenant in now.tenants
         if tenant.tenant in then
     }
     return {tenant: rate for tenant, rate in found.items() if rate is not None}
 
 
-def seconds_left(ready: int, rate: float | None) -> float | None:
+def seconds_left(waiting: int, rate: float | None) -> float | None:
     """Seconds until nothing waits, if it goes on like this; None: it does not come to that."""
-    return ready / -rate if ready and rate is not None and rate < 0 else None
+    return waiting / -rate if waiting and rate is not None and rate < 0 else None
 
 
 def _rate(then: int, now: int, seconds: float) -> float | None:

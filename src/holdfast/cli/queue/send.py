@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import msgspec
 from cyclopts import Parameter
@@ -17,7 +17,9 @@ from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, p
 from holdfast.cli.queue.lines import Sender, Told
 from holdfast.cli.queue.store import At, QueueArgument, open_store
 from holdfast.queue import Outgoing, Refused
-from holdfast.queue.message import BODY_BYTES, NORMAL
+from holdfast.queue.batch_keys import BatchKeys
+from holdfast.queue.job import call_body
+from holdfast.queue.message import BODY_BYTES, NORMAL, checked
 from holdfast.queue.queue import refused
 
 STANDARD_INPUT = "-"
@@ -29,19 +31,29 @@ def send(
     queue: QueueArgument,
     file: Annotated[
         str,
-        Parameter(name="FILE", allow_leading_hyphen=True, help="What to send; without it, or with -, standard input."),
+        Parameter(
+            name="FILE",
+            allow_leading_hyphen=True,
+            help="What to send, with --job its arguments; without it, or with -, standard input.",
+        ),
     ] = STANDARD_INPUT,
     /,
     *,
     tenant: Annotated[str, Parameter(help="Whose work it is.")],
+    job: Annotated[
+        str | None, Parameter(help="Call the job of this name; what is sent are its arguments, a JSON object.")
+    ] = None,
+    arguments: Annotated[
+        str | None, Parameter(help="With --job: the arguments, instead of FILE. {} if it takes none.")
+    ] = None,
     priority: Annotated[int, Parameter(help="0, the most urgent, to 3.")] = NORMAL,
     delay: Annotated[str | None, Parameter(help="Not to be handled before 90s, 30m, 2h30m, 1d are over.")] = None,
     group: Annotated[str | None, Parameter(help="Handled after all that was sent to this group before.")] = None,
     key: Annotated[
         str | None,
         Parameter(
-            help="Of several messages with one key, sent within minutes, one is kept. With --lines, each line has the "
-            "key KEY:NUMBER."
+            help="Of several messages with one key, sent within minutes, one is kept. With --lines, each line has a "
+            "key of its own that follows from KEY and from what it says."
         ),
     ] = None,
     ttl: Annotated[str | None, Parameter(help="Dropped, unhandled, after this time. As the queue has it.")] = None,
@@ -57,8 +69,10 @@ def send(
     """Send a message, or one for each line, to a queue, and say what became of it.
 
     When it returns, the message is kept. Code 3 if the tenant has sent too much: the error says when to try again.
-    Example: holdfast queue send mail welcome.json --tenant tenant-a
+    Whether there is such a job and what it takes, workers know: a call that is wrong ends among the dead.
+    Example: holdfast queue send mail welcome.json --tenant tenant-a --job welcome
     """
+    _require_together(file, job, arguments, lines=lines)
     message = Outgoing(
         tenant=tenant,
         body=b"",
@@ -68,13 +82,16 @@ def send(
         key=key,
         ttl=None if ttl is None else seconds_of(ttl),
     )
+    checked(message)  # with no body yet: what is wrong with the rest is told before anything is opened or sent
     seconds = seconds_of(patience)
+    given = None if job is None or arguments is None else _call(job, arguments)
     with _opened(file) as source, open_store(at, settings, data_directory) as store:
         name = store.require(queue)
         if lines:
-            _send_lines(Sender(store.backend, name, SystemClock(), seconds), message, source, as_json=json)
+            bodies = _bodies(source, job)
+            _send_lines(Sender(store.backend, name, SystemClock(), seconds), message, bodies, as_json=json)
             return
-        body = source.read(BODY_BYTES + 1)  # one more, so that what is too large is told from what fits
+        body = _body(source, job) if given is None else given
         [result] = store.backend.send(name, [msgspec.structs.replace(message, body=body)])
     if isinstance(result, Refused):
         raise refused(name, result)
@@ -86,7 +103,46 @@ def send(
     print(f"message {result.id} {what}, in lane {result.lane} of {result.queue}{apart}; trace {result.trace}")
 
 
-def _send_lines(sender: Sender, message: Outgoing, source: BinaryIO, *, as_json: bool) -> None:
+def _require_together(file: str, job: str | None, arguments: str | None, *, lines: bool) -> None:
+    if job == "":
+        raise InvalidValue("--job '': expected the name of a job, which is that of its function, or its `name`")
+    if arguments is None:
+        return
+    if job is None:
+        raise InvalidValue("--arguments without --job: expected both, or what to send in a file or on standard input")
+    if lines or file != STANDARD_INPUT:
+        other = "--lines" if lines else file
+        raise InvalidValue(f"--arguments and {other}: expected one of them, each has the arguments of {job}")
+
+
+def _body(source: BinaryIO, job: str | None) -> bytes:
+    if job is None:
+        return source.read(BODY_BYTES + 1)  # one more, so that what is too large is told from what fits
+    return _call(job, source.read())
+
+
+def _bodies(source: BinaryIO, job: str | None) -> Iterator[bytes]:
+    """Every line that is not empty, or the call for which it has the arguments."""
+    for number, line in enumerate(source, start=1):
+        text = line.rstrip(b"\r\n")
+        if text:
+            yield text if job is None else _call(job, text, f"line {number}: ")
+
+
+def _call(job: str, text: bytes | str, where: str = "") -> bytes:
+    try:
+        arguments: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise InvalidValue(
+            f'{where}arguments of {job}: {error}: expected a JSON object, such as {{"address": "a@example.com"}}'
+        ) from error
+    try:
+        return call_body(job, arguments)
+    except InvalidValue as error:
+        raise InvalidValue(f"{where}{error}") from error
+
+
+def _send_lines(sender: Sender, message: Outgoing, bodies: Iterator[bytes], *, as_json: bool) -> None:
     from rich.console import Console
     from rich.progress import Progress, TextColumn
 
@@ -94,7 +150,7 @@ def _send_lines(sender: Sender, message: Outgoing, source: BinaryIO, *, as_json:
     try:
         with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as shown:
             task = shown.add_task("")
-            for batch in _batches(_messages(message, source)):
+            for batch in _batches(_messages(message, bodies)):
                 sender.send(batch, lambda wait: shown.update(task, description=f"waiting {wait:.1f} s,"))
                 shown.update(task, completed=sender.told.sent, description="")
     except (HoldfastError, KeyboardInterrupt):
@@ -113,12 +169,11 @@ def _summary(told: Told) -> str:
     return ", ".join(parts)
 
 
-def _messages(message: Outgoing, source: BinaryIO) -> Iterator[Outgoing]:
-    for number, line in enumerate(source, start=1):
-        body = line.rstrip(b"\r\n")
-        if body:
-            key = None if message.key is None else f"{message.key}:{number}"
-            yield msgspec.structs.replace(message, body=body, key=key)
+def _messages(message: Outgoing, bodies: Iterator[bytes]) -> Iterator[Outgoing]:
+    keys = None if message.key is None else BatchKeys(message.key)
+    for body in bodies:
+        one = msgspec.structs.replace(message, body=body)
+        yield one if keys is None else msgspec.structs.replace(one, key=keys.of(one))
 
 
 def _batches(messages: Iterator[Outgoing]) -> Iterator[list[Outgoing]]:

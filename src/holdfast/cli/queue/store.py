@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue, NotFound
 from holdfast._names import queue_of
+from holdfast.cli.queue.existing import require_in, require_in_file
 from holdfast.compose import SQLITE_SUFFIX, Databases, existing_store, open_queues, seed_queues
 from holdfast.config import Settings, load
 from holdfast.config.places import Place
@@ -67,7 +68,10 @@ class Store:
 
 @contextmanager
 def open_store(at: str | None, file: Path | None, data_directory: Path | None) -> Iterator[Store]:
-    """The store that the options name. None is made by looking, unless the settings have queues to be made in it."""
+    """The store that the options name. Raises NotFound where there is none.
+
+    None is made, and nothing is changed in a database of others, unless the settings have queues to be made in it.
+    """
     options: dict[Place, object] = {("data_directory",): data_directory}
     path = None if at is None else _file_of(at)
     if path is None:
@@ -80,16 +84,21 @@ def open_store(at: str | None, file: Path | None, data_directory: Path | None) -
     if path is not None:
         from holdfast.engines.sqlite import SqliteDatabase
 
+        require_in_file(path)
         database: Database = SqliteDatabase(path, patience=values.database.patience)
         with SqlBackend(database) as backend:
             yield Store(backend, database, str(path))
         return
-    if at is None and not values.queue:
+    is_seeded = at is None and bool(values.queue)
+    if not is_seeded:
         _require_store(values, SUBSYSTEM)
-    with Databases(values) as databases, open_queues(databases) as queues:
-        if at is None:
-            seed_queues(values, queues)
-        yield Store(queues, databases.of(SUBSYSTEM), _place(values, SUBSYSTEM))
+    with Databases(values) as databases:
+        if not is_seeded and databases.of(SUBSYSTEM).dialect == "postgres":
+            require_in(databases.of(SUBSYSTEM), _place(values, SUBSYSTEM))
+        with open_queues(databases) as queues:
+            if is_seeded:
+                seed_queues(values, queues, warn=False)  # whoever looks sees what holds
+            yield Store(queues, databases.of(SUBSYSTEM), _place(values, SUBSYSTEM))
 
 
 def _file_of(at: str) -> Path | None:
@@ -116,6 +125,8 @@ def _require_store(values: Settings, subsystem: str) -> None:
         existing_store(values, subsystem)
     except NotFound as error:
         raise NotFound(f"{error}, or where the queues are with --at") from error
+    if values.database.url.scheme == "sqlite":
+        require_in_file(values.data_directory / f"{subsystem}{SQLITE_SUFFIX}")
 
 
 def _place(values: Settings, subsystem: str) -> str:

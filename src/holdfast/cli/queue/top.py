@@ -9,14 +9,14 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from holdfast._errors import EngineUnavailable
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_note
+from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_note, printable
 from holdfast.cli.queue.depths import age, change
 from holdfast.cli.queue.keys import Keys
 from holdfast.cli.queue.store import At, open_store
 from holdfast.cli.queue.watch import Figures, Watch
 
-_QUEUES = ("queue", "ready", "change/s", "empty in", "oldest", "spilled", "in flight", "delayed", "dead", "lanes")
-_TENANTS = ("tenant", "queue", "ready", "change/s", "empty in", "spilled", "in flight", "dead")
+_QUEUES = ("queue", "ready", "spilled", "change/s", "empty in", "oldest", "in flight", "delayed", "dead", "lanes")
+_TENANTS = ("tenant", "queue", "ready", "spilled", "change/s", "empty in", "in flight", "dead")
 
 
 def top(
@@ -34,8 +34,8 @@ def top(
 ) -> None:
     """Watch queues and their busiest tenants: what waits, how fast that changes, how old it is, what workers hold.
 
-    Ends with q or Ctrl-C. Without a terminal, and with --json, every look is printed: a line for each queue, or for
-    each look. Rates are those between two looks, so the first has none.
+    Ends with q or Ctrl-C. Without a terminal, and with --json, every look is printed, until Ctrl-C: a line for each
+    queue, or for each look. Rates are those between two looks, so the first has none.
     Example: holdfast queue top mail --every 5
     """
     with open_store(at, settings, data_directory) as store:
@@ -55,10 +55,10 @@ def _queue_rows(figures: Figures) -> Iterator[tuple[str, ...]]:
         yield (
             one.queue,
             f"{one.ready:,}",
+            f"{one.spilled:,}",
             change(one.change),
             age(one.seconds_left),
             age(one.oldest),
-            f"{one.spilled:,}",
             f"{one.leased:,}",
             f"{one.delayed:,}",
             f"{one.dead:,}",
@@ -72,9 +72,9 @@ def _tenant_rows(figures: Figures) -> Iterator[tuple[str, ...]]:
             one.tenant,
             one.queue,
             f"{one.ready:,}",
+            f"{one.spilled:,}",
             change(one.change),
             age(one.seconds_left),
-            f"{one.spilled:,}",
             f"{one.leased:,}",
             f"{one.dead:,}",
         )
@@ -87,19 +87,19 @@ def _print(figures: Figures, *, as_json: bool) -> None:
     busiest = {one.queue: one.tenant for one in reversed(figures.tenants)}
     for one, row in zip(figures.queues, _queue_rows(figures), strict=True):
         named = [f"{name} {value}" for name, value in zip(_QUEUES[1:], row[1:], strict=True) if value]
-        most = [f"most {busiest[one.queue]}"] if one.queue in busiest else []
+        most = [f"most {printable(busiest[one.queue])}"] if one.queue in busiest else []
         print(f"{moment(figures.at)} {one.queue}: {', '.join([*named, *most])}", flush=True)
 
 
 def _print_all(watch: Watch, every: float, *, as_json: bool) -> None:
-    with Keys() as keys:
-        while True:
-            try:
-                _print(watch.look(), as_json=as_json)
-            except EngineUnavailable as error:
-                print_note(f"{error}; looking again", as_json=as_json)
-            if keys.is_quit_within(every):
-                return
+    keys = Keys()  # not open, they only wait: a terminal would stop whoever opens them in the background
+    while True:
+        try:
+            _print(watch.look(), as_json=as_json)
+        except EngineUnavailable as error:
+            print_note(f"{error}; looking again", as_json=as_json)
+        if keys.is_quit_within(every):
+            return
 
 
 def _live(watch: Watch, every: float) -> None:
@@ -113,7 +113,7 @@ def _live(watch: Watch, every: float) -> None:
         for position, name in enumerate(header):
             drawn.add_column(name, justify="left" if position == 0 or name == "queue" else "right", no_wrap=True)
         for row in rows:
-            drawn.add_row(*map(Text, row))  # what was stored is shown as it is: nothing in it is markup
+            drawn.add_row(*(Text(printable(cell)) for cell in row))  # nothing in it is markup, or for the terminal
         return drawn
 
     def drawn(figures: Figures, trouble: str) -> Group:

@@ -67,7 +67,7 @@ def figures_of(looks: Sequence[Snapshot], before: Mapping[str, Snapshot]) -> Fig
     for look in looks:
         earlier = before.get(look.queue)
         depth, rate, rates = depth_of(look), pace(earlier, look), paces(earlier, look)
-        left = seconds_left(depth.ready, rate)
+        left = seconds_left(look.totals.waiting, rate)
         queues.append(QueueFigures(**msgspec.structs.asdict(depth), change=rate, seconds_left=left))
         tenants += (
             TenantFigures(
@@ -78,9 +78,9 @@ def figures_of(looks: Sequence[Snapshot], before: Mapping[str, Snapshot]) -> Fig
                 leased=one.leased,
                 dead=one.dead,
                 change=rates.get(one.tenant),
-                seconds_left=seconds_left(one.ready, rates.get(one.tenant)),
+                seconds_left=seconds_left(one.waiting, rates.get(one.tenant)),
             )
             for one in look.tenants
         )
-    tenants.sort(key=lambda one: (-one.ready, one.queue, one.tenant))
+    tenants.sort(key=lambda one: (-one.ready - one.spilled, one.queue, one.tenant))
     return Figures(at=max((look.at for look in looks), default=0.0), queues=queues, tenants=tenants[:TENANTS])

@@ -4,6 +4,7 @@ Says over the pipe FILE that it is ready, or why it cannot be. Standard input is
 nobody looks after this process any more, and it stops.
 """
 
+import logging
 import os
 import pickle
 import sys
@@ -14,6 +15,8 @@ import msgspec
 from holdfast._errors import HoldfastError
 from holdfast.cli.worker.signals import INTERRUPTED, Signals, Stop
 from holdfast.cli.worker.work import Task, work
+
+logger = logging.getLogger("holdfast.worker")
 
 
 def main() -> int:
@@ -32,7 +35,8 @@ def main() -> int:
             work(task, stop, ready)
         except HoldfastError as error:
             if pipe.closed:
-                raise
+                logger.error("%s", error)  # noqa: TRY400 - where it was raised helps nobody
+                return 1
             with pipe:
                 pickle.dump(error, pipe)
             return 1

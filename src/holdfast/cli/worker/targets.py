@@ -1,14 +1,21 @@
 """From `module:queue` on the command line to the queue in that module."""
 
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+import holdfast
 from holdfast._errors import InvalidValue
 from holdfast.queue import Queue
+
+_HOLDFAST = str(Path(holdfast.__file__).parent) + os.sep
+_STANDARD = str(Path(os.__file__).parent) + os.sep
+_INSTALLED = ("site-packages", "dist-packages")
+"""Folders of what is installed; they may lie within that of the standard library."""
 
 
 def find_queues(targets: Sequence[str]) -> list[Queue]:
@@ -68,10 +75,31 @@ def _import(name: str, target: str) -> ModuleType:
 
 
 def _broken(target: str, name: str, error: BaseException) -> InvalidValue:
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return InvalidValue(
-        f"{target}: {name} cannot be imported: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
-    )
+    said, place = str(error), _place(error)
+    if isinstance(error, SyntaxError) and _is_file(error.filename):
+        said = error.msg  # the rest of what it says is its place
+        line = f", line {error.lineno}" if error.lineno else ""
+        place = f"{error.filename}{line}"
+    where = "" if place is None else f" ({place})"
+    return InvalidValue(f"{target}: {name} cannot be imported: {type(error).__name__}: {said}{where}")
+
+
+def _place(error: BaseException) -> str | None:
+    """The last line of the user's own, or of what he has installed, on the way to an error; None: there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((f"{frame.filename}, line {frame.lineno}" for frame in reversed(frames) if _is_theirs(frame)), None)
+
+
+def _is_theirs(frame: traceback.FrameSummary) -> bool:
+    """Not of Holdfast, and not of the standard library, importlib among it: the mistake is not in there."""
+    file = frame.filename
+    if not _is_file(file) or file.startswith(_HOLDFAST):
+        return False
+    return not file.startswith(_STANDARD) or any(part in _INSTALLED for part in Path(file).parts)
+
+
+def _is_file(name: str | None) -> bool:
+    return name is not None and not name.startswith("<")  # such as <string>, and <frozen importlib._bootstrap>
 
 
 def _known(module: ModuleType) -> str:

@@ -1,6 +1,7 @@
 """The work of one process: a worker for each queue, until it is told to stop or nothing is left."""
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,15 +11,17 @@ from pathlib import Path
 import msgspec
 
 from holdfast._clock import SystemClock
-from holdfast._errors import EngineUnavailable, NotFound, SettingsError
+from holdfast._errors import EngineUnavailable, HoldfastError, NotFound, SettingsError
 from holdfast._names import workload_of, zone_of
-from holdfast._types import Zone, ZoneView
+from holdfast._types import Sink, Zone, ZoneView
+from holdfast.calls.sinks.several import Several
 from holdfast.cli.worker.signals import Stop
 from holdfast.cli.worker.targets import find_queues
 from holdfast.compose import Databases, existing_store, open_status_store
 from holdfast.config import Loaded, load
 from holdfast.config.places import Place
 from holdfast.queue import Polled, Queue, QueueEvent, Worker, WorkerOptions
+from holdfast.queue.metrics.logs import LogQueueSink
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -26,6 +29,13 @@ LOOK_SECONDS = 0.1
 """How often it is looked whether to stop."""
 FIRST_SECONDS = 1.0
 """How long starting waits for the first word on zones, so that a restart takes no work in a zone that is out."""
+STUCK_SECONDS = 30.0
+"""How long all handlers of a queue may hang before the process ends. Those that wait for a service that is away mostly
+have timeouts that are shorter, and return; what else the process does would be interrupted for nothing."""
+LEAVE_SECONDS = 10.0
+"""How long a process that cannot go on has to end by itself: threads that handlers have made may keep it from that."""
+FAILED = 1
+"""The exit code of a process that cannot go on; that of every command that failed, which is not imported here."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +66,8 @@ def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
     """Handle messages until `stop` is asked for or, if it is to be done once, until nothing waits.
 
     `ready` is called with the names of the queues when their stores are open, just before the first message is taken.
-    Raises HoldfastError when that cannot begin.
+    Raises HoldfastError when that cannot begin, or cannot go on because the handlers of a queue hang. In that case the
+    process ends within `LEAVE_SECONDS`, whatever else goes on in it: whoever has started it is to start another.
     """
     loaded = task.load()
     from holdfast.server.logs import configure
@@ -79,24 +90,42 @@ def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
         names = [queue.name for queue in queues]
         logger.info("working on %s", ", ".join(names), extra={"zone": zone, "concurrency": task.concurrency})
         ready(names)
-        posts = [Post(queue, options, zones) for queue in queues]
+        log = LogQueueSink()
+        posts = [Post(queue, options, zones, log) for queue in queues]
         stack.callback(_stop, posts)
         for post in posts:
             post.worker.start()
+        lost: list[str] = []
         while not stop.is_asked:
             time.sleep(LOOK_SECONDS)
             if task.once and all(post.is_drained() for post in posts):
                 break
+            lost = [post.worker.queue.name for post in posts if post.is_lost(time.monotonic())]
+            if lost:
+                break
         logger.info("stopping", extra={"in_flight": sum(post.worker.in_flight for post in posts)})
     logger.info("stopped")
+    if lost:
+        _leave_later()
+        raise HoldfastError(
+            f"as many handlers of {', '.join(lost)} hang as there may be, {task.concurrency}, so that no message was "
+            "taken: this process ends, for another to be started; give what handlers call timeouts"
+        )
 
 
 class Post:
-    """A worker, and whether it has found nothing when it asked last."""
+    """A worker, whether it has found nothing when it asked last, and since when its handlers hang.
 
-    def __init__(self, queue: Queue, options: WorkerOptions, zones: ZoneView | None) -> None:
-        self.worker = Worker(queue, options, zones=zones, sink=self)
+    `log` is told what becomes of messages.
+    """
+
+    def __init__(
+        self, queue: Queue, options: WorkerOptions, zones: ZoneView | None, log: Sink[QueueEvent] | None = None
+    ) -> None:
+        sink: Sink[QueueEvent] = self if log is None else Several(self, log)
+        self.worker = Worker(queue, options, zones=zones, sink=sink)
         self._was_empty = False
+        self._stuck_since: float | None = None
 
     def emit(self, event: QueueEvent) -> None:
         """As the worker's sink."""
@@ -115,6 +144,24 @@ class Post:
             return not any(lane.ready for lane in queue.backend.look(queue.name, top=0).lanes)
         except EngineUnavailable:
             return False  # as long as nobody knows
+
+    def is_lost(self, now: float) -> bool:
+        """Whether it was stuck at every look for `STUCK_SECONDS`, up to `now`, which is a monotonic time."""
+        if not self.worker.is_stuck:
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = now
+        return self._stuck_since is not None and now - self._stuck_since >= STUCK_SECONDS
+
+
+def _leave_later() -> None:
+    """End this process soon, also if something that handlers have left behind would keep it."""
+
+    def leave() -> None:
+        time.sleep(LEAVE_SECONDS)
+        os._exit(FAILED)
+
+    threading.Thread(target=leave, name="holdfast-leave", daemon=True).start()
 
 
 def _stop(posts: Sequence[Post]) -> None:

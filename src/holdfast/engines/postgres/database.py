@@ -64,8 +64,11 @@ class PostgresDatabase:
     def write(self, work: Callable[[Transaction], Result]) -> Result:
         return self._run(self._in_transaction(work, writing=True), self._options.patience)
 
-    def write_one(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
-        return self._run(lambda connection: run_alone(connection, self._place, sql, parameters), self._options.patience)
+    def write_one(self, sql: str, parameters: Sequence[Value] = (), *, can_repeat: bool = False) -> list[Row]:
+        def work(connection: PostgresConnection) -> list[Row]:
+            return run_alone(connection, self._place, sql, parameters, can_repeat=can_repeat)
+
+        return self._run(work, self._options.patience)
 
     def listener(self, channel: str) -> Listener:
         """What hears notifications on a channel."""

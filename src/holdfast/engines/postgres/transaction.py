@@ -97,7 +97,9 @@ def run_once(
     return result
 
 
-def run_alone(connection: PostgresConnection, place: str, sql: str, parameters: Sequence[Value]) -> list[Row]:
+def run_alone(
+    connection: PostgresConnection, place: str, sql: str, parameters: Sequence[Value], *, can_repeat: bool
+) -> list[Row]:
     """Run one statement that is a transaction of its own. Raises its error, Interrupted, or OutcomeUnknown."""
     _require_connected(connection, place)
     transaction = PostgresTransaction(connection, place, writing=True)
@@ -108,9 +110,10 @@ def run_alone(connection: PostgresConnection, place: str, sql: str, parameters: 
         fault = transaction.fault
         if fault is None or fault.remedy is Remedy.NONE:
             raise
-        if fault.remedy is Remedy.RERUN:
+        if fault.remedy is Remedy.RECONNECT:
+            connection.close()
+        if can_repeat or fault.remedy is Remedy.RERUN:
             raise Interrupted(fault) from error
-        connection.close()
         raise _unknown(place, fault) from error
     except BaseException:
         connection.close()  # interrupted while waiting for the reply

@@ -59,7 +59,7 @@ class SqliteDatabase:
         self._require_usable()
         return self._writer.write(work)
 
-    def write_one(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+    def write_one(self, sql: str, parameters: Sequence[Value] = (), *, can_repeat: bool = False) -> list[Row]:  # noqa: ARG002
         return self.write(lambda transaction: transaction.execute(sql, parameters))
 
     def submit(self, work: Callable[[Transaction], Result]) -> "Future[Result]":

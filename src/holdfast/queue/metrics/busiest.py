@@ -54,12 +54,14 @@ class Sketch:
 
 
 class Places:
-    """So many names, and who gets one. Not thread-safe."""
+    """So many names, and who gets one. With `in_all`, only so many ever do. Not thread-safe."""
 
-    __slots__ = ("_most", "_reviewed", "names")
+    __slots__ = ("_given", "_in_all", "_most", "_reviewed", "names")
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, in_all: int | None = None) -> None:
         self._most = most
+        self._in_all = in_all
+        self._given: set[str] = set()
         self.names: set[str] = set()
         self._reviewed: float | None = None
 
@@ -67,9 +69,9 @@ class Places:
         """The tenant's own name if it has a place, or there is a free one; else `other`."""
         if tenant in self.names:
             return tenant
-        if len(self.names) >= self._most:
+        if len(self.names) >= self._most or not self._may_have(tenant):
             return OTHER
-        self.names.add(tenant)
+        self._give(tenant)
         return tenant
 
     def is_due(self, at: float) -> bool:
@@ -84,12 +86,22 @@ class Places:
         if not self._most:
             return
         for tenant in sorted(weights.keys() - self.names, key=lambda name: (-weights[name], name)):
+            if not self._may_have(tenant):
+                continue
             if len(self.names) >= self._most:
                 weakest = min(self.names, key=lambda name: (weights.get(name, 0), name))
                 if weights[tenant] < max(LEAST, total / (2 * self._most), 2 * weights.get(weakest, 0)):
                     return
                 self.names.remove(weakest)
-            self.names.add(tenant)
+            self._give(tenant)
+
+    def _may_have(self, tenant: str) -> bool:
+        return self._in_all is None or tenant in self._given or len(self._given) < self._in_all
+
+    def _give(self, tenant: str) -> None:
+        self.names.add(tenant)
+        if self._in_all is not None:
+            self._given.add(tenant)
 
 
 class Busiest:
@@ -97,8 +109,8 @@ class Busiest:
 
     __slots__ = ("_places", "_sketch")
 
-    def __init__(self, most: int) -> None:
-        self._places = Places(most)
+    def __init__(self, most: int, in_all: int | None = None) -> None:
+        self._places = Places(most, in_all)
         self._sketch = Sketch(OVERSIZE * most + 1)
 
     @property

@@ -35,19 +35,22 @@ class Depth:
 
 
 def depth_of(snapshot: Snapshot) -> Depth:
-    """The sums over all lanes that a snapshot lists."""
-    lanes = snapshot.lanes
-    ages = {lane.lane: max(0.0, snapshot.at - lane.oldest) for lane in lanes if lane.oldest is not None}
+    """All lanes together, listed or not."""
+    totals = snapshot.totals
     return Depth(
-        ready=sum(lane.ready for lane in lanes if lane.lane >= 0),
-        spilled=sum(lane.ready for lane in lanes if lane.lane < 0),
-        leased=sum(lane.leased for lane in lanes),
-        delayed=sum(lane.delayed for lane in lanes),
-        dead=sum(lane.dead for lane in lanes),
-        lanes=len(lanes) + snapshot.lanes_left_out,
-        oldest=max(ages.values(), default=None),
-        oldest_ready=max((age for lane, age in ages.items() if lane >= 0), default=None),
+        ready=totals.ready,
+        spilled=totals.spilled,
+        leased=totals.leased,
+        delayed=totals.delayed,
+        dead=totals.dead,
+        lanes=totals.lanes,
+        oldest=_age(snapshot, totals.oldest),
+        oldest_ready=_age(snapshot, totals.oldest_ready),
     )
+
+
+def _age(snapshot: Snapshot, since: float | None) -> float | None:
+    return None if since is None else max(0.0, snapshot.at - since)
 
 
 def tenants_of(snapshot: Snapshot, depth: Depth, places: Places) -> dict[str, dict[str, int]]:
@@ -62,14 +65,13 @@ def tenants_of(snapshot: Snapshot, depth: Depth, places: Places) -> dict[str, di
             found[name] = _states(tenant)
             for state, count in found[name].items():
                 rest[state] -= count
-    # The lanes and the tenants that are listed may not be all: the rest is never less than nothing.
+    # Lanes and tenants may be counted at different moments: the rest is never less than nothing.
     return found | {OTHER: {state: max(0, count) for state, count in rest.items()}}
 
 
 def _weight(tenant: TenantDepth) -> int:
-    return tenant.ready
+    return tenant.waiting
 
 
 def _states(tenant: TenantDepth) -> dict[str, int]:
-    waits_with_others = max(0, tenant.ready - tenant.spilled)
-    return {"ready": waits_with_others, "spilled": tenant.spilled, "leased": tenant.leased, "dead": tenant.dead}
+    return {state: getattr(tenant, state) for state in TENANT_STATES}

@@ -14,7 +14,8 @@ from typing import Self, TextIO
 from holdfast._clock import Clock, SystemClock
 from holdfast.calls.forks import renew_after_fork
 from holdfast.calls.sinks.embedded import Lines, Metrics, Spread, checked_every, dimension
-from holdfast.queue.alarms import QueueAlarm
+from holdfast.calls.sinks.names import OTHER
+from holdfast.queue.alarms import QueueAlarm, Reading
 from holdfast.queue.events import Ending
 from holdfast.queue.metrics.busiest import MOST_TENANTS, checked_most
 from holdfast.queue.metrics.tally import Observed, QueueTally, Tallies, Tally
@@ -31,7 +32,8 @@ class EmfQueueSink:
     """Writes lines about queues every `every` seconds, to a stream or a function.
 
     Dimensions are `Queue`, and `Queue` with `Tenant` for the `most_tenants` busiest and as many with the most messages
-    waiting, the rest of whom is `other`; and those that are given. Lines are written by the first event after the time
+    waiting, the rest of whom is `other`; and those that are given. Depths are there for the first 200 queues; under
+    `other`, `QueuesLeftOut` counts those that are without. Lines are written by the first event after the time
     is over, in the thread that it comes from; `flush` and `close` write what is left. What cannot be written is
     dropped, and counted in `lost_lines`. Thread-safe; a forked child begins at nothing.
     """
@@ -65,7 +67,7 @@ class EmfQueueSink:
         )
 
     def emit(self, event: Observed) -> None:
-        if isinstance(event, QueueAlarm):
+        if isinstance(event, QueueAlarm | Reading):
             return  # CloudWatch has alarms of its own
         with self._lock:
             taken = self._take() if self._clock.monotonic() >= self._over else None
@@ -114,6 +116,8 @@ class EmfQueueSink:
                     metrics = _tenant_metrics(queue, tenant)
                     if metrics:
                         yield of_queue | {TENANT: dimension(tenant)}, metrics
+        if self._tallies.nameless:
+            yield {QUEUE: OTHER}, {"QueuesLeftOut": ("Count", len(self._tallies.nameless))}
 
 
 def _queue_metrics(queue: Counted) -> Metrics:
@@ -193,5 +197,5 @@ _TAKEN = frozenset(
     | {"MessagesRedelivered", "MessagesDropped", "MessagesSidelined", "MessagesAbandoned", *_ENDINGS.values()}
     | {"AgeOnReceipt", "AgeOfFirstAttempt", "AgeOfFirstSubscriberFirstAttempt", "HandlerLatency"}
     | {"ApproximateNumberOfMessagesVisible", "ApproximateNumberOfMessagesNotVisible", "MessagesSpilled", "LanesInUse"}
-    | {"ApproximateNumberOfMessagesDelayed", "ApproximateAgeOfOldestMessage", "DeadLetters"}
+    | {"ApproximateNumberOfMessagesDelayed", "ApproximateAgeOfOldestMessage", "DeadLetters", "QueuesLeftOut"}
 )

@@ -16,7 +16,7 @@ from holdfast.queue.events import Ending, Handled, Polled, Trouble
 from holdfast.queue.metrics.ages import age_of, is_first_attempt
 from holdfast.queue.metrics.busiest import MOST_TENANTS, Busiest, Places, checked_most
 from holdfast.queue.metrics.depth import STATES, depth_of, tenants_of
-from holdfast.queue.metrics.tally import MOST_QUEUES, Observed
+from holdfast.queue.metrics.tally import MOST_QUEUES, Nameless, Observed
 
 try:
     from opentelemetry import metrics
@@ -35,6 +35,8 @@ TENANT = "holdfast.tenant"
 BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """Seconds; those that the conventions recommend."""
 AGE_BOUNDARIES = (0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0)
+IN_ALL = 5
+"""Names that a queue's tenants get over the life of a process, for each that has one at the same time."""
 FAILED = frozenset({Ending.RETRIED, Ending.BURIED})
 
 
@@ -42,7 +44,9 @@ class OpenTelemetryQueueSink:
     """Records what workers do, and what a `Watcher` sees, with a meter, by default one of the global provider.
 
     Of each queue the `most_tenants` busiest tenants are told apart, and the others are `other`; 0: tenants are not told
-    apart. Thread-safe.
+    apart. OpenTelemetry keeps what it was ever given for as long as the process runs: so after five times as many names
+    no tenant gets a new one, and those that had one share the places among themselves. Gauges are there for the first
+    200 queues; `holdfast.queue.left_out` counts the others. Thread-safe.
     """
 
     def __init__(self, meter: "Meter | None" = None, *, most_tenants: int = MOST_TENANTS) -> None:
@@ -92,6 +96,9 @@ class OpenTelemetryQueueSink:
             "holdfast.queue.oldest.age", unit="s", description="How long the oldest message has been waiting."
         )
         self._lanes = meter.create_gauge("holdfast.queue.lanes", unit="{lane}", description="Lanes that are not empty.")
+        self._left_out = meter.create_gauge(
+            "holdfast.queue.left_out", unit="{queue}", description="Queues without gauges, because there are so many."
+        )
         self.renew()
         renew_after_fork(self)
 
@@ -101,6 +108,7 @@ class OpenTelemetryQueueSink:
         self._names = Names(MOST_QUEUES)
         self._places: dict[str, tuple[Busiest, Places]] = {}
         self._told: dict[str, set[str]] = {}
+        self._nameless = Nameless()
 
     def emit(self, event: Observed) -> None:
         match event:
@@ -113,7 +121,12 @@ class OpenTelemetryQueueSink:
                     name = self._names.dependency(event.queue)
                 self._troubles.add(1, {QUEUE: name, "holdfast.doing": event.doing, "error.type": event.error})
             case Snapshot():
-                self._looked(event)
+                with self._lock:
+                    left_out = self._nameless.count(event.queue, self._names.dependency(event.queue))
+                if left_out is None:
+                    self._looked(event)
+                else:
+                    self._left_out.set(left_out)
             case _:
                 pass  # alarms: whoever takes these metrics has some of its own
 
@@ -170,8 +183,12 @@ class OpenTelemetryQueueSink:
 
     def _of(self, queue: str) -> tuple[str, Busiest, Places]:
         name = self._names.dependency(queue)
-        busiest, places = self._places.setdefault(name, (Busiest(self._most), Places(self._most)))
+        busiest, places = self._places.setdefault(name, self._new_places())
         return name, busiest, places
+
+    def _new_places(self) -> tuple[Busiest, Places]:
+        in_all = IN_ALL * self._most
+        return Busiest(self._most, in_all), Places(self._most, in_all)
 
     def _tenant(self, busiest: Busiest, tenant: str) -> Attributes:
         return {TENANT: busiest.name(tenant)} if self._most else {}

@@ -45,9 +45,11 @@ class PrometheusQueueMetrics:
     """Counts what workers do, and keeps what a `Watcher` sees; `render` writes it for a scrape. Thread-safe.
 
     Of each queue, the `most_tenants` busiest tenants have series of their own, and the others are `other`; 0: no series
-    of tenants. `queues` have their series from the start, so that the first event is seen as an increase. Every process
-    has its own counts, and a forked child begins at nothing: scrape each. The depth of a queue is the same in every
-    process that looks at it: take the `max` over them, not the `sum`.
+    of tenants. The first 200 queues have series of their own; what workers do in others is counted as `other`, and
+    `holdfast_queue_left_out` says how many are without depths and alarms. `queues` have their series from the start, so
+    that the first event is seen as an increase. Every process has its own counts, and a forked child begins at nothing:
+    scrape each. The depth of a queue is the same in every process that looks at it: take the `max` over them, not the
+    `sum`.
     """
 
     def __init__(
@@ -100,6 +102,15 @@ class PrometheusQueueMetrics:
         if self._most:
             yield from _tenant_lines(worked)
         yield from _depth_lines(queues, with_tenants=bool(self._most))
+        waits: Samples = {
+            (("queue", name),): queue.first_attempt_age for name, queue in queues if queue.first_attempt_age is not None
+        }
+        yield from family(
+            "holdfast_queue_first_attempt_wait_seconds",
+            "gauge",
+            "How long new work waits for its first attempt, as its alarm sees it.",
+            waits,
+        )
         yield from family(
             "holdfast_queue_alarm_open",
             "gauge",
@@ -109,6 +120,10 @@ class PrometheusQueueMetrics:
                 for name, queue in queues
                 for what, it in queue.alarms.items()
             },
+        )
+        left_out: Samples = {(): len(self._tallies.nameless)} if self._tallies.nameless else {}
+        yield from family(
+            "holdfast_queue_left_out", "gauge", "Queues without depths and alarms, because there are so many.", left_out
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from holdfast.calls.sinks.names import OTHER, Names
-from holdfast.queue.alarms import QueueAlarm, What
+from holdfast.queue.alarms import QueueAlarm, Reading, What
 from holdfast.queue.backend import Snapshot
 from holdfast.queue.events import Ending, Handled, Polled, QueueEvent, Trouble
 from holdfast.queue.metrics.ages import age_of, is_first_attempt
@@ -16,10 +16,32 @@ from holdfast.queue.metrics.busiest import Busiest, Places
 from holdfast.queue.metrics.depth import Depth, depth_of, tenants_of
 
 MOST_QUEUES = 200
-"""Queues with series of their own; a process that works on more has them counted as `other`."""
+"""Queues with series of their own; a process that works on more has their events counted as `other`."""
+MOST_NAMELESS = 10_000
+"""The others are counted up to so many: their names take room."""
 
-Observed: TypeAlias = QueueEvent | Snapshot | QueueAlarm
-"""What the sinks of this folder take: events of workers, looks at queues, and alarms."""
+Observed: TypeAlias = QueueEvent | Snapshot | Reading | QueueAlarm
+"""What the sinks of this folder take: events of workers, looks at queues, what these say, and alarms."""
+
+
+class Nameless:
+    """Counts the queues that came too late for a name. What they do adds up, but no gauge can stand for several."""
+
+    __slots__ = ("_queues",)
+
+    def __init__(self) -> None:
+        self._queues: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def count(self, queue: str, name: str) -> int | None:
+        """How many there are by now, if this queue is one of them; None: it has a name."""
+        if name == queue:
+            return None
+        if len(self) < MOST_NAMELESS:
+            self._queues.add(queue)
+        return len(self)
 
 
 class Durations(Protocol):
@@ -106,6 +128,8 @@ class QueueTally(Generic[Kept, KeptOfTenant]):
         """When the depth was looked at."""
         self.depth: Depth | None = None
         self.depth_of_tenants: Mapping[str, Mapping[str, int]] = {}
+        self.first_attempt_age: float | None = None
+        """How long new work waits, as the alarm on it sees it."""
         self.alarms: dict[What, bool] = {}
 
     def add(self, event: Observed) -> None:
@@ -126,6 +150,9 @@ class QueueTally(Generic[Kept, KeptOfTenant]):
             case Snapshot():
                 self.looked, self.depth = event.at, depth_of(event)
                 self.depth_of_tenants = tenants_of(event, self.depth, self._places)
+            case Reading():
+                self.first_attempt_age = event.values.get(What.FIRST_ATTEMPT_AGE)
+                self.alarms = dict(event.alarms)
             case _:
                 self.alarms[event.what] = event.is_open
 
@@ -167,12 +194,17 @@ class Tallies(Generic[Kept, KeptOfTenant]):
         self._of_tenant = of_tenant
         self._most = most_tenants
         self._names = Names(MOST_QUEUES)
+        self.nameless = Nameless()
+        """Queues whose gauges and alarms are left out."""
         self._places: dict[str, tuple[Busiest, Places]] = {}
         self.queues: dict[str, QueueTally[Kept, KeptOfTenant]] = {}
 
     def add(self, event: Observed) -> None:
         """Count one event."""
-        self.of(event.delivery.queue if isinstance(event, Handled) else event.queue).add(event)
+        queue = event.delivery.queue if isinstance(event, Handled) else event.queue
+        is_gauge = isinstance(event, Snapshot | Reading | QueueAlarm)
+        if not is_gauge or self.nameless.count(queue, self._names.dependency(queue)) is None:
+            self.of(queue).add(event)
 
     def of(self, queue: str) -> QueueTally[Kept, KeptOfTenant]:
         """What is counted of a queue; begins at nothing."""

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from dataclasses import replace
 from typing import Self
 
 from holdfast._clock import Clock, SystemClock
@@ -11,7 +12,7 @@ from holdfast._types import Sink
 from holdfast.calls.forks import renew_after_fork
 from holdfast.calls.periodic import LONGEST_SLEEP, Periodic
 from holdfast.queue.alarms import AlarmRules, AlarmState, What, step
-from holdfast.queue.backend import Backend, Snapshot
+from holdfast.queue.backend import Backend, Snapshot, Totals
 from holdfast.queue.events import Polled, Trouble
 from holdfast.queue.metrics.busiest import MOST_TENANTS, checked_most
 from holdfast.queue.metrics.reading import Recent, reading_of
@@ -26,10 +27,12 @@ log = logging.getLogger(__name__)
 class Watcher:
     """A thread that looks at one queue every so often, each host at its own moment, and tells a sink what it sees.
 
-    The sink gets a Snapshot for each look, a QueueAlarm for each alarm that opens or closes, and Trouble if the store
-    is away. Alarms on the age of first attempts, and on polls, need to hear of these: let the worker tell the watcher
-    too, with `Worker(sink=Several(metrics, watcher))`. Nothing is raised to whoever starts it. Thread-safe; use as a
-    context manager, or call `start` and `stop`, which may be repeated. A forked child has to start its own.
+    The sink gets a Snapshot and a Reading for each look, a QueueAlarm for each alarm that opens or closes, and Trouble
+    if the store is away. The alarm on polls needs to hear of them, and that on the age of first attempts is exact if it
+    does: let the worker tell the watcher too, with `Worker(sink=Several(metrics, watcher))`. One that hears nothing
+    goes by how long messages wait that are not spilled, so that it also notices if nobody works at all. Nothing is
+    raised to whoever starts it. Thread-safe; use as a context manager, or call `start` and `stop`, which may be
+    repeated. A forked child has to start its own.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Watcher:
         self._lock = threading.Lock()
         self._looking = threading.Lock()
         self._recent = Recent(self._rules.first_attempt_age)
+        self._before: Totals | None = None
         self._is_away = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -88,7 +92,11 @@ class Watcher:
             self._tell(snapshot)
             with self._lock:
                 work = self._recent.take()
-            self._state, changed = step(self._rules, self._state, reading_of(snapshot, work))
+                self._recent.fresh_for = snapshot.policy.fresh_for
+            reading = reading_of(snapshot, work, self._before)
+            self._before = snapshot.totals
+            self._state, changed = step(self._rules, self._state, reading)
+            self._tell(replace(reading, alarms=self._state.standing(self._rules)))
             for alarm in changed:
                 self._tell(alarm)
             return snapshot

@@ -94,10 +94,11 @@ def is_free(limits: Limits) -> bool:
     return limits.rate is limits.max_rate is limits.run_rate is limits.concurrency is limits.max_backlog is None
 
 
-def room(policy: QueuePolicy) -> int:
-    """How many messages a tenant without limits may have waiting, so that one more is kept as it is, beside others."""
-    most = math.inf if policy.max_backlog is None else math.ceil(policy.max_backlog * STARTS_AT) - 1
-    return int(min(most, _FAR if policy.spill_above is None else policy.spill_above, _FAR))
+def room(policy: QueuePolicy, limits: Limits) -> int:
+    """How many messages a tenant may have waiting, below which how many there are does not matter for one more."""
+    most = policy.backlog_of(limits)
+    pressed = _FAR if most is None else math.ceil(most * STARTS_AT) - 1
+    return min(pressed, _FAR if policy.spill_above is None else policy.spill_above)
 
 
 def _refusal(

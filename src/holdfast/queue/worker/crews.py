@@ -49,10 +49,15 @@ class Crews:
         """Whether so many handlers hang that no more may be begun."""
         return any(crew.is_stuck for crew in self._all())
 
+    def can_take(self) -> bool:
+        """Whether there is any use in asking for messages: handlers do not hang, and their event loop answers."""
+        loop = self._loop
+        return not self.is_stuck and (loop is None or loop.has_ended or loop.answers())
+
     def give(self, some: Sequence[Running], *, is_async: bool) -> None:
-        """Handle messages."""
+        """Handle messages. Raises what keeps the first thread from being started, if none is there."""
         if is_async:
-            if self._loop is None:
+            if self._loop is None or self._loop.has_ended:  # one that broke: the next message may fare better
                 from holdfast.queue.worker.loop_crew import LoopCrew  # and asyncio, for those who need it
 
                 self._loop = LoopCrew(self._post, self._context, self._given_loop)
@@ -73,4 +78,5 @@ class Crews:
         return all(have_ended)
 
     def _all(self) -> list[Crew]:
-        return [crew for crew in (self._threads, self._loop) if crew is not None]
+        loop = None if self._loop is None or self._loop.has_ended else self._loop
+        return [crew for crew in (self._threads, loop) if crew is not None]

@@ -1,11 +1,14 @@
 """Asks for messages, as many as can be handled."""
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 
 from holdfast.queue.backend import Leased, Want
 from holdfast.queue.events import Polled
 from holdfast.queue.message import Back
 from holdfast.queue.rules.caps import next_caps
+from holdfast.queue.rules.turns import PERIOD
+from holdfast.queue.worker.alone import Alone
 from holdfast.queue.worker.appetite import Pace, fetched, measured, wanted
 from holdfast.queue.worker.crews import Crews
 from holdfast.queue.worker.post import Post
@@ -30,7 +33,9 @@ class Feeder:
         self._post = post
         self._crews = crews
         self._is_out = is_out
-        self._before = 0
+        self._alone = Alone(post, crews)
+        # Workers of a fleet that start together would otherwise all have the same turns for the same shares.
+        self._before = random.randrange(PERIOD)  # noqa: S311 - spreads, hides nothing
         self._caps: dict[str, int] = {}
         self._pace = Pace()
         self._measured = (post.clock.monotonic(), 0, 0.0)
@@ -41,8 +46,10 @@ class Feeder:
     def step(self) -> float:
         """Ask for messages, if any are wanted, or wait a moment."""
         post = self._post
-        if self._crews.is_stuck or self._is_out():
+        if not self._crews.can_take() or self._is_out():
             return GLANCE
+        if self._alone.step():
+            return 0.0
         self._measure()
         count = wanted(post.concurrency, self._pace, len(post.held))
         if not count:
@@ -90,15 +97,26 @@ class Feeder:
             except Exception as error:  # noqa: BLE001 - whatever is wrong with a message, the others are not to blame
                 post.held.finish(post.handlers.unfit(one, error))
             else:
-                (for_loop if is_async else for_threads).append(one)
+                if not self._alone.keep(one, is_async=is_async):
+                    (for_loop if is_async else for_threads).append(one)
         if self.routine.is_stopping or self._is_out():
             for one in (*for_threads, *for_loop):
                 post.held.finish(Finished(one, Back()))
             return
-        if for_threads:
-            self._crews.give(for_threads, is_async=False)
-        if for_loop:
-            self._crews.give(for_loop, is_async=True)
+        try:
+            self._hand_over(for_threads, is_async=False)
+        finally:
+            self._hand_over(for_loop, is_async=True)
+
+    def _hand_over(self, some: Sequence[Running], *, is_async: bool) -> None:
+        if not some:
+            return
+        try:
+            self._crews.give(some, is_async=is_async)
+        except BaseException:  # there is no thread, and none can be started: other workers may have some
+            for one in some:
+                self._post.held.finish(Finished(one, Back()))
+            raise
 
     def _measure(self) -> None:
         now, handled, busy = self._post.clock.monotonic(), self._post.held.handled, self._post.held.busy

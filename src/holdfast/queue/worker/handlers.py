@@ -1,5 +1,6 @@
 """From a message to the function that handles it, and from how that ends to what becomes of the message."""
 
+import logging
 import math
 import random
 import traceback
@@ -26,10 +27,18 @@ REASON = 500
 """Characters of a reason that are kept with a dead letter: its beginning, which people filter by."""
 DETAIL = 16_384
 """Characters of a traceback that are kept with a dead letter: its end, which says what happened."""
+SOON = 1.0
+"""Seconds until another attempt, when it cannot be said what should become of a message."""
+
+log = logging.getLogger(__name__)
 
 
 class NoJob(LookupError):
     """A message calls a job that is not known here."""
+
+
+class NoAttemptLeft(Exception):
+    """A message was delivered more often than its handler wants to be tried: workers have died with it."""
 
 
 class Handlers:
@@ -54,12 +63,16 @@ class Handlers:
         return min((one.timeout for one in options if one.timeout is not None), default=math.inf)
 
     def find(self, running: Running) -> bool:
-        """See to it that the message can be handled; whether that is to be awaited. Raises InvalidValue, or NoJob."""
+        """See to it that the message can be handled; whether that is to be awaited.
+
+        Raises InvalidValue, NoJob, or NoAttemptLeft.
+        """
         queue, delivery = self._queue, running.delivery
         if queue.handler is not None:
             packed = _packed(delivery) if queue.jobs else None
             if packed is None or packed.job not in queue.jobs:
                 running.call, running.options = _bound(queue.handler, delivery), queue.handler_options
+                _require_attempt(running)
                 return self._is_async
         else:
             packed = _packed(delivery)
@@ -70,6 +83,7 @@ class Handlers:
             raise NoJob(f"there is no job {packed.job} here")
         running.call = _call(job, packed.arguments)
         running.options, running.job = job.options, job.name
+        _require_attempt(running)
         return job.is_async
 
     def enter(self, running: Running) -> None:
@@ -93,6 +107,8 @@ class Handlers:
 
         One for a job that is not known may be ahead of this worker: another one, or a later release, may know it.
         """
+        if isinstance(error, NoAttemptLeft):
+            return Finished(running, Bury(str(error)), error=type(error).__name__)
         if isinstance(error, InvalidValue):
             return Finished(running, Bury(_reason(error)), error=type(error).__name__)
         return self.failed(running, error, 0.0)
@@ -102,25 +118,40 @@ class Handlers:
         return Finished(running, DONE, seconds)
 
     def failed(self, running: Running, error: BaseException, seconds: float) -> Finished:
-        """What becomes of a message whose handler has raised."""
+        """What becomes of a message whose handler has raised, whatever that was. Does not raise itself."""
         name = type(error).__name__
+        try:
+            outcome = self._verdict(running, error, name)
+        except BaseException:  # a message of which nothing becomes would be held for ever
+            log.exception(
+                "message %d of %s: its handler raised a %s, of which nothing can be made",
+                running.delivery.id,
+                running.delivery.queue,
+                name,
+            )
+            is_last = running.delivery.attempt >= self._attempts_of(running)
+            outcome = Bury(name) if is_last else Again(SOON)
+        return Finished(running, outcome, seconds, name)
+
+    def _verdict(self, running: Running, error: BaseException, name: str) -> Again | Bury:
         match error:
             case Postpone():
-                return Finished(running, Again(error.seconds, counts=False), seconds, name)
+                return Again(min(LONGEST, max(0.0, float(error.seconds))), counts=False)
             case Reject():
-                return Finished(running, Bury(_text(error)[:REASON] or name, _detail(error)), seconds, name)
+                return Bury(_text(error)[:REASON] or name, _detail(error))
             case _:
                 outcome = after_failure(
                     running.delivery.attempt,
-                    running.options.attempts or self._attempts,
+                    self._attempts_of(running),
                     _reason(error),
                     _detail(error),
                     backoff=running.options.backoff,
                     chance=random.random,
                 )
-                if isinstance(outcome, Again) and outcome.delay > LONGEST:
-                    outcome = Again(LONGEST)
-                return Finished(running, outcome, seconds, name)
+                return Again(LONGEST) if isinstance(outcome, Again) and outcome.delay > LONGEST else outcome
+
+    def _attempts_of(self, running: Running) -> int:
+        return running.options.attempts or self._attempts
 
 
 DONE = Done()
@@ -135,10 +166,16 @@ def _call(job: Job[..., Any], packed: msgspec.Raw) -> Callable[[], Any]:
     return lambda: job.function(**arguments)
 
 
+def _require_attempt(running: Running) -> None:
+    attempt, attempts = running.delivery.attempt, running.options.attempts
+    if attempts is not None and attempt > attempts:
+        raise NoAttemptLeft(f"given up after {attempt - 1} deliveries: its handler may have {attempts}")
+
+
 def _packed(delivery: Delivery) -> Packed | None:
     try:
         return unpack(delivery.body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # text that is none, lists in lists in lists
         return None
 
 

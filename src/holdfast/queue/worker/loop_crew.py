@@ -2,22 +2,34 @@
 
 import asyncio
 import contextvars
+import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from holdfast._errors import LeaseLost
+from holdfast.queue.message import Back
 from holdfast.queue.worker.post import Post
-from holdfast.queue.worker.running import Running
+from holdfast.queue.worker.results import require_that_it_has_run
+from holdfast.queue.worker.running import Finished, Running
 from holdfast.queue.worker.thread_crew import tell_late
+
+ASK_EVERY = 0.25
+"""Seconds between questions whether the loop is alive."""
+SILENCE = 0.5
+"""Seconds without an answer after which something is taken to block it."""
+
+log = logging.getLogger(__name__)
 
 
 class LoopCrew:
     """So many handlers at a time, each a task of an event loop: that of a thread of its own, or one that runs already.
 
     A handler that is cancelled and goes on all the same is given up, and another takes its place: as many again at
-    most. Its sets are changed in the event loop alone.
+    most. One that blocks the loop keeps all others waiting, so that nothing should be taken until it goes on. What is
+    in the loop is changed there alone.
     """
 
     def __init__(self, post: Post, context: contextvars.Context, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -26,16 +38,48 @@ class LoopCrew:
         self._waiting: deque[Running] = deque()
         self._tasks: dict[Running, asyncio.Task[None]] = {}
         self._hung: set[asyncio.Task[None]] = set()
+        self._unheard: set[Running] = set()
+        """Those that were to be cancelled, of which the loop does not know yet."""
+        self._asked: float | None = None
+        """When it was asked for a sign of life that it has not given yet. Real time, as it is a real loop."""
+        self._answered = time.monotonic()
+        self._was_silent = False
         self._is_stopping = False
+        self._is_done = False
         self._ended = threading.Event()
-        self._loop = loop or asyncio.new_event_loop()
-        if loop is None:
-            threading.Thread(target=self._run, name=f"holdfast-{post.queue}-loop", daemon=True).start()
         self._is_own = loop is None
+        self._loop = loop or asyncio.new_event_loop()
+        if self._is_own:
+            try:
+                threading.Thread(target=self._run, name=f"holdfast-{post.queue}-loop", daemon=True).start()
+            except BaseException:
+                self._loop.close()
+                raise
 
     @property
     def is_stuck(self) -> bool:
-        return len(self._hung) >= self._post.concurrency or self._loop.is_closed()
+        is_blocked = bool(self._unheard) and self._is_silent  # by one of those that were given up
+        return len(self._hung) >= self._post.concurrency or is_blocked or self._loop.is_closed()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will be handled here any more."""
+        return self._ended.is_set()
+
+    def answers(self) -> bool:
+        """Whether the loop goes round; false: something blocks it. Asks it now and then, in one thread alone."""
+        now = time.monotonic()
+        if self._asked is None and now - self._answered >= ASK_EVERY:
+            self._asked = now
+            self._in_loop(self._answer)
+        is_silent = self._is_silent
+        if is_silent and not self._was_silent:
+            log.warning(
+                "queue %s: something blocks the event loop of its handlers: no messages are taken until it goes on",
+                self._post.queue,
+            )
+        self._was_silent = is_silent
+        return not is_silent
 
     def give(self, some: Sequence[Running]) -> None:
         self._waiting.extend(some)
@@ -50,11 +94,45 @@ class LoopCrew:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
+            while not self._is_done:
+                self._run_on()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        except Exception:
+            log.exception("queue %s: the event loop of its handlers is broken, and ends", self._post.queue)
         finally:
-            self._loop.close()
-            self._ended.set()
+            try:
+                self._hand_back()
+                self._loop.close()
+            finally:
+                self._ended.set()
+
+    def _run_on(self) -> None:
+        """Run the loop until it is stopped. Whoever does that beside us, all the others still need it."""
+        try:
+            self._loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:  # asyncio leaves the loop for them, in a task that is not ours
+            log.error(  # noqa: TRY400 - the traceback is in the task
+                "queue %s: a task that a handler has left behind raised %r; the event loop goes on",
+                self._post.queue,
+                error,
+            )
+
+    def _hand_back(self) -> None:
+        """The loop has ended: what it has not handled is for others."""
+        held, now = self._post.held, self._post.clock.monotonic()
+        for running in (*self._tasks, *self._waiting):
+            seconds = 0.0 if running.started is None else now - running.started
+            if held.finish(Finished(running, Back(), seconds)):
+                running.handling.end("its event loop has ended")
+
+    @property
+    def _is_silent(self) -> bool:
+        asked = self._asked
+        return asked is not None and time.monotonic() - asked >= SILENCE
+
+    def _answer(self) -> None:
+        self._answered = time.monotonic()
+        self._asked = None
 
     def _in_loop(self, function: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed, by whoever it belongs to: no handler will run there
@@ -87,14 +165,17 @@ class LoopCrew:
     def _end_if_done(self) -> None:
         if self._is_stopping and not self._tasks and not self._hung:
             if self._is_own:
+                self._is_done = True
                 self._loop.stop()
             else:
                 self._ended.set()
 
     def _interrupt(self, running: Running) -> None:
+        self._unheard.add(running)
         self._in_loop(lambda: self._cancel(running))
 
     def _cancel(self, running: Running) -> None:
+        self._unheard.discard(running)
         task = self._tasks.pop(running, None)
         if task is not None:
             self._hung.add(task)  # until it has ended, which most do at once
@@ -112,7 +193,9 @@ class LoopCrew:
             handlers.enter(running)
             call = running.call
             assert call is not None
-            await call()
+            result = await call()
+            if result is not None:
+                require_that_it_has_run(result)
         except GeneratorExit:
             raise  # the loop was closed over it: nothing may be done here any more
         except BaseException as error:  # noqa: BLE001 - asyncio would end the whole loop for some of them

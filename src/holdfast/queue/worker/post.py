@@ -1,6 +1,7 @@
 """What all parts of a worker share."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast._clock import Clock
@@ -43,7 +44,7 @@ class Post:
     """Where a worker works, and with what."""
 
     queue: str
-    backend: Backend
+    find_backend: Callable[[], Backend]
     lease: float
     """Seconds for which messages are taken at a time."""
     concurrency: int
@@ -51,3 +52,8 @@ class Post:
     handlers: Handlers
     events: Emitter
     clock: Clock
+
+    @property
+    def backend(self) -> Backend:
+        """What keeps the messages. Asked for each time: the queue may have been closed, and is then opened again."""
+        return self.find_backend()

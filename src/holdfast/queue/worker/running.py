@@ -15,7 +15,10 @@ PLAIN = HandlerOptions()
 class Running:
     """One message in this worker's hands."""
 
-    __slots__ = ("call", "delivery", "ends", "handling", "interrupt", "is_over", "job", "options", "since", "started")
+    __slots__ = (
+        *("call", "delivery", "ends", "handling", "interrupt", "is_over", "is_patient", "job", "options", "since"),
+        "started",
+    )
 
     def __init__(self, delivery: Delivery, since: float, ends: float) -> None:
         self.delivery = delivery
@@ -32,6 +35,8 @@ class Running:
         """Monotonic time at which its handler began; None: it waits."""
         self.is_over = False
         """Whether it was decided what becomes of it: what the handler says after that does not count."""
+        self.is_patient = False
+        """Whether it may wait here for as long as it takes."""
         self.interrupt: Callable[[Running], None] | None = None
         """Ends its handler, or lets another have its place. From the moment at which it was started."""
 
@@ -119,9 +124,9 @@ class Held:
             return [self._finished.popleft() for _ in range(min(most, len(self._finished)))]
 
     def put_back(self, finished: Sequence[Finished]) -> None:
-        """They could not be settled now."""
+        """They could not be settled now; those that are held no more were, before it failed."""
         with self._lock:
-            self._finished.extendleft(reversed(finished))
+            self._finished.extendleft(one for one in reversed(finished) if one.running in self._running)
 
     def settled(self, finished: Sequence[Finished]) -> None:
         """They are held no more."""

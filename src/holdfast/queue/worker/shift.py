@@ -52,6 +52,15 @@ class Shift:
 
     def stop(self) -> None:
         """Take no more, let handlers end, hand back what is left: what takes messages ends first, what settles last."""
+        try:
+            self._finish()
+        finally:
+            for routine in self._routines:
+                routine.stop()
+            for routine in self._routines:
+                routine.join(RETURN_SECONDS)
+
+    def _finish(self) -> None:
         held, clock = self.post.held, self.post.clock
         until = clock.monotonic() + self._grace
         self.feeder.routine.stop()
@@ -68,7 +77,3 @@ class Shift:
             log.warning(
                 "queue %s: %d messages could not be settled, and will be delivered again", self.post.queue, len(held)
             )
-        for routine in self._routines:
-            routine.stop()
-        for routine in self._routines:
-            routine.join(RETURN_SECONDS)

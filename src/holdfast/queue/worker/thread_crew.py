@@ -1,7 +1,6 @@
 """Threads that run synchronous handlers."""
 
 import contextvars
-import inspect
 import logging
 import threading
 import time
@@ -10,6 +9,7 @@ from queue import SimpleQueue
 
 from holdfast._errors import LeaseLost
 from holdfast.queue.worker.post import Post
+from holdfast.queue.worker.results import require_that_it_has_run
 from holdfast.queue.worker.running import Finished, Running
 
 log = logging.getLogger(__name__)
@@ -30,15 +30,20 @@ class ThreadCrew:
         self._is_stopping = False
         self._threads: set[_Hand] = set()
         self._hung: set[_Hand] = set()
+        self._is_short = False
 
     @property
     def is_stuck(self) -> bool:
         return len(self._hung) >= self._post.concurrency
 
     def give(self, some: Sequence[Running]) -> None:
+        """Handle messages. Raises RuntimeError, and takes none, if there is no thread and none can be started."""
         with self._lock:
             self._given += len(some)
-            self._grow()
+            error = self._grow()
+            if error is not None and not self._threads:
+                self._given -= len(some)
+                raise error
         for running in some:
             self._work.put(running)
 
@@ -56,28 +61,45 @@ class ThreadCrew:
             thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
-    def _grow(self) -> None:
+    def _grow(self) -> RuntimeError | None:
+        """Start what threads are needed; what keeps the next from being started, until this is called again."""
         size = self._post.concurrency
         while len(self._threads) < min(size, 2 * size - len(self._hung), self._given) and not self._is_stopping:
             # A daemon: a handler that hangs must not keep the process from ending.
             thread = _Hand(target=self._serve, name=f"holdfast-{self._post.queue}", daemon=True)
-            self._threads.add(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # the process has as many as it may have
+                if not self._is_short:
+                    self._is_short = True
+                    log.warning(
+                        "queue %s: %d threads run handlers, and no more can be started: %s",
+                        self._post.queue,
+                        len(self._threads),
+                        error,
+                    )
+                return error
+            self._is_short = False
+            self._threads.add(thread)  # it cannot have ended: that takes the lock
+        return None
 
     def _serve(self) -> None:
         me = threading.current_thread()
         assert isinstance(me, _Hand)
         is_needed = True
-        while is_needed:
-            running = self._work.get()
-            if running is None:
-                break
-            me.running = running
-            self._context.copy().run(self._handle, running)
-            del running
-            is_needed = self._is_needed(me)
-        with self._lock:
-            self._threads.discard(me)
+        try:
+            while is_needed:
+                running = self._work.get()
+                if running is None:
+                    break
+                me.running = running
+                self._context.copy().run(self._handle, running)
+                del running
+                is_needed = self._is_needed(me)
+        finally:
+            with self._lock:
+                self._threads.discard(me)
+                self._hung.discard(me)
 
     def _is_needed(self, me: "_Hand") -> bool:
         """Whether a thread that has ended with a message goes on to the next; false: another has taken its place."""
@@ -113,9 +135,8 @@ class ThreadCrew:
             call = running.call
             assert call is not None
             result = call()
-            if result is not None and inspect.iscoroutine(result):
-                result.close()
-                raise TypeError("the handler returned a coroutine that nobody awaits: make it `async def`")  # noqa: TRY301
+            if result is not None:
+                require_that_it_has_run(result)
         except BaseException as error:  # noqa: BLE001 - what a handler raises must not end the thread
             finished = handlers.failed(running, error, clock.monotonic() - started)
             has_obeyed = isinstance(error, LeaseLost)

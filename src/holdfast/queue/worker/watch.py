@@ -46,7 +46,7 @@ class Watch:
             elif started is not None and timeout is not None and now - started >= timeout:
                 error = TimeoutError(f"the handler took longer than {timeout:g} s")
                 self._end(running, post.handlers.failed(running, error, now - started), str(error))
-            elif started is None and (is_stuck or now - running.since >= LONGEST_WAIT):
+            elif started is None and (is_stuck or (now - running.since >= LONGEST_WAIT and not running.is_patient)):
                 self._end(running, Finished(running, Back()), "it waited too long")
         self._look_at_zone(now)
         nap = min(LONGEST_NAP, post.lease / MARGIN / 2, post.handlers.shortest_timeout / NAPS)
@@ -85,9 +85,9 @@ class Watch:
         is_stuck = self._crews.is_stuck
         if is_stuck and not self._was_stuck:
             log.error(
-                "queue %s: %d handlers hang and were given up: no more messages are taken until some of them return",
+                "queue %s: handlers hang that were given up, and there is no room for more beside them: "
+                "no messages are taken until some of them return",
                 self._post.queue,
-                self._post.concurrency,
             )
         elif self._was_stuck and not is_stuck:
             log.warning("queue %s: handlers that hung have returned, messages are taken again", self._post.queue)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
 from holdfast._types import Sink, Zone, ZoneView
+from holdfast.calls.forks import renew_after_fork
 from holdfast.queue.events import QueueEvent
 from holdfast.queue.queue import Queue
 from holdfast.queue.worker.handlers import Handlers
@@ -50,7 +51,8 @@ class Worker:
 
     `start` and `stop` for a program that does something else as well, `run` for one that does not, `run_async` to have
     asynchronous handlers run in the event loop of the caller. Every queue has a worker, and so threads, of its own: one
-    whose handlers hang takes nothing from the others. Thread-safe.
+    whose handlers hang takes nothing from the others. Thread-safe. In a forked child it is not started: what the parent
+    holds stays with the parent.
     """
 
     def __init__(
@@ -69,7 +71,9 @@ class Worker:
         self._clock = clock or SystemClock()
         self._changing = threading.Lock()
         self._shift: Shift | None = None
+        self._inherited: list[Shift] = []
         self._stop_asked = False
+        renew_after_fork(self)
 
     @property
     def in_flight(self) -> int:
@@ -83,6 +87,15 @@ class Worker:
         zone = self.options.zone
         return self._zones is not None and zone is not None and zone in self._zones.out(self.options.workload)
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether as many handlers as it may run were given up and have not returned: it takes nothing until some do.
+
+        A process in which that lasts should end, and be started anew: a thread that hangs cannot be ended otherwise.
+        """
+        shift = self._shift
+        return shift is not None and shift.crews.is_stuck
+
     def start(self, loop: "asyncio.AbstractEventLoop | None" = None) -> None:
         """Begin to take messages, and return. May be repeated, and after `stop` as well.
 
@@ -91,8 +104,13 @@ class Worker:
         """
         with self._changing:
             if self._shift is None:
-                self._shift = self.shift(loop)
-                self._shift.start()  # known before: whoever is interrupted in the middle of it can stop it
+                self._shift = self.shift(loop)  # known before: whoever is interrupted in the middle of it can stop it
+                try:
+                    self._shift.start()
+                except Exception:  # such as one thread too many
+                    shift, self._shift = self._shift, None
+                    shift.stop()
+                    raise
 
     def stop(self) -> None:
         """Take no more, let handlers end, hand back what is left, and return. May be repeated.
@@ -141,7 +159,7 @@ class Worker:
         policy = self.queue.policy
         post = Post(
             queue=self.queue.name,
-            backend=self.queue.backend,
+            find_backend=lambda: self.queue.backend,
             lease=policy.lease,
             concurrency=self.options.concurrency,
             held=Held(),
@@ -150,6 +168,13 @@ class Worker:
             clock=self._clock,
         )
         return Shift(post, grace=self.options.grace, is_out=lambda: self.is_out, loop=loop)
+
+    def renew(self) -> None:
+        """In a forked child: whoever held the lock is not there, nor is any thread that was at work."""
+        self._changing = threading.Lock()
+        if self._shift is not None:
+            self._inherited.append(self._shift)  # the parent's: its event loop must not be closed here
+            self._shift = None
 
     def __enter__(self) -> Self:
         self.start()

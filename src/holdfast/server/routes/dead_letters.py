@@ -26,6 +26,7 @@ from holdfast.server.routes.parameters import (
     log_change,
     named_tenant,
     plain,
+    strict,
 )
 
 LETTERS = 100
@@ -87,7 +88,7 @@ class Redriven(Struct, frozen=True):
     action: Literal["redrive", "discard"]
 
 
-@get("/v1/queues/{queue:str}/dead", summary="List dead letters", **LOOK)
+@get("/v1/queues/{queue:str}/dead", summary="List dead letters", **strict(LOOK))
 async def dead_letters(
     state: State,
     queue: QueueName,
@@ -117,7 +118,7 @@ async def dead_letters(
     return Letters([_letter(one, bodies=bodies) for one in found], found[-1].id if len(found) == limit else None)
 
 
-@post("/v1/queues/{queue:str}/redrive", summary="Put dead letters back", **CHANGE)
+@post("/v1/queues/{queue:str}/redrive", summary="Put dead letters back", **strict(CHANGE))
 async def redrive(request: Request[Any, Any, Any], state: State, queue: QueueName, data: JSONBody[Redrive]) -> Redriven:
     """Deliver dead letters once more, or forget them. Safe to repeat: what is put back is no dead letter any more."""
     queues: Queues = state.queues

@@ -14,7 +14,7 @@ from holdfast._types import TENANT_BYTES
 from holdfast.queue import Backend, Change, Limits, QueuePolicy
 from holdfast.queue.message import LONGEST
 from holdfast.server.queues import Queues
-from holdfast.server.routes.parameters import CHANGE, LOOK, PLAIN, QueueName, log_change, named_tenant
+from holdfast.server.routes.parameters import CHANGE, LOOK, PLAIN, QueueName, log_change, named_tenant, strict
 
 WantedTenant: TypeAlias = Annotated[
     str, QueryParameter(name="tenant", min_length=1, max_length=TENANT_BYTES, schema_extra=PLAIN)
@@ -75,7 +75,7 @@ class TenantLimits(Struct, frozen=True, kw_only=True):
     limits: FullLimits
 
 
-@get("/v1/queues/{queue:str}/limits", summary="What may a tenant do?", **LOOK)
+@get("/v1/queues/{queue:str}/limits", summary="What may a tenant do?", **strict(LOOK))
 async def tenant_limits(state: State, queue: QueueName, tenant: WantedTenant) -> TenantLimits:
     """A tenant's limits: its own, or those of the queue for everybody."""
     queues: Queues = state.queues
@@ -83,7 +83,7 @@ async def tenant_limits(state: State, queue: QueueName, tenant: WantedTenant) ->
     return await queues.ask(lambda backend: _limits_of(backend, name, whose))
 
 
-@put("/v1/queues/{queue:str}/limits", summary="Set what a tenant may do", **CHANGE)
+@put("/v1/queues/{queue:str}/limits", summary="Set what a tenant may do", **strict(CHANGE))
 async def set_limits(
     request: Request[Any, Any, Any], state: State, queue: QueueName, tenant: WantedTenant, data: JSONBody[FullLimits]
 ) -> TenantLimits:
@@ -91,7 +91,7 @@ async def set_limits(
     return await _change_limits(request, state, queue, tenant, Limits(**msgspec.structs.asdict(data)))
 
 
-@delete("/v1/queues/{queue:str}/limits", summary="Give a tenant the limits of the queue", **CHANGE)
+@delete("/v1/queues/{queue:str}/limits", summary="Give a tenant the limits of the queue", **strict(CHANGE))
 async def clear_limits(
     request: Request[Any, Any, Any], state: State, queue: QueueName, tenant: WantedTenant
 ) -> TenantLimits:
@@ -99,7 +99,7 @@ async def clear_limits(
     return await _change_limits(request, state, queue, tenant, None)
 
 
-@get("/v1/queues/{queue:str}/policy", summary="How does a queue treat its tenants?", **LOOK)
+@get("/v1/queues/{queue:str}/policy", summary="How does a queue treat its tenants?", **strict(LOOK))
 async def queue_policy(state: State, queue: QueueName) -> FullPolicy:
     """What producers and workers of the queue agree on."""
     queues: Queues = state.queues
@@ -108,7 +108,7 @@ async def queue_policy(state: State, queue: QueueName) -> FullPolicy:
     return full_policy(snapshot.policy)
 
 
-@put("/v1/queues/{queue:str}/policy", summary="Change how a queue treats its tenants", **CHANGE)
+@put("/v1/queues/{queue:str}/policy", summary="Change how a queue treats its tenants", **strict(CHANGE))
 async def set_policy(
     request: Request[Any, Any, Any], state: State, queue: QueueName, data: JSONBody[FullPolicy]
 ) -> FullPolicy:

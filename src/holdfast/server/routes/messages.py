@@ -17,12 +17,14 @@ from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Sche
 from litestar.openapi.spec.enums import OpenAPIFormat, OpenAPIType
 from litestar.params import HeaderParameter, JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from holdfast._errors import InvalidValue, NotFound, OutcomeUnknown
 from holdfast._names import queue_of
 from holdfast.calls.headers import TRACE, TRACEPARENT, carrier_of
 from holdfast.queue import Outgoing, Refusal, Refused, Sent
 from holdfast.queue.backend import Stage
+from holdfast.queue.batch_keys import BatchKeys
 from holdfast.queue.message import BODY_BYTES, KEY_BYTES, LONGEST, NORMAL, PRIORITIES, checked
 from holdfast.queue.queue import refused
 from holdfast.server.access import trace_of
@@ -30,7 +32,17 @@ from holdfast.server.auth import SECURITY, requires
 from holdfast.server.credentials import Role
 from holdfast.server.problems import Uncertain, described
 from holdfast.server.queues import Queues
-from holdfast.server.routes.parameters import NO_NUL, PLAIN, QueueName, TenantName, plain, tenant_of
+from holdfast.server.routes.parameters import (
+    NO_NUL,
+    NO_QUEUE,
+    PLAIN,
+    QueueName,
+    TenantName,
+    known_query,
+    no_queue,
+    plain,
+    tenant_of,
+)
 
 BATCH = 1000
 """Most messages in one request: far beyond where more make it any quicker."""
@@ -47,7 +59,7 @@ IdempotencyKey: TypeAlias = Annotated[
     HeaderParameter(
         name="Idempotency-Key",
         min_length=1,
-        max_length=KEY_BYTES - len(f":{BATCH - 1}"),
+        max_length=KEY_BYTES,
         description="What is sent again with the same key, within the queue's `dedupe_for`, is kept once",
     ),
 ]
@@ -91,7 +103,7 @@ class NewMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     delay: Delay = 0.0
     group: Text | None = None
     key: Text | None = None
-    """Without one, it is the request's Idempotency-Key and the message's place, such as `order-7:0`."""
+    """Without one, it follows from the request's Idempotency-Key, and from what the message says."""
     ttl: Ttl | None = None
 
 
@@ -119,6 +131,7 @@ class MessageStatus(Struct, frozen=True, kw_only=True):
     attempts: int
     """Deliveries so far."""
     sent: float
+    """When it was sent; of one with a delay, when it falls due, because until then it is not late."""
     until: float | None
     """When its delay, or the lease of whoever handles it, ends."""
 
@@ -136,14 +149,15 @@ class _OfBytes(Operation):
 
 
 _SEND: dict[str, Any] = {
-    "guards": [requires(Role.TENANT)],
+    "guards": [requires(Role.TENANT), known_query],
+    "exception_handlers": NO_QUEUE,
     "security": SECURITY,
     "responses": described(400, 401, 403, 404, 413, 429, 500, 503, 507),
     "tags": ["messages"],
     "status_code": 202,
 }
 _READ: dict[str, Any] = {
-    "guards": [requires(Role.TENANT, Role.VIEWER)],
+    "guards": [requires(Role.TENANT, Role.VIEWER), known_query],
     "security": SECURITY,
     "responses": described(400, 401, 403, 404, 503),
     "tags": ["messages"],
@@ -212,11 +226,18 @@ async def send_messages(
 ) -> Results:
     """Keep up to 1000 messages in one step, and say what became of each: a tenant may send some, and no more.
 
-    One that is not valid keeps all of them from being sent. If every one is refused, so is the request, with 429.
+    One that is not valid keeps all of them from being sent. If every one is refused, so is the request, with 429. All
+    of them, or those that were refused, may be sent again with the same Idempotency-Key: each is kept once.
     """
     whose = tenant_of(request.state.credential, tenant)
     carried = {"tenant": whose, "trace": _trace(request), "deadline": _deadline(request)}
     messages = [_outgoing(place, message, key, carried) for place, message in enumerate(data.messages)]
+    if key is not None:
+        keys = BatchKeys(key)
+        messages = [
+            replace(one, key=keys.of(one)) if message.key is None else one
+            for one, message in zip(messages, data.messages, strict=True)
+        ]
     sent = await _send(state, queue_of(queue), whose, messages)
     kept = [result for result in sent if isinstance(result, Sent)]
     if not kept and isinstance(sent[0], Refused):
@@ -237,7 +258,12 @@ async def message_status(
     """
     queues: Queues = state.queues
     name, credential = queue_of(queue), request.state.credential
-    found = await queues.ask(lambda backend: backend.look(name, top=0, messages=[message], lanes=False).messages)
+    try:
+        found = await queues.ask(
+            lambda backend: backend.look(name, top=0, messages=[message], lanes=False).messages, credential.tenant
+        )
+    except NotFound as error:
+        raise no_queue(name) from error
     kept = found.get(message)
     if kept is None or credential.tenant not in (None, kept.tenant):
         whose = "" if credential.tenant is None else f" of tenant {credential.tenant}"
@@ -276,7 +302,7 @@ def _outgoing(place: int, message: NewMessage, key: str | None, carried: dict[st
                 priority=message.priority,
                 delay=message.delay,
                 group=message.group,
-                key=f"{key}:{place}" if message.key is None and key is not None else message.key,
+                key=key if message.key is None else message.key,
                 ttl=message.ttl,
                 **carried,
             )

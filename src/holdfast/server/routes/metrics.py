@@ -1,4 +1,4 @@
-"""Metrics for a scrape: how deep all queues are, in the text format of Prometheus."""
+"""Metrics for a scrape: how deep all queues are and which alarms are open, in the text format of Prometheus."""
 
 import asyncio
 import math
@@ -23,9 +23,9 @@ FRESH = 5.0
 class QueueScrape:
     """The queues as they were a few seconds ago at most, however many ask at the same time."""
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, queues: Queues, metrics: PrometheusQueueMetrics) -> None:
         self._queues = queues
-        self._metrics = PrometheusQueueMetrics()
+        self._metrics = metrics
         self._text = ""
         self._fresh_until = -math.inf
         self._looking: asyncio.Future[None] | None = None
@@ -40,12 +40,12 @@ class QueueScrape:
         return self._text
 
     async def _look(self) -> None:
-        names = await self._queues.names()
+        names = await self._queues.known()
 
         def look(backend: Backend) -> list[Snapshot]:
             return [snapshot for name in names if (snapshot := _look(backend, name)) is not None]
 
-        for snapshot in await self._queues.ask(look):
+        for snapshot in await self._queues.ask(look) if names else []:
             self._metrics.emit(snapshot)
         self._text = self._metrics.render()
         self._fresh_until = self._queues.clock.monotonic() + FRESH
@@ -73,6 +73,9 @@ def _looked_at(done: "asyncio.Future[None]") -> None:
     tags=["queues"],
 )
 async def metrics(state: State) -> Response[str]:
-    """How deep all queues are and how old their oldest messages, as text for Prometheus; a few seconds old at most."""
+    """How deep all queues are, how long new work waits and which alarms are open, as text for Prometheus.
+
+    Depths are a few seconds old at most. Alarms are those that the server raises itself, every ten seconds.
+    """
     scrape: QueueScrape = state.queue_scrape
     return Response(await scrape.text(), media_type=TEXT)

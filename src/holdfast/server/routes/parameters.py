@@ -1,18 +1,21 @@
 """What requests about queues have in common: which queue, whose messages, and a word in the log about changes."""
 
 import logging
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
 
-from litestar import Request
+from litestar import Request, Response
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
 from litestar.params import PathParameter, QueryParameter
 from msgspec import Meta
 
-from holdfast._errors import InvalidValue, NotAllowed
+from holdfast._errors import InvalidValue, NotAllowed, NotFound
 from holdfast._names import WORKLOAD_PATTERN
 from holdfast._types import TENANT_BYTES, Tenant
 from holdfast.server.auth import SECURITY, requires
 from holdfast.server.credentials import Credential, Role
-from holdfast.server.problems import described
+from holdfast.server.problems import Problem, answer, described
 
 logger = logging.getLogger("holdfast.server")
 
@@ -40,9 +43,42 @@ LATEST = 1e11
 """The last time that is one, in seconds since the epoch: whoever means milliseconds is past it."""
 Time: TypeAlias = Annotated[float, Meta(ge=1, le=LATEST)]
 
+
+async def known_query(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """A guard that refuses a query with anything in it that the route does not take: it was meant to do something."""
+    if not connection.scope["query_string"]:
+        return
+    taken = [
+        field.kwarg_definition.name or name
+        for name, field in handler.parsed_fn_signature.parameters.items()
+        if isinstance(field.kwarg_definition, QueryParameter)
+    ]
+    for name in connection.query_params:
+        if name not in taken:
+            raise InvalidValue(f"query parameter {name[:80]!r}: expected {_either(taken)}")
+
+
+def _either(names: Sequence[str]) -> str:
+    *most, last = names or ["none"]
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def no_queue(queue: str) -> NotFound:
+    """The error for a queue that nobody made, for those who cannot make it either."""
+    return NotFound(f"there is no queue {queue}: an operator makes it, with [[queue]] in the settings of the server")
+
+
+def _answer_no_queue(request: Request[Any, Any, Any], _: Exception) -> Response[Problem]:
+    return answer(request, no_queue(request.path_params["queue"]))
+
+
+NO_QUEUE: dict[Any, Any] = {NotFound: _answer_no_queue}
+"""How routes answer that find nothing only where there is no such queue: stores tell programs what to do about it."""
+
 LOOK: dict[str, Any] = {
     "guards": [requires(Role.VIEWER)],
     "security": SECURITY,
+    "exception_handlers": NO_QUEUE,
     "responses": described(400, 401, 403, 404, 503),
     "tags": ["queues"],
 }
@@ -50,11 +86,17 @@ LOOK: dict[str, Any] = {
 CHANGE: dict[str, Any] = {
     "guards": [requires(Role.OPERATOR)],
     "security": SECURITY,
+    "exception_handlers": NO_QUEUE,
     "responses": described(400, 401, 403, 404, 409, 413, 500, 503, 507),
     "tags": ["queues"],
     "status_code": 200,
 }
 """For a route that changes something."""
+
+
+def strict(route: dict[str, Any]) -> dict[str, Any]:
+    """The same for a route that refuses a query with anything in it that it does not take."""
+    return {**route, "guards": [*route["guards"], known_query]}
 
 
 def tenant_of(credential: Credential, asked: str | None) -> str:

@@ -25,7 +25,9 @@ class QueueTenant(Struct, frozen=True, kw_only=True):
 
     tenant: str
     ready: int
+    """Messages that wait, without those that are spilled."""
     spilled: int
+    """Messages that wait apart, because it sent so much."""
     leased: int
     dead: int
     limits: FullLimits | None
@@ -37,6 +39,7 @@ class QueueLane(Struct, frozen=True, kw_only=True):
 
     lane: int
     ready: int
+    """Messages that wait in it; in a lane below 0 they are spilled."""
     leased: int
     delayed: int
     dead: int
@@ -50,9 +53,9 @@ class QueueState(Struct, frozen=True, kw_only=True):
     queue: str
     at: float
     ready: int
-    """Messages that wait."""
+    """Messages that wait, without those that are spilled."""
     spilled: int
-    """Those of them that wait apart, because their tenants sent so much."""
+    """Messages that wait apart, because their tenants sent so much."""
     leased: int
     delayed: int
     dead: int
@@ -60,7 +63,7 @@ class QueueState(Struct, frozen=True, kw_only=True):
     """Seconds for which the message has been waiting that waits the longest; none waits: none."""
     lanes_in_use: int
     lanes_left_out: int
-    """Lanes that there were too many of to count their messages here."""
+    """Lanes that are not listed, because there are so many; what is in them is counted."""
     tenants: Sequence[QueueTenant]
     """Those with the most messages waiting."""
     topics: Sequence[str]
@@ -74,9 +77,9 @@ class Own(Struct, frozen=True, kw_only=True):
     queue: str
     tenant: str
     ready: int
-    """Messages that wait."""
+    """Messages that wait, without those that are spilled."""
     spilled: int
-    """Those of them that wait apart, until there is room."""
+    """Messages that wait apart, until there is room."""
     leased: int
     """Messages that are being handled."""
     dead: int
@@ -127,7 +130,9 @@ async def own(request: Request[Any, Any, Any], state: State, queue: QueueName, t
     """A tenant's depth, pressure and limits; the tenant's own, or for operators and viewers that of a tenant."""
     queues: Queues = state.queues
     name, whose = queue_of(queue), tenant_of(request.state.credential, tenant)
-    snapshot = await queues.ask(lambda backend: backend.look(name, tenants=[whose], top=0, lanes=False))
+    snapshot = await queues.ask(
+        lambda backend: backend.look(name, tenants=[whose], top=0, lanes=False), request.state.credential.tenant
+    )
     nothing = TenantDepth(tenant=whose, ready=0, spilled=0, leased=0, dead=0)
     found = next(iter(snapshot.tenants), nothing)
     limits = snapshot.policy.limits if found.limits is None else found.limits
@@ -139,7 +144,7 @@ async def own(request: Request[Any, Any, Any], state: State, queue: QueueName, t
         spilled=found.spilled,
         leased=found.leased,
         dead=found.dead,
-        pressure=pressure(found.ready, most),
+        pressure=pressure(found.waiting, most),
         max_backlog=most,
         limits=full_limits(limits),
     )
@@ -158,17 +163,17 @@ async def sweep(request: Request[Any, Any, Any], state: State, queue: QueueName,
 
 
 def _state(snapshot: Snapshot, *, lanes: bool) -> QueueState:
-    ages = [age for lane in snapshot.lanes if (age := _age(snapshot, lane)) is not None]
+    totals = snapshot.totals
     return QueueState(
         queue=snapshot.queue,
         at=snapshot.at,
-        ready=sum(lane.ready for lane in snapshot.lanes),
-        spilled=sum(lane.ready for lane in snapshot.lanes if lane.lane < 0),
-        leased=sum(lane.leased for lane in snapshot.lanes),
-        delayed=sum(lane.delayed for lane in snapshot.lanes),
-        dead=sum(lane.dead for lane in snapshot.lanes),
-        age=max(ages, default=None),
-        lanes_in_use=len(snapshot.lanes) + snapshot.lanes_left_out,
+        ready=totals.ready,
+        spilled=totals.spilled,
+        leased=totals.leased,
+        delayed=totals.delayed,
+        dead=totals.dead,
+        age=_age(snapshot, totals.oldest),
+        lanes_in_use=totals.lanes,
         lanes_left_out=snapshot.lanes_left_out,
         tenants=[
             QueueTenant(
@@ -187,8 +192,8 @@ def _state(snapshot: Snapshot, *, lanes: bool) -> QueueState:
     )
 
 
-def _age(snapshot: Snapshot, lane: LaneDepth) -> float | None:
-    return None if lane.oldest is None else max(0.0, snapshot.at - lane.oldest)
+def _age(snapshot: Snapshot, since: float | None) -> float | None:
+    return None if since is None else max(0.0, snapshot.at - since)
 
 
 def _lane(snapshot: Snapshot, lane: LaneDepth) -> QueueLane:
@@ -198,5 +203,5 @@ def _lane(snapshot: Snapshot, lane: LaneDepth) -> QueueLane:
         leased=lane.leased,
         delayed=lane.delayed,
         dead=lane.dead,
-        age=_age(snapshot, lane),
+        age=_age(snapshot, lane.oldest),
     )

@@ -202,7 +202,7 @@ class Ages(Suite):
         work.elapse(10.0)
         assert work.backend.sweep("work", work.now - 7.0) == 2700
         assert work.depth == Depth(ready=1)
-        assert work.tenant("a").ready == 0
+        assert work.tenant("a").waiting == 0
         assert work.one().id == kept
 
     def test_a_sweep_does_what_is_due(self, work: Probe) -> None:

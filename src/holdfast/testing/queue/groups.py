@@ -144,6 +144,29 @@ class Groups(Suite):
         assert sorted(ids(rest)) == [first, third]
         assert {one.group for one in rest} == {"g"}
 
+    def test_while_one_is_handled_whatever_becomes_of_those_behind_it_lets_nobody_through(self, work: Probe) -> None:
+        """A redriven one has the lowest number, and waits all the same; also if others that wait expire."""
+        work.needs("groups")
+        [first] = work.put(group="g")
+        work.settle(Bury("why"), work.one())
+        [second] = work.put(group="g")
+        held = work.one()
+        assert held.id == second
+        work.put(group="g", ttl=1.0)
+        assert work.redrive() == 1
+        work.elapse(2.0)
+        [last] = work.put(group="g")
+        assert work.backend.sweep("work") == 1
+        assert work.lease() == []
+        work.elapse(1.0)
+        assert work.backend.sweep("work", work.now) == 2, "the redriven one is as old as it was"
+        assert work.lease() == []
+        [fifth] = work.put(group="g")
+        work.done(held)
+        assert ids(work.drain()) == [fifth]
+        assert len({first, second, last, fifth}) == 4
+        assert work.depth == Depth()
+
     def test_redriven_messages_keep_their_order(self, work: Probe) -> None:
         """All of a group, after all of them had died."""
         work.needs("groups")

@@ -40,6 +40,33 @@ class Leasing(Suite):
         assert len(work.lease(150)) == 150
         assert len(work.lease(150)) == 10
 
+    def test_a_delivery_says_how_often_its_workers_were_not_heard_of_again(self, work: Probe) -> None:
+        """And not how often it failed, or was handed back."""
+        work.put()
+        first = work.one(lease=10.0)
+        work.settle(Back(), first)
+        second = work.one(lease=10.0)
+        work.settle(Again(1.0), second)
+        work.elapse(2.0)
+        third = work.one(lease=10.0)
+        work.elapse(11.0)
+        fourth = self._later(work)
+        work.elapse(11.0)
+        fifth = self._later(work)
+        assert [one.deaths for one in (first, second, third, fourth, fifth)] == [0, 0, 0, 1, 2]
+        work.settle(Bury("why"), fifth)
+        work.redrive()
+        assert work.one().deaths == 0, "of one that begins anew"
+
+    def _later(self, work: Probe) -> Delivery:
+        """One that was put off, perhaps: its workers died more than once."""
+        for _ in range(STEPS):
+            found = work.lease(lease=10.0)
+            if found:
+                return found[0]
+            work.elapse(60.0)
+        raise AssertionError("it was not delivered again")
+
     def test_a_message_is_delivered_again_when_its_lease_ends(self, work: Probe) -> None:
         """Not before, and as another attempt."""
         work.put()
@@ -379,6 +406,28 @@ class Leasing(Suite):
             work.settle(Back(), held)
             assert waiting.result(30.0)
         assert work.one().id == held.id
+
+    def test_the_next_of_a_group_wakes_whoever_waits(self, work: Probe) -> None:
+        """As soon as the one before it is done."""
+        work.put(count=2, group="group")
+        self._wakes(work, Done())
+
+    def test_the_next_of_a_tenant_at_its_cap_wakes_whoever_waits(self, work: Probe) -> None:
+        """As soon as it may have more in work."""
+        work.limit(concurrency=1)
+        work.put(count=2)
+        self._wakes(work, Done())
+
+    def _wakes(self, work: Probe, outcome: Outcome) -> None:
+        """What becomes of a message wakes whoever has found nothing, and then there is something."""
+        held = work.one()
+        assert work.lease() == []
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(work.backend.wait, "work", 3600.0)
+            work.settle(outcome, held)
+            assert waiting.result(30.0)
+        work.elapse(1.0)
+        assert len(work.lease()) == 1
 
     def test_waiting_for_nothing_ends(self, work: Probe) -> None:
         """After the time that was given."""

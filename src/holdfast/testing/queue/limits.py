@@ -19,7 +19,7 @@ class Limited(Suite):
         work.limit(rate=1.0, burst=3.0)
         sent = work.kept(*[message()] * 5)
         assert [one.is_spilled for one in sent] == [False] * 3 + [True] * 2
-        assert (work.tenant().ready, work.tenant().spilled) == (5, 2)
+        assert (work.tenant().ready, work.tenant().spilled) == (3, 2)
         work.elapse(2.0)
         assert [one.is_spilled for one in work.kept(*[message()] * 3)] == [False, False, True]
         assert len(work.drain()) == 8
@@ -47,7 +47,7 @@ class Limited(Suite):
         work.limit(rate=1.0, burst=3.0)
         found = work.leased()
         assert (len(found.deliveries), found.sidelined) == (3, 7)
-        assert (work.tenant().ready, work.tenant().spilled) == (7, 7)
+        assert (work.tenant().ready, work.tenant().spilled) == (0, 7)
         rest = work.lease()
         assert all(one.lane < 0 for one in rest)
         assert sorted(ids([*found.deliveries, *rest])) == sent
@@ -184,9 +184,9 @@ class Limited(Suite):
         work.policy(max_backlog=1000, drain_rate=100.0)
         taken: list[int] = []
         for depth in (200, 500, 900):
-            while (ready := work.tenant().ready) < depth:
+            while (waiting := work.tenant().waiting) < depth:
                 work.elapse(10.0)
-                work.send(*[message()] * (depth - ready))
+                work.send(*[message()] * (depth - waiting))
             work.elapse(60.0)
             results = work.send(*[message()] * 200)
             taken.append(sum(isinstance(one, Sent) for one in results))
@@ -244,6 +244,26 @@ class Limited(Suite):
         assert kept == [True] * 20 + [False] * 10
         work.elapse(0.001)
         assert sum(isinstance(one, Sent) for one in work.send(*[message()] * 30)) == pytest.approx(10, abs=1)
+
+    def test_whoever_waits_behind_very_many_at_their_limits_is_found_without_delay(self, work: Probe) -> None:
+        """More than are looked at at once: a worker is told to ask again, and not to wait."""
+        tenants = [f"t{number}" for number in range(600)]
+        work.policy(limits=Limits(concurrency=1))
+        for _ in range(2):
+            work.kept(*map(message, tenants))
+        while work.lease(200, lease=1000.0):
+            pass
+        assert work.depth == Depth(ready=600, leased=600)
+        work.elapse(2.0)
+        work.limit("late", rate=1e-6, burst=1.0)
+        work.put("late", 3)
+        assert [one.tenant for one in work.lease(3, lease=1000.0)] == ["late"] * 3
+        work.put("late", 2)
+        found, asked = work.leased(2), 1
+        while not found.deliveries and asked < 20:
+            assert found.next_due == 0.0
+            found, asked = work.leased(2), asked + 1
+        assert [one.tenant for one in found.deliveries] == ["late"] * 2
 
     def test_many_producers_together_send_no_more_than_one_may(self, work: Probe) -> None:
         """To the message."""

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast._errors import InvalidValue
-from holdfast.queue.backend import Stage
+from holdfast.queue.backend import Stage, Totals, totals_of
 from holdfast.queue.message import Again, Bury, Done
 from holdfast.queue.policy import Limits
 from holdfast.testing.queue.probe import Depth, Probe, Suite
@@ -17,6 +17,7 @@ class Looking(Suite):
         snapshot = work.look("nobody")
         assert (snapshot.queue, list(snapshot.lanes), list(snapshot.tenants)) == ("work", [], [])
         assert (list(snapshot.topics), snapshot.lanes_left_out) == ([], 0)
+        assert snapshot.totals == Totals()
 
     def test_every_step_is_counted(self, work: Probe) -> None:
         """In the lanes, and with the tenant."""
@@ -102,6 +103,7 @@ class Looking(Suite):
         work.put()
         snapshot = work.backend.look("work", lanes=False, tenants=["a"])
         assert (list(snapshot.lanes), snapshot.lanes_left_out) == ([], 0)
+        assert snapshot.totals == Totals()
         assert [one.tenant for one in snapshot.tenants] == ["a"]
 
     def test_names_that_nobody_can_have_are_nobodys(self, work: Probe) -> None:
@@ -118,3 +120,22 @@ class Looking(Suite):
         work.policy(spill_above=2, lanes=1, hand=1)
         work.put(count=5)
         assert sorted((lane.lane < 0, lane.ready) for lane in work.look().lanes) == [(False, 2), (True, 3)]
+
+    def test_all_lanes_together_are_told_as_well(self, work: Probe) -> None:
+        """What is spilled apart from the rest, of lanes and of tenants; and since when the oldest waits."""
+        work.policy(spill_above=2, lanes=1, hand=1)
+        work.put(count=3)
+        first = work.now
+        work.settle(Bury("why"), *work.lease(1))
+        work.elapse(5.0)
+        work.put("b", 2)
+        work.put("c", delay=60.0)
+        work.put("a", 3)
+        found = work.look()
+        assert found.totals == totals_of(found.lanes)
+        totals, tenant = found.totals, work.tenant()
+        assert (totals.ready, totals.spilled, totals.waiting) == (3, 4, 7)
+        assert (totals.leased, totals.delayed, totals.dead) == (0, 1, 1)
+        assert (tenant.ready, tenant.spilled, tenant.waiting) == (1, 4, 5)
+        assert totals.lanes == len(found.lanes) == 2
+        assert totals.oldest == totals.oldest_ready == pytest.approx(first, abs=0.01)

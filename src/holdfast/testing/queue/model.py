@@ -157,11 +157,11 @@ class Machine(RuleBasedStateMachine):
         assert self.work.depth == Depth(count[State.READY], count[State.LEASED], delayed, count[State.DEAD])
         snapshot = self.work.look(*TENANTS)
         spilled = sum(lane.ready for lane in snapshot.lanes if lane.lane < 0)
-        assert sum(one.spilled for one in snapshot.tenants) == spilled
+        assert sum(one.spilled for one in snapshot.tenants) == snapshot.totals.spilled == spilled
         for one in snapshot.tenants:
             mine = [kept.state for kept in self.kept.values() if kept.tenant == one.tenant]
             expected = tuple(mine.count(state) for state in (State.READY, State.LEASED, State.DEAD))
-            assert (one.ready, one.leased, one.dead) == expected
+            assert (one.waiting, one.leased, one.dead) == expected
 
     def teardown(self) -> None:
         """Nothing is stuck: all that is not dead comes out in the end."""

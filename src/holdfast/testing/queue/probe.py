@@ -24,6 +24,7 @@ class Depth(NamedTuple):
     """How many messages of a queue are in which state."""
 
     ready: int = 0
+    """With those that are spilled: most tests do not mind where a message waits."""
     leased: int = 0
     delayed: int = 0
     dead: int = 0
@@ -120,13 +121,8 @@ class Probe:
     @property
     def depth(self) -> Depth:
         """All lanes together."""
-        lanes = self.look().lanes
-        return Depth(
-            sum(lane.ready for lane in lanes),
-            sum(lane.leased for lane in lanes),
-            sum(lane.delayed for lane in lanes),
-            sum(lane.dead for lane in lanes),
-        )
+        totals = self.look().totals
+        return Depth(totals.waiting, totals.leased, totals.delayed, totals.dead)
 
     def tenant(self, name: str = "a") -> TenantDepth:
         """One tenant; of one that nobody has heard of, nothing."""

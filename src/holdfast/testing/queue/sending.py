@@ -7,7 +7,7 @@ import pytest
 from holdfast._errors import InvalidValue, NotFound
 from holdfast.queue.backend import Backend, Change, DeadQuery, Want
 from holdfast.queue.message import BODY_BYTES, KEY_BYTES, Bury, Sent
-from holdfast.queue.policy import QueuePolicy
+from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
 
 TENANTS: tuple[str, ...] = (
@@ -154,6 +154,18 @@ class Sending(Suite):
         assert backend.change("work", Change()) == other
         assert backend.look("work").policy == other
         assert backend.change("default", Change(), create=True) == QueuePolicy()
+
+    def test_a_queue_that_exists_keeps_all_that_it_has(self, backend: Backend) -> None:
+        """Limits and subscriptions, too: whoever makes it with others was not the first."""
+        first, later = Limits(rate=1.0), Limits(rate=2.0)
+        backend.change("work", Change(limits={"a": first}, subscribe=["news"]), create=True)
+        again = Change(limits={"a": later, "b": later}, subscribe=["sport"], unsubscribe=["news"])
+        backend.change("work", again, create=True)
+        found = backend.look("work", tenants=["a", "b"])
+        assert [(one.tenant, one.limits) for one in found.tenants if one.limits is not None] == [("a", first)]
+        assert list(found.topics) == ["news"]
+        backend.change("work", again)
+        assert list(backend.look("work").topics) == ["sport"]
 
     @pytest.mark.parametrize("name", ["", "a b", "a\0", "ä", "x" * 129])
     def test_a_queue_has_a_name_that_fits_everywhere(self, backend: Backend, name: str) -> None:

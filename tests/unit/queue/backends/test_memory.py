@@ -208,8 +208,19 @@ def test_more_lanes_than_are_listed_are_counted(work: Probe) -> None:
     snapshot = work.look()
     assert (len(snapshot.lanes), snapshot.lanes_left_out) == (LANES, 2200 - LANES)
     assert snapshot.lanes[0].ready == 2
+    assert (snapshot.totals.ready, snapshot.totals.lanes) == (2201, 2200)
     bare = work.backend.look("work", lanes=False, top=0)
     assert (list(bare.lanes), bare.lanes_left_out) == ([], 0)
+
+
+def test_dead_letters_in_lanes_that_are_not_listed_are_counted(work: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.queue.backends.memory.look.LANES", 2)
+    work.policy(hand=0)
+    work.put("poisoned")
+    work.settle(Bury("why"), *work.lease())
+    for tenant in "abc":
+        work.put(tenant)
+    assert (len(work.look().lanes), work.look().totals.dead) == (2, 1)
 
 
 def test_more_that_is_due_than_fits_into_one_step_is_swept(work: Probe) -> None:

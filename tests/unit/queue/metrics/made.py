@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.queue import (
     Delivery,
     Ending,
@@ -15,6 +17,7 @@ from holdfast.queue import (
     TenantDepth,
     Trouble,
 )
+from holdfast.queue.backend import totals_of
 from holdfast.queue.metrics import Observed
 
 NOW = 1_750_000_000.0
@@ -38,12 +41,13 @@ def delivery(
     attempt: int = 1,
     queue: str = "mail",
     first_of_topic: bool = False,
+    spilled: bool = False,
 ) -> Delivery:
     """One that was sent `age` seconds before now, and has waited for as long unless it is said otherwise."""
     return Delivery(
         receipt=Receipt(7, attempt),
         queue=queue,
-        lane=3,
+        lane=-3 if spilled else 3,
         tenant=tenant,
         body=b"",
         attempt=attempt,
@@ -86,4 +90,13 @@ def tenant(name: str, ready: int = 0, spilled: int = 0, leased: int = 0, dead: i
 def snapshot(
     *lanes: LaneDepth, tenants: Sequence[TenantDepth] = (), queue: str = "mail", at: float = NOW, left_out: int = 0
 ) -> Snapshot:
-    return Snapshot(queue=queue, at=at, policy=QueuePolicy(), lanes=lanes, tenants=tenants, lanes_left_out=left_out)
+    totals = msgspec.structs.replace(totals_of(lanes), lanes=len(lanes) + left_out)
+    return Snapshot(
+        queue=queue,
+        at=at,
+        policy=QueuePolicy(),
+        lanes=lanes,
+        tenants=tenants,
+        totals=totals,
+        lanes_left_out=left_out,
+    )

@@ -76,6 +76,16 @@ def test_nobody_loses_a_place_for_little(weights: dict[str, int], total: int) ->
     assert places.names == {"a", "b"}
 
 
+def test_names_that_are_used_up_stay_with_those_who_had_them() -> None:
+    places = Places(1, 2)
+    assert [places.name(tenant) for tenant in ("a", "b")] == ["a", "other"]
+    places.review({"b": 100}, 100, 0.0)
+    places.review({"c": 1000, "a": 800}, 1500, 60.0)
+    assert places.names == {"a"}  # the third does not get one, and the first has its own again
+    places.names.clear()
+    assert [places.name(tenant) for tenant in ("c", "b")] == ["other", "b"]
+
+
 def test_free_places_are_given_in_a_review_too() -> None:
     places = Places(2)
     places.review({"a": 1, "b": 3, "c": 2}, 6, 0.0)

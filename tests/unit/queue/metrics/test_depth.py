@@ -1,6 +1,8 @@
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.queue import Totals
 from holdfast.queue.metrics.busiest import REVIEW, Places
 from holdfast.queue.metrics.depth import TENANT_STATES, Depth, depth_of, tenants_of
 from tests.unit.queue.metrics.made import NOW, lane, snapshot, tenant
@@ -19,6 +21,12 @@ def test_a_snapshot_in_few_numbers() -> None:
     assert depth_of(looked).waiting == 107
 
 
+def test_what_is_not_listed_is_counted() -> None:
+    totals = Totals(ready=1, spilled=2, leased=3, delayed=4, dead=5, lanes=6, oldest=NOW - 9, oldest_ready=NOW + 1)
+    found = depth_of(msgspec.structs.replace(snapshot(), totals=totals))
+    assert found == Depth(ready=1, spilled=2, leased=3, delayed=4, dead=5, lanes=6, oldest=9, oldest_ready=0)
+
+
 def test_an_empty_queue_has_no_oldest_message() -> None:
     assert depth_of(snapshot()) == Depth(
         ready=0, spilled=0, leased=0, delayed=0, dead=0, lanes=0, oldest=None, oldest_ready=None
@@ -29,7 +37,7 @@ def test_tenants_without_a_place_are_other() -> None:
     looked = snapshot(
         lane(1, ready=20, leased=6, dead=3),
         lane(-5, ready=80),
-        tenants=[tenant("a", ready=90, spilled=80, leased=2, dead=1), tenant("b", ready=5, leased=3)],
+        tenants=[tenant("a", ready=10, spilled=80, leased=2, dead=1), tenant("b", ready=5, leased=3)],
     )
     assert tenants_of(looked, depth_of(looked), Places(1)) == {
         "a": {"ready": 10, "spilled": 80, "leased": 2, "dead": 1},
@@ -63,7 +71,7 @@ def test_a_tenant_called_other_is_among_the_others() -> None:
 )
 def test_tenants_add_up_to_the_whole_queue(owned: list[tuple[int, int, int]], places: int, listed: int) -> None:
     tenants = [
-        tenant(f"t{number}", ready=shared + spilled, spilled=spilled, leased=leased)
+        tenant(f"t{number}", ready=shared, spilled=spilled, leased=leased)
         for number, (shared, spilled, leased) in enumerate(owned)
     ]
     lanes = [lane(1, ready=sum(one[0] for one in owned), leased=sum(one[2] for one in owned))]

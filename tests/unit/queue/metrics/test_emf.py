@@ -44,7 +44,7 @@ EVERYTHING = (
     snapshot(
         lane(1, ready=5, leased=2, delayed=3, dead=4, age=30),
         lane(-1, ready=10, age=600.5),
-        tenants=[tenant("acme", ready=12, spilled=10, leased=1)],
+        tenants=[tenant("acme", ready=2, spilled=10, leased=1)],
     ),
 )
 
@@ -257,8 +257,15 @@ def test_the_largest_line_is_far_below_the_limit() -> None:
     assert max(len(json.dumps(line)) for line in lines) < 100_000
 
 
+def test_no_depth_stands_for_several_queues() -> None:
+    *lines, last = told(*(snapshot(lane(1, ready=number), queue=f"q{number}") for number in range(203)), most_tenants=0)
+    assert {line["Queue"] for line in lines} == {f"q{number}" for number in range(200)}
+    assert (last["Queue"], metrics_of(last), last["QueuesLeftOut"]) == ("other", {"QueuesLeftOut": "Count"}, 3)
+
+
 def test_no_name_of_a_metric_can_be_a_dimension() -> None:
-    written = {name for line in told(*EVERYTHING) for name in metrics_of(line)}
+    many = [snapshot(queue=f"q{number}") for number in range(201)]
+    written = {name for line in told(*EVERYTHING, *many) for name in metrics_of(line)}
     assert written | {"_aws", "Queue", "Tenant"} == _TAKEN
 
 

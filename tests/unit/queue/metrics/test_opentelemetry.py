@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.queue import Ending
 from holdfast.queue.alarms import QueueAlarm, What
-from holdfast.queue.metrics.opentelemetry import OpenTelemetryQueueSink
+from holdfast.queue.metrics.opentelemetry import IN_ALL, OpenTelemetryQueueSink
 from tests.unit.calls.sinks.test_opentelemetry import Metrics
 from tests.unit.forked import in_child
 from tests.unit.queue.metrics.made import NOW, delivery, handled, lane, polled, snapshot, tenant, trouble
@@ -73,7 +73,7 @@ def test_what_was_handed_back_has_no_duration_and_alarms_are_left_to_others(metr
 def test_the_depth_is_that_of_the_last_look(metrics: Metrics) -> None:
     sink = OpenTelemetryQueueSink(metrics.meter)
     sink.emit(
-        snapshot(lane(1, ready=5, leased=2, age=30), lane(-1, ready=9), tenants=[tenant("acme", ready=4, spilled=1)])
+        snapshot(lane(1, ready=5, leased=2, age=30), lane(-1, ready=9), tenants=[tenant("acme", ready=3, spilled=1)])
     )
     read = metrics.read()
     assert {found["holdfast.state"]: value for found, value in read["holdfast.queue.messages"]} == {
@@ -118,6 +118,33 @@ def test_ten_thousand_tenants_have_twenty_names(metrics: Metrics) -> None:
     found = metrics.read()["messaging.client.consumed.messages"]
     assert len(found) == 21
     assert sum(value for _, value in found) == 10_000
+
+
+def test_tenants_that_take_turns_have_a_bounded_number_of_names(metrics: Metrics) -> None:
+    """What was named once is kept by OpenTelemetry for as long as the process runs."""
+    sink = OpenTelemetryQueueSink(metrics.meter, most_tenants=3)
+    for minute in range(60):
+        names = [f"tenant {3 * minute + each}" for each in range(3)]
+        for _ in range(3):
+            sink.emit(polled(*(delivery(name) for name in names for _ in range(20)), at=NOW + 61 * minute))
+        tenants = [tenant(name, ready=1000) for name in names]
+        sink.emit(snapshot(lane(1, ready=3000), tenants=tenants, at=NOW + 61 * minute))
+    read = metrics.read()
+    for metric in ("messaging.client.consumed.messages", "holdfast.queue.age", "holdfast.queue.tenant.messages"):
+        names_seen = {found["holdfast.tenant"] for found, _ in read[metric]}
+        assert 3 < len(names_seen) <= 3 * IN_ALL + 1
+    assert sum(value for _, value in read["messaging.client.consumed.messages"]) == 60 * 3 * 60
+
+
+def test_no_depth_stands_for_several_queues(metrics: Metrics) -> None:
+    sink = OpenTelemetryQueueSink(metrics.meter)
+    for number in range(203):
+        sink.emit(snapshot(lane(1, ready=number), queue=f"q{number}"))
+    read = metrics.read()
+    assert {found["messaging.destination.name"] for found, _ in read["holdfast.queue.lanes"]} == {
+        f"q{number}" for number in range(200)
+    }
+    assert read["holdfast.queue.left_out"] == [({}, 3)]
 
 
 def test_the_lock_of_the_parent_does_not_stop_a_forked_child(metrics: Metrics) -> None:

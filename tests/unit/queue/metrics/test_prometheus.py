@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import InvalidValue
 from holdfast.queue import Ending, Snapshot
-from holdfast.queue.alarms import QueueAlarm, What
+from holdfast.queue.alarms import QueueAlarm, Reading, What
 from holdfast.queue.metrics import PrometheusQueueMetrics
 from holdfast.testing import seeded
 from tests.unit.forked import fork
@@ -30,7 +30,7 @@ def looked() -> Snapshot:
     return snapshot(
         lane(3, ready=5, leased=2, age=10),
         lane(-9, ready=100, delayed=1, dead=4, age=500),
-        tenants=[tenant("acme", ready=103, spilled=100, leased=1, dead=4)],
+        tenants=[tenant("acme", ready=3, spilled=100, leased=1, dead=4)],
     )
 
 
@@ -45,6 +45,7 @@ def test_the_text_is_exactly_this() -> None:
     metrics.emit(handled(seconds=0.5))
     metrics.emit(trouble())
     metrics.emit(looked())
+    metrics.emit(Reading(queue="mail", at=NOW, values={What.FIRST_ATTEMPT_AGE: 2.5}, alarms={What.OLDEST_AGE: False}))
     metrics.emit(QueueAlarm(queue="mail", what=What.DEAD_LETTERS, is_open=True, at=1, value=4, threshold=1, since=1))
     assert metrics.render() == TEXT
 
@@ -52,11 +53,11 @@ def test_the_text_is_exactly_this() -> None:
 def test_every_metric_has_the_kind_that_its_name_promises() -> None:
     families = {family.name: family.type for family in text_string_to_metric_families(TEXT)}
     gauges = {"messages", "oldest_age_seconds", "lanes_in_use", "looked_at_timestamp_seconds", "tenant_messages"}
-    gauges = {f"holdfast_queue_{name}" for name in (*gauges, "alarm_open")}
+    gauges = {f"holdfast_queue_{name}" for name in (*gauges, "first_attempt_wait_seconds", "alarm_open")}
     for name, kind in families.items():
         duration = "summary" if "_tenant_" in name else "histogram"
         assert kind == ("gauge" if name in gauges else duration if name.endswith("_seconds") else "counter")
-    assert len(families) == 23
+    assert len(families) == 24
 
 
 def test_messages_are_counted_by_how_they_ended() -> None:
@@ -191,6 +192,35 @@ def test_endless_queues_share_one_name() -> None:
     received = values(metrics, "holdfast_queue_received_total")
     assert len(received) == 201
     assert received["other",] == 800
+
+
+def test_no_depth_and_no_alarm_stands_for_several_queues() -> None:
+    """They would overwrite each other: how many are left out is told instead."""
+    metrics = PrometheusQueueMetrics()
+    for _ in range(2):
+        for number in range(203):
+            name, what = f"q{number}", What.DEAD_LETTERS
+            metrics.emit(snapshot(lane(1, ready=number), queue=name))
+            metrics.emit(Reading(queue=name, at=NOW, values={What.FIRST_ATTEMPT_AGE: 1.0}))
+            metrics.emit(QueueAlarm(queue=name, what=what, is_open=True, at=1, value=4, threshold=1, since=1))
+    for family in ("messages", "first_attempt_wait_seconds", "alarm_open", "oldest_age_seconds"):
+        found = {labels[0] for labels in values(metrics, f"holdfast_queue_{family}")}
+        assert (len(found), "other" in found) == (200, False)
+    assert values(metrics, "holdfast_queue_left_out") == {(): 3}
+
+
+def test_queues_that_are_left_out_take_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.queue.metrics.tally.MOST_NAMELESS", 5)
+    metrics = PrometheusQueueMetrics()
+    for number in range(300):
+        metrics.emit(snapshot(queue=f"q{number}"))
+    assert values(metrics, "holdfast_queue_left_out") == {(): 5}
+
+
+def test_a_queue_called_other_has_its_own_depth() -> None:
+    metrics = PrometheusQueueMetrics()
+    metrics.emit(snapshot(lane(1, ready=7), queue="other"))
+    assert values(metrics, "holdfast_queue_messages")["other", "ready"] == 7
 
 
 def test_a_tenant_that_lost_its_place_goes_on_as_other_and_no_count_falls() -> None:
@@ -350,7 +380,11 @@ holdfast_queue_tenant_messages{queue="mail",tenant="other",state="dead"} 0
 holdfast_queue_tenant_messages{queue="mail",tenant="other",state="leased"} 1
 holdfast_queue_tenant_messages{queue="mail",tenant="other",state="ready"} 2
 holdfast_queue_tenant_messages{queue="mail",tenant="other",state="spilled"} 0
+# HELP holdfast_queue_first_attempt_wait_seconds How long new work waits for its first attempt, as its alarm sees it.
+# TYPE holdfast_queue_first_attempt_wait_seconds gauge
+holdfast_queue_first_attempt_wait_seconds{queue="mail"} 2.5
 # HELP holdfast_queue_alarm_open Whether an alarm on the queue is open.
 # TYPE holdfast_queue_alarm_open gauge
 holdfast_queue_alarm_open{queue="mail",alarm="dead-letters"} 1
+holdfast_queue_alarm_open{queue="mail",alarm="oldest-age"} 0
 """

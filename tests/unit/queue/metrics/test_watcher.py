@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import EngineUnavailable, InvalidValue
-from holdfast.queue import Bury, Change, Outgoing, Polled, Settlement, Snapshot, Trouble, Want
-from holdfast.queue.alarms import AlarmRules, QueueAlarm, What
+from holdfast.queue import Bury, Change, Done, Outgoing, Polled, QueuePolicy, Settlement, Snapshot, Trouble, Want
+from holdfast.queue.alarms import AlarmRules, QueueAlarm, Reading, What
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.metrics import Observed, PrometheusQueueMetrics, Watcher
 from holdfast.testing import FakeClock
@@ -60,7 +60,10 @@ def test_a_look_tells_how_deep_the_queue_is(backend: Absent, clock: FakeClock) -
     seen = Watcher("mail", backend, kept, clock=clock).look()
     assert seen is not None
     assert sum(lane.ready for lane in seen.lanes) == 3
-    assert kept.all == [seen]
+    told, reading = kept.all
+    assert told == seen
+    assert isinstance(reading, Reading)
+    assert reading.alarms == {What.DEAD_LETTERS: False, What.FIRST_ATTEMPT_AGE: False}
 
 
 def test_dead_letters_open_an_alarm_and_redriving_them_closes_it(backend: Absent, clock: FakeClock) -> None:
@@ -88,23 +91,104 @@ def test_first_attempts_that_come_late_open_an_alarm_that_names_the_tenant(backe
     kept = Kept()
     watcher = Watcher("mail", backend, kept, rules=AlarmRules(first_attempt_age=60, open_after=2), clock=clock)
     for _ in range(2):
-        watcher.emit(polled(delivery("noisy", age=70), delivery("noisy", age=90)))
+        watcher.emit(polled(delivery("noisy", age=61), delivery("noisy", age=65)))
         watcher.emit(polled(delivery(age=5000, queue="pay"), queue="pay"))  # another queue's worker
         watcher.look()
     [alarm] = [event for event in kept.all if isinstance(event, QueueAlarm)]
     assert (alarm.what, alarm.tenant, alarm.threshold) == (What.FIRST_ATTEMPT_AGE, "noisy", 60)
-    assert 60 <= alarm.value <= 90
+    assert 60 <= alarm.value <= 65
 
 
-def test_workers_that_do_not_get_on_are_noticed_by_what_waits(backend: Absent, clock: FakeClock) -> None:
+@pytest.mark.parametrize("hears", [True, False])
+def test_workers_that_do_not_get_on_or_are_not_there_are_noticed_by_what_waits(
+    backend: Absent, clock: FakeClock, *, hears: bool
+) -> None:
     watcher = Watcher("mail", backend, Kept(), rules=AlarmRules(open_after=1), clock=clock)
     backend.send("mail", [Outgoing(tenant="acme", body=b"")])
-    clock.advance(120)
+    clock.advance(50)
     watcher.look()
-    assert watcher.alarms == set()  # whoever works on it may be elsewhere
-    watcher.emit(polled())
+    assert watcher.alarms == set()
+    clock.advance(50)
+    if hears:
+        watcher.emit(polled())
     watcher.look()
     assert watcher.alarms == {What.FIRST_ATTEMPT_AGE}
+
+
+MANY, FEW = 8, 3
+
+
+@pytest.mark.no_cover  # it would take ten times as long, and no line is reached by it alone
+@pytest.mark.parametrize(
+    ("tenants", "sent", "handled", "noise", "policy", "opens"),
+    [
+        pytest.param(MANY, 8, 10, 6000, {}, False, id="one is noisy"),
+        pytest.param(FEW, 8, 10, 6000, {}, False, id="one is noisy beside few"),
+        pytest.param(MANY, 8, 10, 0, {}, False, id="all is well"),
+        pytest.param(MANY, 15, 10, 0, {}, True, id="too few workers"),
+        pytest.param(MANY, 15, 10, 6000, {}, True, id="too few workers, and one is noisy"),
+        pytest.param(MANY, 15, 10, 0, {"hand": 0}, True, id="too few workers, a lane for each"),
+        pytest.param(MANY, 15, 10, 0, {"fresh_for": 5}, True, id="too few workers, soon old"),
+        pytest.param(MANY, 15, 10, 0, {"fresh_for": 0}, True, id="too few workers, never fresh"),
+        pytest.param(MANY, 15, 10, 0, {"fresh_for": 3600}, True, id="too few workers, never old"),
+        pytest.param(1, 15, 10, 0, {"spill_above": None}, True, id="too few workers for one"),
+        pytest.param(MANY, 3, 1, 0, {}, True, id="hardly any workers"),
+    ],
+)
+def test_one_tenant_does_not_open_the_alarm_and_too_few_workers_do(
+    *, tenants: int, sent: int, handled: int, noise: int, policy: dict[str, Any], opens: bool
+) -> None:
+    """Minutes of real lanes and turns; so much is sent, and handled, a second. With workers heard of, and without."""
+    clock = FakeClock()
+    opened: dict[bool, set[What]] = {True: set(), False: set()}
+    with MemoryBackend(clock) as backend:
+        backend.change("mail", Change(policy=QueuePolicy(**{"spill_above": 500, **policy})), create=True)
+        watchers = {hears: Watcher("mail", backend, Kept(), clock=clock) for hears in opened}
+        for _ in range(0, noise, 1000):
+            backend.send("mail", [Outgoing(tenant="noisy", body=b"")] * 1000)
+        before = 0
+        for second in range(400):
+            clock.advance(1.0)
+            names = [f"tenant {(second * sent + number) % tenants}" for number in range(sent)]
+            backend.send("mail", [Outgoing(tenant=name, body=b"") for name in names])
+            leased = backend.lease(Want(queue="mail", count=handled, lease=30, before=before))
+            before += len(leased.deliveries)
+            watchers[True].emit(Polled(queue="mail", at=clock.wall(), wanted=handled, leased=leased))
+            backend.settle([Settlement(one.receipt, Done()) for one in leased.deliveries])
+            if second % 10 == 9:
+                for hears, watcher in watchers.items():
+                    watcher.look()
+                    opened[hears] |= watcher.alarms
+    expected = {What.FIRST_ATTEMPT_AGE} if opens else set()
+    assert opened == {True: expected, False: expected}
+
+
+@pytest.mark.parametrize("tenants", [1, 3])
+def test_excess_of_everybody_is_too_much_for_the_workers(tenants: int, clock: FakeClock) -> None:
+    """Nothing is late but what is spilled, and that becomes more and more."""
+    with MemoryBackend(clock) as backend:
+        backend.change("mail", Change(policy=QueuePolicy(spill_above=20)), create=True)
+        watcher = Watcher("mail", backend, Kept(), clock=clock)
+        for second in range(300):
+            clock.advance(1.0)
+            backend.send("mail", [Outgoing(tenant=f"t{number % tenants}", body=b"") for number in range(15)])
+            leased = backend.lease(Want(queue="mail", count=10, lease=30, before=second * 10))
+            watcher.emit(Polled(queue="mail", at=clock.wall(), wanted=10, leased=leased))
+            backend.settle([Settlement(one.receipt, Done()) for one in leased.deliveries])
+            if second % 10 == 9:
+                watcher.look()
+    assert watcher.alarms == {What.FIRST_ATTEMPT_AGE}
+
+
+def test_dead_letters_are_noticed_behind_any_number_of_lanes(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.queue.backends.memory.look.LANES", 3)
+    with MemoryBackend(clock) as backend:
+        backend.change("mail", Change(policy=QueuePolicy(hand=0)), create=True)
+        bury(backend, "poisoned")
+        backend.send("mail", [Outgoing(tenant=f"t{number}", body=b"") for number in range(9)])
+        watcher = Watcher("mail", backend, Kept(), rules=AlarmRules(open_after=1), clock=clock)
+        watcher.look()
+    assert watcher.alarms == {What.DEAD_LETTERS}
 
 
 def test_a_store_that_is_away_is_told_logged_once_and_survived(
@@ -117,7 +201,7 @@ def test_a_store_that_is_away_is_told_logged_once_and_survived(
         assert [watcher.look() for _ in range(3)] == [None, None, None]
         backend.error = None
         assert watcher.look() is not None
-    assert kinds(kept) == ["Trouble", "Trouble", "Trouble", "Snapshot"]
+    assert kinds(kept) == ["Trouble", "Trouble", "Trouble", "Snapshot", "Reading"]
     assert isinstance(kept.all[0], Trouble)
     assert (kept.all[0].doing, kept.all[0].error) == ("look", "EngineUnavailable")
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
@@ -280,6 +364,8 @@ def test_what_it_sees_can_be_scraped(backend: Absent, clock: FakeClock) -> None:
     text = metrics.render()
     assert 'holdfast_queue_messages{queue="mail",state="dead"} 1\n' in text
     assert 'holdfast_queue_alarm_open{queue="mail",alarm="dead-letters"} 1\n' in text
+    assert 'holdfast_queue_alarm_open{queue="mail",alarm="first-attempt-age"} 0\n' in text
+    assert 'holdfast_queue_first_attempt_wait_seconds{queue="mail"} 0.0\n' in text
     assert 'holdfast_queue_troubles_total{queue="mail",doing="look"} 1\n' in text
 
 

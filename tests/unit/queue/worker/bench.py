@@ -194,7 +194,7 @@ class Bench:
     def feed_blindly(self) -> None:
         """Lease once, as if no handler hung."""
         crews = self.shift.crews
-        self.shift.feeder._crews = cast("Any", SimpleNamespace(is_stuck=False, give=crews.give))
+        self.shift.feeder._crews = cast("Any", SimpleNamespace(can_take=lambda: True, give=crews.give))
         self.shift.feeder.step()
         self.shift.feeder._crews = crews
 

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast._errors import EngineUnavailable, OutcomeUnknown
 from holdfast.queue import Change, Delivery, Limits, QueuePolicy, Want
+from holdfast.queue.rules.turns import PERIOD
 from holdfast.queue.worker import feeder as feeder_module
 from tests.unit.queue.worker.bench import Arrivals, Bench
 
@@ -166,7 +167,18 @@ def test_shares_are_counted_over_all_that_was_taken(bench: Bench, monkeypatch: p
     bench.send(*[b"x"] * 12)
     for _ in range(3):
         bench.work()
-    assert [want.before for want in wants] == [0, 4, 8]
+    first = wants[0].before
+    assert [want.before for want in wants] == [first, first + 4, first + 8]
+
+
+def test_workers_that_start_together_do_not_spend_their_turns_on_the_same_shares() -> None:
+    begun: set[int] = set()
+    for _ in range(5):
+        bench = Bench()
+        bench.queue.handle()(lambda _: None)
+        begun.add(bench.shift.feeder._before)
+    assert len(begun) > 1
+    assert all(0 <= before < PERIOD for before in begun)
 
 
 def test_a_tenant_at_its_limit_is_looked_at_again_when_a_message_of_its_is_settled() -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future as ThreadFuture
 from typing import Any
 
 import msgspec
@@ -11,12 +13,26 @@ from holdfast._errors import InvalidValue
 from holdfast.calls import Backoff, Jitter, deadline, remaining
 from holdfast.calls.ambient import around
 from holdfast.calls.scope import Incoming, trace_of
-from holdfast.queue import Delivery, Outgoing, Postpone, Reject, current_message
+from holdfast.queue import Again, Delivery, Outgoing, Postpone, Reject, Want, current_message
 from holdfast.queue.message import LONGEST
 from holdfast.queue.signals import Postpone as PostponeSignal
+from holdfast.queue.worker.running import Running
 from tests.unit.queue.worker.bench import Arrivals, Bench
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def _nothing() -> None:
+    raise AssertionError("not awaited")
+
+
+async def _endless() -> AsyncIterator[int]:
+    yield 1
+
+
+class Waits:
+    def __await__(self) -> Iterator[None]:
+        yield
 
 
 class Unprintable(Exception):
@@ -102,6 +118,59 @@ class TestFinding:
         bench.send(_call("known", number=7), b"plain", _call("unknown"))
         bench.work()
         assert set(calls) == {8, b"plain", _call("unknown")}
+
+    @pytest.mark.parametrize("body", [b"\x92\xa1\xff\xc0", b"\x92\xa1a" + b"\x91" * 100_000])
+    def test_what_cannot_even_be_read_as_a_call_is_for_the_handler(self, body: bytes) -> None:
+        bench = Bench()
+        seen: list[bytes] = []
+        bench.queue.job(name="known")(lambda: None)
+        bench.queue.handle()(lambda delivery: seen.append(delivery.body))
+        bench.send(body)
+        bench.work()
+        assert seen == [body]
+
+    def test_a_text_that_is_none_is_no_argument(self) -> None:
+        bench = Bench()
+        bench.queue.job(name="known")(lambda text: None)
+        bench.send(_call("known", text="???").replace(b"???", b"\xff\xff\xff"))
+        bench.work()
+        assert bench.dead()[0].reason.startswith("InvalidValue: known does not take these arguments: ")
+
+    @pytest.mark.parametrize("is_job", [False, True])
+    def test_what_was_delivered_as_often_as_its_handler_wants_is_not_tried_again(self, is_job: bool) -> None:
+        """A worker died with it, and the queue would have it tried more often."""
+        bench = Bench(attempts=5)
+        attempts: list[int] = []
+
+        def work() -> None:
+            attempts.append(current_message().delivery.attempt)
+
+        if is_job:
+            bench.queue.job(name="work", attempts=2)(work)
+        else:
+            bench.queue.handle(attempts=2)(lambda _: work())
+        bench.send(_call("work"))
+        bench.queue.job(name="other")(lambda: None)
+        for _ in range(2):
+            [_] = bench.backend.lease(Want(queue="work", count=1, lease=1.0)).deliveries
+            bench.clock.advance(60.0)
+            bench.backend.sweep("work")  # finds that the worker is gone; it may rest for a while
+            bench.clock.advance(60.0)
+        bench.work()
+        assert attempts == []
+        [letter] = bench.dead()
+        assert letter.reason == "given up after 2 deliveries: its handler may have 2"
+        assert bench.sink.endings == ["buried"]
+        assert bench.sink.handled[0].error == "NoAttemptLeft"
+
+    def test_the_last_attempt_that_a_handler_wants_is_made(self) -> None:
+        bench = Bench(attempts=5)
+        bench.queue.handle(attempts=2)(lambda _: None)
+        bench.send(b"x")
+        bench.backend.lease(Want(queue="work", count=1, lease=1.0))
+        bench.clock.advance(60.0)
+        bench.work()
+        assert bench.sink.endings == ["done"]
 
     def test_a_job_is_found_that_was_added_later(self) -> None:
         bench = Bench()
@@ -218,6 +287,109 @@ class TestEndings:
         bench = Bench()
         self._one(bench, ValueError("no"), backoff=Backoff(base=1e12, cap=1e12, jitter=Jitter.NONE))
         assert bench.sink.endings == ["retried"]
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_a_postponement_that_does_not_say_for_how_long_is_a_second(self, is_async: bool) -> None:
+        class Busy(Postpone):
+            def __init__(self, response: object) -> None:
+                self.response = response
+
+        bench = Bench(concurrency=1)
+
+        async def handle(_: Delivery) -> None:
+            raise Busy(object())
+
+        def handle_at_once(_: Delivery) -> None:
+            raise Busy(object())
+
+        bench.queue.handle()(handle if is_async else handle_at_once)
+        bench.send(b"x")
+        bench.work()
+        assert bench.depth() == (0, 0, 1, 0)
+        bench.clock.advance(1)
+        bench.work()
+        assert bench.sink.endings == ["postponed", "postponed"]
+
+    @pytest.mark.parametrize(("seconds", "expected"), [(-3.0, 0.0), (math.nan, 0.0), (math.inf, LONGEST), (7.0, 7.0)])
+    def test_a_postponement_by_nonsense_is_one_by_what_is_possible(self, seconds: float, expected: float) -> None:
+        class Odd(Postpone):
+            def __init__(self) -> None:
+                self.seconds = seconds
+
+        bench = Bench()
+        bench.queue.handle()(lambda _: None)
+        bench.send(b"x")
+        [delivery] = bench.backend.lease(Want(queue="work", count=1, lease=30.0)).deliveries
+        running = Running(delivery, 0.0, 30.0)
+        assert bench.shift.post.handlers.failed(running, Odd(), 0.0).outcome == Again(expected, counts=False)
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    @pytest.mark.parametrize("raised", [ValueError("nothing to be had"), SystemExit(1)])
+    def test_an_error_of_which_nothing_can_be_made_is_a_failure_too(
+        self, is_async: bool, raised: BaseException, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Whatever happens, the message must not be held for ever, and the thread must not end."""
+
+        class Hopeless(Postpone):
+            def __init__(self) -> None:
+                pass
+
+            def __getattribute__(self, name: str) -> Any:
+                if name == "seconds":
+                    raise raised
+                return super().__getattribute__(name)
+
+        bench = Bench(concurrency=1, attempts=2)
+
+        async def handle(_: Delivery) -> None:
+            raise Hopeless
+
+        def handle_at_once(_: Delivery) -> None:
+            raise Hopeless
+
+        bench.queue.handle()(handle if is_async else handle_at_once)
+        bench.send(b"x")
+        for _ in range(2):
+            bench.work()
+            bench.clock.advance(1)
+        assert bench.sink.endings == ["retried", "buried"]
+        assert bench.dead()[0].reason == "Hopeless"
+        assert "its handler raised a Hopeless, of which nothing can be made" in caplog.text
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    @pytest.mark.parametrize(
+        ("make", "words"),
+        [
+            (lambda: (number for number in range(3)), "a generator that nobody goes through"),
+            (_endless, "a generator that nobody goes through"),
+            (_nothing, "a coroutine that nobody awaits"),
+            (ThreadFuture, "a Future that nobody awaits"),
+            (Waits, "a Waits that nobody awaits"),
+        ],
+    )
+    def test_what_somebody_would_have_to_await_or_go_through_is_a_failure(
+        self, is_async: bool, make: Callable[[], object], words: str
+    ) -> None:
+        """The message would be taken for handled, and nothing would have happened."""
+        bench = Bench(attempts=1)
+
+        async def handle(_: Delivery) -> Any:
+            return make()
+
+        def handle_at_once(_: Delivery) -> Any:
+            return make()
+
+        bench.queue.handle()(handle if is_async else handle_at_once)
+        bench.send(b"x")
+        bench.work()
+        assert f"TypeError: the handler returned {words}" in bench.dead()[0].reason
+
+    def test_what_a_handler_returns_otherwise_does_not_matter(self) -> None:
+        bench = Bench()
+        bench.queue.job(name="count")(lambda: [1, 2, 3])
+        bench.send(_call("count"))
+        bench.work()
+        assert bench.sink.endings == ["done"]
 
     def test_a_coroutine_that_nobody_awaits_is_a_failure(self) -> None:
         bench = Bench(attempts=1)

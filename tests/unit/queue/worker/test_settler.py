@@ -145,6 +145,32 @@ def test_one_that_cannot_be_settled_does_not_keep_the_others(bench: Bench, caplo
     assert any("cannot be settled, and will be delivered again" in text for text in texts(caplog.records))
 
 
+def test_what_was_settled_before_the_backend_went_away_is_not_settled_and_told_again(bench: Bench) -> None:
+    """One of them cannot be settled, so that it is done one by one; and that is interrupted."""
+    _handle_by_body(bench)
+    bench.send(*[b"fine"] * 3)
+    bench.feed()
+    held = bench.shift.post.held
+    finished: list[Finished] = []
+    while len(finished) < 3:
+        finished += held.take_finished(3, 1.0)
+    held.put_back(finished)
+    calls = 0
+
+    def fail_at_times() -> None:
+        nonlocal calls
+        calls += 1
+        if calls in (1, 3):  # the batch, and the second of those that are settled alone
+            bench.backend.fail("settle", ValueError("no") if calls == 1 else EngineUnavailable("away"))
+
+    bench.backend.on["settle"] = fail_at_times
+    bench.settle()
+    assert [event.delivery.id for event in bench.sink.handled] == [one.running.delivery.id for one in finished]
+    assert bench.sink.endings == ["done"] * 3
+    assert calls == 4  # the batch, the first, the second in vain, and those that were left
+    assert bench.depth() == (0, 0, 0, 0)
+
+
 def test_nothing_is_paid_for_events_without_a_sink() -> None:
     bench = Bench()
     bench.worker._sink = None

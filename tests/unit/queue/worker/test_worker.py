@@ -7,16 +7,19 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from holdfast._errors import EngineUnavailable, InvalidValue
 from holdfast._types import Zone
 from holdfast.queue import Delivery, Handling, Queue, QueuePolicy, Worker, WorkerOptions, current_message
+from holdfast.queue import handling as handling_module
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.worker import shift as shift_module
-from tests.unit.queue.worker.bench import PATIENCE, QUICK, Arrivals, Bench, texts
+from holdfast.queue.worker.crews import Crews
+from tests.unit.forked import in_child
+from tests.unit.queue.worker.bench import PATIENCE, QUICK, Arrivals, Bench, Zones, texts
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -303,6 +306,83 @@ def test_it_works_again_when_the_backend_was_away_for_a_while() -> None:
     assert bench.depth() == (0, 0, 0, 0)
     assert ("lease", "EngineUnavailable") in bench.sink.troubles
     assert ("settle", "EngineUnavailable") in bench.sink.troubles
+
+
+def test_what_fails_while_it_stops_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(real_time=True)
+    bench.queue.handle()(lambda _: None)
+    before = set(threading.enumerate())
+    bench.worker.start()
+
+    def fail(_: object) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(Crews, "stop", fail)
+    with pytest.raises(RuntimeError):
+        bench.worker.stop()
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_queue_that_is_closed_under_it_is_opened_again(tmp_path: Path) -> None:
+    seen: Arrivals[bytes] = Arrivals()
+    with Queue("work", f"sqlite:{tmp_path / 'work.sqlite'}") as queue:
+        queue.handle()(lambda delivery: seen.put(delivery.body))
+        with Worker(queue):
+            for body in (b"1", b"2"):
+                queue.send(body, tenant="a")
+                assert seen.next() == body
+                queue.close()
+
+
+class TestFork:
+    def test_a_child_may_start_its_own(self, tmp_path: Path) -> None:
+        here, zones = Zone("use1-az1"), Zones()
+        seen: Arrivals[bytes] = Arrivals()
+        with Queue("work", f"sqlite:{tmp_path / 'work.sqlite'}") as queue:
+
+            @queue.handle()
+            async def handle(delivery: Delivery) -> None:
+                seen.put(delivery.body)
+
+            worker = Worker(queue, WorkerOptions(zone=here), zones=zones)
+
+            def work() -> bool:
+                if worker.in_flight or worker.is_stuck:
+                    return False
+                worker.stop()  # there is nothing to stop, and nothing to wait for
+                zones.are_out = {}
+                worker.start()
+                try:
+                    return seen.next() == b"for the child"
+                finally:
+                    worker.stop()
+
+            with worker:
+                queue.send(b"for the parent", tenant="a")
+                assert seen.next() == b"for the parent"
+                zones.are_out = {None: frozenset({here})}  # so that it leaves the next message to the child
+                queue.send(b"for the child", tenant="a")
+                in_child(work)
+                zones.are_out = {}
+                queue.send(b"for the parent again", tenant="a")
+                assert seen.next() == b"for the parent again"
+
+    def test_a_lock_that_another_thread_held_does_not_stop_the_child(self) -> None:
+        bench = Bench(real_time=True)
+        bench.queue.handle()(lambda _: None)
+
+        def work() -> bool:
+            bench.worker.start()
+            bench.worker.stop()
+            return True
+
+        bench.queue.open()
+        with bench.worker._changing:
+            in_child(work)
+
+    def test_a_handler_in_a_child_may_wait(self) -> None:
+        with handling_module._MAKING.lock:
+            in_child(lambda: not Handling(cast("Any", None)).wait(0))
 
 
 class TestRun:

@@ -124,10 +124,12 @@ class MemoryBackend:
         checked_change(change)
         with self._changed:
             self._require_open()
-            if create and queue not in self._books:
+            if create and queue in self._books:
+                return self._book(queue).policy
+            if create:
                 self._books[queue] = Book(queue_of(queue), change.policy or QueuePolicy(), self._messages)
             book = self._book(queue)
-            if change.policy is not None and not create:
+            if change.policy is not None:
                 book.policy = change.policy
             for name, limits in change.limits.items():
                 book.tenant(name).own_limits = limits

@@ -101,7 +101,7 @@ class Message:
 
     __slots__ = (
         *("at", "body", "book", "deadline", "expires", "group", "id", "lane", "place"),
-        *("publication", "returned", "sent", "tenant", "trace", "tries", "until"),
+        *("deaths", "publication", "returned", "sent", "tenant", "trace", "tries", "until"),
     )
 
     def __init__(self, id_: int, book: "Book", tenant: Tenant, lane: Lane, at: int, *, body: bytes) -> None:
@@ -118,6 +118,8 @@ class Message:
         self.tries = 0
         self.returned = 0
         """Deliveries that do not count as attempts."""
+        self.deaths = 0
+        """Deliveries whose workers were not heard of again."""
         self.sent: int | None = None
         """When it was first ready, if it has been delayed since."""
         self.group: Group | None = None
@@ -181,12 +183,17 @@ class Book:
 
     def _move(self, shift: int) -> None:
         """The clock was set back: what is planned is as far away as it was."""
-        for message in list(self.held.between(0, 1 << 62)):
+        for message in list(self.held.between(0, NEVER)):
             self.held.remove(message.until, message.id)
             message.until += shift
             if message.place is Place.DELAYED:
                 message.at += shift
             self.held.add(message.until, message.id, message)
+        for message in list(self.parked.between(0, NEVER)):
+            self.parked.remove(message.at, message.id)
+            message.at += shift
+            self.parked.add(message.at, message.id, message)
+        self.keys.end_by(self.at + milliseconds(self.policy.dedupe_for))
         for lane in self.lanes.values():
             if lane.turn > self.at:
                 self.turn(lane, self.at)
@@ -249,7 +256,8 @@ class Book:
             self.enter(message, Place.PARKED)
 
     def forget(self, message: Message) -> None:
-        """Let go of a message; the next of its group may have its turn."""
+        """Let go of a message; the next of its group may have its turn, unless it was not this one's."""
+        had_turn = message.place is not Place.PARKED
         self.leave(message)
         del self.messages[message.id]
         if message.expires is not None:
@@ -263,7 +271,7 @@ class Book:
         following = next(group.members.between(0, NEVER), None)
         if following is None:
             del self.groups[group.tenant.id, group.name]
-        elif following.place is Place.PARKED:
+        elif had_turn:
             self.leave(following)
             self._begin(following)
 

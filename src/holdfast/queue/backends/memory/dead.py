@@ -32,6 +32,7 @@ def _begin_anew(book: Book, message: Message) -> None:
     """It is fresh again and lives as long as a new one, and its attempts count anew."""
     message.sent, message.at = message.age_from, book.at
     message.returned = message.tries
+    message.deaths = 0
     message.expires = None if book.policy.ttl is None else book.at + milliseconds(book.policy.ttl)
     message.publication = None
     if message.group is not None:

@@ -32,6 +32,12 @@ class Keys:
         self._known[tenant, key] = known
         self._ends.add(known.expires, known.message, (tenant, key))
 
+    def end_by(self, latest: int) -> None:
+        """Remember none for longer than until then."""
+        for key, known in [item for item in self._known.items() if item[1].expires > latest]:
+            self._ends.remove(known.expires, known.message)
+            self.keep(*key, known._replace(expires=latest))
+
     def forget(self, now: int) -> None:
         """Forget those whose time is over."""
         for key in list(self._ends.between(0, now)):

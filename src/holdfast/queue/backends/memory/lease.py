@@ -149,6 +149,7 @@ class Lease:
                 deadline=message.deadline,
                 group=None if message.group is None else message.group.name,
                 is_first_of_topic=is_first,
+                deaths=message.deaths,
             )
         )
 

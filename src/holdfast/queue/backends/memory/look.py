@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from heapq import nlargest
 
-from holdfast.queue.backend import LaneDepth, MessageState, Snapshot, Stage, TenantDepth
+from holdfast.queue.backend import LaneDepth, MessageState, Snapshot, Stage, TenantDepth, totals_of
 from holdfast.queue.backends.memory.book import Book, Lane, Message, Place, Tenant
 
 LANES = 2048
@@ -12,20 +12,25 @@ LANES = 2048
 
 def look(book: Book, tenants: Sequence[str], top: int, messages: Sequence[int], *, lanes: bool) -> Snapshot:
     """The queue as it is."""
-    filled = [lane for lane in book.lanes.values() if lane.waiting or lane.leased or lane.delayed or lane.dead]
-    listed = nlargest(LANES, filled if lanes else [], key=lambda lane: (len(lane.waiting), -lane.number))
+    filled = [_lane(lane) for lane in book.lanes.values() if lanes and _is_filled(lane)]
+    listed = nlargest(LANES, filled, key=lambda lane: (lane.ready, -lane.lane))
     found = nlargest(top, book.busy.values(), key=lambda tenant: (tenant.ready, -tenant.id))
     found += [book.tenants[name] for name in dict.fromkeys(tenants) if name in book.tenants]
     return Snapshot(
         queue=book.name,
         at=book.now,
         policy=book.policy,
-        lanes=[_lane(lane) for lane in listed],
+        lanes=listed,
         tenants=[_tenant(tenant) for tenant in dict.fromkeys(found)],
+        totals=totals_of(filled),
         topics=sorted(book.topics),
-        lanes_left_out=len(filled) - len(listed) if lanes else 0,
+        lanes_left_out=len(filled) - len(listed),
         messages={number: state for number in messages if (state := _state(book, number)) is not None},
     )
+
+
+def _is_filled(lane: Lane) -> bool:
+    return bool(lane.waiting or lane.leased or lane.delayed or lane.dead)
 
 
 def _lane(lane: Lane) -> LaneDepth:
@@ -43,7 +48,7 @@ def _lane(lane: Lane) -> LaneDepth:
 def _tenant(tenant: Tenant) -> TenantDepth:
     return TenantDepth(
         tenant=tenant.name,
-        ready=tenant.ready,
+        ready=tenant.ready - tenant.spilled,
         spilled=tenant.spilled,
         leased=tenant.leased,
         dead=tenant.dead,

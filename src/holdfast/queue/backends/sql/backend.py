@@ -37,7 +37,6 @@ from holdfast.queue.backends.sql.single import Single
 from holdfast.queue.backends.sql.sqlite import SqliteDialect
 from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.sweep import Sweep
-from holdfast.queue.backends.sql.time import keep_time
 from holdfast.queue.message import (
     DeadLetter,
     Outgoing,
@@ -50,7 +49,8 @@ from holdfast.queue.message import (
 from holdfast.queue.policy import QueuePolicy
 
 LOOKS = 10
-"""How often a lease looks again, when all that it found was too old or had to be buried."""
+"""How often a lease looks again, when all that it found was too old or had to be buried; and a sweep, when it found
+nothing to forget."""
 Result = TypeVar("Result")
 
 
@@ -67,6 +67,8 @@ class SqlBackend:
             clock = SystemClock()
         self._clock = clock
         database.migrate(SUBSYSTEM, migrations(database.dialect))
+        self._publication = 0
+        """After which one the next sweep goes on to look for those that nobody needs."""
         self._bell = self._make_bell()
         self._single = Single(database, self._dialect, clock)
 
@@ -108,7 +110,11 @@ class SqlBackend:
             checked_settlement(one)
         if not settlements:
             return []
-        return self._database.write(lambda transaction: settle(transaction, self._dialect, settlements, self._wall()))
+        settled = self._database.write(
+            lambda transaction: settle(transaction, self._dialect, settlements, self._wall())
+        )
+        self._bell.ring(settled.filled)
+        return settled.were_held
 
     def wait(self, queue: str, seconds: float) -> bool:
         return self._bell.wait(queue, seconds)
@@ -149,8 +155,8 @@ class SqlBackend:
         def work(transaction: Transaction) -> QueuePolicy:
             wanted = change_
             if create:
-                make(transaction, queue_of(queue), change_.policy or QueuePolicy())
-                wanted = msgspec.structs.replace(change_, policy=None)
+                is_new = make(transaction, queue_of(queue), change_.policy or QueuePolicy())
+                wanted = msgspec.structs.replace(change_, policy=None) if is_new else Change()
             return change(self._step(transaction, queue), wanted)
 
         policy = self._database.write(work)
@@ -179,27 +185,23 @@ class SqlBackend:
 
     def _has_something(self, queue: str) -> bool:
         try:
-            return self._database.read(lambda transaction: has_something(self._step(transaction, queue, due=True)))
+            return self._database.read(
+                lambda transaction: has_something(self._step(transaction, queue, due=True, is_read=True))
+            )
         except NotFound:
             return False
 
     def _wall(self) -> float | None:
         return None if self._clock is None else self._clock.wall()
 
-    def _step(self, transaction: Transaction, queue: str, *, due: bool = False) -> Step:
-        return Step(transaction, self._dialect, queue, self._wall(), due=due)
+    def _step(self, transaction: Transaction, queue: str, *, due: bool = False, is_read: bool = False) -> Step:
+        return Step(transaction, self._dialect, queue, self._wall(), due=due, is_read=is_read)
 
     def _write(self, queue: str, work: Callable[[Step], Result], *, due: bool = False) -> Result:
-        def run(transaction: Transaction) -> Result:
-            step = self._step(transaction, queue, due=due)
-            if not self._dialect.has_clock:
-                keep_time(step)
-            return work(step)
-
-        return self._database.write(run)
+        return self._database.write(lambda transaction: work(self._step(transaction, queue, due=due)))
 
     def _read(self, queue: str, work: Callable[[Step], Result]) -> Result:
-        return self._database.read(lambda transaction: work(self._step(transaction, queue)))
+        return self._database.read(lambda transaction: work(self._step(transaction, queue, is_read=True)))
 
     def _repeat(self, queue: str, work: Callable[[Step], tuple[int, bool]]) -> int:
         """In as many steps as it takes, so that nobody waits long for it."""
@@ -213,8 +215,14 @@ class SqlBackend:
         """Forget what nobody needs: each in transactions of its own, which wait for nobody."""
         while self._write(queue, lambda step: keys.forget(step.transaction, step.dialect, step.at)):
             pass
-        while self._database.write(lambda transaction: topics.forget(transaction, self._dialect)):
-            pass
+        in_vain = 0
+        while in_vain < LOOKS:
+            self._publication, has_forgotten = self._database.write(
+                lambda transaction: topics.forget(transaction, self._dialect, self._publication)
+            )
+            if not self._publication:
+                break
+            in_vain += not has_forgotten
 
 
 def _together(before: Leased, leased: Leased) -> Leased:

@@ -10,16 +10,16 @@ from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.wake import wake_spilled
 from holdfast.queue.policy import QueuePolicy
 
-_MAKE = "insert into holdfast_queue (name, origin, policy) values ($1, $2, $3) on conflict do nothing"
+_MAKE = "insert into holdfast_queue (name, origin, policy) values ($1, $2, $3) on conflict do nothing returning id"
 _POLICY = "update holdfast_queue set policy = $1 where id = $2"
 _LIMITS = "update holdfast_queue_tenant set limits = $1 where id = $2"
 _SUBSCRIBE = "insert into holdfast_queue_subscription (topic, queue) values ($1, $2) on conflict do nothing"
 _UNSUBSCRIBE = "delete from holdfast_queue_subscription where topic = $1 and queue = $2"
 
 
-def make(transaction: Transaction, queue: str, policy: QueuePolicy) -> None:
-    """See to it that there is such a queue."""
-    transaction.execute(_MAKE, (queue, secrets.randbits(62) | 1, msgspec.json.encode(policy)))
+def make(transaction: Transaction, queue: str, policy: QueuePolicy) -> bool:
+    """See to it that there is such a queue; whether there was none before."""
+    return bool(transaction.execute(_MAKE, (queue, secrets.randbits(62) | 1, msgspec.json.encode(policy))))
 
 
 def change(step: Step, wanted: Change) -> QueuePolicy:

@@ -1,20 +1,26 @@
 """What the two engines say in different words. PostgreSQL locks rows, and does in one statement what would be many."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 from holdfast.engines import Database, Row, Transaction
 from holdfast.queue.backends.sql.message import NewMessage
 
 
 class TenantChange(NamedTuple):
-    """By how much the counters of a tenant change."""
+    """By how much the counters of a tenant change, and what its buckets are now."""
 
     id: int
     ready: int
     spilled: int
     leased: int
     dead: int
+    buckets: "Buckets | None" = None
+    """None: as they were."""
+
+
+Buckets: TypeAlias = tuple[int, int, int, int, int]
+"""When each is full again, in the order of the columns."""
 
 
 class LaneChange(NamedTuple):
@@ -38,6 +44,20 @@ class Search(NamedTuple):
     id: int
 
 
+class Spent(NamedTuple):
+    """Buckets of a tenant, `rate`, `max_rate` and that of backpressure, before it sends a message and after it."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+class Decided(NamedTuple):
+    """What it takes to keep a message of a tenant that has limits."""
+
+    room: int
+    spent: Spent
+
+
 class Plain(NamedTuple):
     """A message that has nothing out of the ordinary, and what must be so that it can be kept as such."""
 
@@ -46,22 +66,27 @@ class Plain(NamedTuple):
     """As it is kept: another one may say something else."""
     tenant: str
     room: int
-    """How many messages the tenant may have waiting before anything is counted."""
+    """How many messages a tenant without limits may have waiting before anything is counted."""
+    is_counted: bool
+    """Whether the tenant has limits, as far as is known."""
+    decide: Callable[[Row, float], Decided | None]
+    """Of a tenant with limits, as it was read, and the time: whether the message is kept as it is; None: it is not."""
     lanes: Sequence[int]
-    """The hand of the tenant, all of which must be there."""
-    at: int | None
-    """None: the server's time."""
+    """The hand of the tenant."""
+    now: float | None
+    """None: as the server says."""
     ttl: int | None
     extra: bytes | None
     body: bytes
 
 
 class Kept(NamedTuple):
-    """What became of it: its number, that of its lane, and how many of its tenant wait now."""
+    """What became of it: its number, that of its lane, how many of its tenant wait now, and the tenant's own limits."""
 
     id: int
     lane: int
     ready: int
+    limits: bytes | None
 
 
 class Taken(NamedTuple):
@@ -125,11 +150,10 @@ class Dialect(Protocol):
     def take(self, transaction: Transaction, searches: Sequence[Search], each: int, up_to: int, most: int) -> "Taken":
         """The messages that wait the longest, lane after lane: so many `each`, with their bodies, `most` in all."""
 
-    def add_to_tenants(self, transaction: Transaction, changes: Sequence[TenantChange]) -> None:
-        """Change counters."""
-
-    def add_to_lanes(self, transaction: Transaction, changes: Sequence[LaneChange]) -> Sequence[tuple[int, int]]:
-        """Change counters; how many wait in each afterwards, if anybody needs to know."""
+    def save(
+        self, transaction: Transaction, tenants: Sequence[TenantChange], lanes: Sequence[LaneChange]
+    ) -> Sequence[tuple[int, int]]:
+        """Change counters and buckets; how many wait in each lane afterwards, if anybody needs to know."""
 
     def keep(self, database: Database, plain: Plain) -> Kept | None:
         """Keep one message, in a transaction of its own; None: it cannot be kept like that, and nothing was done."""

@@ -1,5 +1,6 @@
 """What is due: delays that have passed, leases that have ended."""
 
+from holdfast.queue.backends.sql.extra import encode
 from holdfast.queue.backends.sql.message import Message, columns, milliseconds
 from holdfast.queue.backends.sql.remove import bury, remove
 from holdfast.queue.backends.sql.step import Step, with_ids
@@ -13,7 +14,7 @@ _DUE = (
     f"select {columns()}, l.number from holdfast_queue_message m join holdfast_queue_lane l on l.id = m.lane "  # noqa: S608 - constants
     "where m.queue = $1 and m.until <= $2 order by m.until limit $3"
 )
-_REST = "update holdfast_queue_message set until = $1, leased = 0 where id = $2"
+_DIED = "update holdfast_queue_message set until = $1, leased = 0, extra = $2 where id = $3"
 _READY = "update holdfast_queue_message set until = null, leased = 0 where id {ids}"
 
 
@@ -70,12 +71,15 @@ class Due:
     def make_ready(self) -> None:
         """Make ready what can be handled, and put off what is better handled apart from others."""
         step = self.step
-        if self.resting:
-            step.transaction.execute_many(_REST, [(until, message.id) for message, until in self.resting])
+        died = [*self.resting, *((message, None) for message in self.ready if message.leased)]
+        if died:
+            rows = [(until, encode(message.extra.died()), message.id) for message, until in died]
+            step.transaction.execute_many(_DIED, rows)
         for message, _ in self.resting:
             step.count(message.lane, message.tenant, leased=-1, delayed=1)
-        if self.ready:
-            with_ids(step, _READY, [message.id for message in self.ready])
+        delayed = [message.id for message in self.ready if not message.leased]
+        if delayed:
+            with_ids(step, _READY, delayed)
         for message in self.ready:
             step.count(message.lane, message.tenant, ready=1, leased=-message.leased, delayed=message.leased - 1)
             tally = step.lane(message.lane)

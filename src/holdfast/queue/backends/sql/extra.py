@@ -7,7 +7,7 @@ class Extra(
     msgspec.Struct,
     frozen=True,
     omit_defaults=True,
-    rename={"trace": "t", "deadline": "d", "returned": "r", "publication": "p"},
+    rename={"trace": "t", "deadline": "d", "returned": "r", "publication": "p", "deaths": "x"},
     gc=False,
 ):
     """Beside the body."""
@@ -20,10 +20,16 @@ class Extra(
     """Deliveries that do not count as attempts."""
     publication: int | None = None
     """Of which message of a topic it is one."""
+    deaths: int = 0
+    """Deliveries whose workers were not heard of again."""
 
     def redriven(self, tries: int) -> "Extra":
         """The same, of a dead letter that begins anew: none of its deliveries so far count."""
-        return msgspec.structs.replace(self, returned=tries, publication=None)
+        return msgspec.structs.replace(self, returned=tries, publication=None, deaths=0)
+
+    def died(self) -> "Extra":
+        """The same, after one more delivery of which nothing was heard."""
+        return msgspec.structs.replace(self, deaths=self.deaths + 1)
 
     def handed_back(self) -> "Extra":
         """The same, after one more delivery that does not count."""

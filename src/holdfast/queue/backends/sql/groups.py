@@ -1,6 +1,7 @@
-"""Messages of one group, of which one at a time may be handled: the one with the lowest number is the head.
+"""Messages of one group, of which one at a time may be handled; after it, the one with the lowest number.
 
-All that is done here is done under the lock of the group's tenant.
+All that is done here is done under the lock of the group's tenant, and so is all that is done to messages that are
+parked.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,8 +58,11 @@ def names_of(step: Step, parties: Iterable[int | None]) -> dict[int | None, str]
 
 
 def follow(step: Step, gone: Sequence[Message]) -> None:
-    """Let the next of each group have its turn, after messages that were its head have been removed."""
-    parties = sorted({message.party for message in gone if message.party is not None})
+    """Let the next of each group have its turn, after messages were removed whose turn it was.
+
+    One that still waited for its turn leaves the group to whoever has it: not always the one with the lowest number.
+    """
+    parties = sorted({one.party for one in gone if one.party is not None and one.until != PARKED})
     if not parties:
         return
     heads = step.transaction.execute(_HEADS.format(each=step.dialect.each("$1")), (step.dialect.numbers(parties),))

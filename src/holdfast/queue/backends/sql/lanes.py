@@ -12,21 +12,19 @@ SHARED_LANES = 512
 SPILL_LANES = 64
 """The same for lanes of excess, of which there may be one for each tenant."""
 _RANKS = range(2 * PRIORITIES)
+_MOST = {rank: SHARED_LANES if rank < PRIORITIES else SPILL_LANES for rank in _RANKS}
 _COLUMNS = "select id, number, ready, newest from holdfast_queue_lane where queue = $1"
-_SOME = f"{_COLUMNS} and ready > 0 and turn <= $2 order by rank, turn, id limit {SHARED_LANES}"
+_SOME = f"{_COLUMNS} and filled = 1 and turn <= $2 order by rank, turn, id limit {SHARED_LANES}"
 _OF_RANK = (
-    f"select * from ({_COLUMNS} and rank = {{rank}} and ready > 0 and turn <= $2 order by turn, id limit {{limit}})"  # noqa: S608 - constants
+    f"select * from ({_COLUMNS} and rank = {{rank}} and filled = 1 and turn <= $2 order by turn, id limit {{limit}})"  # noqa: S608 - constants
 )
-_ALL = " union all ".join(
-    f"{_OF_RANK.format(rank=rank, limit=SHARED_LANES if rank < PRIORITIES else SPILL_LANES)} as rank{rank}"
-    for rank in _RANKS
-)
+_ALL = " union all ".join(f"{_OF_RANK.format(rank=rank, limit=_MOST[rank])} as rank{rank}" for rank in _RANKS)
 _NEXT_TURN = " union all ".join(
-    f"select min(turn) from holdfast_queue_lane where queue = $1 and rank = {rank} and ready > 0 and turn > $2"  # noqa: S608 - constants
+    f"select min(turn) from holdfast_queue_lane where queue = $1 and rank = {rank} and filled = 1 and turn > $2"  # noqa: S608 - constants
     for rank in _RANKS
 )
 _ANY = " union all ".join(
-    f"select 1 from holdfast_queue_lane where queue = $1 and rank = {rank} and ready > 0 and turn <= $2"  # noqa: S608 - constants
+    f"select 1 from holdfast_queue_lane where queue = $1 and rank = {rank} and filled = 1 and turn <= $2"  # noqa: S608 - constants
     for rank in _RANKS
 )
 
@@ -57,17 +55,18 @@ class Lane:
         self._searched[age] = (message.at, message.id)
 
 
-def read_lanes(step: Step) -> dict[int, list[Lane]]:
-    """Lanes that have something, by rank, whose turn was the longest ago first."""
+def read_lanes(step: Step) -> tuple[dict[int, list[Lane]], bool]:
+    """Lanes that have something, by rank, whose turn was the longest ago first; and whether there may be more."""
     found: dict[int, list[Lane]] = {}
     rows = step.transaction.execute(_SOME, (step.queue, step.at))
-    if len(rows) >= SHARED_LANES:  # there are more than one would look at: so many of each rank
+    is_cut = len(rows) >= SHARED_LANES
+    if is_cut:  # there are more than one would look at: so many of each rank
         rows = step.transaction.execute(_ALL, (step.queue, step.at))
     for row in rows:
         lane = Lane(*row)
         step.numbers[lane.id] = lane.number
         found.setdefault(rank_of(lane.number), []).append(lane)
-    return found
+    return found, is_cut and any(len(lanes) >= _MOST[rank] for rank, lanes in found.items())
 
 
 def next_turn(step: Step) -> int | None:

@@ -52,6 +52,7 @@ class Lease:
         self._due = Due(step)
         self._lanes: dict[int, list[Lane]] = {}
         self._by_id: dict[int, Lane] = {}
+        self._has_more_lanes = False
         self._exhausted: set[Source] = set()
         self._seen: set[int] = set()
         self._chosen: list[Message] = []
@@ -94,7 +95,7 @@ class Lease:
     # Choosing
 
     def _find_lanes(self) -> None:
-        self._lanes = read_lanes(self.step)
+        self._lanes, self._has_more_lanes = read_lanes(self.step)
         self._by_id = {lane.id: lane for lanes in self._lanes.values() for lane in lanes}
         for message in self._due.ready:
             number = self.step.numbers[message.lane]
@@ -243,6 +244,7 @@ class Lease:
             deadline=None if extra.deadline is None else extra.deadline / 1000,
             group=group,
             is_first_of_topic=not message.tries and extra.publication in firsts,
+            deaths=extra.deaths,
         )
 
     def _move_aside(self) -> int:
@@ -284,7 +286,11 @@ class Lease:
     def _next_due(self) -> float | None:
         """Seconds until there may be more: none, if there is more than was looked at."""
         step = self.step
-        if self._due.is_full or any(lane.is_open and lane.ready > lane.seen for lane in self._by_id.values()):
+        if (
+            self._due.is_full
+            or self._has_more_lanes
+            or any(lane.is_open and lane.ready > lane.seen for lane in self._by_id.values())
+        ):
             return 0.0
         rows = step.transaction.execute(_NEXT, (step.queue, step.at))
         times = [until for (until,) in rows if until < PARKED]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.engines import Row
-from holdfast.queue.backend import LaneDepth, MessageState, Snapshot, Stage, TenantDepth
+from holdfast.queue.backend import LaneDepth, MessageState, Snapshot, Stage, TenantDepth, Totals, totals_of
 from holdfast.queue.backends.sql.extra import decode
 from holdfast.queue.backends.sql.message import is_id, is_storable
 from holdfast.queue.backends.sql.schema import PARKED
@@ -15,13 +15,20 @@ LANES = 2048
 _FILLED = (
     "from holdfast_queue_lane l where l.queue = $1 and (l.ready > 0 or l.leased > 0 or l.delayed > 0 or l.dead > 0)"
 )
+_OLDEST = "(select m.at from holdfast_queue_message m where m.lane = l.id and m.until is null order by m.at limit 1)"
 _LANES = (
-    "select l.number, l.ready, l.leased, l.delayed, l.dead, (select m.at from holdfast_queue_message m "  # noqa: S608 - constants
-    f"where m.lane = l.id and m.until is null order by m.at limit 1) {_FILLED} order by l.ready desc, l.number limit $2"
+    f"select l.number, l.ready, l.leased, l.delayed, l.dead, {_OLDEST} {_FILLED} "
+    "order by l.ready desc, l.number limit $2"
 )
-_COUNT = f"select count(*) {_FILLED}"
+# The oldest only of lanes where something waits: each is looked for in an index.
+_TOTALS = (
+    "select sum(case when number >= 0 then ready else 0 end), sum(case when number < 0 then ready else 0 end), "  # noqa: S608 - constants
+    "sum(leased), sum(delayed), sum(dead), count(*), min(oldest), min(case when number >= 0 then oldest end) from "
+    f"(select l.number, l.ready, l.leased, l.delayed, l.dead, case when l.ready > 0 then {_OLDEST} end as oldest "
+    f"{_FILLED}) as filled"
+)
 _TENANTS = "select name, ready, spilled, leased, dead, limits from holdfast_queue_tenant where queue = $1 and "
-_BUSIEST = f"{_TENANTS}ready > 0 order by ready desc, id limit $2"
+_BUSIEST = f"{_TENANTS}magnitude > 0 order by magnitude desc, ready desc, id limit $2"
 _TOPICS = "select topic from holdfast_queue_subscription where queue = $1 order by topic"
 _MESSAGES = (
     "select m.id, t.name, m.tries, coalesce(m.sent, m.at), m.extra, m.until, m.leased from holdfast_queue_message m "
@@ -36,8 +43,8 @@ _DEAD = (
 def look(step: Step, tenants: Sequence[str], top: int, messages: Sequence[int], *, lanes: bool) -> Snapshot:
     """The queue as it is in this transaction."""
     execute = step.transaction.execute
-    rows = execute(_LANES, (step.queue, LANES)) if lanes else []
-    [(count,)] = execute(_COUNT, (step.queue,)) if len(rows) == LANES else [(len(rows),)]
+    listed = [_lane(row) for row in execute(_LANES, (step.queue, LANES))] if lanes else []
+    totals = totals_of(listed) if len(listed) < LANES else _totals(execute(_TOTALS, (step.queue,))[0])
     found = execute(_BUSIEST, (step.queue, top)) if top else []
     if tenants:
         statement = f"{_TENANTS}name {step.dialect.named('$2')}"
@@ -48,10 +55,11 @@ def look(step: Step, tenants: Sequence[str], top: int, messages: Sequence[int], 
         queue=step.name,
         at=step.now,
         policy=step.policy,
-        lanes=[_lane(row) for row in rows],
+        lanes=listed,
         tenants=[_tenant(row) for row in {row[0]: row for row in found}.values()],
+        totals=totals,
         topics=[topic for (topic,) in execute(_TOPICS, (step.queue,))],
-        lanes_left_out=count - len(rows),
+        lanes_left_out=totals.lanes - len(listed),
         messages=_messages(step, messages) if messages else {},
     )
 
@@ -85,11 +93,30 @@ def _lane(row: Row) -> LaneDepth:
         leased=leased,
         delayed=delayed,
         dead=dead,
-        oldest=None if oldest is None else oldest / 1000,
+        oldest=_seconds(oldest),
     )
+
+
+def _totals(row: Row) -> Totals:
+    ready, spilled, leased, delayed, dead, lanes = map(int, row[:6])  # PostgreSQL's sums are decimals
+    oldest, oldest_ready = map(_seconds, row[6:])
+    return Totals(
+        ready=ready,
+        spilled=spilled,
+        leased=leased,
+        delayed=delayed,
+        dead=dead,
+        lanes=lanes,
+        oldest=oldest,
+        oldest_ready=oldest_ready,
+    )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def _tenant(row: Row) -> TenantDepth:
     name, ready, spilled, leased, dead, kept = row
     limits = None if kept is None else limits_of(bytes(kept))
-    return TenantDepth(tenant=name, ready=ready, spilled=spilled, leased=leased, dead=dead, limits=limits)
+    return TenantDepth(tenant=name, ready=ready - spilled, spilled=spilled, leased=leased, dead=dead, limits=limits)

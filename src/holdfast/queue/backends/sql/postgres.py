@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from holdfast.engines import Database, Transaction
-from holdfast.queue.backends.sql.dialect import Kept, LaneChange, Plain, Search, Taken, TenantChange, taken
-from holdfast.queue.backends.sql.message import NewMessage, columns
+from holdfast.queue.backends.sql.dialect import Kept, LaneChange, Plain, Search, Spent, Taken, TenantChange, taken
+from holdfast.queue.backends.sql.message import NewMessage, columns, milliseconds
+from holdfast.queue.backends.sql.tenant import COLUMNS
 
 _TIME = "extract(epoch from clock_timestamp())::double precision"
 CHANNEL = "holdfast_queue"
@@ -26,43 +27,68 @@ _TAKE = (
     "and (m.at, m.id) > (one.at, one.id) and m.at <= $4::bigint order by m.at, m.id limit $5::bigint "
     "for update skip locked) as found limit $6::bigint"
 )
-# Rows are locked by number first: whoever comes in another order would wait in a circle.
-_TENANTS = (
-    "with change as (select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) "
-    "as each(id, ready, spilled, leased, dead)), locked as (select id from holdfast_queue_tenant "
-    "where id = any($1::bigint[]) order by id for update) "
-    "update holdfast_queue_tenant t set ready = t.ready + change.ready, spilled = t.spilled + change.spilled, "
-    "leased = t.leased + change.leased, dead = t.dead + change.dead from change join locked using (id) "
-    "where t.id = change.id"
+# Rows are locked by number first: whoever comes in another order would wait in a circle. Lanes only when tenants are
+# done with, which the count of them sees to.
+_SAVE = (
+    "with tenant as (select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], "
+    "$6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[]) "
+    "as each(id, ready, spilled, leased, dead, rate, max_rate, pressure, run, lease)), "
+    "locked_tenant as (select id from holdfast_queue_tenant where id = any($1::bigint[]) order by id for update), "
+    "saved as (update holdfast_queue_tenant t set ready = t.ready + tenant.ready, "
+    "spilled = t.spilled + tenant.spilled, leased = t.leased + tenant.leased, dead = t.dead + tenant.dead, "
+    "rate_full_at = coalesce(tenant.rate, t.rate_full_at), "
+    "max_rate_full_at = coalesce(tenant.max_rate, t.max_rate_full_at), "
+    "pressure_full_at = coalesce(tenant.pressure, t.pressure_full_at), "
+    "run_full_at = coalesce(tenant.run, t.run_full_at), lease_full_at = coalesce(tenant.lease, t.lease_full_at), "
+    "magnitude = case when t.ready + tenant.ready > 0 then length((t.ready + tenant.ready)::text) else 0 end "
+    "from tenant join locked_tenant using (id) where t.id = tenant.id returning t.id), "
+    "lane as (select * from unnest($11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], "
+    "$16::bigint[], $17::bigint[]) as each(id, ready, leased, delayed, dead, turn, newest)), "
+    "locked_lane as (select id from holdfast_queue_lane where id = any($11::bigint[]) "
+    "and (select count(*) from saved) >= 0 order by id for update) "
+    "update holdfast_queue_lane l set ready = l.ready + lane.ready, leased = l.leased + lane.leased, "
+    "delayed = l.delayed + lane.delayed, dead = l.dead + lane.dead, "
+    "turn = case when lane.turn < 0 then l.turn else lane.turn end, newest = greatest(l.newest, lane.newest), "
+    "filled = case when l.ready + lane.ready > 0 then 1 else 0 end "
+    "from lane join locked_lane using (id) where l.id = lane.id returning l.id, l.ready"
 )
-_LANES = (
-    "with change as (select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], "
-    "$6::bigint[], $7::bigint[]) as each(id, ready, leased, delayed, dead, turn, newest)), locked as ("
-    "select id from holdfast_queue_lane where id = any($1::bigint[]) order by id for update) "
-    "update holdfast_queue_lane l set ready = l.ready + change.ready, leased = l.leased + change.leased, "
-    "delayed = l.delayed + change.delayed, dead = l.dead + change.dead, "
-    "turn = case when change.turn < 0 then l.turn else change.turn end, newest = greatest(l.newest, change.newest) "
-    "from change join locked using (id) where l.id = change.id returning l.id, l.ready"
+_NO_BUCKETS = (None,) * 5
+_TENANT = (
+    f"select {COLUMNS}, {_TIME} from holdfast_queue_tenant "  # noqa: S608 - constants
+    "where queue = (select id from holdfast_queue where name = $1) and name = $2"
 )
 # All of what `send.py` does with a plain message. Here, too, tenants are locked before lanes: each part waits for what
-# it has from others. The lane is chosen as by `least_deep`.
+# it has from others. What a tenant has spent must be what it was when it was decided. The lane is chosen as by
+# `least_deep`.
 _KEEP = (
     f"with q as (select id, coalesce($1::bigint, round({_TIME} * 1000)::bigint) as at from holdfast_queue "  # noqa: S608 - constants
     "where name = $2 and policy = $3::bytea), "
     "t as (select t.id from holdfast_queue_tenant t join q on t.queue = q.id "
-    "where t.name = $4 and t.limits is null and t.ready < $5::bigint), "
-    "hand as (select l.id, l.number, l.ready, l.turn, count(*) over () as many from holdfast_queue_lane l "
-    "join q on l.queue = q.id where l.number = any($6::bigint[])), "
-    "l as (select id, number from hand where many = cardinality($6::bigint[]) order by ready, turn limit 1), "
+    "where t.name = $4 and t.ready < $5::bigint and t.limits is not distinct from $6::bytea{unspent}), "
+    "l as (select l.id from holdfast_queue_lane l join q on l.queue = q.id where l.number = any({hand}::bigint[]) "
+    "order by l.ready, l.turn limit 1), "
     "m as (insert into holdfast_queue_message (id, queue, lane, tenant, at, expires, extra, body) "
-    "select nextval('holdfast_queue_sequence'), q.id, l.id, t.id, q.at, q.at + $7::bigint, $8::bytea, $9::bytea "
-    "from q, t, l returning id), "
-    "counted as (update holdfast_queue_tenant c set ready = c.ready + 1 from t, m where c.id = t.id "
+    "select nextval('holdfast_queue_sequence'), q.id, l.id, t.id, q.at, q.at + {ttl}::bigint, {extra}::bytea, "
+    "{body}::bytea from q, t, l returning id), "
+    "counted as (update holdfast_queue_tenant c set ready = c.ready + 1, "
+    "magnitude = length((c.ready + 1)::text){spend} from t, m where c.id = t.id "
     "returning c.ready), "
-    "filled as (update holdfast_queue_lane f set ready = f.ready + 1, newest = greatest(f.newest, q.at) "
+    "filled as (update holdfast_queue_lane f set ready = f.ready + 1, newest = greatest(f.newest, q.at), filled = 1 "
     "from q, l, counted where f.id = l.id returning f.number, f.ready) "
-    "select m.id, filled.number, counted.ready, case when filled.ready = 1 then pg_notify($10, $11)::text end "
+    "select m.id, filled.number, counted.ready, case when filled.ready = 1 then pg_notify('{channel}', $2)::text end "
     "from m, counted, filled"
+)
+_KEEP_FREE = _KEEP.format(unspent="", hand="$7", ttl="$8", extra="$9", body="$10", spend="", channel=CHANNEL)
+_KEEP_COUNTED = _KEEP.format(
+    # Locked, so that what was spent since is seen.
+    unspent=" and t.rate_full_at = $7::bigint and t.max_rate_full_at = $8::bigint and t.pressure_full_at = $9::bigint "
+    "for update of t",
+    hand="$10",
+    ttl="$11",
+    extra="$12",
+    body="$13",
+    spend=", rate_full_at = $14::bigint, max_rate_full_at = $15::bigint, pressure_full_at = $16::bigint",
+    channel=CHANNEL,
 )
 
 
@@ -110,21 +136,35 @@ class PostgresDialect:
         rows = transaction.execute(_TAKE, (*arrays, up_to, each, most))
         return taken(rows, searches, each, most)
 
-    def add_to_tenants(self, transaction: Transaction, changes: Sequence[TenantChange]) -> None:
-        transaction.execute(_TENANTS, [self.numbers(column) for column in zip(*changes, strict=True)])
-
-    def add_to_lanes(self, transaction: Transaction, changes: Sequence[LaneChange]) -> Sequence[tuple[int, int]]:
-        rows = transaction.execute(_LANES, [self.numbers(column) for column in zip(*changes, strict=True)])
+    def save(
+        self, transaction: Transaction, tenants: Sequence[TenantChange], lanes: Sequence[LaneChange]
+    ) -> Sequence[tuple[int, int]]:
+        spent = [(*one[:5], *(one.buckets or _NO_BUCKETS)) for one in tenants]
+        columns = (*_columns(spent, 10), *_columns(lanes, 7))
+        rows = transaction.execute(_SAVE, [self.numbers(column) for column in columns])
         return [(id_, ready) for id_, ready in rows]
 
     def keep(self, database: Database, plain: Plain) -> Kept | None:
-        where = (plain.at, plain.queue, plain.policy, plain.tenant, plain.room, self.numbers(plain.lanes))
-        what = (plain.ttl, plain.extra, plain.body)
-        rows = database.write_one(_KEEP, (*where, *what, CHANNEL, plain.queue))
-        return Kept(*rows[0][:3]) if rows else None
+        statement, limits, room, spent = _KEEP_FREE, None, plain.room, Spent((), ())
+        if plain.is_counted:
+            found = database.write_one(_TENANT, (plain.queue, plain.tenant), can_repeat=True)
+            decided = plain.decide(found[0], found[0][-1] if plain.now is None else plain.now) if found else None
+            if decided is None:
+                return None
+            statement, limits, room, spent = _KEEP_COUNTED, found[0][2], decided.room, decided.spent
+        at = None if plain.now is None else milliseconds(plain.now)
+        where = (at, plain.queue, plain.policy, plain.tenant, room, limits)
+        what = (self.numbers(plain.lanes), plain.ttl, plain.extra, plain.body)
+        rows = database.write_one(statement, (*where, *spent.before, *what, *spent.after))
+        return Kept(rows[0][0], rows[0][1], rows[0][2], limits) if rows else None
 
     def wake(self, transaction: Transaction, queue: str) -> None:
         transaction.execute("select pg_notify($1, $2)", (CHANNEL, queue))
+
+
+def _columns(rows: Sequence[Sequence[int | None]], count: int) -> Iterable[Sequence[int | None]]:
+    """Column by column; so many of them, also if there are no rows."""
+    return zip(*rows, strict=True) if rows else ((),) * count
 
 
 def _bytes(values: Iterable[bytes | None]) -> str:

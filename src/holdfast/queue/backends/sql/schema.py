@@ -15,6 +15,8 @@ _QUEUE = """create table holdfast_queue (
     policy bytea not null,
     seen bigint not null default 0
 )"""
+# What counts messages is in no index: PostgreSQL writes every index of a row anew where a value in any of them changes.
+# `magnitude` is how many digits `ready` has, `filled` whether it is more than 0; both rarely change.
 # Buckets count in microseconds, or rates above a thousand per second would never be used up one by one.
 _TENANT = """create table holdfast_queue_tenant (
     id {number},
@@ -29,10 +31,11 @@ _TENANT = """create table holdfast_queue_tenant (
     pressure_full_at bigint not null default 0,
     run_full_at bigint not null default 0,
     lease_full_at bigint not null default 0,
+    magnitude bigint not null default 0,
     limits bytea,
     unique (queue, name)
 ){changing}"""
-_BUSIEST = "create index holdfast_queue_tenant_busiest on holdfast_queue_tenant (queue, ready) where ready > 0"
+_BUSIEST = "create index holdfast_queue_tenant_busiest on holdfast_queue_tenant (queue, magnitude) where magnitude > 0"
 _LANE = """create table holdfast_queue_lane (
     id {number},
     queue bigint not null,
@@ -44,9 +47,10 @@ _LANE = """create table holdfast_queue_lane (
     dead bigint not null default 0,
     turn bigint not null default 0,
     newest bigint not null default 0,
+    filled bigint not null default 0,
     unique (queue, number)
 ){changing}"""
-_TURN = "create index holdfast_queue_lane_turn on holdfast_queue_lane (queue, rank, turn) where ready > 0"
+_TURN = "create index holdfast_queue_lane_turn on holdfast_queue_lane (queue, rank, turn) where filled = 1"
 # `sent` is null unless it was delayed since; `expires` unless it has a ttl of its own. The body comes last: what is
 # behind a long one is far away.
 _MESSAGE = """create table holdfast_queue_message (

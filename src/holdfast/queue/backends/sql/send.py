@@ -14,7 +14,7 @@ from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.tenant import TenantRow
 from holdfast.queue.message import Outgoing, Refusal, Refused, Sent
 from holdfast.queue.rules.admission import Admission, admit
-from holdfast.queue.rules.placement import EMPTY, Placing, lanes_of, own_lane, spill_lane
+from holdfast.queue.rules.placement import Placing, lanes_of, own_lane, spill_lane
 from holdfast.queue.rules.pressure import STARTS_AT
 from holdfast.queue.trace import pack, unpack
 
@@ -153,10 +153,8 @@ class Send:
         shared = {(one.message.tenant, one.message.priority) for one in admitted if policy.hand and not one.is_spilled}
         hands = {one: lanes_of(*one, policy.lanes, policy.hand) for one in shared}
         lanes = {lane for some in hands.values() for lane in some}
-        depths = dict.fromkeys(lanes, EMPTY)
-        if lanes:
-            depths |= self.step.depths(lanes)
-        placing = Placing(depths)
+        # Whole hands are made: whoever sends one message chooses among what is there.
+        placing = Placing(self.step.depths(lanes))
         numbers: list[int] = []
         for one in admitted:
             if one.is_spilled:

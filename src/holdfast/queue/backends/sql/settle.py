@@ -1,6 +1,7 @@
 """What becomes of messages that workers hold."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from holdfast.engines import Transaction
 from holdfast.queue.backends.sql.dialect import Dialect
@@ -9,11 +10,12 @@ from holdfast.queue.backends.sql.message import Message, columns, is_id, millise
 from holdfast.queue.backends.sql.remove import bury, count_out, remove
 from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.wake import wake_spilled
-from holdfast.queue.message import Again, Back, Bury, Done, Drop, Longer, Receipt, Settlement
+from holdfast.queue.message import Again, Back, Bury, Done, Drop, Longer, Settlement
 
 _FIND = (
     f"select {columns()}, l.number, q.id, q.name from holdfast_queue_message m "  # noqa: S608 - constants
-    "join holdfast_queue_lane l on l.id = m.lane join holdfast_queue q on q.id = m.queue where m.id {ids} order by m.id"
+    "join holdfast_queue_lane l on l.id = m.lane join holdfast_queue q on q.id = m.queue "
+    "where m.leased = 1 and m.id {ids} order by m.id"
 )
 # Locked by number, as those are of which some are done and others are held for longer.
 _HELD = (
@@ -28,18 +30,25 @@ _LATER = "update holdfast_queue_message set until = $1, at = $2, leased = 0, sen
 _BACK = "update holdfast_queue_message set until = null, leased = 0, extra = $1 where id = $2"
 
 
+class Settled(NamedTuple):
+    """Which of them were held, and queues that may have something that they had not before."""
+
+    were_held: list[bool]
+    filled: list[str]
+
+
 def settle(
     transaction: Transaction, dialect: Dialect, settlements: Sequence[Settlement], wall: float | None
-) -> list[bool]:
+) -> Settled:
     """Do what each says, for those that are still held by their receipts."""
-    receipts = [one.receipt for one in settlements if type(one.outcome) is Done]
-    if len({receipt.id for receipt in receipts}) == len(settlements):
-        return _done(transaction, dialect, receipts, wall)
+    done = {one.receipt.id: one.receipt.tries for one in settlements if type(one.outcome) is Done}
+    if len(done) == len(settlements) and len(set(done.values())) == 1:
+        return _done(transaction, dialect, done, wall)
     ids = {one.receipt.id for one in settlements if is_id(one.receipt.id)}
     rows = transaction.execute(
         _FIND.format(ids=dialect.among("$1")) + dialect.lock("m"), (dialect.numbers(sorted(ids)),)
     )
-    held = {row[0]: row for row in rows if row[4]}
+    held = {row[0]: row for row in rows}
     results: list[bool] = []
     by_queue: dict[tuple[int, str], list[tuple[Message, Settlement]]] = {}
     numbers: dict[int, int] = {}
@@ -52,34 +61,45 @@ def settle(
             by_queue.setdefault((row[-2], row[-1]), []).append((Message(*row[:-3]), one))
             if not isinstance(one.outcome, Longer):
                 del held[one.receipt.id]  # settled once
+    filled: list[str] = []
     for (_, queue), some in sorted(by_queue.items()):  # by number, as whoever publishes to several goes through them
         step = Step(transaction, dialect, queue, wall)
         step.numbers.update(numbers)
-        _settle(step, some)
-    return results
+        if _settle(step, some):
+            filled.append(queue)
+    return Settled(results, filled)
 
 
-def _done(transaction: Transaction, dialect: Dialect, receipts: Sequence[Receipt], wall: float | None) -> list[bool]:
-    """The same where all are done, which is nearly always: deleting them says what they were."""
-    by_tries: dict[int, list[int]] = {}
-    for receipt in receipts:
-        if is_id(receipt.id) and is_id(receipt.tries):
-            by_tries.setdefault(receipt.tries, []).append(receipt.id)
-    found: set[int] = set()
-    by_queue: dict[int, list[Message]] = {}
+def _done(transaction: Transaction, dialect: Dialect, receipts: Mapping[int, int], wall: float | None) -> Settled:
+    """The same where all are done, at the first try of most: deleting them says what they were."""
+    ids = [id_ for id_, tries in receipts.items() if is_id(id_) and is_id(tries)]
     held = _HELD.format(ids=dialect.among("$2"), lock=dialect.lock("m"))
-    for tries, ids in by_tries.items():
-        rows = transaction.execute(_DONE.format(held=dialect.within(held)), (tries, dialect.numbers(ids)))
-        found.update(row[0] for row in rows)
-        for row in rows:
+    by_queue: dict[int, list[Message]] = {}
+    if ids:
+        statement = _DONE.format(held=dialect.within(held))
+        for row in transaction.execute(statement, (receipts[ids[0]], dialect.numbers(ids))):
             by_queue.setdefault(row[-1], []).append(Message(*row[:-1]))
+    filled: list[str] = []
     for queue, messages in sorted(by_queue.items()):
         step = Step(transaction, dialect, queue, wall)
         capped = _ready_to_end(step, messages)
         count_out(step, messages)
-        wake_spilled(step, capped)
-        step.save()
-    return [receipt.id in found for receipt in receipts]
+        if _end(step, capped):
+            filled.append(step.name)
+    found = {message.id for messages in by_queue.values() for message in messages}
+    return Settled([id_ in found for id_ in receipts], filled)
+
+
+def _end(step: Step, capped: Sequence[int]) -> bool:
+    """Write it all, and tell others if there is something now that there was not: the next of a group, or of a tenant.
+
+    This worker may have enough to do, or may wait because it has found nothing.
+    """
+    has_woken = wake_spilled(step, capped)
+    filled = step.save()
+    if filled or has_woken:
+        step.dialect.wake(step.transaction, step.name)
+    return bool(filled) or has_woken
 
 
 def _ready_to_end(step: Step, messages: Sequence[Message]) -> list[int]:
@@ -91,7 +111,8 @@ def _ready_to_end(step: Step, messages: Sequence[Message]) -> list[int]:
     return capped
 
 
-def _settle(step: Step, settled: list[tuple[Message, Settlement]]) -> None:
+def _settle(step: Step, settled: list[tuple[Message, Settlement]]) -> bool:
+    """Do it; whether there may be something now that there was not."""
     longer = [
         (step.at + milliseconds(one.outcome.seconds), message.id)
         for message, one in settled
@@ -101,16 +122,15 @@ def _settle(step: Step, settled: list[tuple[Message, Settlement]]) -> None:
         step.transaction.execute_many(_LONGER, longer)
     ended = [(message, one.outcome) for message, one in settled if not isinstance(one.outcome, Longer)]
     if not ended:
-        return
+        return False
     capped = _ready_to_end(step, [message for message, _ in ended])
     remove(step, [message for message, outcome in ended if isinstance(outcome, Done | Drop)])
     bury(step, [(message, outcome) for message, outcome in ended if isinstance(outcome, Bury)])
     _again(step, [(message, outcome) for message, outcome in ended if isinstance(outcome, Again)])
     _back(step, [message for message, outcome in ended if isinstance(outcome, Back)])
-    wake_spilled(step, capped)
-    filled = step.save()
-    if filled and any(isinstance(outcome, Back) for _, outcome in ended):
-        step.dialect.wake(step.transaction, step.name)  # this worker wants no more
+    has_filled = _end(step, capped)
+    # What falls due soon is to be known to whoever waits here: it was not there when it looked.
+    return has_filled or any(isinstance(outcome, Again) for _, outcome in ended)
 
 
 def _again(step: Step, messages: Sequence[tuple[Message, Again]]) -> None:

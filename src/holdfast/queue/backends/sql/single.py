@@ -1,28 +1,35 @@
-"""The short way for one plain message, which is how most are sent: of a tenant without limits and far from any bound.
+"""The short way for one plain message, which is how most are sent: of a tenant that is far from any of its bounds.
 
-It does what `send.py` does with such a message, in fewer words to the database: in one, where each takes its time.
-Where anything is out of the ordinary, nothing is done, and the message takes the long way.
+It does what `send.py` does with such a message, in fewer words to the database: in one, where each takes its time, or
+in two, if the tenant has limits. Where anything is out of the ordinary, nothing is done, and the message takes the long
+way.
 """
 
+import math
 import time
 from collections.abc import Sequence
+from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from holdfast._clock import Clock
-from holdfast.engines import Database
-from holdfast.queue.backends.sql.dialect import Dialect, Plain
+from holdfast.engines import Database, Row
+from holdfast.queue.backends.sql.dialect import Decided, Dialect, Plain, Spent
 from holdfast.queue.backends.sql.extra import Extra, encode
 from holdfast.queue.backends.sql.message import milliseconds
 from holdfast.queue.backends.sql.step import policy_of
+from holdfast.queue.backends.sql.tenant import TenantRow, limits_of
 from holdfast.queue.message import Outgoing, Sent
 from holdfast.queue.policy import QueuePolicy
-from holdfast.queue.rules.admission import is_free, room
+from holdfast.queue.rules.admission import admit, is_free, room
 from holdfast.queue.rules.placement import lanes_of
 from holdfast.queue.rules.pressure import pressure
 from holdfast.queue.trace import pack, unpack
 
+SENDING = 3
+"""Buckets that sending uses up: the first ones."""
 AGAIN = 10.0
-"""Seconds for which a tenant takes the long way, after the short one was none for it."""
+"""Seconds for which a tenant takes a longer way, after a short one was none for it."""
 REMEMBERED = 10_000
 """Such tenants that are remembered."""
 _QUEUE = "select origin, policy from holdfast_queue where name = $1"
@@ -44,8 +51,8 @@ class Single:
         self._dialect = dialect
         self._clock = clock
         self._queues: dict[str, _Known] = {}
-        self._others: dict[tuple[str, str], float] = {}
-        """Tenants that take the long way, by queue, and until when."""
+        self._tenants: dict[tuple[str, str], tuple[_Way, float]] = {}
+        """Those of a queue that do not take the shortest way, and until when."""
 
     def send(self, queue: str, messages: Sequence[Outgoing]) -> Sent | None:
         """Keep a message; None: it must take the long way."""
@@ -54,17 +61,26 @@ class Single:
         message = messages[0]
         if message.key is not None or message.group is not None or message.delay:
             return None
-        others = self._others
-        if others and others.get((queue, message.tenant), 0.0) > time.monotonic():
+        way = self._way(queue, message.tenant)
+        if way is _Way.LONG:
             return None
         known = self._queues.get(queue) or self._learn(queue)
-        sent = None if known is None else self._send(queue, message, known)
+        if known is None or not known.policy.hand or not is_free(known.policy.limits):
+            return None
+        sent = self._send(queue, message, known, is_counted=way is _Way.COUNTED)
         if sent is None:
             self._queues.pop(queue, None)  # it may have changed
-            if len(others) >= REMEMBERED:
-                others.clear()
-            others[queue, message.tenant] = time.monotonic() + AGAIN
+            self._remember(queue, message.tenant, _Way.COUNTED if way is _Way.FREE else _Way.LONG)
         return sent
+
+    def _way(self, queue: str, tenant: str) -> "_Way":
+        way, until = self._tenants.get((queue, tenant), _FREE) if self._tenants else _FREE
+        return way if until > time.monotonic() else _Way.FREE
+
+    def _remember(self, queue: str, tenant: str, way: "_Way") -> None:
+        if len(self._tenants) >= REMEMBERED:
+            self._tenants.clear()
+        self._tenants[queue, tenant] = (way, time.monotonic() + AGAIN)
 
     def _learn(self, queue: str) -> _Known | None:
         for origin, policy in self._database.read(lambda transaction: transaction.execute(_QUEUE, (queue,))):
@@ -73,19 +89,19 @@ class Single:
             return known
         return None
 
-    def _send(self, queue: str, message: Outgoing, known: _Known) -> Sent | None:
+    def _send(self, queue: str, message: Outgoing, known: _Known, *, is_counted: bool) -> Sent | None:
         policy = known.policy
-        if not policy.hand or not is_free(policy.limits):
-            return None
         trace = None if message.trace is None else pack(message.trace)
         deadline = None if message.deadline is None else milliseconds(message.deadline)
         plain = Plain(
             queue=queue,
             policy=known.kept,
             tenant=message.tenant,
-            room=room(policy),
+            room=room(policy, policy.limits),
+            is_counted=is_counted,
+            decide=partial(_decide, policy),
             lanes=lanes_of(message.tenant, message.priority, policy.lanes, policy.hand),
-            at=None if self._clock is None else milliseconds(self._clock.wall()),
+            now=None if self._clock is None else self._clock.wall(),
             ttl=None if message.ttl is None else milliseconds(message.ttl),
             extra=None if trace is None and deadline is None else encode(Extra(trace=trace, deadline=deadline)),
             body=message.body,
@@ -93,10 +109,37 @@ class Single:
         kept = self._dialect.keep(self._database, plain)
         if kept is None:
             return None
+        most = policy.backlog_of(policy.limits if kept.limits is None else limits_of(bytes(kept.limits)))
         return Sent(
             id=kept.id,
             queue=queue,
             lane=kept.lane,
             trace=unpack(trace, known.origin, kept.id),
-            pressure=pressure(kept.ready, policy.backlog_of(policy.limits)),
+            pressure=pressure(kept.ready, most),
         )
+
+
+class _Way(Enum):
+    """How the messages of a tenant are sent."""
+
+    FREE = "free"
+    """In one statement, where nothing needs to be counted."""
+    COUNTED = "counted"
+    """In two, because the tenant has limits."""
+    LONG = "long"
+
+
+_FREE = (_Way.FREE, math.inf)
+
+
+def _decide(policy: QueuePolicy, row: Row, now: float) -> Decided | None:
+    """Whether a message of a tenant with limits, as it was read, is kept as it is, beside others."""
+    tenant = TenantRow(row, policy)
+    if not tenant.is_limited:
+        return Decided(room(policy, tenant.limits), Spent(tenant.buckets[:SENDING], tenant.buckets[:SENDING]))
+    admission = admit(policy, tenant.limits, tenant.found, 1, now)
+    if not admission.live:
+        return None
+    before = tenant.buckets[:SENDING]
+    tenant.spend(admission.state)
+    return Decided(room(policy, tenant.limits), Spent(before, tenant.buckets[:SENDING]))

@@ -6,7 +6,8 @@ import msgspec
 
 from holdfast.engines import Database, Transaction
 from holdfast.queue.backends.sql.dialect import Kept, LaneChange, Plain, Search, Taken, TenantChange, taken
-from holdfast.queue.backends.sql.message import SECOND, NewMessage, columns
+from holdfast.queue.backends.sql.message import SECOND, NewMessage, columns, milliseconds
+from holdfast.queue.backends.sql.tenant import COLUMNS
 from holdfast.queue.rules.placement import Depth, least_deep
 
 _IDS = "update holdfast_queue_sequence set following = following + $1 returning following"
@@ -23,16 +24,22 @@ _TAKE = (
 )
 _TENANT = (
     "update holdfast_queue_tenant set ready = ready + $1, spilled = spilled + $2, leased = leased + $3, "
-    "dead = dead + $4 where id = $5"
+    "dead = dead + $4, magnitude = iif(ready + $1 > 0, length(ready + $1), 0) where id = $5"
+)
+_BUCKETS = (
+    "update holdfast_queue_tenant set rate_full_at = $1, max_rate_full_at = $2, pressure_full_at = $3, "
+    "run_full_at = $4, lease_full_at = $5 where id = $6"
 )
 _LANE = (
     "update holdfast_queue_lane set ready = ready + $1, leased = leased + $2, delayed = delayed + $3, "
-    "dead = dead + $4, turn = iif($5 < 0, turn, $5), newest = max(newest, $6) where id = $7"
+    "dead = dead + $4, turn = iif($5 < 0, turn, $5), newest = max(newest, $6), filled = ready + $1 > 0 where id = $7"
 )
 _PLAIN = (
-    "select q.id, t.id, t.ready from holdfast_queue q join holdfast_queue_tenant t on t.queue = q.id "
-    "where q.name = $1 and q.policy = $2 and abs(q.seen - $3) < $4 "
-    "and t.name = $5 and t.limits is null and t.ready < $6"
+    f"select {COLUMNS}, queue from holdfast_queue_tenant where queue = (select q.id from holdfast_queue q "  # noqa: S608 - constants
+    "where q.name = $1 and q.policy = $2 and abs(q.seen - $3) < $4) and name = $5"
+)
+_SPEND = (
+    "update holdfast_queue_tenant set rate_full_at = $1, max_rate_full_at = $2, pressure_full_at = $3 where id = $4"
 )
 _HAND = (
     "select number, ready, turn, id from holdfast_queue_lane where queue = $1 "
@@ -87,34 +94,49 @@ class SqliteDialect:
         rows.sort(key=lambda row: (places[row[1]], row[6], row[0]))
         return Taken(rows, asked)
 
-    def add_to_tenants(self, transaction: Transaction, changes: Sequence[TenantChange]) -> None:
-        transaction.execute_many(_TENANT, ((*change[1:], change.id) for change in changes))
-
-    def add_to_lanes(self, transaction: Transaction, changes: Sequence[LaneChange]) -> Sequence[tuple[int, int]]:
-        transaction.execute_many(_LANE, ((*change[1:], change.id) for change in changes))
+    def save(
+        self, transaction: Transaction, tenants: Sequence[TenantChange], lanes: Sequence[LaneChange]
+    ) -> Sequence[tuple[int, int]]:
+        if tenants:
+            transaction.execute_many(_TENANT, ((*one[1:5], one.id) for one in tenants))
+        spent = [(*one.buckets, one.id) for one in tenants if one.buckets is not None]
+        if spent:
+            transaction.execute_many(_BUCKETS, spent)
+        if lanes:
+            transaction.execute_many(_LANE, ((*one[1:], one.id) for one in lanes))
         return ()  # only `wake` would ask
 
     def keep(self, database: Database, plain: Plain) -> Kept | None:
         return database.write(lambda transaction: self._keep(transaction, plain))
 
     def _keep(self, transaction: Transaction, plain: Plain) -> Kept | None:
-        at = plain.at
-        assert at is not None, "there is no server that could say it"
-        found = transaction.execute(_PLAIN, (plain.queue, plain.policy, at, SECOND, plain.tenant, plain.room))
+        assert plain.now is not None, "there is no server that could say it"
+        at = milliseconds(plain.now)
+        found = transaction.execute(_PLAIN, (plain.queue, plain.policy, at, SECOND, plain.tenant))
         if not found:
             return None
-        [(queue, tenant, ready)] = found
+        [row] = found
+        tenant, limits, ready, queue = row[0], row[2], row[3], row[-1]
+        room, spent = plain.room, None
+        if limits is not None:
+            decided = plain.decide(row, plain.now)
+            if decided is None:
+                return None
+            room, spent = decided
+        if ready >= room:
+            return None
         lanes = transaction.execute(_HAND, (queue, self.numbers(plain.lanes)))
-        if len(lanes) < len(plain.lanes):
+        if not lanes:
             return None
         ids = {number: id_ for number, _, _, id_ in lanes}
-        number = least_deep(plain.lanes, {number: Depth(depth, turn) for number, depth, turn, _ in lanes})
+        number = least_deep([*ids], {number: Depth(depth, turn) for number, depth, turn, _ in lanes})
         expires = None if plain.ttl is None else at + plain.ttl
         message = NewMessage(ids[number], tenant, at, None, expires, None, plain.extra, plain.body)
         [id_] = self.insert(transaction, queue, [message])
-        self.add_to_tenants(transaction, [TenantChange(tenant, 1, 0, 0, 0)])
-        self.add_to_lanes(transaction, [LaneChange(ids[number], 1, 0, 0, 0, -1, at)])
-        return Kept(id_, number, ready + 1)
+        if spent is not None:
+            transaction.execute(_SPEND, (*spent.after, tenant))
+        self.save(transaction, [TenantChange(tenant, 1, 0, 0, 0)], [LaneChange(ids[number], 1, 0, 0, 0, -1, at)])
+        return Kept(id_, number, ready + 1, limits)
 
     def wake(self, transaction: Transaction, queue: str) -> None:
         pass  # workers look at the file itself

@@ -2,22 +2,23 @@
 
 Where others write at the same time, rows are locked in one order, so that two steps never wait for each other in a
 circle: messages first, which are skipped where somebody else has them; then tenants by number; lanes by number at the
-end. Counters only ever have something added, so a tenant need not be locked for them. It is, with all others of the
-step, where what is decided depends on it: its limits, groups and keys, and lanes that are yet to be made.
+end. Messages that are parked are locked after their tenants, never before: whoever ends the one before them has no
+choice but to wait for them. Counters only ever have something added, so a tenant need not be locked for them. It is,
+with all others of the step, where what is decided depends on it: its limits, groups and keys, and lanes that are yet to
+be made.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import msgspec
-
 from holdfast._errors import NotFound
 from holdfast.engines import Row, Transaction
 from holdfast.queue.backends.sql.dialect import Dialect, LaneChange
 from holdfast.queue.backends.sql.message import milliseconds
 from holdfast.queue.backends.sql.tenant import COLUMNS, TenantRow
-from holdfast.queue.policy import QueuePolicy
+from holdfast.queue.backends.sql.time import keep_time
+from holdfast.queue.policy import QueuePolicy, kept_policy
 from holdfast.queue.rules.placement import Depth, rank_of
 
 _NEXT = (
@@ -26,10 +27,6 @@ _NEXT = (
 )
 _TENANTS = f"select {COLUMNS} from holdfast_queue_tenant where "  # noqa: S608 - constants
 _ADD_TENANT = "insert into holdfast_queue_tenant (queue, name) values ($1, $2) on conflict do nothing"
-_SAVE_BUCKETS = (
-    "update holdfast_queue_tenant set rate_full_at = $1, max_rate_full_at = $2, pressure_full_at = $3, "
-    "run_full_at = $4, lease_full_at = $5 where id = $6"
-)
 _LANES = "select id, number, ready, turn from holdfast_queue_lane where queue = $1 and number "
 _ADD_LANE = "insert into holdfast_queue_lane (queue, number, rank) values ($1, $2, $3) on conflict do nothing"
 
@@ -46,10 +43,17 @@ class Tally:
 
 
 class Step:
-    """What a transaction does to one queue."""
+    """What a transaction does to one queue. One that only reads says so."""
 
     def __init__(
-        self, transaction: Transaction, dialect: Dialect, queue: str | int, wall: float | None, *, due: bool = False
+        self,
+        transaction: Transaction,
+        dialect: Dialect,
+        queue: str | int,
+        wall: float | None,
+        *,
+        due: bool = False,
+        is_read: bool = False,
     ) -> None:
         self.transaction = transaction
         self.dialect = dialect
@@ -73,8 +77,11 @@ class Step:
         self.numbers: dict[int, int] = {}
         """The numbers of lanes that the step has seen, by key."""
         self._lane_ids: dict[int, int] = {}
+        self._depths: dict[int, Depth] = {}
         self._lanes: dict[int, Tally] = {}
         self._is_locked = False
+        if not dialect.has_clock and not is_read:
+            keep_time(self)
 
     # Tenants
 
@@ -111,23 +118,30 @@ class Step:
     # Lanes
 
     def depths(self, numbers: Collection[int]) -> dict[int, Depth]:
-        """How deep lanes are, as far as they exist."""
-        statement = f"{_LANES}{self.dialect.among('$2')}"
-        rows = self.transaction.execute(statement, (self.queue, self.dialect.numbers(numbers)))
-        for id_, number, _, _ in rows:
-            self._lane_ids[number] = id_
-            self.numbers[id_] = number
-        return {number: Depth(ready, turn) for _, number, ready, turn in rows}
+        """How deep lanes are, which are made if need be."""
+        self.lane_ids(numbers)
+        return {number: self._depths[number] for number in numbers}
 
     def lane_ids(self, numbers: Iterable[int]) -> Mapping[int, int]:
         """The keys of lanes, which are made if need be."""
-        missing = sorted({number for number in numbers if number not in self._lane_ids})
-        if missing and len(self.depths(missing)) < len(missing):
-            self.lock()
-            new = [number for number in missing if number not in self._lane_ids]
-            self.transaction.execute_many(_ADD_LANE, [(self.queue, number, rank_of(number)) for number in new])
-            self.depths(new)
+        missing = {number for number in numbers if number not in self._lane_ids}
+        if missing:
+            self._read_lanes(missing)
+            new = sorted(missing.difference(self._lane_ids))
+            if new:
+                self.lock()
+                self.transaction.execute_many(_ADD_LANE, [(self.queue, number, rank_of(number)) for number in new])
+                self._read_lanes(new)
         return self._lane_ids
+
+    def _read_lanes(self, numbers: Iterable[int]) -> None:
+        statement = f"{_LANES}{self.dialect.among('$2')}"
+        for id_, number, ready, turn in self.transaction.execute(
+            statement, (self.queue, self.dialect.numbers(numbers))
+        ):
+            self._lane_ids[number] = id_
+            self.numbers[id_] = number
+            self._depths[number] = Depth(ready, turn)
 
     def lane(self, id_: int) -> Tally:
         """What is to change about a lane, by key."""
@@ -154,18 +168,13 @@ class Step:
     def save(self) -> list[int]:
         """Write what has changed: the end of the step. Returns lanes in which nothing waited before."""
         tenants = [change for _, row in sorted(self.tenants.items()) if (change := row.change()) is not None]
-        if tenants:
-            self.dialect.add_to_tenants(self.transaction, tenants)
-        spent = [row.buckets() for _, row in sorted(self.tenants.items()) if row.has_spent]
-        if spent:
-            self.transaction.execute_many(_SAVE_BUCKETS, spent)
         lanes = [
             LaneChange(id_, one.ready, one.leased, one.delayed, one.dead, one.turn, one.newest)
             for id_, one in sorted(self._lanes.items())
         ]
-        if not lanes:
+        if not tenants and not lanes:
             return []
-        after = self.dialect.add_to_lanes(self.transaction, lanes)
+        after = self.dialect.save(self.transaction, tenants, lanes)
         return [id_ for id_, ready in after if 0 < ready <= self._lanes[id_].ready]
 
 
@@ -187,4 +196,4 @@ def _find_queue(time: str, *, due: bool, by: str) -> str:
 @lru_cache(maxsize=256)
 def policy_of(kept: bytes) -> QueuePolicy:
     """A policy as it was kept."""
-    return msgspec.json.decode(kept, type=QueuePolicy)
+    return kept_policy(kept)

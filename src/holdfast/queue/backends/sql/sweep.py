@@ -4,31 +4,37 @@ from holdfast.engines import Value
 from holdfast.queue.backends.sql.message import Message, columns, milliseconds
 from holdfast.queue.backends.sql.remove import remove
 from holdfast.queue.backends.sql.schema import PARKED
-from holdfast.queue.backends.sql.step import Step
+from holdfast.queue.backends.sql.step import Step, with_ids
 
 AT_ONCE = 1000
 """Messages that are dropped in one step, so that nobody waits long for it."""
-_FROM = (
-    f"select {columns()}, l.number from holdfast_queue_message m "  # noqa: S608 - constants
-    "join holdfast_queue_lane l on l.id = m.lane where "
-)
+_FROM = "select m.id, m.tenant from holdfast_queue_message m where "
 _EXPIRED = f"{_FROM}m.queue = $1 and m.expires <= $2 and m.leased = 0 order by m.expires limit $3"
 _RESENT = f"{_FROM}m.queue = $1 and m.sent < $2 and m.leased = 0{{own}} order by m.sent limit $3"
-_PARKED = f"{_FROM}m.queue = $1 and m.until = {PARKED} and m.at < $2{{own}} order by m.at limit $3"
+_PARKED = f"{_FROM}m.queue = $1 and m.until = {PARKED} and m.at < $2 and m.sent is null{{own}} order by m.at limit $3"
 _READY = f"{_FROM}m.lane = $1 and m.until is null and m.at < $2 and m.sent is null{{own}} order by m.at limit $3"
 _LANES = (
     "select l.id from holdfast_queue_lane l where l.queue = $1 and l.ready > 0 and exists ("
     "select 1 from holdfast_queue_message m where m.lane = l.id and m.until is null and m.at < $2)"
 )
+_TAKE = (
+    f"select {columns()}, l.number from holdfast_queue_message m "  # noqa: S608 - constants
+    "join holdfast_queue_lane l on l.id = m.lane where m.leased = 0 and m.id {ids}"
+)
 
 
 class Sweep:
-    """One step of a sweep: what was sent before a time, or has expired."""
+    """One step of a sweep: what was sent before a time, or has expired.
+
+    What is found is nobody's yet. Tenants are locked before any of it is, because some may wait for others of their
+    group; and whoever else sweeps the same waits there. Then those are taken that nobody else has, and still are there.
+    """
 
     def __init__(self, step: Step, before: float | None) -> None:
         self.step = step
-        self._before = before
-        self._found: dict[int, Message] = {}
+        self._before = None if before is None else milliseconds(before)
+        self._found: dict[int, int] = {}
+        """Messages, and their tenants."""
 
     def run(self) -> tuple[int, bool]:
         """Drop them; how many, and whether there may be more."""
@@ -38,13 +44,15 @@ class Sweep:
             # Whoever has a ttl of its own was found by it.
             self._find_older(step.at - milliseconds(step.policy.ttl) + 1, " and m.expires is null")
         if self._before is not None:
-            self._find_older(milliseconds(self._before), "")
-        step.know(message.tenant for message in self._found.values())
-        if any(message.party is not None for message in self._found.values()):
-            step.lock()
-        remove(step, list(self._found.values()))
+            self._find_older(self._before, "")
+        if not self._found:
+            return 0, False
+        step.know(self._found.values())
+        step.lock()
+        old = [message for message in self._take() if self._is_old(message)]
+        remove(step, old)
         step.save()
-        return len(self._found), self._room < 1
+        return len(old), self._room < 1
 
     def _find_older(self, limit: int, own: str) -> None:
         """Those that were sent before a time."""
@@ -61,11 +69,16 @@ class Sweep:
         return AT_ONCE - len(self._found)
 
     def _find(self, statement: str, *parameters: Value) -> None:
-        if self._room < 1:
-            return
-        statement += self.step.dialect.skip("m")
-        rows = self.step.transaction.execute(statement, (*parameters, self._room))
-        for row in rows:
-            message = Message(*row[:-1])
-            self._found[message.id] = message
-            self.step.numbers[message.lane] = row[-1]
+        if self._room > 0:
+            self._found.update(self.step.transaction.execute(statement, (*parameters, self._room)))
+
+    def _take(self) -> list[Message]:
+        step = self.step
+        rows = with_ids(step, _TAKE + step.dialect.skip("m"), list(self._found))
+        step.numbers.update((row[1], row[-1]) for row in rows)
+        return [Message(*row[:-1]) for row in rows]
+
+    def _is_old(self, message: Message) -> bool:
+        """Whether it still is what it was found for: it may have been another's in between."""
+        is_before = self._before is not None and message.age_from < self._before
+        return is_before or message.expires_at(self.step.policy) <= self.step.at

@@ -5,8 +5,8 @@ from functools import lru_cache
 import msgspec
 
 from holdfast.engines import Row
-from holdfast.queue.backends.sql.dialect import TenantChange
-from holdfast.queue.policy import Limits, QueuePolicy
+from holdfast.queue.backends.sql.dialect import Buckets, TenantChange
+from holdfast.queue.policy import Limits, QueuePolicy, kept_limits
 from holdfast.queue.rules.admission import TenantState
 from holdfast.queue.rules.caps import Counters
 
@@ -82,20 +82,27 @@ class TenantRow:
         )
         self.has_spent = True
 
-    def buckets(self) -> tuple[int, ...]:
-        """As they are kept, and the tenant's id."""
+    @property
+    def buckets(self) -> Buckets:
+        """As they are kept."""
         found = self.found
-        times = (found.rate_full_at, found.max_rate_full_at, found.pressure_full_at, found.run_full_at)
-        return (*(round(time * _MICRO) for time in (*times, found.lease_full_at)), self.id)
+        return (
+            round(found.rate_full_at * _MICRO),
+            round(found.max_rate_full_at * _MICRO),
+            round(found.pressure_full_at * _MICRO),
+            round(found.run_full_at * _MICRO),
+            round(found.lease_full_at * _MICRO),
+        )
 
     def change(self) -> TenantChange | None:
         """What to write; None: nothing has changed."""
-        if self.ready or self.spilled or self.leased or self.dead:
-            return TenantChange(self.id, self.ready, self.spilled, self.leased, self.dead)
+        if self.ready or self.spilled or self.leased or self.dead or self.has_spent:
+            buckets = self.buckets if self.has_spent else None
+            return TenantChange(self.id, self.ready, self.spilled, self.leased, self.dead, buckets)
         return None
 
 
 @lru_cache(maxsize=4096)
 def limits_of(kept: bytes) -> Limits:
     """Limits as they were kept."""
-    return msgspec.json.decode(kept, type=Limits)
+    return kept_limits(kept)

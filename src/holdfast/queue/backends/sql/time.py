@@ -5,22 +5,31 @@ before that, everything that is planned is moved by the difference, so that it i
 """
 
 import logging
+from typing import TYPE_CHECKING
 
-from holdfast.queue.backends.sql.message import SECOND
+from holdfast.queue.backends.sql.message import SECOND, milliseconds
 from holdfast.queue.backends.sql.schema import PARKED
-from holdfast.queue.backends.sql.step import Step
+
+if TYPE_CHECKING:
+    from holdfast.queue.backends.sql.step import Step
 
 _SEEN = "update holdfast_queue set seen = $1 where id = $2"
 _HELD = (
     "update holdfast_queue_message set until = until + $1, at = case when leased = 0 then at + $1 else at end "
     "where queue = $2 and until is not null and until < $3"
 )
+# Those that wait for others of their group have the end of their own delay there.
+_WAITING = f"update holdfast_queue_message set at = at + $1 where queue = $2 and until = {PARKED}"  # noqa: S608 - constants
 _TURNS = "update holdfast_queue_lane set turn = $1 where queue = $2 and turn > $1"
+_KEYS = (
+    "update holdfast_queue_key set expires = $1 where expires > $1 "
+    "and tenant in (select t.id from holdfast_queue_tenant t where t.queue = $2)"
+)
 
 log = logging.getLogger(__name__)
 
 
-def keep_time(step: Step) -> None:
+def keep_time(step: "Step") -> None:
     """Write the time down and, if it is earlier than it was before, move what is planned."""
     if abs(step.at - step.seen) < SECOND:
         return
@@ -28,7 +37,9 @@ def keep_time(step: Step) -> None:
         shift = step.at - step.seen
         log.warning("queue %s: the clock was set back by %.1f s; what was planned is moved", step.name, -shift / 1000)
         step.transaction.execute(_HELD, (shift, step.queue, PARKED))
+        step.transaction.execute(_WAITING, (shift, step.queue))
         step.transaction.execute(_TURNS, (step.at, step.queue))
+        step.transaction.execute(_KEYS, (step.at + milliseconds(step.policy.dedupe_for), step.queue))
         if step.next_due is not None:
             step.next_due += shift
     step.transaction.execute(_SEEN, (step.at, step.queue))

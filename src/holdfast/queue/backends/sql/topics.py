@@ -17,13 +17,17 @@ _CLAIM = (
     "delete from holdfast_queue_publication where id in "
     "(select p.id from holdfast_queue_publication p where p.id {ids} order by p.id{lock}) returning id"
 )
+# What has become of a publication has numbers between its own and the last; others may, too, which came with it.
+_UNSEEN = (
+    "select p.id, exists (select 1 from holdfast_queue_message m where m.id > p.id and m.id <= p.last) "
+    "from holdfast_queue_publication p where p.id > $1 order by p.id limit $2"
+)
 _FORGET = (
-    "delete from holdfast_queue_publication where id in (select p.id from holdfast_queue_publication p "
-    "where p.last < coalesce((select min(m.id) from holdfast_queue_message m), p.last + 1) "
-    "order by p.id limit $1{skip}) returning 1"
+    "delete from holdfast_queue_publication where id in "
+    "(select p.id from holdfast_queue_publication p where p.id {ids} order by p.id{skip})"
 )
 AT_ONCE = 1000
-"""Publications that are forgotten in one step."""
+"""Publications that are looked at in one step."""
 
 
 def publish(
@@ -52,7 +56,14 @@ def claim(step: Step, publications: Sequence[int]) -> set[int]:
     return {number for (number,) in step.transaction.execute(statement, (step.dialect.numbers(publications),))}
 
 
-def forget(transaction: Transaction, dialect: Dialect) -> bool:
-    """Forget publications of which all messages are gone, unseen by anybody; whether there may be more."""
-    gone = transaction.execute(_FORGET.format(skip=dialect.skip("p")), (AT_ONCE,))
-    return len(gone) >= AT_ONCE
+def forget(transaction: Transaction, dialect: Dialect, after: int) -> tuple[int, bool]:
+    """Forget publications of which all messages are gone, unseen by anybody, among the next after a number.
+
+    Returns after which number to go on, 0 at the end of them, and whether any was forgotten.
+    """
+    rows = transaction.execute(_UNSEEN, (after, AT_ONCE))
+    gone = [number for number, has_messages in rows if not has_messages]
+    if gone:
+        statement = _FORGET.format(ids=dialect.among("$1"), skip=dialect.skip("p"))
+        transaction.execute(statement, (dialect.numbers(gone),))
+    return rows[-1][0] if len(rows) >= AT_ONCE else 0, bool(gone)

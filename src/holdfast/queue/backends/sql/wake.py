@@ -9,11 +9,13 @@ from holdfast.queue.rules.placement import spill_lane
 _ASLEEP = "select id from holdfast_queue_lane where queue = $1 and turn > $2 and number {numbers}"
 
 
-def wake_spilled(step: Step, tenants: Iterable[int]) -> None:
-    """Give what waits apart of these tenants its turn at once, not when it was to be looked at again."""
+def wake_spilled(step: Step, tenants: Iterable[int]) -> bool:
+    """Give what waits apart of these tenants its turn at once, not when they were to be looked at again."""
     numbers = [spill_lane(tenant, priority) for tenant in tenants for priority in range(PRIORITIES)]
     if not numbers:
-        return
+        return False
     statement = _ASLEEP.format(numbers=step.dialect.among("$3"))
-    for (lane,) in step.transaction.execute(statement, (step.queue, step.at, step.dialect.numbers(numbers))):
+    lanes = step.transaction.execute(statement, (step.queue, step.at, step.dialect.numbers(numbers)))
+    for (lane,) in lanes:
         step.lane(lane).turn = step.at
+    return bool(lanes)

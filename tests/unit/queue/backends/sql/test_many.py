@@ -8,6 +8,7 @@ import pytest
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.queue.backend import Change, DeadQuery, Want
 from holdfast.queue.backends.sql import SqlBackend, keys, topics
+from holdfast.queue.backends.sql.backend import LOOKS
 from holdfast.queue.backends.sql.lanes import SHARED_LANES
 from holdfast.queue.backends.sql.names import queue_names
 from holdfast.queue.message import Bury, Done, Outgoing, Settlement
@@ -83,6 +84,40 @@ def test_publications_that_nobody_ever_saw_are_forgotten(
     [last] = backend.lease(Want(queue="work", count=10, lease=60.0)).deliveries
     assert last.is_first_of_topic
     assert rows(database, "publication") == 0
+
+
+def test_publications_are_forgotten_whatever_older_messages_there_are(
+    backend: SqlBackend, database: SqliteDatabase, clock: FakeClock
+) -> None:
+    """In whichever queue: one that is delayed by a year must not keep them for a year."""
+    backend.send("work", [Outgoing(tenant="a", body=b"x", delay=1_000_000.0)])
+    backend.change("other", Change(subscribe=["news"]), create=True)
+    for _ in range(3):
+        backend.send("news", [Outgoing(tenant="a", body=b"x", ttl=1.0)] * 500, topic=True)
+    clock.advance(2.0)
+    backend.send("news", [Outgoing(tenant="a", body=b"x")], topic=True)
+    assert backend.sweep("other") == 1500
+    assert rows(database, "publication") == 1
+    [last] = backend.lease(Want(queue="other", count=10, lease=60.0)).deliveries
+    assert last.is_first_of_topic
+
+
+def test_one_sweep_looks_at_some_publications_that_are_needed_and_the_next_at_others(
+    backend: SqlBackend, database: SqliteDatabase, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of them there are, it takes no longer; and all are looked at in the end."""
+    monkeypatch.setattr(topics, "AT_ONCE", 2)
+    backend.change("work", Change(subscribe=["news"]))
+    for number in range(2 * LOOKS + 7):
+        ttl = 1.0 if number == 2 * LOOKS + 2 else None
+        backend.send("news", [Outgoing(tenant="a", body=b"x", ttl=ttl)], topic=True)
+    clock.advance(2.0)
+    assert backend.sweep("work") == 1
+    assert rows(database, "publication") == 2 * LOOKS + 7
+    backend.sweep("work")
+    assert rows(database, "publication") == 2 * LOOKS + 6
+    assert backend.sweep("work", backend.look("work").at) == 2 * LOOKS + 6
+    assert rows(database, "publication") == 0, "from the first on, after the last"
 
 
 def test_a_sweep_that_is_cut_short_in_one_lane_goes_on_in_the_next(backend: SqlBackend, clock: FakeClock) -> None:

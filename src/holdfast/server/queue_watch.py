@@ -1,0 +1,56 @@
+"""Looks at all queues behind the server every few seconds, so that somebody is told of alarms though no worker runs."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from holdfast._errors import HoldfastError
+from holdfast.calls.sinks.several import Several
+from holdfast.queue import Backend
+from holdfast.queue.metrics import LogQueueSink, Observed, PrometheusQueueMetrics, Watcher
+from holdfast.queue.metrics.watcher import EVERY
+from holdfast.server.queues import Queues
+
+logger = logging.getLogger("holdfast.server")
+
+
+class QueueWatch:
+    """Raises the alarms of every queue that there is, with a `Watcher` each: in the log, and for a scrape.
+
+    Where there is no store yet, none is made. For the event loop alone.
+    """
+
+    def __init__(self, queues: Queues, metrics: PrometheusQueueMetrics) -> None:
+        self._queues = queues
+        self._sink: Several[Observed] = Several(metrics, LogQueueSink())
+        self._watchers: dict[str, Watcher] = {}
+        self._is_away = False
+
+    async def run(self) -> None:
+        """Look until it is cancelled."""
+        while True:
+            await asyncio.sleep(EVERY)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look at all of them once. What goes wrong is logged, once for all the time that it does."""
+        try:
+            names = await self._queues.known()
+            if names:
+                await self._queues.ask(lambda backend: self._look(backend, names))
+        except HoldfastError as error:
+            level = logging.DEBUG if self._is_away else logging.WARNING
+            logger.log(level, "queues cannot be watched, trying again every %g s: %s", EVERY, error)
+            self._is_away = True
+        except Exception:
+            logger.exception("queues could not be watched; the next look follows")
+        else:
+            self._is_away = False
+
+    def _look(self, backend: Backend, names: Sequence[str]) -> None:
+        self._watchers = {
+            name: self._watchers.get(name) or Watcher(name, backend, self._sink, clock=self._queues.clock)
+            for name in names
+        }
+        for watcher in self._watchers.values():
+            watcher.look()

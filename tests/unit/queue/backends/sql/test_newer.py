@@ -1,0 +1,54 @@
+"""A store that a newer release of Holdfast writes to as well."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import EngineMismatch
+from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.queue.backend import Change, Want
+from holdfast.queue.backends.sql import SqlBackend
+from holdfast.queue.message import Done, Outgoing, Settlement
+from holdfast.queue.policy import Limits, QueuePolicy
+from holdfast.testing import FakeClock
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
+    with SqliteDatabase(tmp_path / "queue.sqlite") as database:
+        yield database
+
+
+@pytest.fixture
+def backend(database: SqliteDatabase) -> SqlBackend:
+    backend = SqlBackend(database, FakeClock())
+    backend.change("work", Change(limits={"a": Limits(concurrency=1)}), create=True)
+    return backend
+
+
+def write(database: SqliteDatabase, policy: bytes, limits: bytes) -> None:
+    def work_on(table: str, column: str, value: bytes) -> None:
+        database.write(
+            lambda transaction: transaction.execute(f"update holdfast_queue{table} set {column} = $1", (value,))
+        )
+
+    work_on("", "policy", policy)
+    work_on("_tenant", "limits", limits)
+
+
+def test_what_it_added_is_passed_over_and_the_rest_holds(backend: SqlBackend, database: SqliteDatabase) -> None:
+    write(database, b'{"attempts": 7, "new": 1, "limits": {"new": 2}}', b'{"concurrency": 1, "new": 3}')
+    backend.send("work", [Outgoing(tenant="a", body=b"x")] * 2)
+    backend.send("work", [Outgoing(tenant="a", body=b"x")])
+    [held] = backend.lease(Want(queue="work", count=10, lease=60.0)).deliveries
+    assert backend.settle([Settlement(held.receipt, Done())]) == [True]
+    found = backend.look("work", tenants=["a"])
+    assert found.policy == QueuePolicy(attempts=7)
+    assert [one.limits for one in found.tenants] == [Limits(concurrency=1)]
+
+
+def test_what_this_one_cannot_go_by_is_an_error_that_says_so(backend: SqlBackend, database: SqliteDatabase) -> None:
+    write(database, b'{"attempts": "as many as it takes"}', b"{}")
+    with pytest.raises(EngineMismatch, match=r"attempts.*upgrade this process"):
+        backend.send("work", [Outgoing(tenant="a", body=b"x")])
