@@ -26,9 +26,10 @@ _PRAGMAS = (
 )
 
 
-_GLANCE = 0.0005
-"""Seconds between two looks at a lock that another process holds, about. SQLite's own timeout waits up to 100 ms:
-whoever writes all the time would then have the lock nearly all the time, and others hardly ever."""
+_GLANCE = 0.0001
+"""Seconds between two looks at a lock that another process holds, about: less than it takes to commit. SQLite's own
+timeout waits up to 100 ms: whoever writes all the time would then have the lock nearly all the time, and others hardly
+ever."""
 
 
 class _Patience:

@@ -38,9 +38,10 @@ OLD = tuple(Source(rank, Age.OLD) for rank in range(PRIORITIES))
 SPILLED = tuple(Source(PRIORITIES + rank, Age.ANY) for rank in range(PRIORITIES))
 IN_ORDER = (*FRESH, *OLD, *SPILLED)
 RANKS = frozenset(range(2 * PRIORITIES))
-RUN = 8
-"""Messages that are taken from one lane at once, at most, while others wait for their turn."""
-FEW = 32
+RUN, OLD_RUN = 8, 64
+"""Messages that are taken from one lane at once, at most, while others wait for their turn: of fresh ones, and of
+others, which have waited so long that a moment more or less is nothing to them."""
+FEW, OLD_FEW = 32, 8
 """Up to twice as many messages are taken from as many lanes."""
 PERIOD = 1000
 """Turns after which their pattern repeats: shares count in thousandths."""
@@ -118,10 +119,11 @@ def _dealt(*shares: int) -> Sequence[Sequence[int]]:
     return sums
 
 
-def quota(wanted: int, lanes: int) -> int:
+def quota(wanted: int, lanes: int, age: Age = Age.FRESH) -> int:
     """How many to take from each of so many lanes, so that all have their turn.
 
     Where many are wanted, some more, from fewer lanes: the others come first the next time, which is soon, and every
     lane that is touched costs as much as some messages do.
     """
-    return max(1, math.ceil(wanted / lanes), min(RUN, wanted // FEW)) if lanes else 0
+    run, few = (RUN, FEW) if age is Age.FRESH else (OLD_RUN, OLD_FEW)
+    return max(1, math.ceil(wanted / lanes), min(run, wanted // few)) if lanes else 0

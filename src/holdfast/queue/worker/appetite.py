@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 PATIENCE = 0.05
 """Seconds that a message may wait here for a handler. Where it would be more, none is fetched ahead."""
+QUICK = 0.02
+"""The same where it takes less than a third of that to fetch more: what comes later need not wait so long."""
 MOST = 1000
 """Messages that are held at most beyond those being handled: more would not make anything quicker."""
 SMOOTHING = 0.3
@@ -33,7 +35,8 @@ def target(concurrency: int, pace: Pace) -> int:
     not handled within `PATIENCE` are too many, whatever handlers could do: they may be at work on something longer.
     """
     needed = 2 * concurrency * pace.fetch / pace.seconds if pace.seconds > 0 else math.inf
-    return concurrency + math.floor(min(MOST, pace.rate * PATIENCE, math.ceil(min(MOST, needed))))
+    patience = min(PATIENCE, max(QUICK, 3 * pace.fetch))
+    return concurrency + math.floor(min(MOST, pace.rate * patience, math.ceil(min(MOST, needed))))
 
 
 def wanted(concurrency: int, pace: Pace, held: int) -> int:

@@ -14,6 +14,8 @@ from holdfast.queue.rules.turns import (
     FRESH,
     IN_ORDER,
     OLD,
+    OLD_FEW,
+    OLD_RUN,
     PERIOD,
     RANKS,
     RUN,
@@ -159,12 +161,13 @@ def test_one_priority_needs_few_looks() -> None:
     assert [turn.number for turn in turns(100, 0, DEFAULTS, {2})] == [10, 90]
 
 
-@given(st.integers(1, 1000), st.integers(0, 600))
-def test_each_lane_is_asked_for_its_part(wanted: int, lanes: int) -> None:
-    each = quota(wanted, lanes)
+@given(st.integers(1, 1000), st.integers(0, 600), st.sampled_from(Age))
+def test_each_lane_is_asked_for_its_part(wanted: int, lanes: int, age: Age) -> None:
+    each = quota(wanted, lanes, age)
+    run, few = (RUN, FEW) if age is Age.FRESH else (OLD_RUN, OLD_FEW)
     if not lanes:
         assert each == 0
     else:
         needed = next(number for number in count(1) if number * lanes >= wanted)
-        assert each == max(needed, min(RUN, wanted // FEW)), "where many are wanted, more of each"
-        assert wanted >= 2 * FEW or each == needed
+        assert each == max(needed, min(run, wanted // few)), "where many are wanted, more of each"
+        assert wanted >= 2 * few or each == needed

@@ -71,7 +71,7 @@ def test_what_is_fetched_ahead_does_not_wait_for_long(concurrency: int, pace: Pa
 def test_quick_handlers_that_are_at_work_on_something_long_get_nothing_ahead() -> None:
     """What they could do does not count, but what they did."""
     pace = Pace(10_000, 0.0001, 0.005)
-    assert target(8, pace) == 8 + 500
+    assert target(8, pace) == 8 + 200
     for _ in range(40):
         pace = measured(pace, 0, 0.0, 0.05)
     assert target(8, pace) == 8
@@ -82,12 +82,14 @@ def test_quick_handlers_that_are_at_work_on_something_long_get_nothing_ahead() -
     [
         (0.0, 0.0, 0.0, 0),
         (0.0, 1e-5, 1.0, 0),
-        (19.9, 0.05, 0.01, 0),
-        (20.0, 0.05, 0.0, 0),
-        (20.0, 0.05, 0.01, 1),
+        (49.9, 0.05, 0.005, 0),
+        (50.0, 0.05, 0.0, 0),
+        (50.0, 0.05, 0.005, 1),
         (1600.0, 0.005, 0.002, 7),
         (1600.0, 0.005, 0.02, 64),
         (1600.0, 0.005, 2.0, 80),
+        (20_000.0, 0.0001, 0.005, 400),
+        (20_000.0, 0.0001, 0.010, 600),
         (1e6, 1e-6, 0.002, MOST),
         (1e6, 0.0, 0.0, MOST),
     ],

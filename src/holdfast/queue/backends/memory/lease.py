@@ -84,7 +84,7 @@ class Lease:
         """Take so many messages from the lanes of a source; how many there were."""
         taken, lanes = 0, self._lanes.get(source.rank, [])
         while lanes and taken < wanted:
-            each = quota(wanted - taken, len(lanes))
+            each = quota(wanted - taken, len(lanes), source.age)
             more: list[Lane] = []
             for lane in lanes:
                 if taken >= wanted or self._in_vain >= IN_VAIN:

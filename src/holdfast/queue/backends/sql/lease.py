@@ -27,7 +27,7 @@ from holdfast.queue.trace import unpack
 IN_VAIN = 1000
 """Messages that are looked at and not handed out, before the worker gets what there is and may ask again."""
 REACH = 6
-"""Lanes that are searched at first beyond twice as many as messages are wanted: most have some. Later, more at once."""
+"""Lanes that are searched at first beyond those that are enough if all have some: most have. Later, more at once."""
 AHEAD = 100
 """Messages that are looked at beyond those that are wanted, where some were in vain: more may be."""
 RECHECK = 1.0
@@ -116,11 +116,12 @@ class Lease:
             return 0
         step, age, taken = self.step, source.age, 0
         lanes = [lane for lane in self._lanes.get(source.rank, ()) if self._may_have(lane, age)]
-        reach = 2 * wanted + REACH
+        reach = REACH
         while lanes and taken < wanted and self._in_vain < IN_VAIN:
             most = wanted - taken + min(self._in_vain, AHEAD)
-            each = quota(most, len(lanes))
-            searches = [lane.search(age, self._cutoff) for lane in lanes[:reach]]
+            each = quota(most, len(lanes), age)
+            enough = -(-most // each)
+            searches = [lane.search(age, self._cutoff) for lane in lanes[: enough + reach]]
             rows, asked = step.dialect.take(step.transaction, searches, each, self._up_to[age], most)
             taken += self._sort([Message(*row) for row in rows], age, wanted - taken)
             found = Counter(row[1] for row in rows)
