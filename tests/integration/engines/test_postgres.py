@@ -27,6 +27,7 @@ from holdfast import (
 from holdfast.engines import Database, Migration, Transaction
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.postgres import connection as postgres_connection
+from holdfast.engines.postgres.connection import IDLE_SECONDS
 from holdfast.engines.postgres.persistence import RUNS
 from holdfast.testing import FakeClock
 from holdfast.testing.proxy import LossyProxy
@@ -342,6 +343,11 @@ class TestOpening:
             sql = ", ".join(f"current_setting('{name}')" for name in names)
             row = database.read(lambda t: t.execute(f"select {sql}"))[0]
         assert row == ("holdfast test", "1500ms", "1500ms", "local")
+
+    def test_a_transaction_that_stands_still_does_not_keep_its_locks_for_long(self, url: str) -> None:
+        with PostgresDatabase(PostgresOptions(url=url)) as database:
+            setting = "select current_setting('idle_in_transaction_session_timeout')"
+            assert database.read(lambda t: t.execute(setting)) == [(f"{IDLE_SECONDS:.0f}s",)]
 
 
 class TestCollisions:

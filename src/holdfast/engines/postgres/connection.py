@@ -16,6 +16,9 @@ from holdfast.engines.postgres.options import PostgresOptions
 
 PostgresConnection: TypeAlias = psycopg.Connection[Row]
 
+IDLE_SECONDS = 3.0
+"""Longest that a transaction may have nothing to say: others wait for its locks. Works do nothing but speak to it; one
+that stands still for longer belongs to a process that does, and is run again when that goes on."""
 MINIMUM_VERSION = 14
 """The oldest that still got security fixes in the year in which Holdfast was begun:
 https://www.postgresql.org/support/versioning/"""
@@ -80,17 +83,21 @@ def _set_up(connection: PostgresConnection, options: PostgresOptions) -> None:
     # the result of arithmetic, would depend on how large the number happens to be.
     connection.adapters.register_dumper(int, Int8Dumper)
     connection.adapters.register_loader("numeric", _NumericLoader)
-    milliseconds = str(math.ceil(options.statement_timeout * 1000))
-    # A client that dies inside a transaction leaves its locks until the second of these. The third keeps the promise
-    # that a commit is durable where the server's default is that it is not.
+    idle = min(IDLE_SECONDS, options.statement_timeout)
+    # A client that dies or stands still inside a transaction leaves its locks until the second of these. The third
+    # keeps the promise that a commit is durable where the server's default is that it is not.
     connection.execute(
         "select set_config('statement_timeout', $1, false), "
-        "set_config('idle_in_transaction_session_timeout', $1, false), "
+        "set_config('idle_in_transaction_session_timeout', $2, false), "
         "set_config('synchronous_commit', "
         "replace(current_setting('synchronous_commit'), 'off', 'local'), false)",
-        (milliseconds,),
+        (_milliseconds(options.statement_timeout), _milliseconds(idle)),
     )
     connection.autocommit = False
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(math.ceil(seconds * 1000))
 
 
 def has_ended(connection: PostgresConnection) -> bool:

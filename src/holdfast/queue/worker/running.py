@@ -83,9 +83,12 @@ class Held:
             return [running for running in self._running if not running.is_over]
 
     def begin(self, running: Running, now: float, interrupt: Callable[[Running], None]) -> bool:
-        """Its handler is about to begin; false: it must not, because the message was handed back."""
+        """Its handler is about to begin; false: it must not, because the message was handed back, or its lease is over.
+
+        As that of a message is for which a store that stood still has kept the worker waiting.
+        """
         with self._lock:
-            if running.is_over:
+            if running.is_over or now >= running.ends:
                 return False
             running.started = now
             running.interrupt = interrupt

@@ -36,6 +36,14 @@ def test_a_message_that_was_handed_back_is_not_begun() -> None:
     assert one.started is None
 
 
+def test_a_message_whose_lease_is_over_is_not_begun() -> None:
+    one = _running()
+    held = _held(one)
+    assert not held.begin(one, one.ends, lambda _: None)
+    assert one.started is None
+    assert held.begin(one, one.ends - 0.001, lambda _: None)
+
+
 def test_a_message_is_held_until_it_is_settled() -> None:
     one = _running()
     held = _held(one)
