@@ -4,7 +4,7 @@ import pytest
 
 from holdfast import Conflict, Verdict, VerdictKind, Zone, ZoneStatus
 from holdfast.evacuate import Evacuator
-from holdfast.status.change import Changes
+from holdfast.status.change import TRIES, Changes
 from holdfast.status.stores.memory import MemoryStatusStore
 from holdfast.testing import FakeClock
 
@@ -74,9 +74,9 @@ def test_what_has_expired_or_concerns_another_workload_does_not_count(other: Zon
 
 
 def test_a_collision_is_tried_again_and_too_many_are_told() -> None:
-    assert evacuator(Store(collisions=2)).act(VERDICT, ZONES) is not None
+    assert evacuator(Store(collisions=TRIES - 1)).act(VERDICT, ZONES) is not None
     with pytest.raises(Conflict):
-        evacuator(Store(collisions=3)).act(VERDICT, ZONES)
+        evacuator(Store(collisions=TRIES)).act(VERDICT, ZONES)
 
 
 @pytest.mark.parametrize("workload", ["shop", None])
