@@ -72,8 +72,12 @@ class TestStores:
         assert [entry.name for entry in here.iterdir()] == ["body"]
 
     def test_a_store_can_be_named_by_its_address(self, run: Run, here: Path, words: list[str]) -> None:
-        make("mail", path=here / "work" / "work.sqlite")
-        for at in ("sqlite:work/work.sqlite", f"sqlite:{here}/work/work.sqlite", f"sqlite://{here}/work/work.sqlite"):
+        make("mail", path=here / "shop" / "queues.sqlite")
+        for at in (
+            "sqlite:shop/queues.sqlite",
+            f"sqlite:{here}/shop/queues.sqlite",
+            f"sqlite://{here}/shop/queues.sqlite",
+        ):
             ran = run("queue", *words, "--at", at)
             assert (ran.code, ran.err) == (0, "")
         assert not STORE.exists()
