@@ -6,6 +6,7 @@ uses up what the tenant may send.
 """
 
 import math
+from collections.abc import Iterator
 
 import msgspec
 
@@ -29,6 +30,9 @@ class TenantState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rate_full_at: float = 0.0
     max_rate_full_at: float = 0.0
     pressure_full_at: float = 0.0
+    spill_full_at: float = 0.0
+    """That of what it may send beside others although it has much waiting: what has waited for long is in nobody's way,
+    and what is fresh must not wait until all of that is done."""
     run_full_at: float = 0.0
     lease_full_at: float = 0.0
     """The same rate as `rate`, counted when messages are handed out."""
@@ -89,6 +93,16 @@ def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, 
     )
 
 
+def decisions(admission: Admission) -> Iterator[tuple[bool, float | None]]:
+    """For one message after the other: whether it is spilled, and by how much it is delayed; None: it is refused."""
+    yield from [(False, 0.0)] * admission.live
+    yield from [(True, 0.0)] * admission.spilled
+    for delay in admission.delays:
+        yield False, delay
+    while True:
+        yield False, None
+
+
 def is_free(limits: Limits) -> bool:
     """Whether nothing that a tenant does has to be counted, but for how much it has waiting."""
     return limits.rate is limits.max_rate is limits.run_rate is limits.concurrency is limits.max_backlog is None
@@ -98,7 +112,7 @@ def room(policy: QueuePolicy, limits: Limits) -> int:
     """How many messages a tenant may have waiting, below which how many there are does not matter for one more."""
     most = policy.backlog_of(limits)
     pressed = _FAR if most is None else math.ceil(most * STARTS_AT) - 1
-    return min(pressed, _FAR if policy.spill_above is None else policy.spill_above)
+    return min(pressed, _FAR if policy.spill_above is None else policy.spill_above - 1)
 
 
 def _refusal(
@@ -123,10 +137,39 @@ def _live(policy: QueuePolicy, limits: Limits, state: TenantState, kept: int, no
     is_capped = limits.concurrency is not None or limits.run_rate is not None
     if is_capped and (state.spilled or (limits.concurrency is not None and state.leased >= limits.concurrency)):
         return 0, state  # it would be sidelined as soon as it is looked at, and overtake what was
-    room = math.inf if policy.spill_above is None else policy.spill_above - state.ready
-    live = int(max(0, min(kept, room)))
+    live = min(kept, _beside(policy, state, now))
     soft = limits.bucket("rate")
     if soft is not None:
         live, full_at = bucket.take(state.rate_full_at, now, live, *soft)
         state = msgspec.structs.replace(state, rate_full_at=full_at)
-    return live, state
+    return live, _after(policy, state, kept, live, now)
+
+
+def _beside(policy: QueuePolicy, state: TenantState, now: float) -> int:
+    """How many more may wait beside everybody else's, as far as what waits already decides.
+
+    Up to `spill_above`, whatever their age. A tenant that has more than that may be at it again after an outage: in
+    every `fresh_for` it may send as many again, as those of before are old by then, and in nobody's way.
+    """
+    if policy.spill_above is None:
+        return _FAR
+    fresh = _fresh(policy)
+    if state.ready < policy.spill_above or fresh is None:
+        return max(0, policy.spill_above - state.ready)
+    return bucket.available(state.spill_full_at, now, *fresh)
+
+
+def _after(policy: QueuePolicy, state: TenantState, kept: int, live: int, now: float) -> TenantState:
+    """The same tenant, when so many were kept, and so many of them wait beside everybody else's."""
+    fresh, most = _fresh(policy), policy.spill_above
+    if fresh is None or most is None or state.ready + kept < most:
+        return state
+    spent = live if state.ready >= most else most  # who reaches it has just sent as many as it may
+    return msgspec.structs.replace(state, spill_full_at=bucket.spend(state.spill_full_at, now, spent, *fresh))
+
+
+def _fresh(policy: QueuePolicy) -> tuple[float, float] | None:
+    """The rate and burst of what a tenant with much waiting may send beside others; None: nothing, ever."""
+    if not policy.spill_above or not policy.fresh_for:
+        return None
+    return policy.spill_above / policy.fresh_for, policy.spill_above

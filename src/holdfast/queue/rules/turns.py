@@ -11,11 +11,10 @@ from holdfast.queue.policy import QueuePolicy
 
 
 class Age(IntEnum):
-    """Which messages of a lane are meant: those younger than `fresh_for`, those older, or all."""
+    """Which messages of a lane are meant: those younger than `fresh_for`, or those older."""
 
     FRESH = 0
     OLD = 1
-    ANY = 2
 
 
 class Source(NamedTuple):
@@ -35,8 +34,9 @@ class Turn(NamedTuple):
 
 FRESH = tuple(Source(rank, Age.FRESH) for rank in range(PRIORITIES))
 OLD = tuple(Source(rank, Age.OLD) for rank in range(PRIORITIES))
-SPILLED = tuple(Source(PRIORITIES + rank, Age.ANY) for rank in range(PRIORITIES))
-IN_ORDER = (*FRESH, *OLD, *SPILLED)
+FRESH_SPILLED = tuple(Source(PRIORITIES + rank, Age.FRESH) for rank in range(PRIORITIES))
+OLD_SPILLED = tuple(Source(PRIORITIES + rank, Age.OLD) for rank in range(PRIORITIES))
+IN_ORDER = (*FRESH, *OLD, *FRESH_SPILLED, *OLD_SPILLED)
 RANKS = frozenset(range(2 * PRIORITIES))
 RUN, OLD_RUN = 8, 64
 """Messages that are taken from one lane at once, at most, while others wait for their turn: of fresh ones, and of
@@ -50,17 +50,17 @@ _LESS_URGENT = tuple(reversed(range(1, PRIORITIES)))
 
 def _each_at_times(sources: Sequence[Source]) -> tuple[tuple[Source, ...], ...]:
     """Every other time in their order; in between one of the later ones comes first, each as often as the others."""
-    return tuple(tuple(dict.fromkeys([*first, *sources])) for rank in _LESS_URGENT for first in ([], [sources[rank]]))
+    return tuple(tuple(dict.fromkeys([*first, *sources])) for later in sources[:0:-1] for first in ([], [later]))
 
 
 # What the turns of each share look for, in this order again and again: an endless backlog of one priority would
 # otherwise take all of the share for itself.
-_FOR_OLD = _each_at_times(OLD)
+_FOR_OLD = tuple((*order, *OLD_SPILLED) for order in _each_at_times(OLD))
 _FOR_LESS_URGENT = tuple(
     tuple(dict.fromkeys([age[other] for other in (rank, *_LESS_URGENT) for age in (FRESH, OLD)] + list(IN_ORDER)))
     for rank in _LESS_URGENT
 )
-_FOR_SPILLED = _each_at_times(SPILLED)
+_FOR_SPILLED = _each_at_times((*FRESH_SPILLED, *OLD_SPILLED))
 _SHARES = (_FOR_OLD, _FOR_LESS_URGENT, _FOR_SPILLED, (IN_ORDER,))
 
 

@@ -1,6 +1,6 @@
 """Whose turn it is: the urgent first, none never, and nobody behind somebody else's backlog."""
 
-from holdfast.testing.queue.probe import Probe, Suite, ids
+from holdfast.testing.queue.probe import Probe, Suite, ids, message
 
 
 class Turns(Suite):
@@ -63,3 +63,26 @@ class Turns(Suite):
         work.policy(spill_above=50)
         sent = work.put(count=200)
         assert sorted(ids(work.lease(200))) == sent
+
+    def test_after_an_outage_what_is_sent_now_comes_first_however_much_a_tenant_has_waiting(self, work: Probe) -> None:
+        """More than may wait beside others: what is old is in nobody's way."""
+        work.policy(spill_above=10, fresh_for=60.0)
+        tenants = [f"t{number}" for number in range(5)]
+        old = {number for tenant in tenants for number in work.put(tenant, 30)}
+        work.elapse(3600.0)
+        fresh = {number for tenant in tenants for number in work.put(tenant, 2)}
+        fresh |= {one.id for tenant in tenants for one in work.kept(message(tenant))}
+        assert {*ids(work.lease(15))} == fresh
+        assert {*ids(work.drain())} == old
+
+    def test_of_what_was_spilled_fresh_messages_come_first_too(self, work: Probe) -> None:
+        """And old ones have a share of the turns, if they are to have one."""
+        work.policy(fresh_for=60.0)
+        work.limit(rate=0.001, burst=1.0)
+        old = work.put(count=40)
+        work.elapse(61.0)
+        fresh = work.put(count=20)
+        assert ids(work.lease(1)) == old[:1]
+        assert ids(work.lease(5)) == fresh[:5]
+        work.policy(old_share=0.2)
+        assert sorted(ids(work.lease(10))) == sorted([*old[1:3], *fresh[5:13]])

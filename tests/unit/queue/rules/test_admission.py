@@ -78,7 +78,58 @@ def test_what_exceeds_spill_above_is_spilled_and_uses_up_no_rate() -> None:
     admission = admit(policy, limits, TenantState(ready=6), 10, NOW)
     assert counts(admission) == (4, 6, 0, 0)
     assert admission.state.rate_full_at == NOW + 4
-    assert counts(admit(policy, limits, TenantState(ready=50), 1, NOW)) == (0, 1, 0, 0)
+    assert counts(admit(policy, limits, admission.state, 1, NOW)) == (0, 1, 0, 0)
+
+
+def test_what_is_sent_after_an_outage_waits_beside_others_although_much_is_waiting() -> None:
+    """As many as `spill_above` in every `fresh_for`; then it is too much again."""
+    policy = QueuePolicy(spill_above=10, fresh_for=60.0)
+    state = admit(policy, Limits(), TenantState(), 500, NOW).state
+    assert counts(admit(policy, Limits(), state, 5, NOW + 6)) == (1, 4, 0, 0)
+    for later in (NOW + 3600, NOW + 3660):
+        admission = admit(policy, Limits(), state, 15, later)
+        assert counts(admission) == (10, 5, 0, 0)
+        state = admission.state
+    assert counts(admit(policy, Limits(), state, 1, NOW + 3660)) == (0, 1, 0, 0)
+
+
+@pytest.mark.parametrize("portions", [[10], [1] * 10, [9, 1]])
+def test_who_has_just_reached_spill_above_may_send_nothing_more_beside_others(portions: list[int]) -> None:
+    policy, state = QueuePolicy(spill_above=10), TenantState()
+    for wanted in portions:
+        admission = admit(policy, Limits(), state, wanted, NOW)
+        assert counts(admission) == (wanted, 0, 0, 0)
+        state = admission.state
+    assert counts(admit(policy, Limits(), state, 1, NOW)) == (0, 1, 0, 0)
+
+
+@pytest.mark.parametrize("policy", [QueuePolicy(spill_above=0), QueuePolicy(spill_above=10, fresh_for=0)])
+def test_where_nothing_is_fresh_or_may_wait_beside_others_all_excess_is_spilled(policy: QueuePolicy) -> None:
+    state = TenantState(ready=policy.spill_above or 0)
+    assert counts(admit(policy, Limits(), state, 3, NOW)) == (0, 3, 0, 0)
+    assert admit(policy, Limits(), state, 3, NOW).state.spill_full_at == 0
+
+
+def test_what_the_rate_does_not_allow_uses_up_nothing_of_what_may_wait_beside_others() -> None:
+    policy, limits = QueuePolicy(spill_above=10, fresh_for=60.0), Limits(rate=1.0, burst=3.0)
+    admission = admit(policy, limits, TenantState(ready=50), 8, NOW)
+    assert counts(admission) == (3, 5, 0, 0)
+    assert admission.state.spill_full_at == pytest.approx(NOW + 3 * 6)
+
+
+@given(st.integers(1, 50), st.lists(st.tuples(st.integers(0, 80), st.floats(0, 30)), max_size=40))
+def test_of_a_tenant_that_sends_without_end_few_fresh_messages_wait_beside_others(
+    most: int, sends: list[tuple[int, float]]
+) -> None:
+    """At most as many again as may wait at all, in whatever portions: nothing of it is handled here."""
+    policy, state, now = QueuePolicy(spill_above=most, max_backlog=None), TenantState(), NOW
+    live: list[tuple[float, int]] = []
+    for wanted, pause in sends:
+        now += pause
+        admission = admit(policy, Limits(), state, wanted, now)
+        state = admission.state
+        live.append((now, admission.live))
+        assert sum(count for at, count in live if at > now - policy.fresh_for) <= 2 * most
 
 
 @pytest.mark.parametrize("over", list(Over))

@@ -29,7 +29,7 @@ class Lease:
         self.want = want
         self._until = book.at + milliseconds(want.lease)
         cutoff = book.at - milliseconds(book.policy.fresh_for)
-        self._ages = {Age.FRESH: (cutoff + 1, NEVER), Age.OLD: (0, cutoff), Age.ANY: (0, NEVER)}
+        self._ages = {Age.FRESH: (cutoff + 1, NEVER), Age.OLD: (0, cutoff)}
         self._deliveries: list[Delivery] = []
         self._sidelined = self._dropped = self._in_vain = 0
         self._lanes: dict[int, list[Lane]] = {}

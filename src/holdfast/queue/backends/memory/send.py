@@ -7,7 +7,7 @@ import msgspec
 from holdfast.queue.backends.memory.book import Book, Lane, Message, Publication, Tenant, milliseconds
 from holdfast.queue.backends.memory.keys import Known
 from holdfast.queue.message import Outgoing, Refusal, Refused, Sent
-from holdfast.queue.rules.admission import Admission, admit
+from holdfast.queue.rules.admission import Admission, admit, decisions
 from holdfast.queue.rules.placement import EMPTY, Depth, Placing, lanes_of, own_lane, spill_lane
 from holdfast.queue.trace import pack, unpack
 
@@ -40,10 +40,10 @@ class Send:
                     continue
             fresh[place] = message
         admissions = self._admissions(fresh.values())
-        decisions = {name: _decisions(admission) for name, admission in admissions.items()}
+        decided = {name: decisions(admission) for name, admission in admissions.items()}
         for place, message in fresh.items():
             admission = admissions[message.tenant]
-            is_spilled, delay = next(decisions[message.tenant])
+            is_spilled, delay = next(decided[message.tenant])
             if delay is None:
                 results[place] = Refused(
                     tenant=message.tenant,
@@ -122,13 +122,3 @@ class Send:
             pressure=0.0,
             is_duplicate=True,
         )
-
-
-def _decisions(admission: Admission) -> Iterator[tuple[bool, float | None]]:
-    """For one message after the other: whether it is spilled, and by how much it is delayed; None: it is refused."""
-    yield from [(False, 0.0)] * admission.live
-    yield from [(True, 0.0)] * admission.spilled
-    for delay in admission.delays:
-        yield False, delay
-    while True:
-        yield False, None

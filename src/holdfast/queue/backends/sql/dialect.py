@@ -19,7 +19,7 @@ class TenantChange(NamedTuple):
     """None: as they were."""
 
 
-Buckets: TypeAlias = tuple[int, int, int, int, int]
+Buckets: TypeAlias = tuple[int, int, int, int, int, int]
 """When each is full again, in the order of the columns."""
 
 

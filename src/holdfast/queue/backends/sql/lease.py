@@ -48,7 +48,7 @@ class Lease:
         self.step = step
         self.want = want
         cutoff = self._cutoff = step.at - milliseconds(step.policy.fresh_for)
-        self._up_to = {Age.FRESH: NEVER, Age.OLD: cutoff, Age.ANY: NEVER}
+        self._up_to = {Age.FRESH: NEVER, Age.OLD: cutoff}
         self._due = Due(step)
         self._lanes: dict[int, list[Lane]] = {}
         self._by_id: dict[int, Lane] = {}

@@ -31,20 +31,21 @@ _TAKE = (
 # done with, which the count of them sees to.
 _SAVE = (
     "with tenant as (select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], "
-    "$6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[]) "
-    "as each(id, ready, spilled, leased, dead, rate, max_rate, pressure, run, lease)), "
+    "$6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[]) "
+    "as each(id, ready, spilled, leased, dead, rate, max_rate, pressure, spill, run, lease)), "
     "locked_tenant as (select id from holdfast_queue_tenant where id = any($1::bigint[]) order by id for update), "
     "saved as (update holdfast_queue_tenant t set ready = t.ready + tenant.ready, "
     "spilled = t.spilled + tenant.spilled, leased = t.leased + tenant.leased, dead = t.dead + tenant.dead, "
     "rate_full_at = coalesce(tenant.rate, t.rate_full_at), "
     "max_rate_full_at = coalesce(tenant.max_rate, t.max_rate_full_at), "
     "pressure_full_at = coalesce(tenant.pressure, t.pressure_full_at), "
+    "spill_full_at = coalesce(tenant.spill, t.spill_full_at), "
     "run_full_at = coalesce(tenant.run, t.run_full_at), lease_full_at = coalesce(tenant.lease, t.lease_full_at), "
     "magnitude = case when t.ready + tenant.ready > 0 then length((t.ready + tenant.ready)::text) else 0 end "
     "from tenant join locked_tenant using (id) where t.id = tenant.id returning t.id), "
-    "lane as (select * from unnest($11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], "
-    "$16::bigint[], $17::bigint[]) as each(id, ready, leased, delayed, dead, turn, newest)), "
-    "locked_lane as (select id from holdfast_queue_lane where id = any($11::bigint[]) "
+    "lane as (select * from unnest($12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], "
+    "$17::bigint[], $18::bigint[]) as each(id, ready, leased, delayed, dead, turn, newest)), "
+    "locked_lane as (select id from holdfast_queue_lane where id = any($12::bigint[]) "
     "and (select count(*) from saved) >= 0 order by id for update) "
     "update holdfast_queue_lane l set ready = l.ready + lane.ready, leased = l.leased + lane.leased, "
     "delayed = l.delayed + lane.delayed, dead = l.dead + lane.dead, "
@@ -52,7 +53,7 @@ _SAVE = (
     "filled = case when l.ready + lane.ready > 0 then 1 else 0 end "
     "from lane join locked_lane using (id) where l.id = lane.id returning l.id, l.ready"
 )
-_NO_BUCKETS = (None,) * 5
+_NO_BUCKETS = (None,) * 6
 _TENANT = (
     f"select {COLUMNS}, {_TIME} from holdfast_queue_tenant "  # noqa: S608 - constants
     "where queue = (select id from holdfast_queue where name = $1) and name = $2"
@@ -140,7 +141,7 @@ class PostgresDialect:
         self, transaction: Transaction, tenants: Sequence[TenantChange], lanes: Sequence[LaneChange]
     ) -> Sequence[tuple[int, int]]:
         spent = [(*one[:5], *(one.buckets or _NO_BUCKETS)) for one in tenants]
-        columns = (*_columns(spent, 10), *_columns(lanes, 7))
+        columns = (*_columns(spent, 11), *_columns(lanes, 7))
         rows = transaction.execute(_SAVE, [self.numbers(column) for column in columns])
         return [(id_, ready) for id_, ready in rows]
 

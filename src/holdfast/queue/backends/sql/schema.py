@@ -29,6 +29,7 @@ _TENANT = """create table holdfast_queue_tenant (
     rate_full_at bigint not null default 0,
     max_rate_full_at bigint not null default 0,
     pressure_full_at bigint not null default 0,
+    spill_full_at bigint not null default 0,
     run_full_at bigint not null default 0,
     lease_full_at bigint not null default 0,
     magnitude bigint not null default 0,

@@ -1,7 +1,7 @@
 """A message's way into the tables."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -13,9 +13,8 @@ from holdfast.queue.backends.sql.schema import PARKED
 from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.tenant import TenantRow
 from holdfast.queue.message import Outgoing, Refusal, Refused, Sent
-from holdfast.queue.rules.admission import Admission, admit
+from holdfast.queue.rules.admission import Admission, admit, decisions, room
 from holdfast.queue.rules.placement import Placing, lanes_of, own_lane, spill_lane
-from holdfast.queue.rules.pressure import STARTS_AT
 from holdfast.queue.trace import pack, unpack
 
 
@@ -71,9 +70,8 @@ class Send:
             self.step.lock()
 
     def _is_pressed(self, tenant: TenantRow) -> bool:
-        """Whether backpressure may begin with these messages."""
-        most = self.step.policy.backlog_of(tenant.limits)
-        return most is not None and tenant.found.ready + self._wanted[tenant.name] >= most * STARTS_AT
+        """Whether these messages may bring it so far that how much it has waiting decides."""
+        return tenant.found.ready + self._wanted[tenant.name] > room(self.step.policy, tenant.limits)
 
     def _deduplicate(self) -> dict[int, int]:
         """Find those that were sent before; of those that come twice here, the place of the first."""
@@ -106,11 +104,11 @@ class Send:
             name = self.messages[place].tenant
             wanted[name] = wanted.get(name, 0) + 1
         admissions = {name: self._admission(self._tenants[name], count) for name, count in wanted.items()}
-        decisions = {name: _decisions(admission) for name, admission in admissions.items()}
+        decided = {name: decisions(admission) for name, admission in admissions.items()}
         admitted: list[_Admitted] = []
         for place in places:
             message = self.messages[place]
-            is_spilled, delay = next(decisions[message.tenant])
+            is_spilled, delay = next(decided[message.tenant])
             if delay is None:
                 self._results[place] = _refused(message.tenant, admissions[message.tenant])
             else:
@@ -223,16 +221,6 @@ class Send:
         """Whoever has work looks again by itself: those are told who may have found nothing."""
         if filled:
             self.step.dialect.wake(self.step.transaction, self.step.name)
-
-
-def _decisions(admission: Admission) -> Iterator[tuple[bool, float | None]]:
-    """For one message after the other: whether it is spilled, and by how much it is delayed; None: it is refused."""
-    yield from [(False, 0.0)] * admission.live
-    yield from [(True, 0.0)] * admission.spilled
-    for delay in admission.delays:
-        yield False, delay
-    while True:
-        yield False, None
 
 
 def _refused(tenant: str, admission: Admission) -> Refused:

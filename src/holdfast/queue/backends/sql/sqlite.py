@@ -28,7 +28,7 @@ _TENANT = (
 )
 _BUCKETS = (
     "update holdfast_queue_tenant set rate_full_at = $1, max_rate_full_at = $2, pressure_full_at = $3, "
-    "run_full_at = $4, lease_full_at = $5 where id = $6"
+    "spill_full_at = $4, run_full_at = $5, lease_full_at = $6 where id = $7"
 )
 _LANE = (
     "update holdfast_queue_lane set ready = ready + $1, leased = leased + $2, delayed = delayed + $3, "

@@ -11,8 +11,8 @@ from holdfast.queue.rules.admission import TenantState
 from holdfast.queue.rules.caps import Counters
 
 COLUMNS = (
-    "id, name, limits, ready, spilled, leased, rate_full_at, max_rate_full_at, pressure_full_at, run_full_at, "
-    "lease_full_at"
+    "id, name, limits, ready, spilled, leased, rate_full_at, max_rate_full_at, pressure_full_at, "
+    "spill_full_at, run_full_at, lease_full_at"
 )
 _MICRO = 1_000_000
 
@@ -42,8 +42,9 @@ class TenantRow:
             rate_full_at=row[6] / _MICRO,
             max_rate_full_at=row[7] / _MICRO,
             pressure_full_at=row[8] / _MICRO,
-            run_full_at=row[9] / _MICRO,
-            lease_full_at=row[10] / _MICRO,
+            spill_full_at=row[9] / _MICRO,
+            run_full_at=row[10] / _MICRO,
+            lease_full_at=row[11] / _MICRO,
         )
 
     @property
@@ -77,6 +78,7 @@ class TenantRow:
             rate_full_at=state.rate_full_at,
             max_rate_full_at=state.max_rate_full_at,
             pressure_full_at=state.pressure_full_at,
+            spill_full_at=state.spill_full_at,
             run_full_at=state.run_full_at,
             lease_full_at=state.lease_full_at,
         )
@@ -90,6 +92,7 @@ class TenantRow:
             round(found.rate_full_at * _MICRO),
             round(found.max_rate_full_at * _MICRO),
             round(found.pressure_full_at * _MICRO),
+            round(found.spill_full_at * _MICRO),
             round(found.run_full_at * _MICRO),
             round(found.lease_full_at * _MICRO),
         )
