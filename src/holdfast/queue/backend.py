@@ -143,6 +143,8 @@ class TenantDepth(msgspec.Struct, frozen=True, kw_only=True):
     spilled: int
     """Messages that wait apart, because it sent more than it may at once."""
     leased: int
+    delayed: int
+    """Messages that are not due yet, or wait for others of their group."""
     dead: int
     limits: Limits | None = None
     """Its own limits; None: it has those of the queue."""

@@ -78,7 +78,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     concurrency: int | None = None
     """Messages that workers may hold at the same time."""
     max_backlog: int | None = None
-    """Messages that may wait before more are refused; None: the queue's. Backpressure begins at a tenth of it."""
+    """Messages that may wait, due or not, before more are refused; None: the queue's. Backpressure begins at a tenth."""
 
     def __post_init__(self) -> None:
         for name, (burst, _) in _BURSTS.items():
@@ -113,7 +113,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """Waiting messages of a tenant beyond which it spills: what it sends then waits apart, until there is room. As many
     again may wait beside others in every `fresh_for`: what it sent before is old by then, and in nobody's way."""
     max_backlog: int | None = 1_000_000
-    """Waiting messages of a tenant at which more are refused; None: never, where accepting is the point."""
+    """Waiting messages of a tenant, due or not, at which more are refused; None: never, as accepting is the point."""
     drain_rate: float = 1000.0
     """Messages per second that a tenant may still send when backpressure begins; the limit falls to 0 from there."""
     fresh_for: float = 60.0

@@ -240,8 +240,8 @@ class TestDepth:
         assert [row[:6] for row in table(queues)] == [["mail", "2", "1", "0", "0", "0"], ["reports", *["0"] * 5]]
         assert re.fullmatch(r"\d+\.\ds", table(queues)[0][6])
         assert table(tenants) == [
-            ["mail", "[bold]b", "1", "1", "0", "0", "rate=1.5 burst=1"],
-            ["mail", "a", "1", "0", "0", "0"],
+            ["mail", "[bold]b", "1", "1", "0", "0", "0", "rate=1.5 burst=1"],
+            ["mail", "a", "1", "0", "0", "0", "0"],
         ]
         assert [row[0] for row in table(lanes)] == ["mail"] * 3
         assert [int(row[1]) < 0 for row in table(lanes)] == [True, False, False]

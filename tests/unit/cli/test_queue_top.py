@@ -48,7 +48,7 @@ def look(at: float = 100.0, queue: str = "mail", tenants: dict[str, int] | None 
         lanes=lanes,
         totals=totals_of(lanes),
         tenants=[
-            TenantDepth(tenant=name, ready=count, spilled=0, leased=0, dead=0)
+            TenantDepth(tenant=name, ready=count, spilled=0, leased=0, delayed=0, dead=0)
             for name, count in (tenants or {}).items()
         ],
     )
@@ -75,7 +75,7 @@ class TestFigures:
 
     def test_a_backlog_is_what_is_ready_and_what_is_spilled(self) -> None:
         def spilled(at: float, count: int) -> Snapshot:
-            tenants = [TenantDepth(tenant="noisy", ready=10, spilled=count, leased=0, dead=0)]
+            tenants = [TenantDepth(tenant="noisy", ready=10, spilled=count, leased=0, delayed=0, dead=0)]
             return msgspec.structs.replace(look(at=at), tenants=tenants, totals=Totals(ready=10, spilled=count))
 
         [queue], [noisy] = (found := figures_of([spilled(20, 90)], {"mail": spilled(10, 190)})).queues, found.tenants

@@ -81,13 +81,13 @@ def depth(
 
 def _show_tenants(looks: list[Snapshot]) -> None:
     rows = [
-        (look.queue, one.tenant, one.ready, one.spilled, one.leased, one.dead, shown_limits(one.limits))
+        (look.queue, one.tenant, one.ready, one.spilled, one.leased, one.delayed, one.dead, shown_limits(one.limits))
         for look in looks
         for one in look.tenants
     ]
     if rows:
         print()
-        print_table(("queue", "tenant", "ready", "spilled", "leased", "dead", "own limits"), rows)
+        print_table(("queue", "tenant", "ready", "spilled", "leased", "delayed", "dead", "own limits"), rows)
 
 
 def _show_lanes(looks: list[Snapshot]) -> None:

@@ -16,7 +16,7 @@ from holdfast.cli.queue.store import At, open_store
 from holdfast.cli.queue.watch import Figures, Watch
 
 _QUEUES = ("queue", "ready", "spilled", "change/s", "empty in", "oldest", "in flight", "delayed", "dead", "lanes")
-_TENANTS = ("tenant", "queue", "ready", "spilled", "change/s", "empty in", "in flight", "dead")
+_TENANTS = ("tenant", "queue", "ready", "spilled", "change/s", "empty in", "in flight", "delayed", "dead")
 
 
 def top(
@@ -76,6 +76,7 @@ def _tenant_rows(figures: Figures) -> Iterator[tuple[str, ...]]:
             change(one.change),
             age(one.seconds_left),
             f"{one.leased:,}",
+            f"{one.delayed:,}",
             f"{one.dead:,}",
         )
 

@@ -29,6 +29,7 @@ class TenantFigures(msgspec.Struct, frozen=True, kw_only=True):
     ready: int
     spilled: int
     leased: int
+    delayed: int
     dead: int
     change: float | None
     seconds_left: float | None
@@ -76,6 +77,7 @@ def figures_of(looks: Sequence[Snapshot], before: Mapping[str, Snapshot]) -> Fig
                 ready=one.ready,
                 spilled=one.spilled,
                 leased=one.leased,
+                delayed=one.delayed,
                 dead=one.dead,
                 change=rates.get(one.tenant),
                 seconds_left=seconds_left(one.waiting, rates.get(one.tenant)),

@@ -7,7 +7,6 @@ from holdfast.queue.backend import Snapshot, TenantDepth
 from holdfast.queue.metrics.busiest import Places
 
 STATES = ("ready", "spilled", "leased", "delayed", "dead")
-TENANT_STATES = ("ready", "spilled", "leased", "dead")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ def tenants_of(snapshot: Snapshot, depth: Depth, places: Places) -> dict[str, di
     listed = {tenant.tenant: tenant for tenant in snapshot.tenants}
     if places.is_due(snapshot.at):
         places.review({name: _weight(tenant) for name, tenant in listed.items()}, depth.waiting, snapshot.at)
-    rest = {state: getattr(depth, state) for state in TENANT_STATES}
+    rest = {state: getattr(depth, state) for state in STATES}
     found: dict[str, dict[str, int]] = {}
     for name, tenant in sorted(listed.items(), key=lambda item: (-_weight(item[1]), item[0])):
         if places.name(name) == name != OTHER:
@@ -74,4 +73,4 @@ def _weight(tenant: TenantDepth) -> int:
 
 
 def _states(tenant: TenantDepth) -> dict[str, int]:
-    return {state: getattr(tenant, state) for state in TENANT_STATES}
+    return {state: getattr(tenant, state) for state in STATES}

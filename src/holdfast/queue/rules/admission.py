@@ -27,6 +27,8 @@ class TenantState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Those of them that wait apart."""
     leased: int = 0
     """Messages that workers hold."""
+    delayed: int = 0
+    """Messages that are not due yet, or wait for others of their group."""
     rate_full_at: float = 0.0
     max_rate_full_at: float = 0.0
     pressure_full_at: float = 0.0
@@ -50,16 +52,14 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     retry_after: float = 0.0
     pressure: float = 0.0
     state: TenantState
-    """What is known of the tenant now. Those that are delayed are not ready yet, and not counted."""
+    """What is known of the tenant now."""
 
 
 def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, now: float) -> Admission:
     """Decide on so many messages of one tenant, and say what is known of it afterwards."""
     most, hard = policy.backlog_of(limits), limits.bucket("max_rate")
     is_delaying = limits.over is Over.DELAY
-    waiting = state.ready
-    if hard is not None and is_delaying:
-        waiting += bucket.reserved(state.max_rate_full_at, now, *hard)
+    waiting = state.ready + state.delayed
     steady = allowed_rate(waiting, most, policy.drain_rate)
     kept = wanted if most is None else min(wanted, max(0, most - waiting))
     if steady is not None:
@@ -89,7 +89,12 @@ def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, 
         refusal=refusal,
         retry_after=retry_after,
         pressure=pressure(waiting + kept, most),
-        state=msgspec.structs.replace(state, ready=state.ready + at_once, spilled=state.spilled + at_once - live),
+        state=msgspec.structs.replace(
+            state,
+            ready=state.ready + at_once,
+            spilled=state.spilled + at_once - live,
+            delayed=state.delayed + len(delays),
+        ),
     )
 
 
@@ -109,7 +114,7 @@ def is_free(limits: Limits) -> bool:
 
 
 def room(policy: QueuePolicy, limits: Limits) -> int:
-    """How many messages a tenant may have waiting, below which how many there are does not matter for one more."""
+    """How many messages a tenant may have, due or not, below which how many there are does not matter for one more."""
     most = policy.backlog_of(limits)
     pressed = _FAR if most is None else math.ceil(most * STARTS_AT) - 1
     return min(pressed, _FAR if policy.spill_above is None else policy.spill_above - 1)

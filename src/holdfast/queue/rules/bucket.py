@@ -43,11 +43,6 @@ def reserve(full_at: float, now: float, count: int, rate: float, burst: float) -
     return [delay if delay > CLOSE else 0.0 for delay in delays], begin + count / rate if count else full_at
 
 
-def reserved(full_at: float, now: float, rate: float, burst: float) -> int:
-    """Tokens that were reserved, and are not there yet."""
-    return max(0, math.ceil((full_at - now - CLOSE) * rate - max(1.0, burst)))
-
-
 def _tokens(full_at: float, now: float, rate: float, burst: float) -> float:
     most = max(1.0, burst)
     if full_at - now > most / rate + STALE:

@@ -29,6 +29,8 @@ class QueueTenant(Struct, frozen=True, kw_only=True):
     spilled: int
     """Messages that wait apart, because it sent so much."""
     leased: int
+    delayed: int
+    """Messages that are not due yet, or wait for others of their group."""
     dead: int
     limits: FullLimits | None
     """Its own limits; none: it has those of the queue."""
@@ -82,10 +84,12 @@ class Own(Struct, frozen=True, kw_only=True):
     """Messages that wait apart, until there is room."""
     leased: int
     """Messages that are being handled."""
+    delayed: int
+    """Messages that are not due yet, or wait for others of their group."""
     dead: int
     pressure: float
     max_backlog: int | None
-    """Messages that may wait before more are refused."""
+    """Messages that may wait, due or not, before more are refused."""
     limits: FullLimits
 
 
@@ -133,7 +137,7 @@ async def own(request: Request[Any, Any, Any], state: State, queue: QueueName, t
     snapshot = await queues.ask(
         lambda backend: backend.look(name, tenants=[whose], top=0, lanes=False), request.state.credential.tenant
     )
-    nothing = TenantDepth(tenant=whose, ready=0, spilled=0, leased=0, dead=0)
+    nothing = TenantDepth(tenant=whose, ready=0, spilled=0, leased=0, delayed=0, dead=0)
     found = next(iter(snapshot.tenants), nothing)
     limits = snapshot.policy.limits if found.limits is None else found.limits
     most = snapshot.policy.backlog_of(limits)
@@ -143,8 +147,9 @@ async def own(request: Request[Any, Any, Any], state: State, queue: QueueName, t
         ready=found.ready,
         spilled=found.spilled,
         leased=found.leased,
+        delayed=found.delayed,
         dead=found.dead,
-        pressure=pressure(found.waiting, most),
+        pressure=pressure(found.waiting + found.delayed, most),
         max_backlog=most,
         limits=full_limits(limits),
     )
@@ -181,6 +186,7 @@ def _state(snapshot: Snapshot, *, lanes: bool) -> QueueState:
                 ready=one.ready,
                 spilled=one.spilled,
                 leased=one.leased,
+                delayed=one.delayed,
                 dead=one.dead,
                 limits=None if one.limits is None else full_limits(one.limits),
             )

@@ -179,6 +179,19 @@ class Limited(Suite):
         work.elapse(60.0)
         work.put("a", 9)
 
+    @pytest.mark.parametrize("options", [{"delay": 3600.0}, {"group": "g"}], ids=["delayed", "in a group"])
+    def test_what_is_not_due_is_part_of_the_backlog(self, work: Probe, options: dict[str, object]) -> None:
+        """It must be kept, too; and what has left makes room again."""
+        work.policy(max_backlog=100)
+        results = work.send(*[message(**options)] * 103)
+        assert [type(one) for one in results] == [Sent] * 100 + [Refused] * 3
+        assert isinstance(work.send(message())[0], Refused)
+        assert work.tenant().waiting + work.tenant().delayed == 100
+        work.elapse(7200.0)
+        assert len(work.drain()) == 100
+        assert work.tenant().delayed == 0
+        work.put()
+
     def test_backpressure_grows_with_the_backlog(self, work: Probe) -> None:
         """The more is waiting, the less is taken; whoever waits as long as it is told is heard."""
         work.policy(max_backlog=1000, drain_rate=100.0)

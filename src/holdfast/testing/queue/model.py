@@ -162,6 +162,7 @@ class Machine(RuleBasedStateMachine):
             mine = [kept.state for kept in self.kept.values() if kept.tenant == one.tenant]
             expected = tuple(mine.count(state) for state in (State.READY, State.LEASED, State.DEAD))
             assert (one.waiting, one.leased, one.dead) == expected
+            assert one.delayed == mine.count(State.DELAYED) + mine.count(State.PARKED)
 
     def teardown(self) -> None:
         """Nothing is stuck: all that is not dead comes out in the end."""

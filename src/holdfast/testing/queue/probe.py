@@ -129,7 +129,7 @@ class Probe:
         for tenant in self.look(name).tenants:
             if tenant.tenant == name:
                 return tenant
-        return TenantDepth(tenant=name, ready=0, spilled=0, leased=0, dead=0)
+        return TenantDepth(tenant=name, ready=0, spilled=0, leased=0, delayed=0, dead=0)
 
     # Changing
 

@@ -84,7 +84,7 @@ def lane(number: int, ready: int = 0, leased: int = 0, delayed: int = 0, dead: i
 
 
 def tenant(name: str, ready: int = 0, spilled: int = 0, leased: int = 0, dead: int = 0) -> TenantDepth:
-    return TenantDepth(tenant=name, ready=ready, spilled=spilled, leased=leased, dead=dead)
+    return TenantDepth(tenant=name, ready=ready, spilled=spilled, leased=leased, delayed=0, dead=dead)
 
 
 def snapshot(

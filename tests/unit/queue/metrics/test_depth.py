@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from holdfast.queue import Totals
 from holdfast.queue.metrics.busiest import REVIEW, Places
-from holdfast.queue.metrics.depth import TENANT_STATES, Depth, depth_of, tenants_of
+from holdfast.queue.metrics.depth import STATES, Depth, depth_of, tenants_of
 from tests.unit.queue.metrics.made import NOW, lane, snapshot, tenant
 
 
@@ -40,8 +40,8 @@ def test_tenants_without_a_place_are_other() -> None:
         tenants=[tenant("a", ready=10, spilled=80, leased=2, dead=1), tenant("b", ready=5, leased=3)],
     )
     assert tenants_of(looked, depth_of(looked), Places(1)) == {
-        "a": {"ready": 10, "spilled": 80, "leased": 2, "dead": 1},
-        "other": {"ready": 10, "spilled": 0, "leased": 4, "dead": 2},
+        "a": {"ready": 10, "spilled": 80, "leased": 2, "delayed": 0, "dead": 1},
+        "other": {"ready": 10, "spilled": 0, "leased": 4, "delayed": 0, "dead": 2},
     }
 
 
@@ -80,5 +80,5 @@ def test_tenants_add_up_to_the_whole_queue(owned: list[tuple[int, int, int]], pl
     depth = depth_of(looked)
     found = tenants_of(looked, depth, Places(places))
     assert len(found) <= places + 1
-    for state in TENANT_STATES:
+    for state in STATES:
         assert sum(states[state] for states in found.values()) == getattr(depth, state)

@@ -181,7 +181,7 @@ def test_ten_thousand_tenants_have_twenty_names_and_lose_no_message() -> None:
     assert len(received) == 21
     assert sum(received.values()) == 200 * 101
     assert sum(values(metrics, "holdfast_queue_tenant_messages").values()) == 10_000
-    assert len(values(metrics, "holdfast_queue_tenant_messages")) == 21 * 4
+    assert len(values(metrics, "holdfast_queue_tenant_messages")) == 21 * 5
     assert len(metrics.render().splitlines()) < 600
 
 
@@ -373,10 +373,12 @@ holdfast_queue_looked_at_timestamp_seconds{queue="mail"} 1750000000.0
 # HELP holdfast_queue_tenant_messages Messages of the tenants with the most of them, each in one state.
 # TYPE holdfast_queue_tenant_messages gauge
 holdfast_queue_tenant_messages{queue="mail",tenant="acme",state="dead"} 4
+holdfast_queue_tenant_messages{queue="mail",tenant="acme",state="delayed"} 0
 holdfast_queue_tenant_messages{queue="mail",tenant="acme",state="leased"} 1
 holdfast_queue_tenant_messages{queue="mail",tenant="acme",state="ready"} 3
 holdfast_queue_tenant_messages{queue="mail",tenant="acme",state="spilled"} 100
 holdfast_queue_tenant_messages{queue="mail",tenant="other",state="dead"} 0
+holdfast_queue_tenant_messages{queue="mail",tenant="other",state="delayed"} 1
 holdfast_queue_tenant_messages{queue="mail",tenant="other",state="leased"} 1
 holdfast_queue_tenant_messages{queue="mail",tenant="other",state="ready"} 2
 holdfast_queue_tenant_messages{queue="mail",tenant="other",state="spilled"} 0

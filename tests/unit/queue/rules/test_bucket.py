@@ -141,12 +141,3 @@ def test_what_is_reserved_in_parts_is_what_would_be_at_once(
     assert found == pytest.approx(whole, abs=1e-4)
     assert full_at == pytest.approx(whole_full_at, abs=1e-4)
     assert all(delay == 0 or delay > bucket.CLOSE for delay in whole)
-
-
-def test_what_is_reserved_and_not_there_yet_is_known() -> None:
-    assert bucket.reserved(0.0, EPOCH, 2.0, 4.0) == 0
-    delays, full_at = bucket.reserve(0.0, EPOCH, 10, 2.0, 4.0)
-    assert delays == [0.0] * 4 + [0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
-    assert [bucket.reserved(full_at, EPOCH + seconds, 2.0, 4.0) for seconds in (0.0, 0.5, 1.4, 2.9, 3.0, 9.0)] == [
-        *(6, 5, 4, 1, 0, 0)
-    ]

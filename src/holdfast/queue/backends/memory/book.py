@@ -40,19 +40,21 @@ class Place(Enum):
 class Tenant:
     """What is known of a tenant."""
 
-    __slots__ = ("buckets", "dead", "id", "leased", "name", "own_limits", "ready", "spilled")
+    __slots__ = ("buckets", "dead", "delayed", "id", "leased", "name", "own_limits", "ready", "spilled")
 
     def __init__(self, id_: int, name: str) -> None:
         self.id = id_
         self.name = name
         self.own_limits: Limits | None = None
-        self.ready = self.spilled = self.leased = self.dead = 0
+        self.ready = self.spilled = self.leased = self.delayed = self.dead = 0
         self.buckets = TenantState()
         """What it has used of its rates. The counts in it are those of a while ago."""
 
     def state(self) -> TenantState:
         """What rules decide by."""
-        return msgspec.structs.replace(self.buckets, ready=self.ready, spilled=self.spilled, leased=self.leased)
+        return msgspec.structs.replace(
+            self.buckets, ready=self.ready, spilled=self.spilled, leased=self.leased, delayed=self.delayed
+        )
 
 
 class Lane:
@@ -310,9 +312,11 @@ class Book:
             case Place.DELAYED:
                 self.held.add(until, message.id, message)
                 lane.delayed += 1
+                tenant.delayed += 1
             case _:
                 self.parked.add(message.at, message.id, message)
                 lane.delayed += 1
+                tenant.delayed += 1
 
     def leave(self, message: Message) -> None:
         """Take a message out of the place where it is."""
@@ -333,9 +337,11 @@ class Book:
             case Place.DELAYED:
                 self.held.remove(message.until, message.id)
                 lane.delayed -= 1
+                tenant.delayed -= 1
             case _:
                 self.parked.remove(message.at, message.id)
                 lane.delayed -= 1
+                tenant.delayed -= 1
         message.place = Place.NOWHERE
 
     def _begin(self, message: Message) -> None:

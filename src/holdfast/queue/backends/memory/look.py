@@ -51,6 +51,7 @@ def _tenant(tenant: Tenant) -> TenantDepth:
         ready=tenant.ready - tenant.spilled,
         spilled=tenant.spilled,
         leased=tenant.leased,
+        delayed=tenant.delayed,
         dead=tenant.dead,
         limits=tenant.own_limits,
     )

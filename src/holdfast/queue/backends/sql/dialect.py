@@ -14,6 +14,7 @@ class TenantChange(NamedTuple):
     ready: int
     spilled: int
     leased: int
+    delayed: int
     dead: int
     buckets: "Buckets | None" = None
     """None: as they were."""
@@ -66,7 +67,7 @@ class Plain(NamedTuple):
     """As it is kept: another one may say something else."""
     tenant: str
     room: int
-    """How many messages a tenant without limits may have waiting before anything is counted."""
+    """How many messages a tenant without limits may have, due or not, before anything is counted."""
     is_counted: bool
     """Whether the tenant has limits, as far as is known."""
     decide: Callable[[Row, float], Decided | None]
@@ -81,11 +82,11 @@ class Plain(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What became of it: its number, that of its lane, how many of its tenant wait now, and the tenant's own limits."""
+    """What became of it: its number, that of its lane, how many its tenant has now, and the tenant's own limits."""
 
     id: int
     lane: int
-    ready: int
+    waiting: int
     limits: bytes | None
 
 

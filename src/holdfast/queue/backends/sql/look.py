@@ -27,7 +27,7 @@ _TOTALS = (
     f"(select l.number, l.ready, l.leased, l.delayed, l.dead, case when l.ready > 0 then {_OLDEST} end as oldest "
     f"{_FILLED}) as filled"
 )
-_TENANTS = "select name, ready, spilled, leased, dead, limits from holdfast_queue_tenant where queue = $1 and "
+_TENANTS = "select name, ready, spilled, leased, delayed, dead, limits from holdfast_queue_tenant where queue = $1 and "
 _BUSIEST = f"{_TENANTS}magnitude > 0 order by magnitude desc, ready desc, id limit $2"
 _TOPICS = "select topic from holdfast_queue_subscription where queue = $1 order by topic"
 _MESSAGES = (
@@ -117,6 +117,13 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 
 def _tenant(row: Row) -> TenantDepth:
-    name, ready, spilled, leased, dead, kept = row
-    limits = None if kept is None else limits_of(bytes(kept))
-    return TenantDepth(tenant=name, ready=ready - spilled, spilled=spilled, leased=leased, dead=dead, limits=limits)
+    name, ready, spilled, leased, delayed, dead, kept = row
+    return TenantDepth(
+        tenant=name,
+        ready=ready - spilled,
+        spilled=spilled,
+        leased=leased,
+        delayed=delayed,
+        dead=dead,
+        limits=None if kept is None else limits_of(bytes(kept)),
+    )

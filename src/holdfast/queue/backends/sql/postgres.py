@@ -31,11 +31,12 @@ _TAKE = (
 # done with, which the count of them sees to.
 _SAVE = (
     "with tenant as (select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], "
-    "$6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[]) "
-    "as each(id, ready, spilled, leased, dead, rate, max_rate, pressure, spill, run, lease)), "
+    "$6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], "
+    "$12::bigint[]) as each(id, ready, spilled, leased, delayed, dead, rate, max_rate, pressure, spill, run, lease)), "
     "locked_tenant as (select id from holdfast_queue_tenant where id = any($1::bigint[]) order by id for update), "
     "saved as (update holdfast_queue_tenant t set ready = t.ready + tenant.ready, "
-    "spilled = t.spilled + tenant.spilled, leased = t.leased + tenant.leased, dead = t.dead + tenant.dead, "
+    "spilled = t.spilled + tenant.spilled, leased = t.leased + tenant.leased, "
+    "delayed = t.delayed + tenant.delayed, dead = t.dead + tenant.dead, "
     "rate_full_at = coalesce(tenant.rate, t.rate_full_at), "
     "max_rate_full_at = coalesce(tenant.max_rate, t.max_rate_full_at), "
     "pressure_full_at = coalesce(tenant.pressure, t.pressure_full_at), "
@@ -43,9 +44,9 @@ _SAVE = (
     "run_full_at = coalesce(tenant.run, t.run_full_at), lease_full_at = coalesce(tenant.lease, t.lease_full_at), "
     "magnitude = case when t.ready + tenant.ready > 0 then length((t.ready + tenant.ready)::text) else 0 end "
     "from tenant join locked_tenant using (id) where t.id = tenant.id returning t.id), "
-    "lane as (select * from unnest($12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], "
-    "$17::bigint[], $18::bigint[]) as each(id, ready, leased, delayed, dead, turn, newest)), "
-    "locked_lane as (select id from holdfast_queue_lane where id = any($12::bigint[]) "
+    "lane as (select * from unnest($13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], "
+    "$18::bigint[], $19::bigint[]) as each(id, ready, leased, delayed, dead, turn, newest)), "
+    "locked_lane as (select id from holdfast_queue_lane where id = any($13::bigint[]) "
     "and (select count(*) from saved) >= 0 order by id for update) "
     "update holdfast_queue_lane l set ready = l.ready + lane.ready, leased = l.leased + lane.leased, "
     "delayed = l.delayed + lane.delayed, dead = l.dead + lane.dead, "
@@ -65,7 +66,7 @@ _KEEP = (
     f"with q as (select id, coalesce($1::bigint, round({_TIME} * 1000)::bigint) as at from holdfast_queue "  # noqa: S608 - constants
     "where name = $2 and policy = $3::bytea), "
     "t as (select t.id from holdfast_queue_tenant t join q on t.queue = q.id "
-    "where t.name = $4 and t.ready < $5::bigint and t.limits is not distinct from $6::bytea{unspent}), "
+    "where t.name = $4 and t.ready + t.delayed < $5::bigint and t.limits is not distinct from $6::bytea{unspent}), "
     "l as (select l.id from holdfast_queue_lane l join q on l.queue = q.id where l.number = any({hand}::bigint[]) "
     "order by l.ready, l.turn limit 1), "
     "m as (insert into holdfast_queue_message (id, queue, lane, tenant, at, expires, extra, body) "
@@ -73,10 +74,10 @@ _KEEP = (
     "{body}::bytea from q, t, l returning id), "
     "counted as (update holdfast_queue_tenant c set ready = c.ready + 1, "
     "magnitude = length((c.ready + 1)::text){spend} from t, m where c.id = t.id "
-    "returning c.ready), "
+    "returning c.ready + c.delayed as waiting), "
     "filled as (update holdfast_queue_lane f set ready = f.ready + 1, newest = greatest(f.newest, q.at), filled = 1 "
     "from q, l, counted where f.id = l.id returning f.number, f.ready) "
-    "select m.id, filled.number, counted.ready, case when filled.ready = 1 then pg_notify('{channel}', $2)::text end "
+    "select m.id, filled.number, counted.waiting, case when filled.ready = 1 then pg_notify('{channel}', $2)::text end "
     "from m, counted, filled"
 )
 _KEEP_FREE = _KEEP.format(unspent="", hand="$7", ttl="$8", extra="$9", body="$10", spend="", channel=CHANNEL)
@@ -140,8 +141,8 @@ class PostgresDialect:
     def save(
         self, transaction: Transaction, tenants: Sequence[TenantChange], lanes: Sequence[LaneChange]
     ) -> Sequence[tuple[int, int]]:
-        spent = [(*one[:5], *(one.buckets or _NO_BUCKETS)) for one in tenants]
-        columns = (*_columns(spent, 11), *_columns(lanes, 7))
+        spent = [(*one[:6], *(one.buckets or _NO_BUCKETS)) for one in tenants]
+        columns = (*_columns(spent, 12), *_columns(lanes, 7))
         rows = transaction.execute(_SAVE, [self.numbers(column) for column in columns])
         return [(id_, ready) for id_, ready in rows]
 

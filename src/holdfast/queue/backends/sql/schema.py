@@ -25,6 +25,7 @@ _TENANT = """create table holdfast_queue_tenant (
     ready bigint not null default 0,
     spilled bigint not null default 0,
     leased bigint not null default 0,
+    delayed bigint not null default 0,
     dead bigint not null default 0,
     rate_full_at bigint not null default 0,
     max_rate_full_at bigint not null default 0,

@@ -71,7 +71,8 @@ class Send:
 
     def _is_pressed(self, tenant: TenantRow) -> bool:
         """Whether these messages may bring it so far that how much it has waiting decides."""
-        return tenant.found.ready + self._wanted[tenant.name] > room(self.step.policy, tenant.limits)
+        found = tenant.found
+        return found.ready + found.delayed + self._wanted[tenant.name] > room(self.step.policy, tenant.limits)
 
     def _deduplicate(self) -> dict[int, int]:
         """Find those that were sent before; of those that come twice here, the place of the first."""

@@ -115,7 +115,7 @@ class Single:
             queue=queue,
             lane=kept.lane,
             trace=unpack(trace, known.origin, kept.id),
-            pressure=pressure(kept.ready, most),
+            pressure=pressure(kept.waiting, most),
         )
 
 

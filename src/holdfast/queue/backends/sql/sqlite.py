@@ -24,7 +24,7 @@ _TAKE = (
 )
 _TENANT = (
     "update holdfast_queue_tenant set ready = ready + $1, spilled = spilled + $2, leased = leased + $3, "
-    "dead = dead + $4, magnitude = iif(ready + $1 > 0, length(ready + $1), 0) where id = $5"
+    "delayed = delayed + $4, dead = dead + $5, magnitude = iif(ready + $1 > 0, length(ready + $1), 0) where id = $6"
 )
 _BUCKETS = (
     "update holdfast_queue_tenant set rate_full_at = $1, max_rate_full_at = $2, pressure_full_at = $3, "
@@ -98,7 +98,7 @@ class SqliteDialect:
         self, transaction: Transaction, tenants: Sequence[TenantChange], lanes: Sequence[LaneChange]
     ) -> Sequence[tuple[int, int]]:
         if tenants:
-            transaction.execute_many(_TENANT, ((*one[1:5], one.id) for one in tenants))
+            transaction.execute_many(_TENANT, ((*one[1:6], one.id) for one in tenants))
         spent = [(*one.buckets, one.id) for one in tenants if one.buckets is not None]
         if spent:
             transaction.execute_many(_BUCKETS, spent)
@@ -116,14 +116,14 @@ class SqliteDialect:
         if not found:
             return None
         [row] = found
-        tenant, limits, ready, queue = row[0], row[2], row[3], row[-1]
+        tenant, limits, ready, delayed, queue = row[0], row[2], row[3], row[6], row[-1]
         room, spent = plain.room, None
         if limits is not None:
             decided = plain.decide(row, plain.now)
             if decided is None:
                 return None
             room, spent = decided
-        if ready >= room:
+        if ready + delayed >= room:
             return None
         lanes = transaction.execute(_HAND, (queue, self.numbers(plain.lanes)))
         if not lanes:
@@ -135,8 +135,8 @@ class SqliteDialect:
         [id_] = self.insert(transaction, queue, [message])
         if spent is not None:
             transaction.execute(_SPEND, (*spent.after, tenant))
-        self.save(transaction, [TenantChange(tenant, 1, 0, 0, 0)], [LaneChange(ids[number], 1, 0, 0, 0, -1, at)])
-        return Kept(id_, number, ready + 1, limits)
+        self.save(transaction, [TenantChange(tenant, 1, 0, 0, 0, 0)], [LaneChange(ids[number], 1, 0, 0, 0, -1, at)])
+        return Kept(id_, number, ready + delayed + 1, limits)
 
     def wake(self, transaction: Transaction, queue: str) -> None:
         pass  # workers look at the file itself

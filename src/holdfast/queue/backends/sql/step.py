@@ -161,6 +161,7 @@ class Step:
         tally.dead += dead
         row.ready += ready
         row.leased += leased
+        row.delayed += delayed
         row.dead += dead
         if ready and self.numbers[lane] < 0:
             row.spilled += ready

@@ -11,7 +11,7 @@ from holdfast.queue.rules.admission import TenantState
 from holdfast.queue.rules.caps import Counters
 
 COLUMNS = (
-    "id, name, limits, ready, spilled, leased, rate_full_at, max_rate_full_at, pressure_full_at, "
+    "id, name, limits, ready, spilled, leased, delayed, rate_full_at, max_rate_full_at, pressure_full_at, "
     "spill_full_at, run_full_at, lease_full_at"
 )
 _MICRO = 1_000_000
@@ -20,13 +20,16 @@ _MICRO = 1_000_000
 class TenantRow:
     """One tenant of a queue."""
 
-    __slots__ = ("_policy", "dead", "found", "has_spent", "id", "leased", "limits", "name", "own", "ready", "spilled")
+    __slots__ = (
+        *("_policy", "dead", "delayed", "found", "has_spent", "id", "leased", "limits", "name", "own", "ready"),
+        "spilled",
+    )
 
     def __init__(self, row: Row, policy: QueuePolicy) -> None:
         self.id: int = row[0]
         self.name: str = row[1]
         self._policy = policy
-        self.ready = self.spilled = self.leased = self.dead = 0
+        self.ready = self.spilled = self.leased = self.delayed = self.dead = 0
         """What the step adds to the counters."""
         self.has_spent = False
         self.refresh(row)
@@ -39,12 +42,13 @@ class TenantRow:
             ready=row[3],
             spilled=row[4],
             leased=row[5],
-            rate_full_at=row[6] / _MICRO,
-            max_rate_full_at=row[7] / _MICRO,
-            pressure_full_at=row[8] / _MICRO,
-            spill_full_at=row[9] / _MICRO,
-            run_full_at=row[10] / _MICRO,
-            lease_full_at=row[11] / _MICRO,
+            delayed=row[6],
+            rate_full_at=row[7] / _MICRO,
+            max_rate_full_at=row[8] / _MICRO,
+            pressure_full_at=row[9] / _MICRO,
+            spill_full_at=row[10] / _MICRO,
+            run_full_at=row[11] / _MICRO,
+            lease_full_at=row[12] / _MICRO,
         )
 
     @property
@@ -57,13 +61,14 @@ class TenantRow:
     def state(self) -> TenantState:
         """What is known of it, with what the step has done so far."""
         found = self.found
-        if not (self.ready or self.spilled or self.leased):
+        if not (self.ready or self.spilled or self.leased or self.delayed):
             return found
         return msgspec.structs.replace(
             found,
             ready=found.ready + self.ready,
             spilled=found.spilled + self.spilled,
             leased=found.leased + self.leased,
+            delayed=found.delayed + self.delayed,
         )
 
     @property
@@ -99,9 +104,9 @@ class TenantRow:
 
     def change(self) -> TenantChange | None:
         """What to write; None: nothing has changed."""
-        if self.ready or self.spilled or self.leased or self.dead or self.has_spent:
+        if self.ready or self.spilled or self.leased or self.delayed or self.dead or self.has_spent:
             buckets = self.buckets if self.has_spent else None
-            return TenantChange(self.id, self.ready, self.spilled, self.leased, self.dead, buckets)
+            return TenantChange(self.id, self.ready, self.spilled, self.leased, self.delayed, self.dead, buckets)
         return None
 
 
