@@ -78,7 +78,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     concurrency: int | None = None
     """Messages that workers may hold at the same time."""
     max_backlog: int | None = None
-    """Messages that may wait, due or not, before more are refused; None: the queue's. Backpressure begins at a tenth."""
+    """Messages that may wait, due or not, before more are refused; None: the queue's. Pressure begins at a tenth."""
 
     def __post_init__(self) -> None:
         for name, (burst, _) in _BURSTS.items():

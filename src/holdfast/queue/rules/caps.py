@@ -14,6 +14,9 @@ NOISY_LEAST = 30
 NOISY_SHARE = 0.1
 """The share of all messages in the hands of workers above which a tenant is noisy, as long as others wait."""
 
+RECHECK = 1.0
+"""Seconds after which a tenant that has as many messages in work as it may is looked at again, whatever happens."""
+
 
 class Allowance(msgspec.Struct, frozen=True, gc=False):
     """What may be handed out of one tenant, from lanes that it shares with others and in all."""

@@ -38,6 +38,13 @@ FRESH_SPILLED = tuple(Source(PRIORITIES + rank, Age.FRESH) for rank in range(PRI
 OLD_SPILLED = tuple(Source(PRIORITIES + rank, Age.OLD) for rank in range(PRIORITIES))
 IN_ORDER = (*FRESH, *OLD, *FRESH_SPILLED, *OLD_SPILLED)
 RANKS = frozenset(range(2 * PRIORITIES))
+LANES = {rank: 512 if rank < PRIORITIES else 64 for rank in range(2 * PRIORITIES)}
+"""Lanes that are looked at, by rank: as many as most queues have at all, and some of those for excess, of which there
+may be one for each tenant. Of more, those that waited longest."""
+FRESH_LANES = 8192
+"""Lanes of a rank among which those with fresh messages are found, too, where there are more than are looked at."""
+IN_VAIN = 1000
+"""Messages that are looked at and not handed out, before the worker gets what there is and may ask again."""
 RUN, OLD_RUN = 8, 64
 """Messages that are taken from one lane at once, at most, while others wait for their turn: of fresh ones, and of
 others, which have waited so long that a moment more or less is nothing to them."""

@@ -179,12 +179,11 @@ class Limited(Suite):
         work.elapse(60.0)
         work.put("a", 9)
 
-    @pytest.mark.parametrize("options", [{"delay": 3600.0}, {"group": "g"}], ids=["delayed", "in a group"])
-    def test_what_is_not_due_is_part_of_the_backlog(self, work: Probe, options: dict[str, object]) -> None:
+    @pytest.mark.parametrize("one", [message(delay=3600.0), message(group="g")], ids=["delayed", "in a group"])
+    def test_what_is_not_due_is_part_of_the_backlog(self, work: Probe, one: Outgoing) -> None:
         """It must be kept, too; and what has left makes room again."""
         work.policy(max_backlog=100)
-        results = work.send(*[message(**options)] * 103)
-        assert [type(one) for one in results] == [Sent] * 100 + [Refused] * 3
+        assert [type(result) for result in work.send(*[one] * 103)] == [Sent] * 100 + [Refused] * 3
         assert isinstance(work.send(message())[0], Refused)
         assert work.tenant().waiting + work.tenant().delayed == 100
         work.elapse(7200.0)

@@ -1,5 +1,6 @@
 """Whose turn it is: the urgent first, none never, and nobody behind somebody else's backlog."""
 
+from holdfast.queue.policy import Limits
 from holdfast.testing.queue.probe import Probe, Suite, ids, message
 
 
@@ -86,3 +87,21 @@ class Turns(Suite):
         assert ids(work.lease(5)) == fresh[:5]
         work.policy(old_share=0.2)
         assert sorted(ids(work.lease(10))) == sorted([*old[1:3], *fresh[5:13]])
+
+    def test_fresh_messages_are_found_behind_very_many_lanes_of_old_ones(self, work: Probe) -> None:
+        """Where every tenant has a lane of its own, there are more of them than can be looked at each time."""
+        work.policy(hand=0)
+        work.kept(*(message(f"t{number}") for number in range(600)))
+        work.elapse(3600.0)
+        fresh = work.put("t599")
+        assert ids(work.lease(1)) == fresh
+
+    def test_fresh_messages_are_found_behind_very_many_tenants_excess(self, work: Probe) -> None:
+        """There is a lane for each tenant's."""
+        work.policy(limits=Limits(rate=0.001, burst=1.0), hand=0)
+        work.kept(*(message(f"t{number % 520}") for number in range(1040)))
+        work.done(*work.lease(520))
+        assert work.look().totals.spilled == 520
+        work.elapse(61.0)
+        fresh = work.put("t519")
+        assert ids(work.lease(1)) == fresh

@@ -14,11 +14,13 @@ from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.backends.memory.book import Book, Place
 from holdfast.queue.backends.memory.due import AT_ONCE
 from holdfast.queue.backends.memory.keys import Keys, Known
-from holdfast.queue.backends.memory.lease import IN_VAIN, RECHECK, SHARED_LANES
 from holdfast.queue.backends.memory.look import LANES
 from holdfast.queue.backends.memory.ordered import CHUNK, Ordered
 from holdfast.queue.message import Again, Back, Bury, Done, Refused, Sent
 from holdfast.queue.policy import Limits, QueuePolicy
+from holdfast.queue.rules.caps import RECHECK
+from holdfast.queue.rules.turns import IN_VAIN
+from holdfast.queue.rules.turns import LANES as LOOKED_AT
 from holdfast.testing import FakeClock
 from holdfast.testing.queue import BackendConformance, Probe
 from holdfast.testing.queue.probe import Depth, ids, message
@@ -193,10 +195,11 @@ def test_a_tenant_at_its_limit_is_left_alone_for_a_while(work: Probe) -> None:
 
 def test_more_lanes_than_are_looked_at_have_their_turn(work: Probe) -> None:
     work.policy(hand=0)
-    tenants = SHARED_LANES + 50
+    tenants = LOOKED_AT[0] + 50
     work.kept(*(message(f"t{number}") for number in range(tenants)))
+    work.elapse(3600.0)
     found = work.leased(tenants)
-    assert (len(found.deliveries), found.next_due) == (SHARED_LANES, 0.0)
+    assert (len(found.deliveries), found.next_due) == (LOOKED_AT[0], 0.0)
     assert len(work.lease(tenants)) == 50
 
 

@@ -6,19 +6,10 @@ from holdfast.queue.backend import Leased, Want
 from holdfast.queue.backends.memory.book import NEVER, Book, Lane, Message, Place, Tenant, milliseconds
 from holdfast.queue.backends.memory.due import make_due_ready
 from holdfast.queue.message import PRIORITIES, Delivery, Receipt
-from holdfast.queue.rules.caps import Allowance, Counters, allowance, handed_out
+from holdfast.queue.rules.caps import RECHECK, Allowance, Counters, allowance, handed_out
 from holdfast.queue.rules.placement import priority_of, spill_lane
-from holdfast.queue.rules.turns import IN_ORDER, Age, Source, quota, turns
+from holdfast.queue.rules.turns import FRESH_LANES, IN_ORDER, IN_VAIN, LANES, Age, Source, quota, turns
 from holdfast.queue.trace import unpack
-
-SHARED_LANES = 512
-"""Lanes of one priority that are looked at: as many as most queues have at all; of more, those that waited longest."""
-SPILL_LANES = 64
-"""The same for lanes of excess, of which there may be one for each tenant."""
-IN_VAIN = 1000
-"""Messages that are looked at and not handed out, before the worker gets what there is and may ask again."""
-RECHECK = 1.0
-"""Seconds after which a tenant that has as many messages in work as it may is looked at again, whatever happens."""
 
 
 class Lease:
@@ -71,9 +62,13 @@ class Lease:
 
     def _find_lanes(self) -> None:
         self._lanes.clear()
+        fresh_from = self._ages[Age.FRESH][0]
         for rank, lanes in enumerate(self.book.ranks):
-            most = SHARED_LANES if rank < PRIORITIES else SPILL_LANES
-            if found := list(islice(lanes.between(0, self.book.at), most)):
+            waiting = lanes.between(0, self.book.at)
+            found = list(islice(waiting, LANES[rank]))
+            others = islice(waiting, FRESH_LANES - LANES[rank])
+            found += islice((lane for lane in others if (lane.waiting.last() or 0) >= fresh_from), LANES[rank])
+            if found:
                 self._lanes[rank] = found
 
     def _take_in_order(self) -> None:

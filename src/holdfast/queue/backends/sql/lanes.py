@@ -3,29 +3,28 @@
 from holdfast.queue.backends.sql.dialect import Search
 from holdfast.queue.backends.sql.message import NEVER, Message
 from holdfast.queue.backends.sql.step import Step
-from holdfast.queue.message import PRIORITIES
 from holdfast.queue.rules.placement import rank_of
-from holdfast.queue.rules.turns import Age
+from holdfast.queue.rules.turns import FRESH_LANES, LANES, Age
 
-SHARED_LANES = 512
-"""Lanes of one priority that are looked at: as many as most queues have at all; of more, those that waited longest."""
-SPILL_LANES = 64
-"""The same for lanes of excess, of which there may be one for each tenant."""
-_RANKS = range(2 * PRIORITIES)
-_MOST = {rank: SHARED_LANES if rank < PRIORITIES else SPILL_LANES for rank in _RANKS}
+_MOST = max(LANES.values())
 _COLUMNS = "select id, number, ready, newest from holdfast_queue_lane where queue = $1"
-_SOME = f"{_COLUMNS} and filled = 1 and turn <= $2 order by rank, turn, id limit {SHARED_LANES}"
+_SOME = f"{_COLUMNS} and filled = 1 and turn <= $2 order by rank, turn, id limit {_MOST}"
 _OF_RANK = (
-    f"select * from ({_COLUMNS} and rank = {{rank}} and filled = 1 and turn <= $2 order by turn, id limit {{limit}})"  # noqa: S608 - constants
+    f"select * from ({_COLUMNS} and rank = {{rank}} and filled = 1 and turn <= $2 order by turn, id limit {{limit}}) "  # noqa: S608 - constants
+    "as rank{rank}"
 )
-_ALL = " union all ".join(f"{_OF_RANK.format(rank=rank, limit=_MOST[rank])} as rank{rank}" for rank in _RANKS)
+_ALL = " union all ".join(_OF_RANK.format(rank=rank, limit=most) for rank, most in LANES.items())
+_FRESH = " union all ".join(
+    f"select * from ({_OF_RANK.format(rank=rank, limit=FRESH_LANES)} where newest > $3 limit {2 * most}) as fresh{rank}"  # noqa: S608 - constants
+    for rank, most in LANES.items()
+)
 _NEXT_TURN = " union all ".join(
     f"select min(turn) from holdfast_queue_lane where queue = $1 and rank = {rank} and filled = 1 and turn > $2"  # noqa: S608 - constants
-    for rank in _RANKS
+    for rank in LANES
 )
 _ANY = " union all ".join(
     f"select 1 from holdfast_queue_lane where queue = $1 and rank = {rank} and filled = 1 and turn <= $2"  # noqa: S608 - constants
-    for rank in _RANKS
+    for rank in LANES
 )
 
 
@@ -55,18 +54,23 @@ class Lane:
         self._searched[age] = (message.at, message.id)
 
 
-def read_lanes(step: Step) -> tuple[dict[int, list[Lane]], bool]:
-    """Lanes that have something, by rank, whose turn was the longest ago first; and whether there may be more."""
+def read_lanes(step: Step, cutoff: int) -> tuple[dict[int, list[Lane]], bool]:
+    """Lanes that have something, by rank, whose turn was the longest ago first; and whether there may be more.
+
+    What was sent after `cutoff` is fresh.
+    """
     found: dict[int, list[Lane]] = {}
     rows = step.transaction.execute(_SOME, (step.queue, step.at))
-    is_cut = len(rows) >= SHARED_LANES
-    if is_cut:  # there are more than one would look at: so many of each rank
+    is_cut = len(rows) >= _MOST
+    if is_cut:  # there are more than one would look at: so many of each rank, and what others are fresh
         rows = step.transaction.execute(_ALL, (step.queue, step.at))
+        fresh = step.transaction.execute(_FRESH, (step.queue, step.at, cutoff))
+        rows = [*{row[0]: row for row in (*rows, *fresh)}.values()]
     for row in rows:
         lane = Lane(*row)
         step.numbers[lane.id] = lane.number
         found.setdefault(rank_of(lane.number), []).append(lane)
-    return found, is_cut and any(len(lanes) >= _MOST[rank] for rank, lanes in found.items())
+    return found, is_cut and any(len(lanes) >= LANES[rank] for rank, lanes in found.items())
 
 
 def next_turn(step: Step) -> int | None:

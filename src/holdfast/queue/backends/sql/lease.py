@@ -19,19 +19,15 @@ from holdfast.queue.backends.sql.step import Step, with_ids
 from holdfast.queue.backends.sql.tenant import TenantRow
 from holdfast.queue.backends.sql.topics import claim
 from holdfast.queue.message import Delivery, Receipt
-from holdfast.queue.rules.caps import Allowance, allowance, handed_out
+from holdfast.queue.rules.caps import RECHECK, Allowance, allowance, handed_out
 from holdfast.queue.rules.placement import priority_of, rank_of, spill_lane
-from holdfast.queue.rules.turns import IN_ORDER, Age, Source, quota, turns
+from holdfast.queue.rules.turns import IN_ORDER, IN_VAIN, Age, Source, quota, turns
 from holdfast.queue.trace import unpack
 
-IN_VAIN = 1000
-"""Messages that are looked at and not handed out, before the worker gets what there is and may ask again."""
 REACH = 6
 """Lanes that are searched at first beyond those that are enough if all have some: most have. Later, more at once."""
 AHEAD = 100
 """Messages that are looked at beyond those that are wanted, where some were in vain: more may be."""
-RECHECK = 1.0
-"""Seconds after which a tenant that has as many messages in work as it may is looked at again, whatever happens."""
 
 _TAKE = "update holdfast_queue_message set until = $1, leased = 1, tries = tries + 1 where id {ids}"
 _MOVE = "update holdfast_queue_message set lane = $1 where id {ids}"
@@ -95,7 +91,7 @@ class Lease:
     # Choosing
 
     def _find_lanes(self) -> None:
-        self._lanes, self._has_more_lanes = read_lanes(self.step)
+        self._lanes, self._has_more_lanes = read_lanes(self.step, self._cutoff)
         self._by_id = {lane.id: lane for lanes in self._lanes.values() for lane in lanes}
         for message in self._due.ready:
             number = self.step.numbers[message.lane]
