@@ -41,7 +41,7 @@ RANKS = frozenset(range(2 * PRIORITIES))
 LANES = {rank: 512 if rank < PRIORITIES else 64 for rank in range(2 * PRIORITIES)}
 """Lanes that are looked at, by rank: as many as most queues have at all, and some of those for excess, of which there
 may be one for each tenant. Of more, those that waited longest."""
-FRESH_LANES = 8192
+FRESH_LANES = 100_000
 """Lanes of a rank among which those with fresh messages are found, too, where there are more than are looked at."""
 IN_VAIN = 1000
 """Messages that are looked at and not handed out, before the worker gets what there is and may ask again."""
