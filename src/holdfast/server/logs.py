@@ -37,17 +37,27 @@ class TextFormatter(logging.Formatter):
         return f"{_harmless(line + ('  ' + extra if extra else ''))}{exception}"
 
 
-def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Send everything that is logged in this process to standard error. For programs; a library never calls it."""
+def configure(settings: LogSettings, stream: TextIO | None = None, *, with_pid: bool = False) -> None:
+    """Send everything that is logged in this process to standard error. For programs; a library never calls it.
+
+    Where several processes share a log, `with_pid` says in each entry whose it is.
+    """
     stream = stream or sys.stderr
     as_text = settings.format == "text" or (settings.format == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)
     handler.setFormatter(TextFormatter() if as_text else JsonFormatter())
+    if with_pid:
+        handler.addFilter(_add_pid)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
     # uvicorn repeats what the server itself says about starting and stopping
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def _add_pid(record: logging.LogRecord) -> bool:
+    vars(record).setdefault("pid", record.process)  # as if it were one of `extra`, which may have its own
+    return True
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -2,15 +2,18 @@
 
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
+import httpx
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
@@ -80,6 +83,13 @@ class Workers:
         self.pids = announcement(self.process, self.log)["processes"]
         return self
 
+    def start_with_lines(self) -> Self:
+        """The same where standard output is for metrics, and the announcement is in the log."""
+        begun = '{"queues":'
+        line = until(lambda: next((line for line in self._lines() if line.startswith(begun)), None), "announcement")
+        self.pids = json.loads(line)["processes"]
+        return self
+
     def end(self) -> None:
         """Also its processes, if it has left any: those that it announced."""
         if self.process.poll() is None:
@@ -106,8 +116,14 @@ class Workers:
         return sorted(line[1] for line in self.told() if line[0] == "done")
 
     def messages(self) -> list[str]:
-        lines = [line for line in self.log.read_text().split("\n")[:-1] if line.startswith("{")]
-        return [json.loads(line).get("message", "") for line in lines]
+        return [entry.get("message", "") for entry in self.entries()]
+
+    def entries(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._lines() if line.startswith("{")]
+
+    def _lines(self) -> list[str]:
+        """Those that are written to their ends."""
+        return self.log.read_text().split("\n")[:-1]
 
     def logged(self, text: str, times: int = 1) -> None:
         """Wait until so many entries of the log contain a text."""
@@ -150,6 +166,34 @@ def send(folder: Path, *names: str) -> None:
 def look(folder: Path) -> Snapshot:
     with store(folder) as backend:
         return backend.look("mail")
+
+
+def free_ports(count: int) -> int:
+    """The first of so many that nobody had a moment ago; none that the system gives to whoever asks for any."""
+    while True:
+        first = random.randrange(20_000, 30_000)
+        with ExitStack() as stack, suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+
+
+def scrape(port: int, path: str = "/metrics") -> httpx.Response:
+    return httpx.get(f"http://127.0.0.1:{port}{path}", timeout=STUCK, trust_env=False)
+
+
+def handled(port: int, ending: str = "done") -> int | None:
+    """Messages that ended so in the process that listens there; None: nobody does."""
+    try:
+        text = scrape(port).text
+    except httpx.TransportError:
+        return None
+    (line,) = [
+        line
+        for line in text.splitlines()
+        if line.startswith(f'holdfast_queue_handled_total{{queue="mail",ending="{ending}"}} ')
+    ]
+    return int(line.split()[-1])
 
 
 by_processes = pytest.mark.parametrize("processes", ["1", "2"])
@@ -332,3 +376,199 @@ def test_a_zone_that_a_server_says_is_out_is_left_alone(folder: Path, begin: Cal
             workers = begin(*words)
             assert workers.wait() == 0
             assert workers.done() == done
+
+
+class TestMetrics:
+    """`--metrics-port`."""
+
+    def test_each_process_serves_what_it_has_counted_on_a_port_of_its_own(
+        self, folder: Path, begin: Callable[..., Workers]
+    ) -> None:
+        port = free_ports(2)
+        workers = begin("--processes", "2", "--concurrency", "1", "--metrics-port", str(port)).start()
+        assert [handled(port), handled(port + 1)] == [0, 0], "there from the start"
+        send(folder, *(f"wait-{number}" for number in range(6)))
+        until(lambda: len(workers.told()) == 2, "a message in the hands of each")
+        (folder / "go").touch()
+        until(lambda: (handled(port) or 0) + (handled(port + 1) or 0) == 6, "all are counted")
+        assert 0 < (handled(port) or 0) < 6
+        answer = scrape(port)
+        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert 'holdfast_queue_tenant_handled_total{queue="mail",tenant="wait-' in answer.text
+        assert 'holdfast_queue_messages{queue="mail"' not in answer.text, "nobody looks how deep it is"
+        assert scrape(port, "/").status_code == 404
+        workers.process.terminate()
+        assert workers.wait() == 0
+        assert handled(port) is None
+
+    def test_a_process_that_takes_the_place_of_another_has_its_port(
+        self, folder: Path, begin: Callable[..., Workers]
+    ) -> None:
+        port = free_ports(2)
+        workers = begin("--processes", "2", "--concurrency", "1", "--metrics-port", str(port)).start()
+        send(folder, *(f"wait-{number}" for number in range(6)))
+        until(lambda: len(workers.told()) == 2, "a message in the hands of each")
+        (folder / "go").touch()
+        until(lambda: (handled(port) or 0) + (handled(port + 1) or 0) == 6, "all are counted")
+        before = handled(port)
+        with socket.create_connection(("127.0.0.1", port + 1)):
+            os.kill(workers.pids[1], signal.SIGKILL)
+            until(lambda: handled(port + 1) == 0, "one that has counted nothing yet")
+        assert handled(port) == before
+        workers.logged("worker process 1 was killed by SIGKILL")
+        workers.process.terminate()
+        assert workers.wait() == 0
+
+    def test_a_port_that_is_in_use_ends_the_command_before_a_message_is_taken(
+        self, folder: Path, begin: Callable[..., Workers]
+    ) -> None:
+        send(folder, "message")
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            workers = begin("--metrics-port", str(port), "--once")
+            assert workers.wait() == 3
+        told = workers.entries()[-1]
+        assert told["error"] == "engine-unavailable"
+        assert told["detail"].startswith(f"cannot serve metrics on '127.0.0.1' port {port}: Address already in use; ")
+        assert workers.told() == []
+        assert sum(lane.ready for lane in look(folder).lanes) == 1
+
+    def test_a_port_that_is_in_use_keeps_one_of_several_processes_waiting_and_not_the_others(
+        self, folder: Path, begin: Callable[..., Workers]
+    ) -> None:
+        port = free_ports(2)
+        with socket.create_server(("127.0.0.1", port + 1)):
+            workers = begin("--processes", "2", "--metrics-port", str(port))
+            workers.logged(f"worker process 1 cannot begin: cannot serve metrics on '127.0.0.1' port {port + 1}: ")
+            send(folder, "message")
+            workers.begun("message")
+            until(lambda: handled(port) == 1, "it is counted")
+        workers.start()
+        assert handled(port + 1) == 0
+        workers.process.terminate()
+        assert workers.wait() == 0
+
+    @by_processes
+    def test_those_who_ask_and_hang_hold_up_neither_handlers_nor_the_end(
+        self, folder: Path, begin: Callable[..., Workers], processes: str
+    ) -> None:
+        with (folder / "jobs.py").open("a") as file:  # an end that waits for them would not come
+            file.write("\nfrom holdfast.cli.worker import scrapes\nscrapes._Scrape.timeout = 3600\n")
+        port = free_ports(2)
+        workers = begin("--processes", processes, "--metrics-port", str(port)).start()
+        where = ("127.0.0.1", port)
+        with socket.create_connection(where), socket.create_connection(where) as slow:
+            slow.sendall(b"GET /metrics HTTP/1.1\r\nHost:")
+            assert handled(port) == 0, "those who came before have been let in"
+            send(folder, "message")
+            until(lambda: workers.done() == ["message"], "it is done")
+            workers.process.terminate()
+            assert workers.wait() == 0
+        workers.logged("stopped", int(processes))
+        assert "killed" not in workers.log.read_text()
+
+
+def lines_of(workers: Workers) -> list[dict[str, Any]]:
+    """All that is on standard output, after the end."""
+    assert workers.process.stdout is not None
+    return [json.loads(line) for line in workers.process.stdout]
+
+
+def done_in(lines: list[dict[str, Any]]) -> int:
+    """Messages, by the lines of whole queues."""
+    assert {line["Queue"] for line in lines} <= {"mail"}
+    return sum(line["MessagesDone"] for line in lines if "Tenant" not in line)
+
+
+class TestLines:
+    """`--emf`."""
+
+    @by_processes
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_what_was_counted_is_on_standard_output_at_the_end_and_nothing_else_is(
+        self, folder: Path, begin: Callable[..., Workers], processes: str, number: signal.Signals
+    ) -> None:
+        workers = begin("--emf", "--processes", processes).start_with_lines()
+        assert len(workers.pids) == int(processes)
+        send(folder, *(f"wait-{position}" for position in range(6)))
+        until(lambda: len(workers.told()) == 6, "all are begun")
+        workers.process.send_signal(number)
+        workers.logged("stopping", int(processes))
+        (folder / "go").touch()
+        assert workers.wait() == 0
+        lines = lines_of(workers)
+        assert done_in(lines) == 6, "also what was done after it was told to stop"
+        (directive,) = lines[0]["_aws"]["CloudWatchMetrics"]
+        assert (directive["Namespace"], directive["Dimensions"]) == ("holdfast/worker", [["Queue"]])
+        assert {"Name": "MessagesDone", "Unit": "Count"} in directive["Metrics"]
+        assert {line["Tenant"] for line in lines if "Tenant" in line} == {f"wait-{position}" for position in range(6)}
+
+    def test_people_are_told_on_standard_error_then(self, folder: Path) -> None:
+        send(folder, "message")
+        ran = holdfast("worker", "jobs:mail", "--emf", "--once", "--workload", "shop", directory=folder)
+        assert ran.returncode == 0
+        assert " worker on mail\n" in ran.stderr
+        lines = [json.loads(line) for line in ran.stdout.splitlines()]
+        assert done_in(lines) == 1
+        assert lines[0]["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "shop/worker"
+
+    def test_lines_are_written_again_and_again_while_it_works(
+        self, folder: Path, begin: Callable[..., Workers]
+    ) -> None:
+        with (folder / "jobs.py").open("a") as file:
+            file.write(
+                "\nfrom holdfast.queue.metrics import EmfQueueSink"
+                "\nEmfQueueSink.__init__.__kwdefaults__['every'] = 0.01\n"
+            )
+        workers = begin("--emf").start_with_lines()
+        assert workers.process.stdout is not None
+        output, text = workers.process.stdout.fileno(), b""
+        os.set_blocking(output, False)
+
+        def done_so_far() -> int:
+            nonlocal text
+            with suppress(BlockingIOError):
+                text += os.read(output, 65_536)
+            return done_in([json.loads(line) for line in text.split(b"\n")[:-1]])
+
+        send(folder, "first")
+        until(lambda: done_so_far() == 1, "a line on the first")
+        send(folder, "second")
+        until(lambda: done_so_far() == 2, "another one on the second")
+        workers.process.terminate()
+        assert workers.wait() == 0
+
+    def test_both_kinds_of_metrics_and_the_log_are_told(self, folder: Path, begin: Callable[..., Workers]) -> None:
+        port = free_ports(1)
+        (folder / "jobs.py").write_text(
+            textwrap.dedent(JOBS).replace("mail.handle()", "mail.handle(attempts=1)")
+            + "    if name == 'bad':\n        raise ValueError(name)\n"
+        )
+        workers = begin("--emf", "--metrics-port", str(port)).start_with_lines()
+        send(folder, "good", "bad")
+        until(lambda: (handled(port), handled(port, "buried")) == (1, 1), "they are counted")
+        workers.process.terminate()
+        assert workers.wait() == 0
+        lines = [line for line in lines_of(workers) if "Tenant" not in line]
+        assert sum(line["MessagesBuried"] for line in lines) == done_in(lines) == 1
+        (entry,) = [entry for entry in workers.entries() if entry.get("ending") == "buried"]
+        assert entry["pid"] == workers.process.pid
+
+    def test_a_reader_that_has_left_does_not_keep_messages_from_being_handled(
+        self, folder: Path, begin: Callable[..., Workers]
+    ) -> None:
+        workers = begin("--emf", "--processes", "2").start_with_lines()
+        assert workers.process.stdout is not None
+        workers.process.stdout.close()
+        send(folder, "message")
+        until(lambda: workers.done() == ["message"], "it is done")
+        workers.process.terminate()
+        assert workers.wait() == 0
+        workers.logged("metrics of queues could not be written")
+
+
+def test_every_process_says_in_the_log_who_it_is(begin: Callable[..., Workers]) -> None:
+    workers = begin("--processes", "2").start()
+    workers.process.terminate()
+    assert workers.wait() == 0
+    assert {entry["pid"] for entry in workers.entries() if entry["message"] == "working on mail"} == {*workers.pids}

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal
@@ -130,6 +131,21 @@ def test_auto_writes_text_to_a_terminal_and_json_to_anything_else(
     output = stream()
     logger_to(output, kind=kind).info("message")
     assert output.getvalue().startswith("{") is is_json
+
+
+@pytest.mark.parametrize("kind", ["json", "text"])
+def test_where_processes_share_a_log_an_entry_says_whose_it_is(kind: Literal["json", "text"]) -> None:
+    stream = io.StringIO()
+    configure(LogSettings(format=kind), stream, with_pid=True)
+    logging.getLogger("holdfast.test").info("message")
+    logging.getLogger("holdfast.test").info("message", extra={"pid": 7, "trace": "abc"})
+    first, second = stream.getvalue().splitlines()
+    if kind == "json":
+        assert json.loads(first)["pid"] == os.getpid()
+        assert json.loads(second)["pid"] == 7, "what a program says itself is left"
+    else:
+        assert first.endswith(f"holdfast.test: message  pid={os.getpid()}")
+        assert second.endswith("holdfast.test: message  pid=7 trace=abc")
 
 
 def test_less_than_the_level_is_not_written() -> None:

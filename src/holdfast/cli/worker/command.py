@@ -1,6 +1,7 @@
 """`holdfast worker`: handle the messages of queues."""
 
 import os
+import sys
 from typing import Annotated
 
 import msgspec
@@ -14,6 +15,7 @@ from holdfast.cli.worker.signals import INTERRUPTED, Signals, Stop
 from holdfast.queue import WorkerOptions
 
 _DEFAULTS = WorkerOptions()
+LAST_PORT = 65_535
 
 
 def worker(
@@ -43,6 +45,22 @@ def worker(
     once: Annotated[
         bool, Parameter(negative="", help="End when nothing waits any more. What is delayed is left for later.")
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        Parameter(
+            validator=Number(gte=1, lte=LAST_PORT),
+            help="Serve GET /metrics for Prometheus on this port; of several processes, each on the next one.",
+        ),
+    ] = None,
+    metrics_host: Annotated[str, Parameter(help="The address for that, with --metrics-port.")] = "127.0.0.1",
+    emf: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Write metrics for CloudWatch (embedded metric format) to standard output, every minute and at the "
+            "end. What else the command prints goes to standard error.",
+        ),
+    ] = False,
     settings: SettingsFile = None,
     data_directory: DataDirectory = None,
     json: Json = False,
@@ -65,18 +83,27 @@ def worker(
         endpoints=tuple(endpoint or ()),
         settings=None if settings is None else str(settings),
         data_directory=None if data_directory is None else str(data_directory),
+        metrics_host=metrics_host,
+        metrics_port=metrics_port,
+        emf=emf,
     )
 
     def announce(queues: list[str], pids: list[int]) -> None:
+        to = sys.stderr if emf else sys.stdout
         if json:
-            print(msgspec.json.encode({"queues": queues, "processes": pids}).decode(), flush=True)
+            print(msgspec.json.encode({"queues": queues, "processes": pids}).decode(), file=to, flush=True)
             return
         how_many = "" if len(pids) == 1 else f" in {len(pids)} processes"
-        print(f"Holdfast {holdfast.__version__} worker on {', '.join(queues)}{how_many}", flush=True)
+        print(f"Holdfast {holdfast.__version__} worker on {', '.join(queues)}{how_many}", file=to, flush=True)
 
     WorkerOptions(concurrency=concurrency, grace=grace)  # says what is wrong with them before anything is started
     if not targets:
         raise InvalidValue("no queue: name one as MODULE:QUEUE, such as jobs:mail")
+    if metrics_port is not None and metrics_port + processes - 1 > LAST_PORT:
+        raise InvalidValue(
+            f"--metrics-port {metrics_port}: expected at most {LAST_PORT - processes + 1}, because each of "
+            f"{processes} processes has a port of its own, from this one on"
+        )
     if processes > 1:
         from holdfast.cli.worker.supervisor import Supervisor
 

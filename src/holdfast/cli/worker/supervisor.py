@@ -57,7 +57,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Until all have ended. Raises what keeps them from starting, and KeyboardInterrupt when told twice."""
-        configure(self._task.load().settings.log)
+        configure(self._task.load().settings.log, with_pid=True)
         with Signals(lambda: self._events.put(self._stop), lambda: self._events.put(self._leave)):
             try:
                 while self._is_going():
@@ -94,7 +94,7 @@ class Supervisor:
                     sys.executable,
                     "-m",
                     "holdfast.cli.worker.child",
-                    msgspec.json.encode(self._task).decode(),
+                    msgspec.json.encode(self._task.of(child.number)).decode(),
                     str(writer),
                 ],
                 stdin=subprocess.PIPE,

@@ -50,6 +50,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: tuple[str, ...] = ()
     settings: str | None = None
     data_directory: str | None = None
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
+    """Of this process, or of the first of several; None: metrics are not served."""
+    emf: bool = False
+    """Whether metrics are written to standard output."""
 
     def load(self) -> Loaded:
         """The settings that hold for it."""
@@ -61,18 +66,24 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         }
         return load(None if self.settings is None else Path(self.settings), options=options)
 
+    def of(self, number: int) -> "Task":
+        """The same for one of several processes, from 0 on: each has a port of its own, and has it for good."""
+        port = None if self.metrics_port is None else self.metrics_port + number
+        return msgspec.structs.replace(self, metrics_port=port)
+
 
 def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
     """Handle messages until `stop` is asked for or, if it is to be done once, until nothing waits.
 
-    `ready` is called with the names of the queues when their stores are open, just before the first message is taken.
+    `ready` is called with the names of the queues when their stores are open, and metrics are served if they are to be,
+    just before the first message is taken.
     Raises HoldfastError when that cannot begin, or cannot go on because the handlers of a queue hang. In that case the
     process ends within `LEAVE_SECONDS`, whatever else goes on in it: whoever has started it is to start another.
     """
     loaded = task.load()
     from holdfast.server.logs import configure
 
-    configure(loaded.settings.log)
+    configure(loaded.settings.log, with_pid=True)
     queues = find_queues(task.targets)
     agent = loaded.settings.agent
     zone = None if agent.zone is None else zone_of(agent.zone)
@@ -88,10 +99,10 @@ def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
             stack.callback(queue.close)
             queue.backend.look(queue.name, top=0)  # opens it, or says why it cannot be
         names = [queue.name for queue in queues]
+        sink = stack.enter_context(_sink(task, names, options.workload))
         logger.info("working on %s", ", ".join(names), extra={"zone": zone, "concurrency": task.concurrency})
         ready(names)
-        log = LogQueueSink()
-        posts = [Post(queue, options, zones, log) for queue in queues]
+        posts = [Post(queue, options, zones, sink) for queue in queues]
         stack.callback(_stop, posts)
         for post in posts:
             post.worker.start()
@@ -116,14 +127,14 @@ def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
 class Post:
     """A worker, whether it has found nothing when it asked last, and since when its handlers hang.
 
-    `log` is told what becomes of messages.
+    `sink` is told what becomes of messages.
     """
 
     def __init__(
-        self, queue: Queue, options: WorkerOptions, zones: ZoneView | None, log: Sink[QueueEvent] | None = None
+        self, queue: Queue, options: WorkerOptions, zones: ZoneView | None, sink: Sink[QueueEvent] | None = None
     ) -> None:
-        sink: Sink[QueueEvent] = self if log is None else Several(self, log)
-        self.worker = Worker(queue, options, zones=zones, sink=sink)
+        told: Sink[QueueEvent] = self if sink is None else Several(self, sink)
+        self.worker = Worker(queue, options, zones=zones, sink=told)
         self._was_empty = False
         self._stuck_since: float | None = None
 
@@ -171,6 +182,31 @@ def _stop(posts: Sequence[Post]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+@contextmanager
+def _sink(task: Task, queues: Sequence[str], workload: str | None) -> Iterator[Sink[QueueEvent]]:
+    """What workers tell: to the log, and to whom the task says. At the end, what is left is written.
+
+    Nobody looks at the queues themselves here: their depth is the same for all processes, and the server tells it.
+    """
+    sinks: list[Sink[QueueEvent]] = [LogQueueSink()]
+    with ExitStack() as stack:
+        if task.metrics_port is not None:
+            from holdfast.cli.worker.scrapes import Scrapes
+            from holdfast.queue.metrics.prometheus import PrometheusQueueMetrics
+
+            metrics = PrometheusQueueMetrics(queues=queues)
+            scrapes = stack.enter_context(Scrapes(task.metrics_host, task.metrics_port, metrics.render))
+            logger.info("metrics are at %s", scrapes.address)
+            sinks.append(metrics)
+        if task.emf:
+            from holdfast.cli.worker.standard_output import StandardOutput
+            from holdfast.queue.metrics.emf import EmfQueueSink
+
+            namespace = f"{workload or 'holdfast'}/worker"
+            sinks.append(stack.enter_context(EmfQueueSink(StandardOutput().write, namespace=namespace)))
+        yield Several(*sinks)
 
 
 @contextmanager
