@@ -45,7 +45,7 @@ FRESH_LANES = 100_000
 """Lanes of a rank among which those with fresh messages are found, too, where there are more than are looked at."""
 IN_VAIN = 1000
 """Messages that are looked at and not handed out, before the worker gets what there is and may ask again."""
-RUN, OLD_RUN = 8, 64
+RUN, OLD_RUN = 8, 32
 """Messages that are taken from one lane at once, at most, while others wait for their turn: of fresh ones, and of
 others, which have waited so long that a moment more or less is nothing to them."""
 FEW, OLD_FEW = 32, 8

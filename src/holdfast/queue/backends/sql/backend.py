@@ -97,7 +97,7 @@ class SqlBackend:
         heard = self._bell.heard(want.queue)
         total = Leased()
         for _ in range(LOOKS):
-            leased = self._write(want.queue, lambda step: Lease(step, want).run(), due=True)
+            leased = self._write(want.queue, lambda step: Lease(step, want).run(), due=True).leased()
             total = _together(total, leased)
             if leased.deliveries or not (leased.dropped or leased.buried):
                 break  # else what follows in a group, or lies behind what was dropped, may be had now

@@ -5,7 +5,8 @@ then on. Then, if it matters, tenants are locked, and what turns out to be too m
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 from holdfast.queue.backend import Leased, Want
 from holdfast.queue.backends.sql.due import Due
@@ -21,7 +22,7 @@ from holdfast.queue.backends.sql.topics import claim
 from holdfast.queue.message import Delivery, Receipt
 from holdfast.queue.rules.caps import RECHECK, Allowance, allowance, handed_out
 from holdfast.queue.rules.placement import priority_of, rank_of, spill_lane
-from holdfast.queue.rules.turns import IN_ORDER, IN_VAIN, Age, Source, quota, turns
+from holdfast.queue.rules.turns import FRESH, IN_ORDER, IN_VAIN, Age, Source, Turn, quota, turns
 from holdfast.queue.trace import unpack
 
 REACH = 6
@@ -57,32 +58,41 @@ class Lease:
         self._allowed: dict[int, Allowance] = {}
         self._given: dict[int, list[int]] = {}
         """How many of each tenant are chosen: from lanes that it shares, and of its excess."""
+        self._groups: Mapping[int | None, str] = {}
+        self._extras: list[Extra] = []
+        self._firsts: set[int] = set()
+        self._sidelined = 0
+        self._following: float | None = None
+        """Seconds until there may be more."""
 
-    def run(self) -> Leased:
-        """Fulfil it."""
-        step, want = self.step, self.want
+    def run(self) -> Self:
+        """Fulfil it, inside the transaction."""
         self._due.make_ready()
         self._find_lanes()
-        in_order = tuple(source for source in IN_ORDER if source.rank in self._lanes)
-        for turn in turns(want.count, want.before, step.policy, self._lanes.keys()):
-            if tuple(turn.sources) != in_order:
-                self._choose_first(turn.sources, turn.number)
-        # What a share was kept for, and was not there, is for all.
-        self._choose_first(in_order, want.count - len(self._chosen))
+        self._choose_all()
         self._confirm()
-        deliveries = self._deliver()
+        self._take()
         self._due.end()
-        remove(step, self._dropped)
-        sidelined = self._move_aside()
-        step.save()
-        tenants = step.tenants.values()
+        remove(self.step, self._dropped)
+        self._sidelined = self._move_aside()
+        self.step.save()
+        if len(self._chosen) < self.want.count:
+            self._following = self._next_due()
+        return self
+
+    def leased(self) -> Leased:
+        """What came of it, when it is committed: others need not wait for that to be put together."""
+        deliveries = [
+            self._delivery(message, extra) for message, extra in zip(self._chosen, self._extras, strict=True)
+        ]
+        tenants = {row.name: row.counters for row in self.step.tenants.values()}
         waiting = sum(lane.ready for lane in self._by_id.values()) - len(deliveries) - len(self._dropped)
         return Leased(
             deliveries=deliveries,
-            tenants={row.name: row.counters for row in tenants},
-            others_wait=waiting > sum(row.counters.ready for row in tenants),
-            next_due=self._next_due() if len(deliveries) < want.count else None,
-            sidelined=sidelined,
+            tenants=tenants,
+            others_wait=waiting > sum(counters.ready for counters in tenants.values()),
+            next_due=self._following,
+            sidelined=self._sidelined,
             dropped=self._due.dropped + len(self._dropped),
             buried=self._due.buried,
             redelivered=self._due.redelivered,
@@ -102,9 +112,30 @@ class Lease:
             lane.ready += 1
             lane.newest = max(lane.newest, message.at)
 
-    def _choose_first(self, sources: Sequence[Source], wanted: int) -> None:
+    def _choose_all(self) -> None:
+        """Fresh messages as far as they are not in the way of a share; then what shares are kept for; then the rest.
+
+        Turns that would look in the same places, because there is nothing more elsewhere, look there once.
+        """
+        want, left = self.want, 0
+        in_order = tuple(source for source in IN_ORDER if source.rank in self._lanes)
+        all_turns = turns(want.count, want.before, self.step.policy, self._lanes.keys())
+        if all_turns and tuple(all_turns[-1].sources) == in_order:
+            left = all_turns.pop().number
+            left -= self._choose_first([source for source in in_order if source in FRESH], left)
+        following: Counter[tuple[Source, ...]] = Counter()
+        for number, sources in (*all_turns, Turn(left, in_order)):
+            following[tuple(source for source in sources if source not in self._exhausted)] += number
+        for some, number in following.items():
+            self._choose_first(some, number)
+        # What a share was kept for, and was not there, is for all.
+        self._choose_first(in_order, want.count - len(self._chosen))
+
+    def _choose_first(self, sources: Sequence[Source], wanted: int) -> int:
+        taken = 0
         for source in sources:
-            wanted -= self._choose(source, wanted)
+            taken += self._choose(source, wanted - taken)
+        return taken
 
     def _choose(self, source: Source, wanted: int) -> int:
         """Choose so many messages from the lanes of a source; how many there were."""
@@ -201,10 +232,10 @@ class Lease:
             else:
                 self._by_id[message.lane].seen -= 1
 
-    def _deliver(self) -> list[Delivery]:
+    def _take(self) -> None:
         step, chosen = self.step, self._chosen
         if not chosen:
-            return []
+            return
         with_ids(step, _TAKE, [message.id for message in chosen], step.at + milliseconds(self.want.lease))
         for (lane, tenant), count in Counter((message.lane, message.tenant) for message in chosen).items():
             step.count(lane, tenant, ready=-count, leased=count)
@@ -213,20 +244,16 @@ class Lease:
             row = step.tenants[tenant]
             if row.is_limited and shared + spilled:
                 row.spend(handed_out(row.limits, row.state, shared + spilled, spilled, step.now))
-        groups = names_of(step, (message.party for message in chosen))
-        extras = [message.extra for message in chosen]
+        self._groups = names_of(step, (message.party for message in chosen))
+        self._extras = [message.extra for message in chosen]
         unseen = [
             extra.publication
-            for message, extra in zip(chosen, extras, strict=True)
+            for message, extra in zip(chosen, self._extras, strict=True)
             if extra.publication is not None and not message.tries
         ]
-        firsts = claim(step, unseen)
-        return [
-            self._delivery(message, extra, groups.get(message.party), firsts)
-            for message, extra in zip(chosen, extras, strict=True)
-        ]
+        self._firsts = claim(step, unseen)
 
-    def _delivery(self, message: Message, extra: Extra, group: str | None, firsts: set[int]) -> Delivery:
+    def _delivery(self, message: Message, extra: Extra) -> Delivery:
         step = self.step
         return Delivery(
             receipt=Receipt(message.id, message.tries + 1),
@@ -239,8 +266,8 @@ class Lease:
             at=message.at / 1000,
             trace=unpack(extra.trace, step.origin, message.id),
             deadline=None if extra.deadline is None else extra.deadline / 1000,
-            group=group,
-            is_first_of_topic=not message.tries and extra.publication in firsts,
+            group=self._groups.get(message.party),
+            is_first_of_topic=not message.tries and extra.publication in self._firsts,
             deaths=extra.deaths,
         )
 
