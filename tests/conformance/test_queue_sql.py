@@ -15,7 +15,7 @@ from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.message import Again, Bury, Refused, Sent
 from holdfast.testing import FakeClock
 from holdfast.testing.queue import BackendConformance
-from holdfast.testing.queue.probe import Probe, message
+from holdfast.testing.queue.probe import Probe, ids, message
 
 TABLES = (
     "",
@@ -35,6 +35,18 @@ def schema_url(postgres_url: str) -> Iterator[str]:
 
 class Sql(BackendConformance):
     """The promises, and what only a database can do wrong."""
+
+    def test_a_sweep_lets_lanes_have_their_turn_that_a_clock_which_was_ahead_has_put_off(
+        self, work: Probe, clock: FakeClock
+    ) -> None:
+        """As that of a server was in whose place another has come: leases alone would not see them for an hour."""
+        work.policy(lanes=4, hand=4)
+        work.put(count=40)
+        work.done(*work.lease(40))
+        clock.jump_wall(-3600.0)
+        sent = work.put(count=40)
+        work.backend.sweep("work")
+        assert sorted(ids(work.lease(40))) == sent
 
     def test_lanes_that_are_not_listed_are_in_the_sums(self, work: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
         """Dead letters most of all: nothing waits in their lanes, so they are the last to be listed."""

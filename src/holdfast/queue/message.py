@@ -123,6 +123,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Refused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message that was not kept, because its tenant has sent too much."""
 
+    queue: str
     tenant: str
     reason: "Refusal"
     retry_after: float

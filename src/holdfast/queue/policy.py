@@ -111,7 +111,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """What tenants may do that have no limits of their own."""
     spill_above: int | None = 1000
     """Waiting messages of a tenant beyond which it spills: what it sends then waits apart, until there is room. As many
-    again may wait beside others in every `fresh_for`: what it sent before is old by then, and in nobody's way."""
+    again in every `fresh_for` have their turns as others' have, in a lane of its own: what is fresh comes soon."""
     max_backlog: int | None = 1_000_000
     """Waiting messages of a tenant, due or not, at which more are refused; None: never, as accepting is the point."""
     drain_rate: float = 1000.0

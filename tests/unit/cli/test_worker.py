@@ -24,7 +24,7 @@ from holdfast.cli.worker.targets import find_queues
 from holdfast.cli.worker.work import STUCK_SECONDS, Post
 from holdfast.compose import Databases, open_status_store
 from holdfast.config import Settings
-from holdfast.queue import Change, Delivery, Limits, Outgoing, Queue, WorkerOptions
+from holdfast.queue import Change, Delivery, Leased, Limits, Outgoing, Queue, Want, WorkerOptions
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import STORE, bury, fill, of, opened
 
@@ -246,6 +246,35 @@ class TestOnce:
             while not post.is_drained():
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
+
+    def test_what_is_on_its_way_to_the_worker_is_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The store has handed it out, and the worker does not have it yet."""
+        queue, go, is_taken = Queue("mail", f"sqlite:{STORE}"), threading.Event(), threading.Event()
+        handled: list[bytes] = []
+
+        @queue.handle()
+        def handle(message: Delivery) -> None:
+            handled.append(message.body)
+
+        lease = queue.backend.lease
+
+        def slow_lease(want: Want) -> Leased:
+            leased = lease(want)
+            if leased.deliveries:
+                is_taken.set()
+                go.wait(STUCK)
+            return leased
+
+        monkeypatch.setattr(queue.backend, "lease", slow_lease)
+        post = Post(queue, WorkerOptions(concurrency=1), None)
+        with post.worker, queue:
+            until(post.is_drained)
+            queue.send(b"1", tenant="a")
+            assert is_taken.wait(STUCK)
+            assert not post.is_drained()
+            go.set()
+            until(post.is_drained)
+            assert handled == [b"1"]
 
     def test_what_a_tenant_may_not_have_handled_yet_is_waited_for(self, run: Run, here: Path) -> None:
         make("mail")

@@ -147,14 +147,18 @@ class Post:
         """Whether nothing is left to do now: nothing waits, and nothing is held. What is delayed is for later."""
         if self.worker.is_out:
             return True
-        if not self._was_empty or self.worker.in_flight:
+        if not self._is_idle():
             return False
         # Nothing was handed out; but tenants may have something waiting that they may not have handled yet.
         queue = self.worker.queue
         try:
-            return not any(lane.ready for lane in queue.backend.look(queue.name, top=0).lanes)
+            waiting = queue.backend.look(queue.name, top=0).totals.waiting
         except EngineUnavailable:
             return False  # as long as nobody knows
+        return not waiting and self._is_idle()  # still: some may have been handed out since
+
+    def _is_idle(self) -> bool:
+        return self._was_empty and self.worker.is_idle
 
     def is_lost(self, now: float) -> bool:
         """Whether it was stuck at every look for `STUCK_SECONDS`, up to `now`, which is a monotonic time."""

@@ -7,6 +7,7 @@ uses up what the tenant may send.
 
 import math
 from collections.abc import Iterator
+from enum import Enum
 
 import msgspec
 
@@ -33,8 +34,8 @@ class TenantState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_rate_full_at: float = 0.0
     pressure_full_at: float = 0.0
     spill_full_at: float = 0.0
-    """That of what it may send beside others although it has much waiting: what has waited for long is in nobody's way,
-    and what is fresh must not wait until all of that is done."""
+    """That of what it may send beside others although it has much waiting: what is fresh must not wait until all of
+    that is done."""
     run_full_at: float = 0.0
     lease_full_at: float = 0.0
     """The same rate as `rate`, counted when messages are handed out."""
@@ -44,6 +45,9 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What becomes of several messages of one tenant: the first `live`, then `spilled`, `delays`, and `refused`."""
 
     live: int
+    """Those that wait beside everybody else's."""
+    own: int
+    """So many of these, all or none, in a lane of the tenant's own, where nobody waits behind them."""
     spilled: int
     delays: tuple[float, ...] = ()
     """Seconds, more than 0, by which further ones are delayed: they exceed what the tenant may send, and are kept."""
@@ -83,6 +87,7 @@ def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, 
     live, state = _live(policy, limits, state, at_once, now)
     return Admission(
         live=live,
+        own=live if policy.spill_above is not None and state.ready >= policy.spill_above else 0,
         spilled=at_once - live,
         delays=tuple(delays),
         refused=wanted - kept,
@@ -98,14 +103,23 @@ def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, 
     )
 
 
-def decisions(admission: Admission) -> Iterator[tuple[bool, float | None]]:
-    """For one message after the other: whether it is spilled, and by how much it is delayed; None: it is refused."""
-    yield from [(False, 0.0)] * admission.live
-    yield from [(True, 0.0)] * admission.spilled
+class Where(Enum):
+    """Among what a message waits."""
+
+    SHARED = "shared"
+    OWN = "own"
+    SPILLED = "spilled"
+
+
+def decisions(admission: Admission) -> Iterator[tuple[Where, float | None]]:
+    """For one message after the other: where it waits, and by how much it is delayed; None: it is refused."""
+    yield from [(Where.SHARED, 0.0)] * (admission.live - admission.own)
+    yield from [(Where.OWN, 0.0)] * admission.own
+    yield from [(Where.SPILLED, 0.0)] * admission.spilled
     for delay in admission.delays:
-        yield False, delay
+        yield Where.SHARED, delay
     while True:
-        yield False, None
+        yield Where.SHARED, None
 
 
 def is_free(limits: Limits) -> bool:
@@ -154,7 +168,7 @@ def _beside(policy: QueuePolicy, state: TenantState, now: float) -> int:
     """How many more may wait beside everybody else's, as far as what waits already decides.
 
     Up to `spill_above`, whatever their age. A tenant that has more than that may be at it again after an outage: in
-    every `fresh_for` it may send as many again, as those of before are old by then, and in nobody's way.
+    every `fresh_for` it may send as many again, which come as soon as everybody else's, in a lane of its own.
     """
     if policy.spill_above is None:
         return _FAR

@@ -41,6 +41,8 @@ class Feeder:
         self._measured = (post.clock.monotonic(), 0, 0.0)
         self._was_told = False
         self._in_vain = 0
+        self.is_asking = False
+        """Whether messages may be on their way here that nobody knows of yet."""
         self.routine = Routine(post, "lease", self.step)
 
     def step(self) -> float:
@@ -56,13 +58,17 @@ class Feeder:
             post.held.wait_changed(GLANCE)
             return 0.0
         began = post.clock.monotonic()
-        leased = post.backend.lease(
-            Want(queue=post.queue, count=count, lease=post.lease, before=self._before, caps=self._caps)
-        )
-        self._pace = fetched(self._pace, post.clock.monotonic() - began)
-        self._give(leased, began)
-        if post.events.is_on:
-            post.events.emit(Polled(queue=post.queue, at=post.clock.wall(), wanted=count, leased=leased))
+        self.is_asking = True
+        try:
+            leased = post.backend.lease(
+                Want(queue=post.queue, count=count, lease=post.lease, before=self._before, caps=self._caps)
+            )
+            self._pace = fetched(self._pace, post.clock.monotonic() - began)
+            self._give(leased, began)
+            if post.events.is_on:
+                post.events.emit(Polled(queue=post.queue, at=post.clock.wall(), wanted=count, leased=leased))
+        finally:
+            self.is_asking = False
         self._caps = next_caps(
             leased.tenants, sum(seen.leased for seen in leased.tenants.values()), others_wait=leased.others_wait
         )

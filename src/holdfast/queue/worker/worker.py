@@ -82,6 +82,12 @@ class Worker:
         return 0 if shift is None else len(shift.post.held)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether it holds no message, and none is on its way to it."""
+        shift = self._shift
+        return shift is None or not (shift.feeder.is_asking or len(shift.post.held))
+
+    @property
     def is_out(self) -> bool:
         """Whether its zone is out."""
         zone = self.options.zone

@@ -227,7 +227,8 @@ async def send_messages(
     """Keep up to 1000 messages in one step, and say what became of each: a tenant may send some, and no more.
 
     One that is not valid keeps all of them from being sent. If every one is refused, so is the request, with 429. All
-    of them, or those that were refused, may be sent again with the same Idempotency-Key: each is kept once.
+    of them, or those that were refused, may be sent again with the same Idempotency-Key: each is kept once. Of several
+    that are the same in all, send all again, or give each a key of its own.
     """
     whose = tenant_of(request.state.credential, tenant)
     carried = {"tenant": whose, "trace": _trace(request), "deadline": _deadline(request)}

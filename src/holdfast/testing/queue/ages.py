@@ -23,6 +23,16 @@ class Ages(Suite):
             work.elapse(1.0)
         assert ids(work.drain(1)) == [*fresh, *old]
 
+    def test_all_that_is_wanted_is_found_whatever_has_expired_beside_it(self, work: Probe) -> None:
+        """What is too old to be handed out is in nobody's way, and hides nothing."""
+        work.policy(lanes=1, hand=1, spill_above=None, fresh_for=60.0, low_share=0.1, old_share=0.5)
+        work.put(count=50, ttl=5.0)
+        sent = [*work.put(count=10), *work.put(count=30, priority=3)]
+        work.elapse(3600.0)
+        sent += work.put(count=10, priority=3)
+        found = work.leased(50)
+        assert (found.dropped, sorted(ids(found.deliveries))) == (50, sent)
+
     def test_old_messages_have_a_share_of_the_turns(self, work: Probe) -> None:
         """Counted over all that a worker was handed, whether it takes one at a time or many."""
         work.policy(fresh_for=60.0, old_share=0.1)

@@ -1,6 +1,9 @@
 """Where messages wait: beside others or alone, and what happens when the number of lanes changes."""
 
+from collections.abc import Sequence
+
 from holdfast.queue.message import Back, Bury, Outgoing
+from holdfast.queue.rules.placement import lanes_of
 from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
 
 
@@ -28,6 +31,17 @@ class Lanes(Suite):
         work.done(*gone)
         work.settle(Back(), *(one for one in held if one.lane == second))
         assert [one.lane for one in work.kept(*_alike(3))] == [first] * 3
+
+    def test_a_tenant_chooses_among_all_of_its_hand_whoever_was_there_before(self, work: Probe) -> None:
+        """Also with its first message of a priority, one by one: lanes that are there already are those of others."""
+        work.policy(lanes=64, hand=4, spill_above=None)
+        noisy = {lane for tenant in "xyz" for lane in _hand(tenant)}
+        tenants = [tenant for number in range(60) if 0 < len(noisy.intersection(_hand(tenant := f"t{number}"))) < 4]
+        assert len(tenants) > 10
+        work.kept(*(message(tenant) for tenant in tenants))
+        for tenant in "xyz":
+            work.put(tenant, 200, priority=0)
+        assert not noisy.intersection(one.lane for tenant in tenants for one in work.kept(message(tenant, priority=0)))
 
     def test_priorities_have_lanes_of_their_own(self, work: Probe) -> None:
         """An urgent message never waits behind one that is not."""
@@ -83,6 +97,10 @@ class Lanes(Suite):
         assert gone.union(found) == set(sent)
         assert set(ids(late)) <= set(found), "those that were held at the time are delivered again"
         assert work.depth == Depth()
+
+
+def _hand(tenant: str) -> Sequence[int]:
+    return lanes_of(tenant, 0, 64, 4)
 
 
 def _alike(count: int, priority: int = 2, tenant: str = "a") -> list[Outgoing]:

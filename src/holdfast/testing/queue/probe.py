@@ -136,7 +136,6 @@ class Probe:
     def policy(self, **options: object) -> QueuePolicy:
         """Change some of the policy."""
         policy = msgspec.structs.replace(self.look().policy, **options)
-        policy.__post_init__()  # which `replace` does not run
         return self.backend.change(self.queue, Change(policy=policy))
 
     def limit(self, tenant: str = "a", **options: object) -> None:

@@ -76,6 +76,16 @@ class Turns(Suite):
         assert {*ids(work.lease(15))} == fresh
         assert {*ids(work.drain())} == old
 
+    def test_after_an_outage_nobodys_old_messages_wait_behind_all_that_others_have(self, work: Probe) -> None:
+        """Of those who sent so much while nobody worked, little is in lanes that others share."""
+        work.policy(spill_above=10, fresh_for=60.0, lanes=2, hand=2)
+        quiet: list[int] = []
+        for minute in range(60):
+            work.put("noisy", 20)
+            quiet += work.put("quiet") if minute > 54 else []
+            work.elapse(60.0)
+        assert {*quiet} <= {*ids(work.lease(100))}
+
     def test_of_what_was_spilled_fresh_messages_come_first_too(self, work: Probe) -> None:
         """And old ones have a share of the turns, if they are to have one."""
         work.policy(fresh_for=60.0)

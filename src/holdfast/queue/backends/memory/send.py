@@ -7,7 +7,7 @@ import msgspec
 from holdfast.queue.backends.memory.book import Book, Lane, Message, Publication, Tenant, milliseconds
 from holdfast.queue.backends.memory.keys import Known
 from holdfast.queue.message import Outgoing, Refusal, Refused, Sent
-from holdfast.queue.rules.admission import Admission, admit, decisions
+from holdfast.queue.rules.admission import Admission, Where, admit, decisions
 from holdfast.queue.rules.placement import EMPTY, Depth, Placing, lanes_of, own_lane, spill_lane
 from holdfast.queue.trace import pack, unpack
 
@@ -43,9 +43,10 @@ class Send:
         decided = {name: decisions(admission) for name, admission in admissions.items()}
         for place, message in fresh.items():
             admission = admissions[message.tenant]
-            is_spilled, delay = next(decided[message.tenant])
+            where, delay = next(decided[message.tenant])
             if delay is None:
                 results[place] = Refused(
+                    queue=self.book.name,
                     tenant=message.tenant,
                     reason=admission.refusal or Refusal.BACKLOG,
                     retry_after=admission.retry_after,
@@ -53,7 +54,7 @@ class Send:
                 )
             else:
                 publication = publications[place] if publications else None
-                kept = self._keep(message, publication, delay, is_spilled=is_spilled)
+                kept = self._keep(message, publication, delay, where)
                 results[place] = self._sent(kept, admission.pressure)
         for place, first in twins.items():
             result = results[first]
@@ -73,10 +74,10 @@ class Send:
             tenant.buckets = found[name].state
         return found
 
-    def _keep(self, outgoing: Outgoing, publication: Publication | None, delay: float, *, is_spilled: bool) -> Message:
+    def _keep(self, outgoing: Outgoing, publication: Publication | None, delay: float, where: Where) -> Message:
         book = self.book
         tenant = book.tenant(outgoing.tenant)
-        lane = self._lane(tenant, outgoing.priority, is_spilled=is_spilled)
+        lane = self._lane(tenant, outgoing.priority, where)
         at = book.at + milliseconds(max(delay, outgoing.delay))
         message = Message(next(self._ids), book, tenant, lane, at, body=outgoing.body)
         message.trace = pack(outgoing.trace)
@@ -91,11 +92,11 @@ class Send:
             book.keys.keep(tenant.id, outgoing.key, Known(message.id, lane.number, expires))
         return message
 
-    def _lane(self, tenant: Tenant, priority: int, *, is_spilled: bool) -> Lane:
+    def _lane(self, tenant: Tenant, priority: int, where: Where) -> Lane:
         book, policy = self.book, self.book.policy
-        if is_spilled:
+        if where is Where.SPILLED:
             return book.lane(spill_lane(tenant.id, priority))
-        if not policy.hand:
+        if where is Where.OWN or not policy.hand:
             return book.lane(own_lane(tenant.id, priority))
         lanes = lanes_of(tenant.name, priority, policy.lanes, policy.hand)
         for number in lanes:

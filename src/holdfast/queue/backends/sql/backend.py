@@ -37,6 +37,7 @@ from holdfast.queue.backends.sql.single import Single
 from holdfast.queue.backends.sql.sqlite import SqliteDialect
 from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.sweep import Sweep
+from holdfast.queue.backends.sql.time import mend_turns
 from holdfast.queue.message import (
     DeadLetter,
     Outgoing,
@@ -213,6 +214,7 @@ class SqlBackend:
 
     def _clean(self, queue: str) -> None:
         """Forget what nobody needs: each in transactions of its own, which wait for nobody."""
+        self._write(queue, mend_turns)
         while self._write(queue, lambda step: keys.forget(step.transaction, step.dialect, step.at)):
             pass
         in_vain = 0

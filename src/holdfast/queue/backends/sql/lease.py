@@ -82,9 +82,7 @@ class Lease:
 
     def leased(self) -> Leased:
         """What came of it, when it is committed: others need not wait for that to be put together."""
-        deliveries = [
-            self._delivery(message, extra) for message, extra in zip(self._chosen, self._extras, strict=True)
-        ]
+        deliveries = [self._delivery(message, extra) for message, extra in zip(self._chosen, self._extras, strict=True)]
         tenants = {row.name: row.counters for row in self.step.tenants.values()}
         waiting = sum(lane.ready for lane in self._by_id.values()) - len(deliveries) - len(self._dropped)
         return Leased(
@@ -156,7 +154,7 @@ class Lease:
             rest = (*lanes[asked:], *(lane for lane in lanes[:asked] if found[lane.id] >= each))
             lanes = [lane for lane in rest if lane.is_open]
             reach *= 4
-        if not lanes:
+        if not lanes and taken < wanted:  # else some may have been found that were not needed
             self._exhausted.add(source)
         return taken
 

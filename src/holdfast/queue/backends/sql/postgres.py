@@ -61,14 +61,16 @@ _TENANT = (
 )
 # All of what `send.py` does with a plain message. Here, too, tenants are locked before lanes: each part waits for what
 # it has from others. What a tenant has spent must be what it was when it was decided. The lane is chosen as by
-# `least_deep`.
+# `least_deep`, among all of the hand: if some are not made yet, those that are there are full of what others have.
 _KEEP = (
     f"with q as (select id, coalesce($1::bigint, round({_TIME} * 1000)::bigint) as at from holdfast_queue "  # noqa: S608 - constants
     "where name = $2 and policy = $3::bytea), "
     "t as (select t.id from holdfast_queue_tenant t join q on t.queue = q.id "
     "where t.name = $4 and t.ready + t.delayed < $5::bigint and t.limits is not distinct from $6::bytea{unspent}), "
-    "l as (select l.id from holdfast_queue_lane l join q on l.queue = q.id where l.number = any({hand}::bigint[]) "
-    "order by l.ready, l.turn limit 1), "
+    "hand as (select l.id, l.ready, l.turn from holdfast_queue_lane l join q on l.queue = q.id "
+    "where l.number = any({hand}::bigint[])), "
+    "l as (select id from hand where (select count(*) from hand) = cardinality({hand}::bigint[]) "
+    "order by ready, turn limit 1), "
     "m as (insert into holdfast_queue_message (id, queue, lane, tenant, at, expires, extra, body) "
     "select nextval('holdfast_queue_sequence'), q.id, l.id, t.id, q.at, q.at + {ttl}::bigint, {extra}::bytea, "
     "{body}::bytea from q, t, l returning id), "

@@ -13,7 +13,7 @@ from holdfast.queue.backends.sql.schema import PARKED
 from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.tenant import TenantRow
 from holdfast.queue.message import Outgoing, Refusal, Refused, Sent
-from holdfast.queue.rules.admission import Admission, admit, decisions, room
+from holdfast.queue.rules.admission import Admission, Where, admit, decisions, room
 from holdfast.queue.rules.placement import Placing, lanes_of, own_lane, spill_lane
 from holdfast.queue.trace import pack, unpack
 
@@ -25,7 +25,7 @@ class _Admitted(NamedTuple):
     """Where it was among those that were sent."""
     message: Outgoing
     tenant: TenantRow
-    is_spilled: bool
+    where: Where
     delay: float
 
 
@@ -109,11 +109,11 @@ class Send:
         admitted: list[_Admitted] = []
         for place in places:
             message = self.messages[place]
-            is_spilled, delay = next(decided[message.tenant])
+            where, delay = next(decided[message.tenant])
             if delay is None:
-                self._results[place] = _refused(message.tenant, admissions[message.tenant])
+                self._results[place] = _refused(self.step.name, message.tenant, admissions[message.tenant])
             else:
-                admitted.append(_Admitted(place, message, self._tenants[message.tenant], is_spilled, delay))
+                admitted.append(_Admitted(place, message, self._tenants[message.tenant], where, delay))
         return admitted
 
     def _admission(self, tenant: TenantRow, count: int) -> Admission:
@@ -149,16 +149,18 @@ class Send:
     def _place(self, admitted: Sequence[_Admitted]) -> list[int]:
         """The number of the lane of each."""
         policy = self.step.policy
-        shared = {(one.message.tenant, one.message.priority) for one in admitted if policy.hand and not one.is_spilled}
+        shared = {
+            (one.message.tenant, one.message.priority) for one in admitted if policy.hand and one.where is Where.SHARED
+        }
         hands = {one: lanes_of(*one, policy.lanes, policy.hand) for one in shared}
         lanes = {lane for some in hands.values() for lane in some}
         # Whole hands are made: whoever sends one message chooses among what is there.
         placing = Placing(self.step.depths(lanes))
         numbers: list[int] = []
         for one in admitted:
-            if one.is_spilled:
+            if one.where is Where.SPILLED:
                 numbers.append(spill_lane(one.tenant.id, one.message.priority))
-            elif policy.hand:
+            elif one.where is Where.SHARED and policy.hand:
                 numbers.append(placing.place(hands[one.message.tenant, one.message.priority]))
             else:
                 numbers.append(own_lane(one.tenant.id, one.message.priority))
@@ -224,8 +226,9 @@ class Send:
             self.step.dialect.wake(self.step.transaction, self.step.name)
 
 
-def _refused(tenant: str, admission: Admission) -> Refused:
+def _refused(queue: str, tenant: str, admission: Admission) -> Refused:
     return Refused(
+        queue=queue,
         tenant=tenant,
         reason=admission.refusal or Refusal.BACKLOG,
         retry_after=admission.retry_after,

@@ -1,7 +1,8 @@
 """A clock that was set back: what was planned by it before must not wait until it has caught up.
 
-Only where there is no server whose clock all go by. The latest time is kept with the queue; when it is a second or more
-before that, everything that is planned is moved by the difference, so that it is as far away as it was.
+Where there is no server whose clock all go by, the latest time is kept with the queue; when it is a second or more
+before that, everything that is planned is moved by the difference, so that it is as far away as it was. The clock of a
+server is hardly ever set back, but another server may take its place: a sweep sees to it that no lane waits for that.
 """
 
 import logging
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.queue.backends.sql.message import SECOND, milliseconds
 from holdfast.queue.backends.sql.schema import PARKED
+from holdfast.queue.rules.caps import RECHECK
 
 if TYPE_CHECKING:
     from holdfast.queue.backends.sql.step import Step
@@ -21,12 +23,19 @@ _HELD = (
 # Those that wait for others of their group have the end of their own delay there.
 _WAITING = f"update holdfast_queue_message set at = at + $1 where queue = $2 and until = {PARKED}"  # noqa: S608 - constants
 _TURNS = "update holdfast_queue_lane set turn = $1 where queue = $2 and turn > $1"
+_LATER = (
+    "update holdfast_queue_lane set turn = $1 where id in (select l.id from holdfast_queue_lane l "
+    "where l.queue = $2 and l.turn > $3 order by l.id{lock})"
+)
 _KEYS = (
     "update holdfast_queue_key set expires = $1 where expires > $1 "
     "and tenant in (select t.id from holdfast_queue_tenant t where t.queue = $2)"
 )
 
 log = logging.getLogger(__name__)
+
+FAR = milliseconds(RECHECK + 4)
+"""No turn is planned as far ahead."""
 
 
 def keep_time(step: "Step") -> None:
@@ -43,3 +52,9 @@ def keep_time(step: "Step") -> None:
         if step.next_due is not None:
             step.next_due += shift
     step.transaction.execute(_SEEN, (step.at, step.queue))
+
+
+def mend_turns(step: "Step") -> None:
+    """Let lanes have their turn whose time was set when the clock was ahead."""
+    statement = _LATER.format(lock=step.dialect.lock("l"))
+    step.transaction.execute(statement, (step.at, step.queue, step.at + FAR))

@@ -15,7 +15,7 @@ _SUBSCRIBERS = (
 _PUBLISH = "insert into holdfast_queue_publication (id, last) values ($1, $2)"
 _CLAIM = (
     "delete from holdfast_queue_publication where id in "
-    "(select p.id from holdfast_queue_publication p where p.id {ids} order by p.id{lock}) returning id"
+    "(select p.id from holdfast_queue_publication p where p.id {ids} order by p.id{skip}) returning id"
 )
 # What has become of a publication has numbers between its own and the last; others may, too, which came with it.
 _UNSEEN = (
@@ -49,10 +49,13 @@ def publish(
 
 
 def claim(step: Step, publications: Sequence[int]) -> set[int]:
-    """Those of them that nobody has been given yet: from now on somebody has."""
+    """Those of them that nobody has been given yet, or is being given just now: from now on somebody has.
+
+    None is waited for: who waits here has messages, and perhaps tenants, that others wait for.
+    """
     if not publications:
         return set()
-    statement = _CLAIM.format(ids=step.dialect.among("$1"), lock=step.dialect.lock("p"))
+    statement = _CLAIM.format(ids=step.dialect.among("$1"), skip=step.dialect.skip("p"))
     return {number for (number,) in step.transaction.execute(statement, (step.dialect.numbers(publications),))}
 
 
