@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.queue import Bury, Change, Limits, QueuePolicy, Settlement, Want, open_backend
+from holdfast.queue import Bury, Change, Limits, Outgoing, QueuePolicy, Settlement, Want, open_backend
 from holdfast.server.app import Services, create_app
 from holdfast.server.routes.limits import FullLimits, FullPolicy
 from holdfast.testing import FakeClock
@@ -192,7 +192,7 @@ class TestDepth:
         api.backend.change(QUEUE, Change(limits={"anna": limits}))
         api.send("anna")
         api.send("bert")
-        expected = {"queue": QUEUE, "tenant": "anna", "ready": 1, "spilled": 0, "leased": 0, "dead": 0}
+        expected = {"queue": QUEUE, "tenant": "anna", "ready": 1, "spilled": 0, "leased": 0, "delayed": 0, "dead": 0}
         expected |= {"pressure": 0.1, "max_backlog": 10, "limits": {**NO_LIMITS, "max_backlog": 10, "concurrency": 3}}
         assert api("anna", "GET", f"{HERE}/own").json() == expected
         assert api("viewer", "GET", f"{HERE}/own?tenant=anna").json() == expected
@@ -205,6 +205,9 @@ class TestDepth:
             api.send("anna")
         told = api("anna", "GET", f"{HERE}/own").json()
         assert (told["ready"], told["spilled"], told["pressure"]) == (2, 1, 0.3)
+        api.backend.send(QUEUE, [Outgoing(tenant="anna", body=b"later", delay=60.0)])
+        told = api("anna", "GET", f"{HERE}/own").json()
+        assert (told["delayed"], told["pressure"]) == (1, 0.4)
 
     def test_a_tenant_that_never_sent_anything_has_nothing(self, api: Api) -> None:
         told = api("anna", "GET", f"{HERE}/own").json()
