@@ -35,6 +35,7 @@ class LaneChange(NamedTuple):
     turn: int
     """Below 0: as it was."""
     newest: int
+    """When what came was sent; below 0, where nothing is locked: nothing that was sent after that time waits there."""
 
 
 class Search(NamedTuple):

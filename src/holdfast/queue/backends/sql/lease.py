@@ -51,6 +51,8 @@ class Lease:
         self._by_id: dict[int, Lane] = {}
         self._has_more_lanes = False
         self._exhausted: set[Source] = set()
+        self._stale: set[int] = set()
+        """Lanes in which nothing fresh was found, but for what is handed out, or moved aside."""
         self._seen: set[int] = set()
         self._chosen: list[Message] = []
         self._dropped: list[Message] = []
@@ -75,6 +77,7 @@ class Lease:
         self._due.end()
         remove(self.step, self._dropped)
         self._sidelined = self._move_aside()
+        self._pass_over()
         self.step.save()
         if len(self._chosen) < self.want.count:
             self._following = self._next_due()
@@ -150,6 +153,8 @@ class Lease:
             rows, asked = step.dialect.take(step.transaction, searches, each, self._up_to[age], most)
             taken += self._sort([Message(*row) for row in rows], age, wanted - taken)
             found = Counter(row[1] for row in rows)
+            if age is Age.FRESH and taken < wanted:  # all that was found was needed
+                self._stale.update(lane.id for lane in lanes[:asked] if found[lane.id] < each)
             # Those that were not asked come first, then those that gave all that was asked for.
             rest = (*lanes[asked:], *(lane for lane in lanes[:asked] if found[lane.id] >= each))
             lanes = [lane for lane in rest if lane.is_open]
@@ -297,6 +302,16 @@ class Lease:
                 step.count(message.lane, message.tenant, ready=-1)
                 step.count(target, message.tenant, ready=1)
         return sum(map(len, moved.values()))
+
+    def _pass_over(self) -> None:
+        """Let lanes that have nothing fresh not be searched for it again: there may be many of them, after an outage."""
+        if self.step.dialect.has_locks:
+            return  # somebody may have sent something there since
+        left = {message.lane for message in self._aside}
+        for id_ in self._stale - left:
+            tally = self.step.lane(id_)
+            if not tally.newest:  # nothing has come
+                tally.newest = -self._cutoff
 
     def _again_at(self, tenant: int) -> int:
         """When a tenant may have more, after what it was given now."""
