@@ -46,8 +46,8 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     live: int
     """Those that wait beside everybody else's."""
-    own: int
-    """So many of these, all or none, in a lane of the tenant's own, where nobody waits behind them."""
+    is_own: bool
+    """Whether these are in a lane of the tenant's own, where nobody else waits behind them."""
     spilled: int
     delays: tuple[float, ...] = ()
     """Seconds, more than 0, by which further ones are delayed: they exceed what the tenant may send, and are kept."""
@@ -87,7 +87,7 @@ def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, 
     live, state = _live(policy, limits, state, at_once, now)
     return Admission(
         live=live,
-        own=live if policy.spill_above is not None and state.ready >= policy.spill_above else 0,
+        is_own=policy.spill_above is not None and state.ready >= policy.spill_above,
         spilled=at_once - live,
         delays=tuple(delays),
         refused=wanted - kept,
@@ -113,8 +113,7 @@ class Where(Enum):
 
 def decisions(admission: Admission) -> Iterator[tuple[Where, float | None]]:
     """For one message after the other: where it waits, and by how much it is delayed; None: it is refused."""
-    yield from [(Where.SHARED, 0.0)] * (admission.live - admission.own)
-    yield from [(Where.OWN, 0.0)] * admission.own
+    yield from [(Where.OWN if admission.is_own else Where.SHARED, 0.0)] * admission.live
     yield from [(Where.SPILLED, 0.0)] * admission.spilled
     for delay in admission.delays:
         yield Where.SHARED, delay

@@ -88,7 +88,7 @@ def test_what_is_sent_after_an_outage_waits_beside_others_although_much_is_waiti
     assert counts(admit(policy, Limits(), state, 5, NOW + 6)) == (1, 4, 0, 0)
     for later in (NOW + 3600, NOW + 3660):
         admission = admit(policy, Limits(), state, 15, later)
-        assert (counts(admission), admission.own) == ((10, 5, 0, 0), 10)
+        assert (counts(admission), admission.is_own) == ((10, 5, 0, 0), True)
         state = admission.state
     assert counts(admit(policy, Limits(), state, 1, NOW + 3660)) == (0, 1, 0, 0)
 
@@ -98,7 +98,7 @@ def test_who_has_just_reached_spill_above_may_send_nothing_more_beside_others(po
     policy, state = QueuePolicy(spill_above=10), TenantState()
     for wanted in portions:
         admission = admit(policy, Limits(), state, wanted, NOW)
-        assert (counts(admission), admission.own) == ((wanted, 0, 0, 0), 0)
+        assert (counts(admission), admission.is_own) == ((wanted, 0, 0, 0), False)
         state = admission.state
     assert counts(admit(policy, Limits(), state, 1, NOW)) == (0, 1, 0, 0)
 
