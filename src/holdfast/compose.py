@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-import msgspec
-
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Conflict, NotFound, SettingsError
 from holdfast._types import StatusStore
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast.queue")
 
 SQLITE_SUFFIX = ".sqlite"
-DIFFERENCES = 10
-"""Differences of a queue that a warning names: the settings may have thousands of tenants."""
 
 
 def open_database(settings: Settings, subsystem: str, clock: Clock | None = None) -> Database:
@@ -112,6 +108,7 @@ def seed_queues(settings: Settings, queues: "Backend", *, warn: bool = True) -> 
     `warn`, a warning says of each what is not as the settings have it.
     """
     from holdfast.queue import Change
+    from holdfast.queue.differences import in_words
 
     for queue in settings.queue:
         try:
@@ -121,47 +118,24 @@ def seed_queues(settings: Settings, queues: "Backend", *, warn: bool = True) -> 
             continue
         differing = _differing(queue, look) if warn else []
         if differing:
-            more = f" and {len(differing) - DIFFERENCES} more" if len(differing) > DIFFERENCES else ""
             logger.warning(
-                "queue %s exists, and is not as the settings have it: %s%s. Settings are what a queue begins with: "
+                "queue %s exists, and is not as the settings have it: %s. Settings are what a queue begins with: "
                 "change it with `holdfast queue limits`, `holdfast queue resize` or over HTTP, or change the settings",
                 queue.name,
-                ", ".join(differing[:DIFFERENCES]),
-                more,
+                in_words(differing),
             )
 
 
 def _differing(queue: "QueueSettings", look: "Snapshot") -> list[str]:
     """What is kept, and what the settings have instead."""
     from holdfast.queue import Limits
+    from holdfast.queue.differences import differences
 
     kept = {one.tenant: one.limits or Limits() for one in look.tenants}
-    pairs = [("", _flat(look.policy), _flat(queue.policy))]
-    pairs += [
-        (f" of tenant {name}", _flat(kept.get(name, Limits())), _flat(limits))
-        for name, limits in queue.own_limits.items()
-    ]
-    return [
-        f"{field}{whose} is {_shown(here[field])} and not {_shown(value)}"
-        for whose, here, there in pairs
-        for field, value in there.items()
-        if here[field] != value
-    ]
-
-
-def _flat(rules: msgspec.Struct) -> dict[str, object]:
-    """Each value by its name in the settings, such as `limits.rate`."""
-    found: dict[str, object] = {}
-    for name, value in msgspec.structs.asdict(rules).items():
-        inner = (
-            {f"{name}.{key}": each for key, each in _flat(value).items()} if isinstance(value, msgspec.Struct) else {}
-        )
-        found |= inner or {name: value}
+    found = differences(look.policy, queue.policy)
+    for name, limits in queue.own_limits.items():
+        found += differences(kept.get(name, Limits()), limits, f" of tenant {name}")
     return found
-
-
-def _shown(value: object) -> str:
-    return "none" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def open_status_store(settings: Settings, databases: Databases, clock: Clock) -> StatusStore:

@@ -13,7 +13,6 @@ import pytest
 from holdfast import Conflict, EngineError, NotFound, SettingsError, Zone, ZoneStatus
 from holdfast._clock import SystemClock
 from holdfast.compose import (
-    DIFFERENCES,
     Databases,
     data_directory,
     existing_store,
@@ -30,6 +29,7 @@ from holdfast.config.queues import LimitSettings, QueueSettings, TenantSettings
 from holdfast.config.settings import AwsSettings, StatusSettings
 from holdfast.engines.aws import AwsSession
 from holdfast.queue import Backend, Change, Limits, Over, QueuePolicy, open_backend
+from holdfast.queue.differences import MOST
 from holdfast.status.stores.dynamodb import DynamoStatusStore
 from holdfast.status.stores.s3 import S3StatusStore
 from holdfast.status.stores.sql import SqlStatusStore
@@ -119,7 +119,7 @@ class TestSeeds:
             assert backend.look("mail").policy == policy, "it is left as it is"
 
     def test_of_many_differences_some_are_named(self, caplog: pytest.LogCaptureFixture) -> None:
-        tenants = tuple(TenantSettings(name=f"t{n:02}", limits=LimitSettings(rate=5.0)) for n in range(DIFFERENCES + 2))
+        tenants = tuple(TenantSettings(name=f"t{n:02}", limits=LimitSettings(rate=5.0)) for n in range(MOST + 2))
         with open_backend("memory:") as backend:
             self.seeded(backend, caplog, QueueSettings(name="mail"))
             [told] = self.seeded(backend, caplog, QueueSettings(name="mail", tenant=tenants))

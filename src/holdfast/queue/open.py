@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from holdfast._clock import Clock
 from holdfast._errors import InvalidValue
@@ -77,6 +78,17 @@ class Opening:
                     self._inherited.append(self._opened[1])
                 self._opened = (os.getpid(), self._open())
             return self._opened[1]
+
+    @property
+    def place(self) -> str:
+        """The address, for people: a file by its whole path, and no password."""
+        if not isinstance(self._at, str):
+            return type(self._at).__name__
+        match = _SQLITE.fullmatch(self._at)
+        if match is not None:
+            return f"sqlite:{Path(match['path']).absolute()}"
+        parts = urlsplit(self._at)
+        return f"{parts.scheme}://{parts.hostname}{parts.path}" if parts.hostname else f"{parts.scheme}:"
 
     def close(self) -> None:
         """Let go of what was opened. May be repeated; the next one who needs it opens it again."""

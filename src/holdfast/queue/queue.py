@@ -1,5 +1,6 @@
 """A queue as producers and handlers see it. Start reading at `Queue`."""
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
 
@@ -8,6 +9,7 @@ from holdfast._errors import Backpressure, InvalidValue
 from holdfast._names import queue_of
 from holdfast.calls.backoff import Backoff
 from holdfast.queue.backend import Backend, Change
+from holdfast.queue.differences import differences, in_words
 from holdfast.queue.job import HandlerOptions, Job, name_of, require_that_it_runs
 from holdfast.queue.message import NORMAL, Delivery, Outgoing, Refusal, Refused, Sent
 from holdfast.queue.open import Opening
@@ -20,13 +22,16 @@ Result = TypeVar("Result")
 Handler: TypeAlias = Callable[[Delivery], Awaitable[None] | None]
 HandlerFunction = TypeVar("HandlerFunction", bound=Handler)
 
+log = logging.getLogger(__name__)
+
 
 class Queue:
     """A named queue for the work of many tenants.
 
     `at` is an address, such as `sqlite:work.sqlite` (see `open_backend`), or a backend. An address is opened when it is
     first needed, and again in a forked child; a backend that was passed is left open by `close`. A queue that does not
-    exist yet is made, with `policy`; one that exists keeps the policy it has. Thread-safe.
+    exist yet is made, with `policy`; one that exists keeps the policy it has, and a warning says what differs.
+    Thread-safe.
 
     A message takes along the trace and the deadline that hold where it is sent (see `holdfast.calls`); send it within
     `with detached()` if it is to be handled however late it is.
@@ -42,9 +47,7 @@ class Queue:
         self.handler_options = HandlerOptions()
         self._clock = clock or SystemClock()
         # The caller's own or none: a backend with a server goes by its time then, not by that of each machine.
-        self._opening = Opening(
-            at, clock, lambda backend: backend.change(self.name, Change(policy=policy), create=True)
-        )
+        self._opening = Opening(at, clock, lambda backend: self._make(backend, policy))
 
     @property
     def backend(self) -> Backend:
@@ -55,6 +58,11 @@ class Queue:
     def policy(self) -> QueuePolicy:
         """What its producers and workers agree on now."""
         return self.backend.change(self.name, Change(), create=True)
+
+    @property
+    def place(self) -> str:
+        """Where its messages are, for people: no secret in it."""
+        return self._opening.place
 
     def open(self) -> None:
         """Open it now, so that what is wrong with its address is known now. May be repeated."""
@@ -190,6 +198,17 @@ class Queue:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _make(self, backend: Backend, policy: QueuePolicy | None) -> None:
+        kept = backend.change(self.name, Change(policy=policy), create=True)
+        if policy is not None and kept != policy:
+            log.warning(
+                "queue %s exists, and is not as this program has it: %s. A program's policy is what a queue begins "
+                "with: change it with `holdfast queue limits`, `holdfast queue resize` or over HTTP, or change the "
+                "program",
+                self.name,
+                in_words(differences(kept, policy)),
+            )
 
 
 def refused(queue: str, result: Refused) -> Backpressure:

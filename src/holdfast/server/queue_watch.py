@@ -14,16 +14,22 @@ from holdfast.server.queues import Queues
 logger = logging.getLogger("holdfast.server")
 
 
+SWEEP_EVERY = 30.0
+"""Seconds between sweeps. Workers sweep, too; where none is left, somebody must see whose leases have ended."""
+
+
 class QueueWatch:
     """Raises the alarms of every queue that there is, with a `Watcher` each: in the log, and for a scrape.
 
-    Where there is no store yet, none is made. For the event loop alone.
+    Sweeps them, too, so that what died with its worker counts as waiting. Where there is no store yet, none is made.
+    For the event loop alone.
     """
 
     def __init__(self, queues: Queues, metrics: PrometheusQueueMetrics) -> None:
         self._queues = queues
         self._sink: Several[Observed] = Several(metrics, LogQueueSink())
         self._watchers: dict[str, Watcher] = {}
+        self._swept = -SWEEP_EVERY
         self._is_away = False
 
     async def run(self) -> None:
@@ -52,5 +58,10 @@ class QueueWatch:
             name: self._watchers.get(name) or Watcher(name, backend, self._sink, clock=self._queues.clock)
             for name in names
         }
+        now = self._queues.clock.monotonic()
+        if now - self._swept >= SWEEP_EVERY:
+            self._swept = now
+            for name in names:
+                backend.sweep(name)
         for watcher in self._watchers.values():
             watcher.look()

@@ -564,7 +564,7 @@ class TestLines:
         until(lambda: workers.done() == ["message"], "it is done")
         workers.process.terminate()
         assert workers.wait() == 0
-        workers.logged("metrics of queues could not be written")
+        workers.logged("standard output cannot be written to")
 
 
 def test_every_process_says_in_the_log_who_it_is(begin: Callable[..., Workers]) -> None:

@@ -1,6 +1,7 @@
 """Commands called in process, in an empty folder and without the user's settings."""
 
 import json
+import logging
 import os
 import pwd
 from collections.abc import Callable, Iterator
@@ -74,6 +75,16 @@ def closed(path: Path) -> Iterator[str]:
         if is_root:
             os.seteuid(0)
         path.chmod(mode)
+
+
+@pytest.fixture(autouse=True)
+def _logging_left_as_it_was() -> Iterator[None]:
+    """Commands that log have it all sent to their standard error, which is gone after the test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

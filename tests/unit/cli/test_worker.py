@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from holdfast import SystemClock, Zone, ZoneStatus
 from holdfast._errors import InvalidValue
 from holdfast.cli.worker.restarts import FIRST_PAUSE, LONGEST_PAUSE, STEADY_SECONDS, next_pause
-from holdfast.cli.worker.signals import Signals
+from holdfast.cli.worker.signals import Signals, Stop
 from holdfast.cli.worker.targets import find_queues
-from holdfast.cli.worker.work import STUCK_SECONDS, Post
+from holdfast.cli.worker.work import STUCK_SECONDS, Post, Task, work
 from holdfast.compose import Databases, open_status_store
 from holdfast.config import Settings
 from holdfast.queue import Change, Delivery, Leased, Limits, Outgoing, Queue, Want, WorkerOptions
@@ -56,16 +56,13 @@ JOBS = f"""
 
 @pytest.fixture(autouse=True)
 def _left_as_it_was(here: Path) -> Iterator[None]:
-    """Modules, the path and logging are those of the whole process."""
-    root = logging.getLogger()
-    path, modules, handlers, level = sys.path[:], {*sys.modules}, root.handlers[:], root.level
+    """Modules and the path are those of the whole process."""
+    path, modules = sys.path[:], {*sys.modules}
     yield
     sys.path[:] = path
     for name in {*sys.modules} - modules:
         if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(here)):
             del sys.modules[name]
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.fixture(autouse=True)
@@ -312,6 +309,21 @@ class TestStuck:
             go.set()
             until(lambda: not post.worker.is_stuck)
             assert not post.is_lost(300.0), "handlers have returned"
+
+
+def test_where_it_works_is_logged_and_that_nobody_else_can_send_to_its_memory(
+    here: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.server.logs.configure", lambda *_, **__: None)
+    write(here / "there.py", "from holdfast.queue import Queue\n")
+    with (here / "there.py").open("a") as file:
+        for name, at in (("mail", f"sqlite:{STORE}"), ("notes", "memory:")):
+            file.write(f"{name} = Queue({name!r}, {at!r})\n{name}.handle()(print)\n")
+    with caplog.at_level(logging.INFO, "holdfast.worker"):
+        work(Task(targets=("there:mail", "there:notes"), concurrency=1, grace=1.0, once=True), Stop(), lambda _: None)
+    [begun] = [record for record in caplog.records if record.message.startswith("working on")]
+    assert vars(begun)["stores"] == ["memory:", f"sqlite:{Path(STORE).absolute()}"]
+    assert "queue notes is in the memory of this process" in caplog.text
 
 
 def test_what_fails_and_what_is_buried_is_logged_and_what_goes_well_is_not(run: Run, here: Path) -> None:

@@ -194,6 +194,33 @@ class TestOpening:
         assert (first.policy.lease, second.policy.lease) == (7.0, 7.0)
         assert Queue("other", backend, policy=QueuePolicy(lease=9.0)).policy.lease == 9.0
 
+    def test_whoever_has_another_policy_for_it_is_told(
+        self, backend: MemoryBackend, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        Queue("work", backend, policy=QueuePolicy(lease=7.0)).open()
+        for policy in (None, QueuePolicy(lease=7.0)):
+            Queue("work", backend, policy=policy).open()
+        assert caplog.text == ""
+        Queue("work", backend, policy=QueuePolicy(lease=9.0, limits=Limits(rate=5))).open()
+        assert "queue work exists, and is not as this program has it: " in caplog.text
+        assert "limits.rate is none and not 5, lease is 7 and not 9. A program's policy" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("at", "place"),
+        [
+            ("memory:", "memory:"),
+            ("sqlite:/data/work.sqlite", "sqlite:/data/work.sqlite"),
+            ("postgresql://anna:secret@db.test:5433/work?sslmode=require", "postgresql://db.test/work"),
+            (MemoryBackend(), "MemoryBackend"),
+        ],
+    )
+    def test_where_it_is_can_be_told_without_secrets(self, at: Any, place: str) -> None:
+        assert Queue("work", at).place == place
+
+    def test_a_file_is_told_with_its_whole_path(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert Queue("work", "sqlite:work.sqlite").place == f"sqlite:{tmp_path / 'work.sqlite'}"
+
     def test_a_backend_that_was_passed_stays_open(self, backend: MemoryBackend) -> None:
         with Queue("work", backend) as queue:
             queue.send(b"x", tenant="a")

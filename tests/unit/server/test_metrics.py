@@ -14,7 +14,7 @@ from holdfast import EngineUnavailable, NotFound
 from holdfast.queue import Change, Outgoing, Snapshot, Want
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.metrics import PrometheusQueueMetrics
-from holdfast.server.queue_watch import QueueWatch
+from holdfast.server.queue_watch import SWEEP_EVERY, QueueWatch
 from holdfast.server.queues import Queues
 from holdfast.server.routes.metrics import FRESH, QueueScrape
 from holdfast.testing import FakeClock
@@ -162,7 +162,7 @@ def test_many_tenants_make_a_short_answer(api: Api, backend: Watched) -> None:
     backend.send(QUEUE, [Outgoing(tenant=f"tenant {number}", body=b"") for number in range(500)])
     found = scraped(api, "holdfast_queue_tenant_messages")
     assert sum(found.values()) == 500
-    assert len(found) == 21 * 4
+    assert len(found) == 21 * 5
 
 
 def test_a_scrape_makes_no_store() -> None:
@@ -198,6 +198,21 @@ def test_alarms_that_the_server_raises_can_be_scraped(
     assert f'holdfast_queue_first_attempt_wait_seconds{{queue="{QUEUE}"}} 81.0\n' in text
     assert [record.name for record in caplog.records] == ["holdfast.queue"]
     assert f"queue {QUEUE}: new messages wait 81.0 s for the first attempt" in caplog.text
+
+
+def test_what_died_with_its_worker_counts_as_waiting_though_no_worker_is_left(
+    backend: Watched, clock: FakeClock
+) -> None:
+    backend.change(QUEUE, Change(), create=True)
+    backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")])
+    queues, metrics = Queues(lambda: backend, lambda: [QUEUE], clock=clock), PrometheusQueueMetrics()
+    watch = QueueWatch(queues, metrics)
+    asyncio.run(watch.look())
+    assert len(backend.lease(Want(queue=QUEUE, count=1, lease=2.0)).deliveries) == 1
+    clock.advance(SWEEP_EVERY)
+    asyncio.run(watch.look())
+    assert f'holdfast_queue_messages{{queue="{QUEUE}",state="ready"}} 1\n' in metrics.render()
+    assert f'holdfast_queue_messages{{queue="{QUEUE}",state="leased"}} 0\n' in metrics.render()
 
 
 def test_the_watch_goes_on_when_the_store_is_back_and_says_once_that_it_was_away(

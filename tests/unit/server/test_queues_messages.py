@@ -217,7 +217,7 @@ class TestTooMuch:
         api.backend.change(QUEUE, Change(policy=QueuePolicy(max_backlog=2, drain_rate=1e6)))
         pressures = [api.send("anna").json()["pressure"] for _ in range(2)]
         assert pressures == [0.5, 1.0]
-        assert problem(api.send("anna"), 429, "backpressure")["retry_after"] == 60
+        assert problem(api.send("anna"), 429, "backpressure")["retry_after"] == 5
 
     def test_of_several_messages_some_may_be_kept(self, api: Api) -> None:
         api.backend.change(QUEUE, Change(limits={"anna": Limits(max_rate=1, max_burst=2)}))

@@ -32,6 +32,7 @@ FIRST_SECONDS = 1.0
 STUCK_SECONDS = 30.0
 """How long all handlers of a queue may hang before the process ends. Those that wait for a service that is away mostly
 have timeouts that are shorter, and return; what else the process does would be interrupted for nothing."""
+MEMORY = "memory:"
 LEAVE_SECONDS = 10.0
 """How long a process that cannot go on has to end by itself: threads that handlers have made may keep it from that."""
 FAILED = 1
@@ -100,7 +101,16 @@ def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
             queue.backend.look(queue.name, top=0)  # opens it, or says why it cannot be
         names = [queue.name for queue in queues]
         sink = stack.enter_context(_sink(task, names, options.workload))
-        logger.info("working on %s", ", ".join(names), extra={"zone": zone, "concurrency": task.concurrency})
+        places = sorted({queue.place for queue in queues})
+        told = {"zone": zone, "concurrency": task.concurrency, "stores": places}
+        logger.info("working on %s", ", ".join(names), extra=told)
+        for queue in queues:
+            if queue.place == MEMORY:
+                logger.warning(
+                    "queue %s is in the memory of this process, where nobody else can send to it: give it a file, such "
+                    "as sqlite:work.sqlite, or a server",
+                    queue.name,
+                )
         ready(names)
         posts = [Post(queue, options, zones, sink) for queue in queues]
         stack.callback(_stop, posts)
@@ -209,7 +219,8 @@ def _sink(task: Task, queues: Sequence[str], workload: str | None) -> Iterator[S
             from holdfast.queue.metrics.emf import EmfQueueSink
 
             namespace = f"{workload or 'holdfast'}/worker"
-            sinks.append(stack.enter_context(EmfQueueSink(StandardOutput().write, namespace=namespace)))
+            output = stack.enter_context(StandardOutput())
+            sinks.append(stack.enter_context(EmfQueueSink(output.write, namespace=namespace)))
         yield Several(*sinks)
 
 

@@ -18,7 +18,7 @@ from holdfast.queue.metrics.ages import age_of, is_first_attempt
 from holdfast.queue.metrics.busiest import Sketch
 from holdfast.queue.metrics.depth import Depth, depth_of
 from holdfast.queue.policy import QueuePolicy
-from holdfast.queue.rules.placement import priority_of
+from holdfast.queue.rules.placement import is_own, priority_of
 from holdfast.telemetry.latency import Latencies
 
 SHARE = 0.9
@@ -221,13 +221,15 @@ def _guessed(snapshot: Snapshot, depth: Depth, before: Totals | None) -> float:
     )
     if not is_moving or not now.spilled:  # nobody is at work, or nobody is noisy
         return depth.oldest_ready or 0.0
-    # A tenant has so many lanes of each priority: what is old in others as well is not the excess of one.
-    lanes: dict[int, list[float]] = {}
+    # A tenant has so many lanes of each priority, and one for itself: what is old in others as well is not the excess
+    # of one.
+    lanes: dict[tuple[int, bool], list[float]] = {}
     for lane in snapshot.lanes:
         if lane.lane >= 0 and lane.oldest is not None:
-            lanes.setdefault(priority_of(lane.lane), []).append(max(0.0, snapshot.at - lane.oldest))
-    own = max(1, snapshot.policy.hand)
-    return max((age for ages in lanes.values() for age in sorted(ages, reverse=True)[own:]), default=0.0)
+            kind = (priority_of(lane.lane), is_own(lane.lane))
+            lanes.setdefault(kind, []).append(max(0.0, snapshot.at - lane.oldest))
+    late = [sorted(ages, reverse=True)[1 if own else snapshot.policy.hand :] for (_, own), ages in lanes.items()]
+    return max((age for ages in late for age in ages), default=0.0)
 
 
 def most_of(counts: Mapping[str, int], total: int) -> str | None:

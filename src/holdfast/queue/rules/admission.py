@@ -14,7 +14,7 @@ import msgspec
 from holdfast.queue.message import Refusal
 from holdfast.queue.policy import Limits, Over, QueuePolicy
 from holdfast.queue.rules import bucket
-from holdfast.queue.rules.pressure import LONGEST_WAIT, STARTS_AT, allowed_rate, pressure
+from holdfast.queue.rules.pressure import FULL_WAIT, LONGEST_WAIT, STARTS_AT, allowed_rate, pressure
 
 _FAR = 1 << 62
 
@@ -141,7 +141,7 @@ def _refusal(
     for_backlog = for_rate = 0.0
     steady = allowed_rate(waiting, most, policy.drain_rate)
     if most is not None and waiting >= most:
-        for_backlog = LONGEST_WAIT
+        for_backlog = FULL_WAIT
     elif steady is not None:
         for_backlog = bucket.wait(state.pressure_full_at, now, *steady)
     if hard is not None and limits.over is Over.REJECT:

@@ -25,8 +25,13 @@ def shared_lane(slot: int, priority: int) -> int:
 
 
 def own_lane(tenant: int, priority: int) -> int:
-    """The lane that a tenant has for itself, where tenants do not share."""
+    """The lane that a tenant has for itself: where tenants do not share, or for what it sends beside a long backlog."""
     return shared_lane(_OWN + tenant, priority)
+
+
+def is_own(lane: int) -> bool:
+    """Whether a lane is one that a tenant has for itself, and not for its excess."""
+    return lane >= own_lane(0, 0)
 
 
 def spill_lane(tenant: int, priority: int) -> int:

@@ -11,6 +11,8 @@ BURST_SECONDS = 1.0
 """Seconds of the rate that may be sent at once: short, as the rate falls with each message that is kept."""
 LONGEST_WAIT = 60.0
 """Seconds after which it is worth another try, however far away the limit is."""
+FULL_WAIT = 5.0
+"""The same where there is no room at all: nobody knows when some of what waits will be done."""
 
 
 def pressure(waiting: int, most: int | None) -> float:

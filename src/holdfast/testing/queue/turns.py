@@ -106,6 +106,20 @@ class Turns(Suite):
         fresh = work.put("t599")
         assert ids(work.lease(1)) == fresh
 
+    def test_fresh_messages_are_found_behind_very_many_lanes_that_had_some(self, work: Probe) -> None:
+        """What was fresh there is handed out; what came after that is not behind what is old."""
+        work.policy(hand=0)
+        everybody = [message(f"t{number:04}") for number in range(1100)]
+        work.kept(*everybody)
+        work.elapse(3600.0)
+        work.kept(*everybody)
+        for _ in range(11):
+            work.done(*work.lease(100))
+            work.elapse(0.01)
+        fresh = work.put("t1099")
+        work.elapse(0.01)
+        assert ids(work.lease(1)) == fresh
+
     def test_fresh_messages_are_found_behind_very_many_tenants_excess(self, work: Probe) -> None:
         """There is a lane for each tenant's."""
         work.policy(limits=Limits(rate=0.001, burst=1.0), hand=0)

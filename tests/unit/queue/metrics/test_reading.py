@@ -4,6 +4,7 @@ import pytest
 from holdfast.queue import Delivery, QueuePolicy, Snapshot, Totals
 from holdfast.queue.alarms import What
 from holdfast.queue.metrics.reading import CROWDS, LOOKS, Recent, Work, most_of, reading_of
+from holdfast.queue.rules.placement import own_lane
 from tests.unit.queue.metrics.made import delivery, lane, polled, snapshot, tenant
 
 
@@ -28,8 +29,11 @@ def test_the_excess_of_one_tenant_is_not_late_while_somebody_is_at_work_on_it() 
     assert age_at(seen, Work()) == 70
     assert age_at(snapshot(*seen.lanes, lane(81, ready=1, age=80)), Work(), moved) == 70  # others wait as well
     assert age_at(snapshot(*noisy), Work(), moved) == 70  # nobody has sent too much
-    own = msgspec.structs.replace(seen, policy=QueuePolicy(hand=0))
-    assert age_at(own, Work(), moved) == 70
+    one, two = (lane(own_lane(tenant, 2), ready=9, age=65) for tenant in (7, 8))
+    assert age_at(snapshot(*seen.lanes, one), Work(), moved) == 3  # it has this one for itself
+    assert age_at(snapshot(*seen.lanes, one, two), Work(), moved) == 65
+    alone = msgspec.structs.replace(seen, policy=QueuePolicy(hand=0))
+    assert age_at(alone, Work(), moved) == 70
 
 
 def test_polls_and_first_attempts_are_those_since_the_last_look() -> None:

@@ -15,7 +15,8 @@ _OF_RANK = (
 )
 _ALL = " union all ".join(_OF_RANK.format(rank=rank, limit=most) for rank, most in LANES.items())
 _FRESH = " union all ".join(
-    f"select * from ({_OF_RANK.format(rank=rank, limit=FRESH_LANES)} where newest > $3 limit {2 * most}) as fresh{rank}"  # noqa: S608 - constants
+    f"select * from ({_OF_RANK.format(rank=rank, limit=FRESH_LANES)} where newest > $3 "  # noqa: S608 - constants
+    f"order by newest desc limit {2 * most}) as fresh{rank}"
     for rank, most in LANES.items()
 )
 _NEXT_TURN = " union all ".join(

@@ -304,7 +304,7 @@ class Lease:
         return sum(map(len, moved.values()))
 
     def _pass_over(self) -> None:
-        """Let lanes that have nothing fresh not be searched for it again: there may be many of them, after an outage."""
+        """Let lanes that have nothing fresh not be searched for it again: after an outage there may be many."""
         if self.step.dialect.has_locks:
             return  # somebody may have sent something there since
         left = {message.lane for message in self._aside}

@@ -32,7 +32,8 @@ _BUCKETS = (
 )
 _LANE = (
     "update holdfast_queue_lane set ready = ready + $1, leased = leased + $2, delayed = delayed + $3, "
-    "dead = dead + $4, turn = iif($5 < 0, turn, $5), newest = iif($6 < 0, -$6, max(newest, $6)), filled = ready + $1 > 0 where id = $7"
+    "dead = dead + $4, turn = iif($5 < 0, turn, $5), newest = iif($6 < 0, -$6, max(newest, $6)), "
+    "filled = ready + $1 > 0 where id = $7"
 )
 _PLAIN = (
     f"select {COLUMNS}, queue from holdfast_queue_tenant where queue = (select q.id from holdfast_queue q "  # noqa: S608 - constants
