@@ -81,9 +81,9 @@ def watch(url: str, name: str, seconds: float) -> Seen:
         worker.ask("expect", target=1 << 62)
         began = time.monotonic()
         sent = producer.ask("fresh", rate=RATE, seconds=seconds, tenants=TENANTS)
+        after = worker.ask("memory")
         found = worker.ask("seen")
         handled = found["handled"] / (found["at"] - began)
-        after = worker.ask("memory")
         time.sleep(1.0)  # for those that were sent last
         latencies = [latency for at, latency in worker.ask("seen")["latencies"] if at >= began]
         worker.kill()

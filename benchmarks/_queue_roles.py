@@ -6,6 +6,7 @@ those of the tally, by name, each with one number: the number of the message, or
 
 import threading
 import time
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Protocol
@@ -63,11 +64,16 @@ class Tally:
         self.handled = 0
         self.ended = 0.0
         """When the last of them had been done."""
-        self.latencies: list[tuple[float, float]] = []
-        """When each message was sent whose waiting is measured, and how long it waited."""
+        self._waited = array("d")  # and no tuples: what is measured is the worker's memory, not that of the measurement
 
     def wait(self, seconds: float) -> bool:
         return self._reached.wait(seconds)
+
+    @property
+    def latencies(self) -> list[tuple[float, float]]:
+        """When each message was sent whose waiting is measured, and how long it waited."""
+        waited = self._waited[:]
+        return list(zip(waited[::2], waited[1::2], strict=True))
 
     @property
     def distinct(self) -> int:
@@ -83,12 +89,12 @@ class Tally:
         self._nothing(number)
 
     def _victim(self, sent: float) -> None:
-        self.latencies.append((sent, time.monotonic() - sent))
+        self._waited.extend((sent, time.monotonic() - sent))
         time.sleep(NAP)
         self._one_more()
 
     def _fresh(self, sent: float) -> None:
-        self.latencies.append((sent, time.monotonic() - sent))
+        self._waited.extend((sent, time.monotonic() - sent))
         self._one_more()
 
     def _one_more(self) -> None:

@@ -38,9 +38,9 @@ FRESH_SPILLED = tuple(Source(PRIORITIES + rank, Age.FRESH) for rank in range(PRI
 OLD_SPILLED = tuple(Source(PRIORITIES + rank, Age.OLD) for rank in range(PRIORITIES))
 IN_ORDER = (*FRESH, *OLD, *FRESH_SPILLED, *OLD_SPILLED)
 RANKS = frozenset(range(2 * PRIORITIES))
-LANES = {rank: 512 if rank < PRIORITIES else 64 for rank in range(2 * PRIORITIES)}
-"""Lanes that are looked at, by rank: as many as most queues have at all, and some of those for excess, of which there
-may be one for each tenant. Of more, those that waited longest."""
+LANES = {rank: 128 if rank < PRIORITIES else 64 for rank in range(2 * PRIORITIES)}
+"""Lanes that are looked at, by rank: as many as most queues have at all, and some of those that tenants have for
+themselves. Of more, those that waited longest."""
 FRESH_LANES = 100_000
 """Lanes of a rank among which those with fresh messages are found, too, where there are more than are looked at."""
 IN_VAIN = 1000

@@ -67,7 +67,7 @@ class Lease:
             waiting = lanes.between(0, self.book.at)
             found = list(islice(waiting, LANES[rank]))
             others = islice(waiting, FRESH_LANES - LANES[rank])
-            found += islice((lane for lane in others if (lane.waiting.last() or 0) >= fresh_from), LANES[rank])
+            found += islice((lane for lane in others if (lane.waiting.last() or 0) >= fresh_from), 8 * LANES[rank])
             if found:
                 self._lanes[rank] = found
 

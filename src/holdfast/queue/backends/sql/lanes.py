@@ -6,9 +6,10 @@ from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.rules.placement import rank_of
 from holdfast.queue.rules.turns import FRESH_LANES, LANES, Age
 
-_MOST = max(LANES.values())
+SOME = 512
+"""Lanes of all ranks together up to which all are looked at: as many as most queues have at all."""
 _COLUMNS = "select id, number, ready, newest from holdfast_queue_lane where queue = $1"
-_SOME = f"{_COLUMNS} and filled = 1 and turn <= $2 order by rank, turn, id limit {_MOST}"
+_SOME = f"{_COLUMNS} and filled = 1 and turn <= $2 order by rank, turn, id limit {SOME}"
 _OF_RANK = (
     f"select * from ({_COLUMNS} and rank = {{rank}} and filled = 1 and turn <= $2 order by turn, id limit {{limit}}) "  # noqa: S608 - constants
     "as rank{rank}"
@@ -16,7 +17,7 @@ _OF_RANK = (
 _ALL = " union all ".join(_OF_RANK.format(rank=rank, limit=most) for rank, most in LANES.items())
 _FRESH = " union all ".join(
     f"select * from ({_OF_RANK.format(rank=rank, limit=FRESH_LANES)} where newest > $3 "  # noqa: S608 - constants
-    f"order by newest desc limit {2 * most}) as fresh{rank}"
+    f"order by newest desc limit {8 * most}) as fresh{rank}"
     for rank, most in LANES.items()
 )
 _NEXT_TURN = " union all ".join(
@@ -62,7 +63,7 @@ def read_lanes(step: Step, cutoff: int) -> tuple[dict[int, list[Lane]], bool]:
     """
     found: dict[int, list[Lane]] = {}
     rows = step.transaction.execute(_SOME, (step.queue, step.at))
-    is_cut = len(rows) >= _MOST
+    is_cut = len(rows) >= SOME
     if is_cut:  # there are more than one would look at: so many of each rank, and what others are fresh
         rows = step.transaction.execute(_ALL, (step.queue, step.at))
         fresh = step.transaction.execute(_FRESH, (step.queue, step.at, cutoff))

@@ -9,14 +9,14 @@ from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.queue.backend import Change, DeadQuery, Want
 from holdfast.queue.backends.sql import SqlBackend, keys, topics
 from holdfast.queue.backends.sql.backend import LOOKS
+from holdfast.queue.backends.sql.lanes import SOME
 from holdfast.queue.backends.sql.names import queue_names
 from holdfast.queue.message import Bury, Done, Outgoing, Settlement
 from holdfast.queue.policy import QueuePolicy
-from holdfast.queue.rules.turns import LANES
 from holdfast.testing import FakeClock
 from tests.unit.queue.backends.sql.counting import require_exact
 
-TENANTS = LANES[0] + 200
+TENANTS = SOME + 200
 
 
 @pytest.fixture
