@@ -1,6 +1,5 @@
 """Whose turn it is: fresh before old, urgent before less urgent, what was spilled last; none of them never. Pure."""
 
-import math
 from collections.abc import Collection, Sequence
 from enum import IntEnum
 from functools import lru_cache
@@ -133,4 +132,4 @@ def quota(wanted: int, lanes: int, age: Age = Age.FRESH) -> int:
     lane that is touched costs as much as some messages do.
     """
     run, few = (RUN, FEW) if age is Age.FRESH else (OLD_RUN, OLD_FEW)
-    return max(1, math.ceil(wanted / lanes), min(run, wanted // few)) if lanes else 0
+    return max(1, wanted // lanes, min(run, wanted // few)) if lanes else 0

@@ -48,6 +48,13 @@ class Turns(Suite):
         quiet = [number for tenant in range(20) for number in work.put(f"quiet {tenant}")]
         assert set(quiet) <= set(ids(work.lease(100)))
 
+    def test_somebody_elses_message_is_among_the_next_into_however_many_lanes_they_divide(self, work: Probe) -> None:
+        """No lane has a second one before all have had one."""
+        work.policy(lanes=64, hand=4, spill_above=None)
+        work.put("noisy", 400)
+        [quiet] = work.put("quiet")
+        assert quiet in ids(work.lease(7))
+
     def test_one_message_at_a_time_all_lanes_have_their_turn(self, work: Probe) -> None:
         """As they have with many."""
         work.policy(spill_above=None)
