@@ -24,7 +24,7 @@ from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.status import Board, SqlStatusStore
 from holdfast.status.stores.dynamodb import DynamoStatusStore
 from holdfast.testing.proxy import LossyProxy
-from tests.integration.server.listen import events, until
+from tests.integration.server.listen import Heard, events, until
 from tests.integration.server.process import STUCK, HoldfastServer
 
 AZ1, AZ2 = "use1-az1", "use1-az2"
@@ -76,6 +76,13 @@ def test_what_was_written_right_before_a_kill_is_known_to_all_after_the_restart(
         assert sorted(entry["status"]["reason"] for entry in history) == ["gray", "mended", "test"]
 
 
+def told(events: Iterator[Heard], written: dict[str, Any]) -> dict[str, Any]:
+    """The next status; on a slow machine that a zone is about to be taken out is told before it is so."""
+    status: dict[str, Any] = next(events).data["status"]
+    is_claim = status["expires"] is not None and status["version"] == written["version"] - 1
+    return next(events).data["status"] if is_claim else status
+
+
 def test_what_is_written_on_one_server_is_told_by_another_on_the_same_database(
     tmp_path: Path, postgres_url: str
 ) -> None:
@@ -96,8 +103,8 @@ def test_what_is_written_on_one_server_is_told_by_another_on_the_same_database(
                 begun = time.monotonic()
                 server = (one, two)[number % 2]
                 written = put(server, AZ1, one.token, out=number % 2 == 0, reason=f"number {number}").json()
-                assert next(told_by_one).data["status"] == written
-                assert next(told_by_two).data["status"] == written
+                assert told(told_by_one, written) == written
+                assert told(told_by_two, written) == written
                 waits.append(time.monotonic() - begun)
             assert sorted(waits)[len(waits) // 2] < 1.5, "with the default settings, about half a second"
 

@@ -360,6 +360,9 @@ class TestFork:
             with worker:
                 queue.send(b"for the parent", tenant="a")
                 assert seen.next() == b"for the parent"
+                # Nobody may be in the middle of SQLite when it is forked: a lock that is held then is held for ever.
+                assert worker._shift is not None
+                assert worker._shift.post.held.wait_empty(PATIENCE)
                 zones.are_out = {None: frozenset({here})}  # so that it leaves the next message to the child
                 queue.send(b"for the child", tenant="a")
                 in_child(work)
