@@ -187,7 +187,7 @@ with StandardOutput() as output:
             output._thread.join(STUCK)
         assert not output._thread.is_alive()
 
-    def test_a_line_that_was_cut_short_ends_before_the_next(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_line_that_was_cut_short_ends_before_the_next(self) -> None:
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         output = StandardOutput(writer)

@@ -42,6 +42,8 @@ LANES = {rank: 128 if rank < PRIORITIES else 64 for rank in range(2 * PRIORITIES
 themselves. Of more, those that waited longest."""
 FRESH_LANES = 100_000
 """Lanes of a rank among which those with fresh messages are found, too, where there are more than are looked at."""
+MORE_FRESH = 8
+"""So many times as many of these are looked at, beside those that waited longest."""
 IN_VAIN = 1000
 """Messages that are looked at and not handed out, before the worker gets what there is and may ask again."""
 RUN, OLD_RUN = 8, 32

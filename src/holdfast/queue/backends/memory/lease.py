@@ -8,7 +8,17 @@ from holdfast.queue.backends.memory.due import make_due_ready
 from holdfast.queue.message import PRIORITIES, Delivery, Receipt
 from holdfast.queue.rules.caps import RECHECK, Allowance, Counters, allowance, handed_out
 from holdfast.queue.rules.placement import priority_of, spill_lane
-from holdfast.queue.rules.turns import FRESH_LANES, IN_ORDER, IN_VAIN, LANES, Age, Source, quota, turns
+from holdfast.queue.rules.turns import (
+    FRESH_LANES,
+    IN_ORDER,
+    IN_VAIN,
+    LANES,
+    MORE_FRESH,
+    Age,
+    Source,
+    quota,
+    turns,
+)
 from holdfast.queue.trace import unpack
 
 
@@ -67,7 +77,8 @@ class Lease:
             waiting = lanes.between(0, self.book.at)
             found = list(islice(waiting, LANES[rank]))
             others = islice(waiting, FRESH_LANES - LANES[rank])
-            found += islice((lane for lane in others if (lane.waiting.last() or 0) >= fresh_from), 8 * LANES[rank])
+            fresh = (lane for lane in others if (lane.waiting.last() or 0) >= fresh_from)
+            found += islice(fresh, MORE_FRESH * LANES[rank])
             if found:
                 self._lanes[rank] = found
 

@@ -4,7 +4,7 @@ from holdfast.queue.backends.sql.dialect import Search
 from holdfast.queue.backends.sql.message import NEVER, Message
 from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.rules.placement import rank_of
-from holdfast.queue.rules.turns import FRESH_LANES, LANES, Age
+from holdfast.queue.rules.turns import FRESH_LANES, LANES, MORE_FRESH, Age
 
 SOME = 512
 """Lanes of all ranks together up to which all are looked at: as many as most queues have at all."""
@@ -17,7 +17,7 @@ _OF_RANK = (
 _ALL = " union all ".join(_OF_RANK.format(rank=rank, limit=most) for rank, most in LANES.items())
 _FRESH = " union all ".join(
     f"select * from ({_OF_RANK.format(rank=rank, limit=FRESH_LANES)} where newest > $3 "  # noqa: S608 - constants
-    f"order by newest desc limit {8 * most}) as fresh{rank}"
+    f"order by newest desc limit {MORE_FRESH * most}) as fresh{rank}"
     for rank, most in LANES.items()
 )
 _NEXT_TURN = " union all ".join(
