@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from holdfast.calls.backoff import Backoff
+from holdfast._backoff import Backoff
 from holdfast.queue.message import Outgoing
 from holdfast.queue.policy import Limits, Over, QueuePolicy
 

@@ -5,10 +5,10 @@ May import the base and the engines. Start reading at `dependency.py`, then `eng
 endpoints in `resolvers`, sinks for events in `sinks`: each is imported by its own name, because it needs more.
 """
 
+from holdfast._backoff import Backoff, Jitter
 from holdfast.calls.ambient import carried, current_attempt
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.attempts import Attempts
-from holdfast.calls.backoff import Backoff, Jitter
 from holdfast.calls.budget import Budget
 from holdfast.calls.classify import classify
 from holdfast.calls.deadline import deadline, detached, remaining

@@ -3,8 +3,8 @@
 import math
 import threading
 
+from holdfast._forks import renew_after_fork
 from holdfast.calls.budget import Budget
-from holdfast.calls.forks import renew_after_fork
 
 TRICKLE_SHARE = 10
 """Of so many retries that the tokens do not pay for at most one goes out: a fleet of processes that make few calls each

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from holdfast._errors import InvalidValue
+from holdfast._forks import renew_after_fork
 from holdfast._types import Operation, Sink
 from holdfast.calls.bucket import Bucket
 from holdfast.calls.budget import Budget
 from holdfast.calls.events import CallEvent, TimeoutChanged
-from holdfast.calls.forks import renew_after_fork
 from holdfast.calls.hints import Hints, HintsHold, Hold
 from holdfast.calls.limit import Limit, Running
 from holdfast.calls.retry import Owner, Retry

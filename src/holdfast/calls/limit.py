@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 
 from holdfast._errors import InvalidValue
-from holdfast.calls.forks import renew_after_fork
+from holdfast._forks import renew_after_fork
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast._backoff import Backoff, Chance
 from holdfast._errors import InvalidValue
-from holdfast.calls.backoff import Backoff, Chance
 from holdfast.calls.budget import Tokens
 from holdfast.calls.failure import Failure, Kind
 from holdfast.calls.hints import Hold

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
+from holdfast._backoff import Chance
 from holdfast._clock import Clock, SystemClock
 from holdfast._types import Operation
-from holdfast.calls.backoff import Chance
 
 if TYPE_CHECKING:
     from holdfast.calls.attempt import Attempt

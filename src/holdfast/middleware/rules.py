@@ -6,9 +6,9 @@ from http import HTTPStatus
 
 import msgspec
 
+from holdfast._backoff import Chance
 from holdfast._errors import DeadlineExceeded
 from holdfast._types import Carrier, Operation, Outcome, Side, Zone
-from holdfast.calls.backoff import Chance
 from holdfast.calls.headers import REMAINING, RETRY_OWNER, TRACEPARENT
 from holdfast.calls.scope import Incoming
 from holdfast.middleware.service import Service

@@ -4,7 +4,7 @@ import threading
 from contextvars import ContextVar
 
 from holdfast._errors import InvalidValue, LeaseLost
-from holdfast.calls.forks import renew_after_fork
+from holdfast._forks import renew_after_fork
 from holdfast.queue.message import Delivery
 
 

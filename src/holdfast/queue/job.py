@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Union, get_t
 
 import msgspec
 
+from holdfast._backoff import Backoff
 from holdfast._errors import InvalidValue
-from holdfast.calls.backoff import Backoff
 from holdfast.queue.message import NORMAL, Outgoing, Sent
 from holdfast.queue.rules.verdict import RETRIES
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from holdfast._clock import Clock
 from holdfast._errors import InvalidValue
-from holdfast.calls.forks import renew_after_fork
+from holdfast._forks import renew_after_fork
 
 if TYPE_CHECKING:
     from holdfast.queue.backend import Backend

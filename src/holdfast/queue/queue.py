@@ -4,10 +4,10 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
 
+from holdfast._backoff import Backoff
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Backpressure, InvalidValue
 from holdfast._names import queue_of
-from holdfast.calls.backoff import Backoff
 from holdfast.queue.backend import Backend, Change
 from holdfast.queue.differences import differences, in_words
 from holdfast.queue.job import HandlerOptions, Job, name_of, require_that_it_runs

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import EngineUnavailable
-from holdfast.calls.sinks.logs import Gate
+from holdfast._log_gate import LogGate
 from holdfast.server.lane import Lane
 
 Result = TypeVar("Result")
@@ -31,7 +31,7 @@ class SharedLane:
         self._clock = clock or SystemClock()
         self._inside = 0
         self._of_tenants: Counter[str] = Counter()
-        self._gate = Gate(1, 1.0)
+        self._gate = LogGate(1, 1.0)
 
     async def run(self, work: Callable[[], Result], tenant: str | None = None) -> Result:
         """What `work`, which a tenant or nobody in particular has asked for, returns; it is ended in any case.

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
+from holdfast._backoff import Backoff, Jitter
 from holdfast._errors import InvalidValue
-from holdfast.calls.backoff import Backoff, Jitter
 from holdfast.simulate.virtual import chance_of
 
 _READS = -1

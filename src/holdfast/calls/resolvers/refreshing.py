@@ -8,7 +8,7 @@ from typing import Self
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import EngineError, EngineUnavailable, HoldfastError, InvalidValue
-from holdfast.calls.forks import renew_after_fork
+from holdfast._forks import renew_after_fork
 from holdfast.calls.periodic import spread
 from holdfast.calls.resolvers.resolver import ByZone, Resolver, tidy
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
+from holdfast._forks import renew_after_fork
+from holdfast._log_gate import LogGate
 from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
-from holdfast.calls.forks import renew_after_fork
 from holdfast.calls.retry import IN_WORDS, Reason
 
 __all__ = ["LogSink"]
@@ -18,34 +19,6 @@ EXHAUSTED_EVERY = 60.0
 """Seconds: a bucket on the edge is exhausted again and again, which is one incident."""
 EXPECTED = frozenset({Reason.PERMANENT, Reason.OWNED})
 """Giving up for these is no incident: the answer was no, or another layer goes on."""
-
-
-class Gate:
-    """Lets `most` of a kind through in every `seconds`, and counts those that it does not. Not thread-safe."""
-
-    __slots__ = ("_most", "_seconds", "_seen")
-
-    def __init__(self, most: int, seconds: float) -> None:
-        self._most = most
-        self._seconds = seconds
-        self._seen: dict[str, tuple[float, int, int]] = {}  # when its time is over, let through, left out
-
-    def admit(self, name: str, now: float) -> int | None:
-        """None: leave it out. Else how many were left out since the last one that was let through."""
-        over, through, left_out = self._seen.get(name, (now, 0, 0))
-        if now >= over:
-            over, through = now + self._seconds, 0
-        if through >= self._most:
-            self._seen[name] = over, through, left_out + 1
-            return None
-        self._seen[name] = over, through + 1, 0
-        return left_out
-
-    def drain(self) -> dict[str, int]:
-        """What was left out and not told yet, by name; it counts as told now."""
-        untold = {name: left_out for name, (_, _, left_out) in self._seen.items() if left_out}
-        self._seen.clear()
-        return untold
 
 
 class LogSink:
@@ -68,10 +41,10 @@ class LogSink:
             raise InvalidValue(f"at most {per_second} log records per second: expected 1 or more")
         self._logger = logging.getLogger("holdfast.calls") if logger is None else logger
         self._clock = clock
-        self._gates: dict[type[CallEvent], Gate] = {
-            kind: Gate(per_second, 1.0) for kind in (Attempted, Retrying, GaveUp, TimeoutChanged)
+        self._gates: dict[type[CallEvent], LogGate] = {
+            kind: LogGate(per_second, 1.0) for kind in (Attempted, Retrying, GaveUp, TimeoutChanged)
         }
-        self._gates[Exhausted] = Gate(1, EXHAUSTED_EVERY)
+        self._gates[Exhausted] = LogGate(1, EXHAUSTED_EVERY)
         self.renew()
         renew_after_fork(self)
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from holdfast._errors import MissingExtra
+from holdfast._forks import renew_after_fork
 from holdfast._types import Operation
 from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
-from holdfast.calls.forks import renew_after_fork
 from holdfast.calls.sinks.names import Names
 
 try:

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast._forks import renew_after_fork
 from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
-from holdfast.calls.forks import renew_after_fork
 from holdfast.calls.sinks.exposition import CONTENT_TYPE, Labels, checked_buckets, family, histogram
 from holdfast.calls.sinks.names import Names
 

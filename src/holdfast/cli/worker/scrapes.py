@@ -11,8 +11,8 @@ from socketserver import TCPServer
 from typing import Any, Self
 
 from holdfast._errors import EngineUnavailable
+from holdfast._forks import renew_after_fork
 from holdfast._listen import address_of
-from holdfast.calls.forks import renew_after_fork
 from holdfast.calls.sinks.exposition import CONTENT_TYPE
 
 logger = logging.getLogger("holdfast.worker")

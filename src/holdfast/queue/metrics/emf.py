@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Self, TextIO
 
 from holdfast._clock import Clock, SystemClock
-from holdfast.calls.forks import renew_after_fork
+from holdfast._forks import renew_after_fork
 from holdfast.calls.sinks.embedded import Lines, Metrics, Spread, checked_every, dimension
 from holdfast.calls.sinks.names import OTHER
 from holdfast.queue.alarms import QueueAlarm, Reading

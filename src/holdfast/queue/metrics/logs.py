@@ -6,8 +6,9 @@ from typing import Any
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
-from holdfast.calls.forks import renew_after_fork
-from holdfast.calls.sinks.logs import PER_SECOND, Gate
+from holdfast._forks import renew_after_fork
+from holdfast._log_gate import LogGate
+from holdfast.calls.sinks.logs import PER_SECOND
 from holdfast.queue.alarms import QueueAlarm
 from holdfast.queue.events import Ending, Handled, Polled
 from holdfast.queue.metrics.tally import Observed
@@ -36,7 +37,7 @@ class LogQueueSink:
         if per_second < 1:
             raise InvalidValue(f"at most {per_second} log records per second: expected 1 or more")
         self._logger = logging.getLogger("holdfast.queue") if logger is None else logger
-        self._gate = Gate(per_second, 1.0)
+        self._gate = LogGate(per_second, 1.0)
         self._clock = clock
         self.renew()
         renew_after_fork(self)

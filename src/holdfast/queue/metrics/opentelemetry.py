@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast._errors import MissingExtra
-from holdfast.calls.forks import renew_after_fork
+from holdfast._forks import renew_after_fork
 from holdfast.calls.sinks.names import Names
 from holdfast.queue.backend import Snapshot
 from holdfast.queue.events import Ending, Handled, Polled, Trouble

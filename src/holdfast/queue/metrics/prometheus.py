@@ -7,7 +7,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
-from holdfast.calls.forks import renew_after_fork
+from holdfast._forks import renew_after_fork
 from holdfast.calls.sinks.exposition import CONTENT_TYPE, Labels, checked_buckets, family, head, histogram, sample
 from holdfast.calls.sinks.prometheus import BUCKETS as CALL_BUCKETS
 from holdfast.queue.events import Ending

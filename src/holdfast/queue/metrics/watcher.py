@@ -7,9 +7,9 @@ from typing import Self
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError
+from holdfast._forks import renew_after_fork
 from holdfast._names import queue_of
 from holdfast._types import Sink
-from holdfast.calls.forks import renew_after_fork
 from holdfast.calls.periodic import LONGEST_SLEEP, Periodic
 from holdfast.queue.alarms import AlarmRules, AlarmState, What, step
 from holdfast.queue.backend import Backend, Snapshot, Totals

@@ -1,6 +1,6 @@
 """What becomes of a message whose handler failed: another attempt, later, or the dead letters. Pure."""
 
-from holdfast.calls.backoff import Backoff, Chance
+from holdfast._backoff import Backoff, Chance
 from holdfast.queue.message import Again, Bury, Drop
 
 RETRIES = Backoff(base=1.0, cap=900.0)

@@ -5,8 +5,8 @@ import random
 import threading
 from collections.abc import Callable
 
+from holdfast._backoff import Backoff, Jitter
 from holdfast._errors import HoldfastError
-from holdfast.calls.backoff import Backoff, Jitter
 from holdfast.queue.events import Trouble
 from holdfast.queue.worker.post import Post
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
+from holdfast._forks import renew_after_fork
 from holdfast._types import Sink, Zone, ZoneView
-from holdfast.calls.forks import renew_after_fork
 from holdfast.queue.events import QueueEvent
 from holdfast.queue.queue import Queue
 from holdfast.queue.worker.handlers import Handlers

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Self
 from urllib.parse import urlsplit
 
-from holdfast.calls.forks import renew_after_fork
+from holdfast._forks import renew_after_fork
 
 logger = logging.getLogger("holdfast.telemetry")
 

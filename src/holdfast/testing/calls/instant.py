@@ -5,10 +5,10 @@ from contextvars import Token
 from types import TracebackType
 from typing import Self
 
+from holdfast._backoff import Chance
 from holdfast._clock import Clock
 from holdfast._errors import InvalidValue
 from holdfast.calls.ambient import SCOPE, Place, around
-from holdfast.calls.backoff import Chance
 from holdfast.calls.scope import Scope
 from holdfast.calls.world import PROCESS, World
 from holdfast.testing.clock import FakeClock

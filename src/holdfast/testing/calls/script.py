@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Self
 
+from holdfast._backoff import Chance
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation
 from holdfast.calls.attempt import Attempt
-from holdfast.calls.backoff import Chance
 
 Error = Exception | Callable[[], Exception]
 """An exception, or what makes one: a class that needs no arguments, or a function."""

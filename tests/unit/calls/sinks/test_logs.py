@@ -3,12 +3,10 @@ import os
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from holdfast import InvalidValue, Operation, Zone
 from holdfast.calls import Attempted, CallEvent, Exhausted, GaveUp, Kind, Reason, Retrying, TimeoutChanged
-from holdfast.calls.sinks.logs import Gate, LogSink
+from holdfast.calls.sinks.logs import LogSink
 from holdfast.testing import FakeClock
 from tests.unit.forked import fork
 
@@ -180,18 +178,3 @@ def test_a_lock_that_was_held_at_a_fork_is_free_in_the_child(sink: LogSink) -> N
 def test_at_least_one_record_a_second_is_made() -> None:
     with pytest.raises(InvalidValue, match="at most 0 log records per second"):
         LogSink(per_second=0)
-
-
-@given(st.integers(1, 4), st.lists(st.floats(0, 0.7), max_size=60))
-def test_a_gate_lets_through_or_counts_each_one_and_never_too_many_at_once(most: int, pauses: list[float]) -> None:
-    gate = Gate(most, 1.0)
-    now, through, told = 0.0, [], 0
-    for pause in pauses:
-        now += pause
-        left_out = gate.admit("a", now)
-        if left_out is not None:
-            through.append(now)
-            told += left_out
-    assert len(through) + told + gate.drain().get("a", 0) == len(pauses)
-    for place in range(len(through) - 2 * most):
-        assert through[place + 2 * most] - through[place] >= 1.0  # two windows may touch

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.calls.backoff import Backoff, Jitter
+from holdfast._backoff import Backoff, Jitter
 from holdfast.queue.message import Again, Bury, Drop
 from holdfast.queue.rules.verdict import LONGEST_REST, RETRIES, after_failure, before_attempt, rest
 

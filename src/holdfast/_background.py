@@ -1,0 +1,139 @@
+"""Run a function again and again in a background thread, with growing pauses while it fails."""
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+
+from holdfast._backoff import Backoff, Jitter
+from holdfast._errors import HoldfastError
+from holdfast._forks import renew_after_fork
+
+FAILURE_BACKOFF = Backoff(base=0.1, cap=5.0, jitter=Jitter.EQUAL)
+"""From a tenth of a second, so that a short fault is soon over; five seconds add no load to a store that is down."""
+LONGEST_WAIT = 3600.0
+"""Seconds; a step may return infinity, which `Event.wait` refuses."""
+
+
+class BackgroundLoop:
+    """Call `step` in a daemon thread until `stop`; each call returns the seconds to wait before the next one.
+
+    A step that raises is called again after the pauses of `backoff`. The first failure of a series is logged as
+    "cannot {doing}", with a traceback unless it is a HoldfastError, and so is the end of the series; `on_failure`
+    is called for every failure, with the error and the seconds until the next attempt.
+
+    `wake` ends the current wait early. `start` and `stop` may be repeated. In the child of a fork the loop runs
+    if `continue_after_fork` is true and it ran in the parent.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[], float],
+        *,
+        doing: str,
+        logger: logging.Logger,
+        backoff: Backoff = FAILURE_BACKOFF,
+        on_failure: Callable[[Exception, float], None] | None = None,
+        continue_after_fork: bool = False,
+    ) -> None:
+        self._name = name
+        self._step = step
+        self._doing = doing
+        self._logger = logger
+        self._backoff = backoff
+        self._on_failure = on_failure
+        self._continue_after_fork = continue_after_fork
+        self._failures = 0
+        self._pause = 0.0
+        self._lock = threading.Lock()
+        self._run: _Run | None = None
+        renew_after_fork(self)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the loop was started and not stopped since."""
+        return self._run is not None
+
+    def start(self) -> None:
+        """Start the thread, unless it runs already."""
+        with self._lock:
+            if self._run is None:
+                self._run = _Run(self._name, self.run_step)
+
+    def wake(self) -> None:
+        """Take the next step now."""
+        run = self._run
+        if run is not None:
+            run.woken.set()
+
+    def stop(self, wait: float | None = 0.0) -> bool:
+        """Take no further step, and wait up to `wait` seconds (None: as long as it takes) for the current one.
+
+        Return whether the thread has ended. Called by a step, it does not wait.
+        """
+        with self._lock:
+            run, self._run = self._run, None
+        return run is None or run.stop(wait)
+
+    def run_step(self) -> float:
+        """Take one step in the calling thread; return the seconds to wait before the next one."""
+        try:
+            pause = self._step()
+        except Exception as error:  # noqa: BLE001 - a loop must survive whatever its step meets
+            self._failures += 1
+            self._pause = self._backoff.delay(self._failures, self._pause, random.random)
+            self._report(error)
+            return self._pause
+        if self._failures:
+            self._logger.warning("can %s again, after %d failed attempts", self._doing, self._failures)
+        self._failures, self._pause = 0, 0.0
+        return pause
+
+    def renew(self) -> None:
+        """Start anew in the child of a fork, if the loop should run there."""
+        was_running = self._run is not None
+        self._lock = threading.Lock()
+        self._run = None
+        self._failures, self._pause = 0, 0.0
+        if was_running and self._continue_after_fork:
+            self.start()
+
+    def _report(self, error: Exception) -> None:
+        if self._failures == 1:
+            self._logger.warning(
+                "cannot %s, trying again in %.2f s: %s: %s",
+                self._doing,
+                self._pause,
+                type(error).__name__,
+                error,
+                exc_info=None if isinstance(error, HoldfastError) else error,
+            )
+        if self._on_failure is not None:
+            self._on_failure(error, self._pause)
+
+
+class _Run:
+    """One run of a loop, from `start` to `stop`: a loop that is started again must not revive its old thread."""
+
+    def __init__(self, name: str, step: Callable[[], float]) -> None:
+        self.woken = threading.Event()
+        self._step = step
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self, wait: float | None) -> bool:
+        self._stopping.set()
+        self.woken.set()
+        if self._thread is threading.current_thread():
+            return False
+        self._thread.join(wait)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            pause = self._step()
+            if pause > 0:
+                self.woken.wait(min(pause, LONGEST_WAIT))
+            self.woken.clear()

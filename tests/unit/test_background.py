@@ -1,0 +1,148 @@
+"""A function that runs again and again in a background thread."""
+
+import logging
+import math
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from holdfast._background import BackgroundLoop
+from holdfast._backoff import Backoff, Jitter
+from holdfast._errors import EngineUnavailable
+from tests.unit.forked import in_child
+
+LOGGER = logging.getLogger("holdfast.test")
+SOON = 10.0
+
+
+def loop_of(
+    step: Callable[[], float],
+    *,
+    backoff: Backoff = Backoff(base=1.0, cap=4.0, jitter=Jitter.NONE),  # noqa: B008 - frozen
+    on_failure: Callable[[Exception, float], None] | None = None,
+    continue_after_fork: bool = False,
+) -> BackgroundLoop:
+    return BackgroundLoop(
+        "holdfast-test",
+        step,
+        doing="read the store",
+        logger=LOGGER,
+        backoff=backoff,
+        on_failure=on_failure,
+        continue_after_fork=continue_after_fork,
+    )
+
+
+def test_a_step_that_fails_is_repeated_after_growing_pauses_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    answers: list[Exception | float] = [EngineUnavailable("away"), EngineUnavailable("away"), ValueError("odd"), 7.0]
+    reported: list[tuple[str, float]] = []
+
+    def step() -> float:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    loop = loop_of(step, on_failure=lambda error, pause: reported.append((type(error).__name__, pause)))
+    with caplog.at_level(logging.INFO, "holdfast.test"):
+        assert [loop.run_step() for _ in range(4)] == [1.0, 2.0, 4.0, 7.0]
+    assert reported == [("EngineUnavailable", 1.0), ("EngineUnavailable", 2.0), ("ValueError", 4.0)]
+    assert [record.message for record in caplog.records] == [
+        "cannot read the store, trying again in 1.00 s: EngineUnavailable: away",
+        "can read the store again, after 3 failed attempts",
+    ]
+    assert caplog.records[0].exc_info is None
+
+
+def test_an_unexpected_error_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    def step() -> float:
+        raise ValueError("odd")
+
+    loop_of(step).run_step()
+    assert caplog.records[0].exc_info is not None
+
+
+def test_the_pauses_begin_again_after_a_success() -> None:
+    answers: list[bool] = [False, False, True, False]
+
+    def step() -> float:
+        if not answers.pop(0):
+            raise EngineUnavailable("away")
+        return 0.5
+
+    loop = loop_of(step)
+    assert [loop.run_step() for _ in range(4)] == [1.0, 2.0, 0.5, 1.0]
+
+
+def test_a_loop_takes_its_next_step_when_it_is_woken_and_none_after_it_was_stopped() -> None:
+    steps = threading.Semaphore(0)
+
+    def step() -> float:
+        steps.release()
+        return math.inf
+
+    loop = loop_of(step)
+    assert not loop.is_running
+    loop.start()
+    loop.start()
+    assert steps.acquire(timeout=SOON)
+    loop.wake()
+    assert steps.acquire(timeout=SOON)
+    assert loop.is_running
+    assert loop.stop(wait=SOON)
+    assert loop.stop()
+    assert not loop.is_running
+    loop.wake()
+    assert not steps.acquire(blocking=False)
+    loop.start()
+    assert steps.acquire(timeout=SOON)
+    assert loop.stop(wait=None)
+
+
+def test_stopping_does_not_wait_longer_than_it_may_and_a_step_may_stop_its_own_loop() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def step() -> float:
+        begun.set()
+        go_on.wait(SOON)
+        return 0.0
+
+    loop = loop_of(step)
+    loop.start()
+    assert begun.wait(SOON)
+    assert not loop.stop(wait=0.0)
+    go_on.set()
+
+    stopped: list[bool] = []
+    done = threading.Event()
+
+    def stop_itself() -> float:
+        stopped.append(own.stop(wait=None))
+        done.set()
+        return 0.0
+
+    own = loop_of(stop_itself)
+    own.start()
+    assert done.wait(SOON)
+    assert stopped == [False]
+    assert not own.is_running
+
+
+@pytest.mark.parametrize("continues", [True, False])
+def test_a_forked_child_runs_the_loop_only_if_it_should(continues: bool) -> None:
+    steps = threading.Semaphore(0)
+
+    def step() -> float:
+        steps.release()
+        return math.inf
+
+    loop = loop_of(step, continue_after_fork=continues)
+    loop.start()
+    assert steps.acquire(timeout=SOON)
+
+    def has_run() -> bool:
+        return steps.acquire(timeout=SOON) if continues else not loop.is_running
+
+    in_child(has_run)
+    loop.stop(wait=None)
