@@ -34,7 +34,7 @@ sys.path[0] = str(Path(__file__).parents[1])  # finds `benchmarks`, and no file 
 import uvloop
 
 from benchmarks._harness import Benchmark, Contender, Goal, Results, Work, main, paired_ratio
-from holdfast import Zone, ZoneStatus
+from holdfast import Zone, ZoneState, ZoneStatus
 from holdfast.status import Board
 from holdfast.status.sources.rhythm import pauses
 
@@ -49,7 +49,7 @@ from litestar import Litestar, get
 
 @get("/bare", sync_to_thread=False)
 def bare() -> dict[str, bool]:
-    return {"out": False}
+    return {"state": "in"}
 
 application = Litestar([bare], openapi_config=None, logging_config=None)
 uvicorn.run(application, port=int(sys.argv[1]), log_config=None, access_log=False, server_header=False)
@@ -106,7 +106,7 @@ class Server:
 
     def write(self, *, out: bool) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        body = json.dumps({"out": out, "reason": "benchmark"})
+        body = json.dumps({"state": "out" if out else "in", "reason": "benchmark"})
         connection.request("PUT", f"/v1/zones/{ZONE}", body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         if answer.status != 200:
@@ -183,7 +183,9 @@ def dict_look_up(count: int) -> int:
 
 def board_read(count: int) -> int:
     board, name = Board("http://127.0.0.1:1"), "workload-3"
-    status = ZoneStatus(zone=Zone(ZONE), workload=name, out=True, since=0.0, by="benchmark", reason="benchmark")
+    status = ZoneStatus(
+        zone=Zone(ZONE), workload=name, state=ZoneState.OUT, since=0.0, by="benchmark", reason="benchmark"
+    )
     board.hear(0, [status], at=1.0)
     board.review()
     assert board.out(name)

@@ -43,6 +43,7 @@ from holdfast._types import (
     Verdict,
     VerdictKind,
     Zone,
+    ZoneState,
     ZoneStatus,
     ZoneView,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "Verdict",
     "VerdictKind",
     "Zone",
+    "ZoneState",
     "ZoneStatus",
     "ZoneView",
     "__version__",

@@ -83,23 +83,58 @@ class Outcome:
     """Holdfast's own traffic, such as a status poll: kept out of detection, so the watcher does not watch itself."""
 
 
+class ZoneState(StrEnum):
+    """Whether a zone takes traffic."""
+
+    IN = "in"
+    DRAINING = "draining"
+    """Takes no new work; work that it has begun may end there."""
+    OUT = "out"
+    RETURNING = "returning"
+    """Takes a share of its usual traffic, to show whether it is healthy."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneStatus:
-    """Whether a zone is out, for one workload or (workload None) for all."""
+    """The state of a zone, for one workload or (workload None) for all."""
 
     zone: Zone
-    out: bool
+    state: ZoneState
     since: float
     by: str
     reason: str
     workload: str | None = None
+    share: float | None = None
+    """The share of its usual traffic that a returning zone takes, above 0 and below 1; None in all other states."""
     expires: float | None = None
+    """When the zone is in again by itself; None: when somebody brings it in."""
     version: int = 0
     """Grows with every write of this key, also when it was removed in between; 0 has never been written."""
 
+    def __post_init__(self) -> None:
+        if (self.share is None) != (self.state is not ZoneState.RETURNING):
+            raise InvalidValue(
+                f"share of zone {self.zone} is {self.share}: only a returning zone has one, and needs it"
+            )
+        if self.share is not None and not 0 < self.share < 1:
+            raise InvalidValue(f"share of zone {self.zone} is {self.share}: expected more than 0 and less than 1")
+
+    @property
+    def out(self) -> bool:
+        """Whether the zone takes no new traffic, unless the status has expired."""
+        return self.state is ZoneState.OUT or self.state is ZoneState.DRAINING
+
     def is_out(self, now: float) -> bool:
-        """Whether the zone is out at `now`: a status that has expired no longer says so."""
+        """Whether the zone takes no new traffic at `now`."""
         return self.out and (self.expires is None or now < self.expires)
+
+    def has_expired(self, now: float) -> bool:
+        """Whether the zone is in at `now` although the status says otherwise."""
+        return self.state is not ZoneState.IN and self.expires is not None and now >= self.expires
+
+    def state_at(self, now: float) -> ZoneState:
+        """Return the state that holds at `now`."""
+        return ZoneState.IN if self.has_expired(now) else self.state
 
 
 class VerdictKind(StrEnum):

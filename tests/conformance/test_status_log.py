@@ -12,7 +12,7 @@ from typing import TypeAlias
 import psycopg
 import pytest
 
-from holdfast import Conflict, Zone, ZoneStatus
+from holdfast import Conflict, Zone, ZoneState, ZoneStatus
 from holdfast.engines import Database
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.sqlite import SqliteDatabase
@@ -47,7 +47,7 @@ def status(number: int, *, zone: str = "use1-az1", workload: str | None = None, 
     return ZoneStatus(
         zone=Zone(zone),
         workload=workload,
-        out=out,
+        state=ZoneState.OUT if out else ZoneState.IN,
         since=number + 0.25,
         by="credential 1",
         reason=f"grün '{number}'",
@@ -82,7 +82,7 @@ def test_recording_the_same_change_again_changes_nothing(log: StatusLog, connect
 
 def test_a_change_that_differs_in_anything_is_another_one(log: StatusLog) -> None:
     first = status(1)
-    for each in (first, replace(first, version=2), replace(first, out=False), replace(first, reason="other")):
+    for each in (first, replace(first, version=2), replace(first, state=ZoneState.IN), replace(first, reason="other")):
         log.append(each, 100.0)
     assert len(log.list()) == 4
 

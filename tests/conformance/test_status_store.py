@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast import InvalidValue, StatusStore, Zone, ZoneStatus
+from holdfast import InvalidValue, StatusStore, Zone, ZoneState, ZoneStatus
 from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.sqlite import SqliteDatabase
@@ -26,9 +26,9 @@ class OurStoreConformance(StatusStoreConformance):
     def test_what_has_expired_says_so_and_why_it_was_out(self, store: StatusStore) -> None:
         written = store.write(out(expires=NOW - 5, reason="requests of az1 fail"), 0)
         [changed] = store.expire(NOW)
-        reason = "the time it was out for is over (it was out for: requests of az1 fail)"
+        reason = "the status has expired (its reason was: requests of az1 fail)"
         assert changed == replace(
-            written, out=False, since=NOW, by="expiry", reason=reason, expires=None, version=changed.version
+            written, state=ZoneState.IN, since=NOW, by="expiry", reason=reason, expires=None, version=changed.version
         )
 
     @pytest.mark.parametrize(

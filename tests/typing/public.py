@@ -25,6 +25,7 @@ from holdfast import (
     Verdict,
     VerdictKind,
     Zone,
+    ZoneState,
     ZoneStatus,
     ZoneView,
 )
@@ -82,7 +83,7 @@ def values_have_these_fields(
     assert_type((outcome.count_4xx, outcome.count_5xx), tuple[int, int])
     assert_type((outcome.success_seconds, outcome.fault_seconds), tuple[Sequence[float], Sequence[float]])
 
-    assert_type((status.zone, status.workload, status.out), tuple[Zone, str | None, bool])
+    assert_type((status.zone, status.workload, status.state), tuple[Zone, str | None, ZoneState])
     assert_type((status.since, status.by, status.reason), tuple[float, str, str])
     assert_type((status.expires, status.version, status.is_out(0)), tuple[float | None, int, bool])
 

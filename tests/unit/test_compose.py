@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast import Conflict, EngineError, NotFound, SettingsError, Zone, ZoneStatus
+from holdfast import Conflict, EngineError, NotFound, SettingsError, Zone, ZoneState, ZoneStatus
 from holdfast._clock import SystemClock
 from holdfast.compose import (
     Databases,
@@ -216,7 +216,7 @@ def test_a_lock_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         pass
 
 
-ZONE_OUT = ZoneStatus(zone=Zone("use1-az1"), workload="shop", out=True, since=1.0, by="test", reason="test")
+ZONE_OUT = ZoneStatus(zone=Zone("use1-az1"), workload="shop", state=ZoneState.OUT, since=1.0, by="test", reason="test")
 
 
 def in_aws(folder: Path, url: str, store: str) -> Settings:

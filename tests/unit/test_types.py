@@ -1,5 +1,5 @@
 import pickle
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 from hypothesis import example, given
@@ -15,6 +15,7 @@ from holdfast import (
     Verdict,
     VerdictKind,
     Zone,
+    ZoneState,
     ZoneStatus,
 )
 from holdfast._types import TENANT_BYTES
@@ -32,7 +33,9 @@ around_the_limit = st.builds(
 
 
 def status(*, out: bool = True, expires: float | None = None) -> ZoneStatus:
-    return ZoneStatus(zone=ZONE, out=out, since=100.0, by="ada", reason="smoke", expires=expires)
+    return ZoneStatus(
+        zone=ZONE, state=ZoneState.OUT if out else ZoneState.IN, since=100.0, by="ada", reason="smoke", expires=expires
+    )
 
 
 @given(st.text() | around_the_limit)
@@ -101,7 +104,7 @@ def test_a_carrier_says_nothing_unless_told() -> None:
     [
         (Operation("Catalog", "Find"), "name"),
         (Carrier(), "remaining"),
-        (status(), "out"),
+        (status(), "state"),
         (Verdict(id="v1", workload="shop", kind=VerdictKind.HEALTHY, since=1.0, at=2.0), "kind"),
         (
             Outcome(workload="shop", operation=Operation("C", "F"), zone=ZONE, instance="i", at=1.0, side=Side.SERVER),
@@ -153,3 +156,32 @@ def test_verdicts_do_not_share_their_evidence() -> None:
     one, two = (Verdict(id=name, workload="shop", kind=VerdictKind.UNKNOWN, since=1.0, at=2.0) for name in "ab")
     assert one.evidence == {}
     assert one.evidence is not two.evidence
+
+
+def test_a_draining_zone_takes_no_new_traffic_and_a_returning_one_takes_a_share() -> None:
+    draining = replace(status(), state=ZoneState.DRAINING)
+    assert (draining.out, draining.is_out(0.0)) == (True, True)
+    returning = replace(status(expires=200.0), state=ZoneState.RETURNING, share=0.25)
+    assert (returning.out, returning.is_out(0.0)) == (False, False)
+    assert [returning.state_at(now) for now in (199.0, 200.0)] == [ZoneState.RETURNING, ZoneState.IN]
+
+
+@pytest.mark.parametrize("expires", [None, 200.0])
+def test_a_status_expires_at_its_end_and_not_without_one(expires: float | None) -> None:
+    assert status(expires=expires).has_expired(200.0) is (expires is not None)
+    assert not status(expires=expires).has_expired(199.0)
+    assert not status(out=False, expires=expires).has_expired(200.0)
+
+
+@pytest.mark.parametrize(
+    ("state", "share", "complaint"),
+    [
+        (ZoneState.RETURNING, None, "only a returning zone has one, and needs it"),
+        (ZoneState.OUT, 0.5, "only a returning zone has one, and needs it"),
+        (ZoneState.RETURNING, 0.0, "expected more than 0 and less than 1"),
+        (ZoneState.RETURNING, 1.0, "expected more than 0 and less than 1"),
+    ],
+)
+def test_only_a_returning_zone_has_a_share(state: ZoneState, share: float | None, complaint: str) -> None:
+    with pytest.raises(InvalidValue, match=complaint):
+        replace(status(), state=state, share=share)

@@ -81,11 +81,11 @@ class RemoteZones:
         self, zone: Zone, workload: str | None, *, reason: str, seconds: float | None, force: bool
     ) -> ZoneStatus:
         """Mark a zone as out."""
-        return self._change(zone, workload, {"out": True, "reason": reason, "for": seconds, "force": force})
+        return self._change(zone, workload, {"state": "out", "reason": reason, "for": seconds, "force": force})
 
     def bring_in(self, zone: Zone, workload: str | None, *, reason: str) -> ZoneStatus:
         """Mark a zone as in."""
-        return self._change(zone, workload, {"out": False, "reason": reason})
+        return self._change(zone, workload, {"state": "in", "reason": reason})
 
     def history(self, limit: int) -> Sequence[Logged]:
         """The latest changes that the server has recorded, newest first."""

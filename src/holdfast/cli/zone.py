@@ -14,7 +14,7 @@ from cyclopts.validators import Number
 
 from holdfast._errors import InvalidValue
 from holdfast._names import workload_of, zone_of
-from holdfast._types import ZoneStatus
+from holdfast._types import ZoneState, ZoneStatus
 from holdfast.cli.commands import EXIT_CODES
 from holdfast.cli.duration import seconds_of
 from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_json, print_note, print_table
@@ -200,14 +200,14 @@ def _expect_alone(others: Sequence[str]) -> None:
 
 def _as_of(status: ZoneStatus, now: float) -> ZoneStatus:
     """The status as it is by now: one whose time is over is in, and has no end to come."""
-    return status if status.is_out(now) or not status.out else replace(status, out=False, expires=None)
+    return replace(status, state=ZoneState.IN, share=None, expires=None) if status.has_expired(now) else status
 
 
 def _row(status: ZoneStatus) -> tuple[object, ...]:
     return (
         status.zone,
         status.workload or "(all)",
-        "out" if status.out else "in",
+        status.state,
         moment(status.since),
         moment(status.expires),
         status.by,

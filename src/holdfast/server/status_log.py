@@ -21,14 +21,15 @@ MIGRATIONS = (
                 seen_at double precision not null,
                 zone text not null,
                 workload text not null,
-                is_out bigint not null,
+                state text not null,
+                share double precision,
                 since double precision not null,
                 written_by text not null,
                 reason text not null,
                 expires double precision,
                 version bigint not null,
                 is_announced bigint not null,
-                unique (zone, workload, version, is_out, since, reason)
+                unique (zone, workload, version, state, since, reason)
             )""",
             "create index holdfast_status_log_announced on holdfast_status_log (is_announced, number)",
         ),
@@ -41,8 +42,8 @@ KEPT = 10_000
 _COLUMNS = f"number, seen_at, {COLUMNS}"
 _APPEND = (
     f"insert into holdfast_status_log ({_COLUMNS}, is_announced) "  # noqa: S608
-    "select coalesce(max(number), 0) + 1, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10 "
-    "from holdfast_status_log where true on conflict (zone, workload, version, is_out, since, reason) do nothing"
+    "select coalesce(max(number), 0) + 1, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11 "
+    "from holdfast_status_log where true on conflict (zone, workload, version, state, since, reason) do nothing"
 )
 # The latest of each key stays, however old: it may be what is last known good. So does what is still to be announced.
 _PRUNE = (

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from holdfast._clock import Clock
 from holdfast._errors import Conflict, EngineError, EngineUnavailable, HoldfastError
-from holdfast._types import StatusStore, Zone, ZoneStatus
+from holdfast._types import StatusStore, Zone, ZoneState, ZoneStatus
 from holdfast.server.status_log import KEPT, StatusLog
 from holdfast.status.stores.rules import expired
 from holdfast.status.wire import Change, Snapshot
@@ -140,7 +140,7 @@ class Statuses:
     def _read_store(self) -> None:
         writes, now = self._writes, self._clock.wall()
         found = self._store.read()
-        if any(status.out and not status.is_out(now) for status in found):
+        if any(status.has_expired(now) for status in found):
             try:
                 self._store.expire(now)
             except EngineError as error:  # readers here know about expiry: only others are told late
@@ -159,9 +159,7 @@ class Statuses:
         self._view = _View(before.revision + len(changed) + len(gone), known)
         for number, status in enumerate((*changed, *gone), start=before.revision + 1):
             told = status if status.version else replace(status, version=_moment(now), since=status.since or now)
-            logger.warning(
-                "zone %s is %s: %s", told.zone, "out" if told.out else "in", told.reason, extra=_fields(told)
-            )
+            logger.warning("zone %s is %s: %s", told.zone, told.state, told.reason, extra=_fields(told))
             self._tell(Change(run=self._run, revision=number, at=now, status=told))
             self._unlogged.append((told, now))
 
@@ -214,10 +212,12 @@ def _gone(status: ZoneStatus, now: float) -> ZoneStatus:
     """What to say of a status that was out and is no longer in the store."""
     # One that was written by hand has no version to count on from.
     version = status.version + 1 if status.version else _moment(now)
-    if status.expires is not None and not status.is_out(now):
+    if status.expires is not None and status.has_expired(now):
         return expired(status, status.expires, version)  # the same for all servers, so that it is recorded once
     reason = "no longer in the store"
-    return replace(status, out=False, since=now, by="unknown", reason=reason, expires=None, version=version)
+    return replace(
+        status, state=ZoneState.IN, share=None, since=now, by="unknown", reason=reason, expires=None, version=version
+    )
 
 
 def _moment(now: float) -> int:
@@ -226,4 +226,4 @@ def _moment(now: float) -> int:
 
 
 def _fields(status: ZoneStatus) -> dict[str, object]:
-    return {"zone": status.zone, "workload": status.workload, "out": status.out, "by": status.by}
+    return {"zone": status.zone, "workload": status.workload, "state": str(status.state), "by": status.by}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from holdfast._clock import Clock
 from holdfast._errors import Conflict, EngineError, InvalidValue, OutcomeUnknown
 from holdfast._names import region_of
-from holdfast._types import StatusStore, Zone, ZoneStatus
+from holdfast._types import StatusStore, Zone, ZoneState, ZoneStatus
 
 REASON_CHARACTERS = 500
 """Longest reason: a sentence or two, not a log."""
@@ -23,13 +23,13 @@ times before one of them gets through."""
 
 
 def others_out(statuses: Iterable[ZoneStatus], zone: Zone, workload: str | None, now: float) -> frozenset[Zone]:
-    """The other zones of the region that are out for somebody for whom this one is meant to be."""
+    """Return the other zones of the region that do not take all of their traffic, for any workload concerned."""
     return frozenset(
         status.zone
         for status in statuses
         if status.zone != zone
         and region_of(status.zone) == region_of(zone)
-        and status.is_out(now)
+        and status.state_at(now) is not ZoneState.IN
         and (workload is None or status.workload is None or status.workload == workload)
     )
 
@@ -67,7 +67,7 @@ class Changes:
         wanted = ZoneStatus(
             zone=zone,
             workload=workload,
-            out=True,
+            state=ZoneState.OUT,
             since=now,
             by=by,
             reason=_reason(reason),
@@ -124,14 +124,14 @@ class Changes:
         not out for all but for single ones, and the other way round.
         """
         now = self._clock.wall()
-        wanted = ZoneStatus(zone=zone, workload=workload, out=False, since=now, by=by, reason=_reason(reason))
+        wanted = ZoneStatus(zone=zone, workload=workload, state=ZoneState.IN, since=now, by=by, reason=_reason(reason))
         for attempt in range(TRIES):
             statuses = self._store.read()
             known = _find(statuses, zone, workload)
             out = {status.workload for status in statuses if status.zone == zone and status.is_out(now)}
             if workload is not None and None in out:
                 raise Conflict(f"{zone} is out for all workloads: it cannot be brought in for {workload} alone")
-            if known is None or not known.out:
+            if known is None or known.state is ZoneState.IN:
                 if workload is None and out:
                     named = ", ".join(sorted(map(str, out)))
                     raise Conflict(f"{zone} is not out for all workloads, but for {named}: name the workload")
@@ -146,7 +146,7 @@ class Changes:
     def _step_back(self, claim: ZoneStatus, before: ZoneStatus | None) -> None:
         """Only if whoever sees another zone out steps back, there are never two. What was out before is as it was."""
         reason = "another zone was taken out at the same moment"
-        back = replace(claim, out=False, expires=None, reason=reason)
+        back = replace(claim, state=ZoneState.IN, share=None, expires=None, reason=reason)
         with suppress(Conflict):  # somebody else has changed it since, and looks after it
             self._store.write(before or back, claim.version)
 

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast._errors import Conflict
-from holdfast._types import StatusStore, Zone, ZoneStatus
+from holdfast._types import StatusStore, Zone, ZoneState, ZoneStatus
 
 __all__ = ["StatusStoreConformance"]
 
@@ -68,6 +68,21 @@ class StatusStoreConformance:
         assert written == replace(wanted, version=written.version)
         assert written.version > 0
         assert list(store.read()) == [written]
+
+    def test_a_draining_zone_is_kept_and_a_returning_one_is_kept_or_in(self, store: StatusStore) -> None:
+        """A store that keeps only what is out says of a returning zone, when it is written, that it is in."""
+        draining = store.write(replace(out(), state=ZoneState.DRAINING), 0)
+        assert (draining.state, list(store.read())) == (ZoneState.DRAINING, [draining])
+        returning = store.write(replace(out(), state=ZoneState.RETURNING, share=0.25), draining.version)
+        if returning.state is ZoneState.RETURNING:
+            assert (returning.share, list(store.read())) == (0.25, [returning])
+        else:
+            assert (returning.state, returning.share, list(store.read())) == (ZoneState.IN, None, [])
+        over = replace(out(workload="shop", expires=NOW - 1), state=ZoneState.RETURNING, share=0.25)
+        if store.write(over, 0).state is ZoneState.RETURNING:
+            assert [(status.workload, status.state, status.share) for status in store.expire(NOW)] == [
+                ("shop", ZoneState.IN, None)
+            ]
 
     def test_all_workloads_and_each_workload_and_zone_are_different_keys(self, store: StatusStore) -> None:
         """Each is written for the first time, and has a status of its own."""
@@ -226,7 +241,7 @@ class StatusStoreConformance:
         @given(_NAME, _TEXT, _TEXT, times, st.none() | times)
         def comes_back(workload: str, by: str, reason: str, since: float, expires: float | None) -> None:
             wanted = ZoneStatus(
-                zone=ZONE, workload=workload, out=True, since=since, by=by, reason=reason, expires=expires
+                zone=ZONE, workload=workload, state=ZoneState.OUT, since=since, by=by, reason=reason, expires=expires
             )
             written = store.write(wanted, version(store, workload=workload))
             assert written == replace(wanted, version=written.version)
@@ -298,13 +313,19 @@ def out(
 ) -> ZoneStatus:
     """A status to write, of a zone that is out."""
     return ZoneStatus(
-        zone=zone, workload=workload, out=True, since=NOW - 100.5, by="operator", reason=reason, expires=expires
+        zone=zone,
+        workload=workload,
+        state=ZoneState.OUT,
+        since=NOW - 100.5,
+        by="operator",
+        reason=reason,
+        expires=expires,
     )
 
 
 def into(*, workload: str | None = None, expires: float | None = None) -> ZoneStatus:
     """A status to write, of a zone that is in."""
-    return replace(out(workload=workload, expires=expires), out=False)
+    return replace(out(workload=workload, expires=expires), state=ZoneState.IN)
 
 
 def by_key(statuses: Iterable[ZoneStatus]) -> dict[tuple[Zone, str | None], ZoneStatus]:

@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldfastServer]
 def change(server: HoldfastServer, zone: str, *, out: bool, workload: str | None = None) -> None:
     with server.client() as client:
         path = f"/v1/zones/{zone}" + (f"/{workload}" if workload else "")
-        response = client.put(path, json={"out": out, "reason": "test"})
+        response = client.put(path, json={"state": "out" if out else "in", "reason": "test"})
         assert response.status_code == 200, response.text
 
 
@@ -281,7 +281,7 @@ def test_a_server_that_asks_for_credentials_gets_the_token_of_the_environment(tm
         assert server.token is not None
         with server.operator() as operator:
             created = operator.post("/v1/credentials", json={"role": "viewer"}).json()
-            operator.put("/v1/zones/use1-az1", json={"out": True, "reason": "test"}).raise_for_status()
+            operator.put("/v1/zones/use1-az1", json={"state": "out", "reason": "test"}).raise_for_status()
         variables = {"HOLDFAST_TOKEN": created["token"]}
         with HoldfastAgent.start(tmp_path, "--endpoint", server.address, variables=variables) as agent:
             assert agent.get("/health").status_code == 503

@@ -18,7 +18,7 @@ import httpx
 import msgspec
 import pytest
 
-from holdfast import SettingsError, Zone, ZoneStatus
+from holdfast import SettingsError, Zone, ZoneState, ZoneStatus
 from holdfast.agent import Agent
 from holdfast.config import Settings
 from holdfast.config.settings import AgentSettings, AwsSettings
@@ -107,7 +107,14 @@ def post(address: str, content: bytes) -> httpx.Response:
 
 
 def status(version: int = 1, *, out: bool = True) -> ZoneStatus:
-    return ZoneStatus(zone=Zone("use1-az1"), out=out, since=time.time(), by="test", reason="gray", version=version)
+    return ZoneStatus(
+        zone=Zone("use1-az1"),
+        state=ZoneState.OUT if out else ZoneState.IN,
+        since=time.time(),
+        by="test",
+        reason="gray",
+        version=version,
+    )
 
 
 @pytest.fixture

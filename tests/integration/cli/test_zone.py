@@ -79,7 +79,7 @@ def test_what_was_taken_out_while_the_server_was_down_is_known_to_it_from_its_fi
 
 def test_a_server_is_asked_and_told_over_http(zone: Callable[..., tuple[int, Any]], server: HoldfastServer) -> None:
     code, written = zone("out", "use1-az2", "--reason", "grün", "--workload", "shop", "--for", "1h")
-    assert (code, written["out"], written["reason"]) == (0, True, "grün")
+    assert (code, written["state"], written["reason"]) == (0, "out", "grün")
     assert server.token is not None
     assert written["by"] == f"credential {server.token.split('_')[1]}"
     assert written["expires"] - written["since"] == pytest.approx(3600, abs=1)
@@ -94,7 +94,7 @@ def test_a_server_is_asked_and_told_over_http(zone: Callable[..., tuple[int, Any
 
     for words in (["use1-az1"], ["use1-az2", "--workload", "shop"]):
         code, back = zone("in", *words, "--reason", "mended")
-        assert (code, back["out"]) == (0, False)
+        assert (code, back["state"]) == (0, "in")
 
 
 def test_what_the_server_recorded_is_shown_over_http_as_it_is_directly(
@@ -163,7 +163,7 @@ def test_without_a_credential_that_may_the_server_is_not_moved(
     code, error = zone("out", "use1-az1", "--reason", "x", token="two\nlines")
     assert (code, error["error"]) == (4, "credential-refused")
     assert "HOLDFAST_TOKEN holds no token" in error["detail"]
-    assert not any(each["out"] for each in zone("status", "use1-az1")[1])
+    assert not any(each["state"] == "out" for each in zone("status", "use1-az1")[1])
 
 
 @pytest.mark.parametrize("words", [["status"], ["out", "use1-az1", "--reason", "x"]])

@@ -3,7 +3,7 @@
 import http.client
 import queue
 
-from holdfast._types import Outcome, Zone, ZoneStatus
+from holdfast._types import Outcome, Zone, ZoneState, ZoneStatus
 from holdfast.status import Board
 from holdfast.testing import FakeClock
 
@@ -45,7 +45,14 @@ class Status:
 
     def say(self, *, out: bool) -> None:
         now = self._clock.wall()
-        status = ZoneStatus(zone=HERE, out=out, since=now, by="test", reason="test", workload="shop")
+        status = ZoneStatus(
+            zone=HERE,
+            state=ZoneState.OUT if out else ZoneState.IN,
+            since=now,
+            by="test",
+            reason="test",
+            workload="shop",
+        )
         self.board.hear(0, [status], now)
         self.board.review()
 

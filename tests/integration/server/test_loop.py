@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from holdfast import Operation, Zone, ZoneStatus
+from holdfast import Operation, Zone, ZoneState, ZoneStatus
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.status import Board, SqlStatusStore
 from holdfast.telemetry import Request, encode
@@ -96,14 +96,14 @@ def test_a_board_knows_what_was_written_before_and_keeps_it_while_the_server_is_
         LossyProxy("127.0.0.1", int(server.address.rpartition(":")[2])) as proxy,
     ):
         store = SqlStatusStore(database)
-        status = ZoneStatus(zone=Zone("use1-az1"), out=True, since=1.0, by="operator", reason="test")
+        status = ZoneStatus(zone=Zone("use1-az1"), state=ZoneState.OUT, since=1.0, by="operator", reason="test")
         written = store.write(status, 0)
         with Board(f"http://127.0.0.1:{proxy.port}") as board:
             until(lambda: board.out("shop") == {"use1-az1"})
             assert board.age is not None
             proxy.refuse()
             proxy.cut()
-            back = ZoneStatus(zone=Zone("use1-az1"), out=False, since=2.0, by="operator", reason="mended")
+            back = ZoneStatus(zone=Zone("use1-az1"), state=ZoneState.IN, since=2.0, by="operator", reason="mended")
             store.write(back, written.version)
             assert board.out("shop") == {"use1-az1"}, "last known good"
             proxy.admit()

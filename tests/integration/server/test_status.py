@@ -45,7 +45,7 @@ def change(server: HoldfastServer, client: httpx.Client) -> Iterator[Change]:
 
         yield change
         for status in client.get("/v1/status").json()["statuses"]:
-            if status["out"]:
+            if status["state"] != "in":
                 workload = f"/{status['workload']}" if status["workload"] else ""
                 change(f"{status['zone']}{workload}", out=False).raise_for_status()
 
@@ -54,7 +54,7 @@ class TestAsking:
     def test_a_zone_that_nobody_took_out_is_in(self, client: httpx.Client) -> None:
         answer = client.get(f"/status/{ZONE}")
         assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
-        assert answer.json() == {"zone": ZONE, "workload": None, "out": False, "since": None, "reason": None}
+        assert answer.json() == {"zone": ZONE, "workload": None, "state": "in", "since": None, "reason": None}
         assert int(answer.headers["age"]) < STUCK
         assert answer.headers["cache-control"] == "no-cache"
 
@@ -67,7 +67,7 @@ class TestAsking:
         assert (answer.status_code, answer.headers["content-type"]) == (500, "application/json")
         body = answer.json()
         assert before <= body.pop("since") <= time.time()
-        assert body == {"zone": ZONE, "workload": None, "out": True, "reason": "gray failure"}
+        assert body == {"zone": ZONE, "workload": None, "state": "out", "reason": "gray failure"}
         assert client.get(f"/status/{OTHER}").status_code == 200
         change(ZONE, out=False).raise_for_status()
         assert client.get(f"/status/{ZONE}").status_code == 200
@@ -126,11 +126,11 @@ class TestAsking:
             head, _, body = everything(connection).partition(b"\r\n\r\n")
         assert int(head.split()[1]) in {200, 404}
         assert b"X-Odd" not in head
-        assert json.loads(body).get("out", False) is False
+        assert json.loads(body).get("state", "in") == "in"
 
     def test_the_methods_of_a_status_are_named(self, client: httpx.Client) -> None:
         assert client.options(f"/status/{ZONE}").headers["allow"] == "GET, HEAD, OPTIONS"
-        assert client.put(f"/status/{ZONE}", json={"out": True}).status_code == 405
+        assert client.put(f"/status/{ZONE}", json={"state": "out"}).status_code == 405
 
 
 class TestEverything:
@@ -159,7 +159,7 @@ class TestChanging:
         assert server.token is not None
         by = f"credential {server.token.split('_')[1]}"
         out = change(f"{ZONE}/shop", out=True, reason="  gray  ", **{"for": 3600}).json()
-        assert (out["out"], out["by"], out["reason"], out["workload"]) == (True, by, "gray", "shop")
+        assert (out["state"], out["by"], out["reason"], out["workload"]) == ("out", by, "gray", "shop")
         assert before <= out["since"] <= time.time()
         assert out["expires"] == pytest.approx(out["since"] + 3600)
         back = change(f"{ZONE}/shop", out=False, reason="mended").json()
@@ -197,18 +197,18 @@ class TestChanging:
     @pytest.mark.parametrize(
         ("wanted", "name"),
         [
-            ({"out": True, "until": 5}, None),
-            ({"out": True, "seconds": 5}, None),
+            ({"state": "out", "until": 5}, None),
+            ({"state": "out", "seconds": 5}, None),
             ({"reason": "test"}, None),
-            ({"out": "yes"}, "out"),
-            ({"out": True, "reason": ""}, "reason"),
-            ({"out": True, "reason": "x" * 501}, "reason"),
-            ({"out": True, "reason": None}, "reason"),
-            ({"out": True, "for": 0}, "for"),
-            ({"out": True, "for": -1}, "for"),
-            ({"out": True, "for": 31_536_001}, "for"),
-            ({"out": True, "for": "1h"}, "for"),
-            ({"out": True, "force": []}, "force"),
+            ({"state": "yes"}, "state"),
+            ({"state": "out", "reason": ""}, "reason"),
+            ({"state": "out", "reason": "x" * 501}, "reason"),
+            ({"state": "out", "reason": None}, "reason"),
+            ({"state": "out", "for": 0}, "for"),
+            ({"state": "out", "for": -1}, "for"),
+            ({"state": "out", "for": 31_536_001}, "for"),
+            ({"state": "out", "for": "1h"}, "for"),
+            ({"state": "out", "force": []}, "force"),
         ],
         ids=str,
     )
@@ -347,10 +347,10 @@ class TestClosed:
         self, closed: HoldfastServer, path: str, code: int, complaint: str | None
     ) -> None:
         with closed.operator() as operator:
-            answer = operator.put(f"/v1/zones/{path}", json={"out": True, "reason": "test"})
+            answer = operator.put(f"/v1/zones/{path}", json={"state": "out", "reason": "test"})
             assert (answer.status_code, answer.json().get("detail")) == (code, complaint)
             if code == 200:
-                operator.put(f"/v1/zones/{path}", json={"out": False, "reason": "test"}).raise_for_status()
+                operator.put(f"/v1/zones/{path}", json={"state": "in", "reason": "test"}).raise_for_status()
 
 
 def everything(connection: socket.socket) -> bytes:

@@ -17,7 +17,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from holdfast import Zone, ZoneStatus
+from holdfast import Zone, ZoneState, ZoneStatus
 from holdfast._clock import SystemClock
 from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.engines.sqlite import SqliteDatabase
@@ -34,7 +34,7 @@ QUICK = "[status]\nrefresh = 0.1\n"
 
 def put(server: HoldfastServer, zone: str, token: str | None, *, out: bool, reason: str = "test") -> httpx.Response:
     with server.client(token) as client:
-        return client.put(f"/v1/zones/{zone}", json={"out": out, "reason": reason})
+        return client.put(f"/v1/zones/{zone}", json={"state": "out" if out else "in", "reason": reason})
 
 
 def code(server: HoldfastServer, path: str) -> int:
@@ -43,7 +43,9 @@ def code(server: HoldfastServer, path: str) -> int:
 
 
 def status(zone: str, *, out: bool, reason: str = "test") -> ZoneStatus:
-    return ZoneStatus(zone=Zone(zone), out=out, since=1.0, by="somebody", reason=reason)
+    return ZoneStatus(
+        zone=Zone(zone), state=ZoneState.OUT if out else ZoneState.IN, since=1.0, by="somebody", reason=reason
+    )
 
 
 def test_what_was_written_right_before_a_kill_is_known_to_all_after_the_restart(tmp_path: Path) -> None:
@@ -69,7 +71,7 @@ def test_what_was_written_right_before_a_kill_is_known_to_all_after_the_restart(
         with events(again, last) as stream:
             snapshot = next(stream)
         assert snapshot.name == "snapshot"
-        assert [each["zone"] for each in snapshot.data["statuses"] if each["out"]] == [AZ2]
+        assert [each["zone"] for each in snapshot.data["statuses"] if each["state"] == "out"] == [AZ2]
         until(lambda: board.out() == {AZ2})
         with again.client(server.token) as operator:
             history = operator.get("/v1/status/history").json()
@@ -178,7 +180,7 @@ def test_a_server_whose_store_goes_away_keeps_what_it_knows_also_over_a_restart(
         with again.client() as client:
             assert client.get(f"/status/{AZ1}").status_code == 500
             known = client.get("/v1/status").json()
-        assert (known["age"], [each["zone"] for each in known["statuses"] if each["out"]]) == (None, [AZ1])
+        assert (known["age"], [each["zone"] for each in known["statuses"] if each["state"] == "out"]) == (None, [AZ1])
         with events(again) as stream:
             assert next(stream).data["statuses"] == known["statuses"]
             [written] = store.read()

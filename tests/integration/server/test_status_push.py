@@ -16,7 +16,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from holdfast import Zone, ZoneStatus
+from holdfast import Zone, ZoneState, ZoneStatus
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.status import SqlStatusStore
 from holdfast.testing.proxy import LossyProxy
@@ -39,7 +39,7 @@ def change(server: HoldfastServer) -> Iterator[Callable[..., Any]]:
     with server.operator() as operator:
 
         def change(workload: str, *, out: bool = True) -> Any:
-            body = {"out": out, "reason": f"test {workload}"}
+            body = {"state": "out" if out else "in", "reason": f"test {workload}"}
             return operator.put(f"/v1/zones/{ZONE}/{workload}", json=body).raise_for_status().json()
 
         yield change
@@ -273,7 +273,14 @@ class TestTheMany:
 
 
 def status(workload: str, reason: str, *, out: bool) -> ZoneStatus:
-    return ZoneStatus(zone=Zone(ZONE), workload=workload, out=out, since=1.0, by="test", reason=reason)
+    return ZoneStatus(
+        zone=Zone(ZONE),
+        workload=workload,
+        state=ZoneState.OUT if out else ZoneState.IN,
+        since=1.0,
+        by="test",
+        reason=reason,
+    )
 
 
 def listening_socket(server: HoldfastServer, path: str, *headers: str) -> socket.socket:

@@ -22,6 +22,7 @@ from holdfast import (
     SettingsError,
     StatusStore,
     Zone,
+    ZoneState,
     ZoneStatus,
 )
 from holdfast.engines.aws import AwsSession
@@ -94,12 +95,14 @@ def proxy(emulator: str) -> Iterator[LossyProxy]:
 
 def out(*, workload: str | None = None, expires: float | None = None, reason: str = "slow") -> ZoneStatus:
     return ZoneStatus(
-        zone=ZONE, workload=workload, out=True, since=NOW - 9, by="operator", reason=reason, expires=expires
+        zone=ZONE, workload=workload, state=ZoneState.OUT, since=NOW - 9, by="operator", reason=reason, expires=expires
     )
 
 
 def into(workload: str | None = None) -> ZoneStatus:
-    return ZoneStatus(zone=ZONE, workload=workload, out=False, since=NOW - 5, by="operator", reason="well again")
+    return ZoneStatus(
+        zone=ZONE, workload=workload, state=ZoneState.IN, since=NOW - 5, by="operator", reason="well again"
+    )
 
 
 def zones_out(store: StatusStore) -> list[ZoneStatus]:

@@ -23,7 +23,16 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from holdfast import EngineError, EngineUnavailable, HoldfastError, NotAllowed, SettingsError, Zone, ZoneStatus
+from holdfast import (
+    EngineError,
+    EngineUnavailable,
+    HoldfastError,
+    NotAllowed,
+    SettingsError,
+    Zone,
+    ZoneState,
+    ZoneStatus,
+)
 from holdfast.engines.aws import AwsSession
 from holdfast.status.sns import SnsPublisher, SnsReceiver, subscribe, unsubscribe
 from holdfast.status.sns.receiver import fetch_https
@@ -50,7 +59,13 @@ def new_topic(session: AwsSession) -> str:
 
 def status(version: int = 1, *, zone: str = "use1-az1", workload: str | None = None, out: bool = True) -> ZoneStatus:
     return ZoneStatus(
-        zone=Zone(zone), workload=workload, out=out, since=time.time(), by="test", reason="gray", version=version
+        zone=Zone(zone),
+        workload=workload,
+        state=ZoneState.OUT if out else ZoneState.IN,
+        since=time.time(),
+        by="test",
+        reason="gray",
+        version=version,
     )
 
 
@@ -264,7 +279,7 @@ def test_subscribers_can_filter_by_zone_workload_and_direction(emulator: str, co
     topic = new_topic(session)
     sqs = session.client("sqs")
     policies: dict[str, dict[str, Any]] = {
-        "out": {"out": ["true"]},
+        "out": {"state": ["out"]},
         "zone": {"zone": ["use1-az2"]},
         "shop": {"workload": ["shop"]},
         "all": {"workload": [{"exists": False}]},
@@ -319,7 +334,9 @@ def test_a_topic_of_another_region_is_an_error_of_the_settings(connect: Open) ->
 def test_what_sns_does_not_take_is_an_error_of_the_engine(emulator: str, connect: Open) -> None:
     session = connect(emulator)
     topic = new_topic(session)
-    known = ZoneStatus(zone=Zone("use1-az1"), out=True, since=1.0, by="test", reason="x" * 300_000, version=1)
+    known = ZoneStatus(
+        zone=Zone("use1-az1"), state=ZoneState.OUT, since=1.0, by="test", reason="x" * 300_000, version=1
+    )
     with pytest.raises(EngineError, match=f"AWS sns, topic {topic}"):
         SnsPublisher(session, topic).publish(known)
 

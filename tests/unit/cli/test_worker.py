@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import SystemClock, Zone, ZoneStatus
+from holdfast import SystemClock, Zone, ZoneState, ZoneStatus
 from holdfast._errors import InvalidValue
 from holdfast.cli.worker.restarts import FIRST_PAUSE, LONGEST_PAUSE, STEADY_SECONDS, next_pause
 from holdfast.cli.worker.signals import Signals, Stop
@@ -357,7 +357,13 @@ class TestZones:
             store = open_status_store(values, databases, SystemClock())
             version = next((status.version for status in store.read()), 0)
             status = ZoneStatus(
-                zone=Zone("use1-az1"), workload=None, out=is_out, since=1.0, by="me", reason="gray", version=version
+                zone=Zone("use1-az1"),
+                workload=None,
+                state=ZoneState.OUT if is_out else ZoneState.IN,
+                since=1.0,
+                by="me",
+                reason="gray",
+                version=version,
             )
             store.write(status, version)
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import SystemClock, Zone, ZoneStatus
+from holdfast import SystemClock, Zone, ZoneState, ZoneStatus
 from holdfast.compose import Databases, open_status_store
 from holdfast.config import Settings
 from holdfast.engines.aws import AwsOptions, AwsSession
@@ -71,7 +71,8 @@ def test_taking_a_zone_out_is_told_and_recorded_with_who_did_it_and_why(run: Run
     assert status == {
         "zone": "use1-az1",
         "workload": None,
-        "out": True,
+        "state": "out",
+        "share": None,
         "by": f"{pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}",
         "reason": "errors on checkout",
         "expires": None,
@@ -94,7 +95,7 @@ def test_a_zone_that_was_brought_in_is_shown_as_in(run: Run) -> None:
     ran = run("zone", "in", "use1-az1", "--reason", "mended")
     assert (ran.code, ran.out, ran.err) == (0, f"use1-az1 is in for all workloads {STORE}\n", "")
     (status,) = run("zone", "status", "--json").result
-    assert (status["out"], status["reason"]) == (False, "mended")
+    assert (status["state"], status["reason"]) == ("in", "mended")
     again = run("zone", "in", "use1-az1", "--reason", "mended twice", "--json").result
     assert again == status, "one that is in stays as it is"
 
@@ -112,9 +113,13 @@ def test_a_zone_is_out_for_as_long_as_was_said(run: Run) -> None:
 
 
 def test_what_has_expired_is_in_also_if_no_server_was_there_to_see_it(run: Run) -> None:
-    write(ZoneStatus(zone=Zone("use1-az1"), workload=None, out=True, since=1.0, by="me", reason="gray", expires=2.0))
+    write(
+        ZoneStatus(
+            zone=Zone("use1-az1"), workload=None, state=ZoneState.OUT, since=1.0, by="me", reason="gray", expires=2.0
+        )
+    )
     (shown,) = run("zone", "status", "--json").result
-    assert (shown["out"], shown["expires"]) == (False, None)
+    assert (shown["state"], shown["expires"]) == ("in", None)
     header, row = (re.split(r"  +", line.strip()) for line in run("zone", "status").out.splitlines())
     assert dict(zip(header, row, strict=False))["status"] == "in"
     assert "1970-01-01 00:00:02Z" not in row, "no end that is past"
@@ -293,17 +298,24 @@ def test_a_zone_that_comes_in_for_all_is_not_called_so_while_it_is_out_for_singl
     assert (ran.code, ran.out, ran.err) == (0, told, "")
     out(run, "use1-az1")
     ran = run("zone", "in", "use1-az1", "--reason", "mended", "--json")
-    assert json.loads(ran.out)["out"] is False
+    assert json.loads(ran.out)["state"] == "in"
     assert json.loads(ran.err) == {"note": "use1-az1 is still out for cart, shop"}
 
 
 def test_what_servers_recorded_is_shown_the_latest_first(run: Run) -> None:
     assert run("zone", "history").out == "no server has recorded a change yet\n"
     first = ZoneStatus(
-        zone=Zone("use1-az1"), workload="shop", out=True, since=1.0, by="me", reason="[b]gray", expires=9.0, version=1
+        zone=Zone("use1-az1"),
+        workload="shop",
+        state=ZoneState.OUT,
+        since=1.0,
+        by="me",
+        reason="[b]gray",
+        expires=9.0,
+        version=1,
     )
     second = ZoneStatus(
-        zone=Zone("use1-az2"), workload=None, out=False, since=3.0, by="expiry", reason="over", version=2
+        zone=Zone("use1-az2"), workload=None, state=ZoneState.IN, since=3.0, by="expiry", reason="over", version=2
     )
     write(first, second, recorded=True)
     ran = run("zone", "history")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast import VerdictKind, Zone, ZoneStatus
+from holdfast import VerdictKind, Zone, ZoneState, ZoneStatus
 from holdfast.demo.records import Fault, Sent
 from holdfast.demo.summary import Phase, summarise
 from holdfast.demo.terminal import sparkline, told
@@ -36,7 +36,7 @@ def verdict(zone: str, opened_at: float, kind: VerdictKind = VerdictKind.ISOLATE
 
 
 def out(zone: str, since: float) -> ZoneStatus:
-    return ZoneStatus(zone=Zone(zone), out=True, since=since, by="holdfast", reason="verdict", version=1)
+    return ZoneStatus(zone=Zone(zone), state=ZoneState.OUT, since=since, by="holdfast", reason="verdict", version=1)
 
 
 def test_durations_are_counted_from_the_first_instance_that_failed() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast import Conflict, Verdict, VerdictKind, Zone, ZoneStatus
+from holdfast import Conflict, Verdict, VerdictKind, Zone, ZoneState, ZoneStatus
 from holdfast.evacuate import Evacuator
 from holdfast.status.change import TRIES, Changes
 from holdfast.status.stores.memory import MemoryStatusStore
@@ -33,7 +33,14 @@ class Store(MemoryStatusStore):
 
 def status(zone: str, *, out: bool = True, expires: float | None = None, workload: str | None = "shop") -> ZoneStatus:
     return ZoneStatus(
-        zone=Zone(zone), workload=workload, out=out, since=1.0, by="test", reason="test", version=4, expires=expires
+        zone=Zone(zone),
+        workload=workload,
+        state=ZoneState.OUT if out else ZoneState.IN,
+        since=1.0,
+        by="test",
+        reason="test",
+        version=4,
+        expires=expires,
     )
 
 

@@ -15,6 +15,7 @@ from holdfast import (
     OutcomeUnknown,
     SettingsError,
     Zone,
+    ZoneState,
     ZoneStatus,
 )
 from holdfast.engines.sqlite import SqliteDatabase
@@ -49,7 +50,9 @@ def log(tmp_path: Path) -> Iterator[StatusLog]:
 
 def record(log: StatusLog, *reasons: str) -> None:
     for number, reason in enumerate(reasons):
-        status = ZoneStatus(zone=Zone("use1-az1"), out=True, since=1.0, by="test", reason=reason, version=number + 1)
+        status = ZoneStatus(
+            zone=Zone("use1-az1"), state=ZoneState.OUT, since=1.0, by="test", reason=reason, version=number + 1
+        )
         log.append(status, 1.0)
 
 

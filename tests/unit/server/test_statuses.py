@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import Conflict, EngineError, EngineUnavailable, Zone, ZoneStatus
+from holdfast import Conflict, EngineError, EngineUnavailable, Zone, ZoneState, ZoneStatus
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.server import statuses as module
 from holdfast.server.status_log import StatusLog
@@ -145,7 +145,15 @@ def status(
     reason: str = "test",
     expires: float | None = None,
 ) -> ZoneStatus:
-    return ZoneStatus(zone=zone, workload=workload, out=out, since=5.0, by="operator", reason=reason, expires=expires)
+    return ZoneStatus(
+        zone=zone,
+        workload=workload,
+        state=ZoneState.OUT if out else ZoneState.IN,
+        since=5.0,
+        by="operator",
+        reason=reason,
+        expires=expires,
+    )
 
 
 def eventually(happened: Callable[[], bool]) -> None:
@@ -271,7 +279,7 @@ class TestWhatIsTold:
         first, second = (change.status for change in world.told[-2:])
         assert first == second
         assert (first.out, first.by, first.since) == (False, "expiry", end)
-        assert world.recorded == ["test", "the time it was out for is over (it was out for: test)"]
+        assert world.recorded == ["test", "the status has expired (its reason was: test)"]
 
     def test_what_was_in_and_was_removed_is_nothing_new(self, world: World) -> None:
         world.statuses.write(status(out=False), 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import EngineUnavailable, Operation, Outcome, Side, Zone, ZoneStatus
+from holdfast import EngineUnavailable, Operation, Outcome, Side, Zone, ZoneState, ZoneStatus
 from holdfast.config import WorkloadSettings
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.evacuate import Evacuator
@@ -168,7 +168,7 @@ def test_a_verdict_from_before_a_restart_is_closed_when_it_no_longer_holds(world
     again.clock.advance(60)
     again.seconds(20, silent=frozenset({"az2"}))
     assert again.log.list() == [before], "its zone is still out"
-    back = ZoneStatus(zone=status.zone, workload="shop", out=False, since=1.0, by="operator", reason="mended")
+    back = ZoneStatus(zone=status.zone, workload="shop", state=ZoneState.IN, since=1.0, by="operator", reason="mended")
     again.statuses.write(back, status.version)
     again.seconds(20)
     assert again.log.list()[0].closed_at is not None
@@ -178,7 +178,7 @@ def test_a_zone_that_is_brought_back_healthy_closes_its_verdict(world: World) ->
     world.seconds(45, failing="az2")
     [status] = world.statuses.read()
     world.statuses.write(
-        ZoneStatus(zone=status.zone, workload="shop", out=False, since=1.0, by="operator", reason="mended"),
+        ZoneStatus(zone=status.zone, workload="shop", state=ZoneState.IN, since=1.0, by="operator", reason="mended"),
         status.version,
     )
     world.seconds(30)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast import Zone, ZoneStatus
+from holdfast import Zone, ZoneState, ZoneStatus
 from holdfast.status import Board, PushedSource, WhenSilent
 from holdfast.status.sources import Listener
 from holdfast.testing import FakeClock
@@ -19,7 +19,14 @@ def status(
     zone: Zone, *, out: bool = True, workload: str | None = None, expires: float | None = None, version: int = 1
 ) -> ZoneStatus:
     return ZoneStatus(
-        zone=zone, workload=workload, out=out, since=1.0, by="test", reason="test", version=version, expires=expires
+        zone=zone,
+        workload=workload,
+        state=ZoneState.OUT if out else ZoneState.IN,
+        since=1.0,
+        by="test",
+        reason="test",
+        version=version,
+        expires=expires,
     )
 
 

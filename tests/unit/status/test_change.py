@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Conflict, EngineUnavailable, InvalidValue, OutcomeUnknown, StatusStore, Zone, ZoneStatus
+from holdfast import Conflict, EngineUnavailable, InvalidValue, OutcomeUnknown, StatusStore, Zone, ZoneState, ZoneStatus
 from holdfast._names import workload_of, zone_of
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.status.change import CLAIM_SECONDS, REASON_CHARACTERS, TRIES, Changes, others_out
@@ -79,7 +79,7 @@ class TestTakingOut:
         assert written == ZoneStatus(
             zone=AZ1,
             workload="shop",
-            out=True,
+            state=ZoneState.OUT,
             since=now,
             by="credential 1",
             reason="gray failure",
@@ -412,4 +412,11 @@ def test_only_what_concerns_the_same_workload_stands_in_the_way() -> None:
 
 
 def _status(zone: Zone, *, out: bool, workload: str | None = None) -> ZoneStatus:
-    return ZoneStatus(zone=zone, workload=workload, out=out, since=1.0, by="somebody", reason="test")
+    return ZoneStatus(
+        zone=zone,
+        workload=workload,
+        state=ZoneState.OUT if out else ZoneState.IN,
+        since=1.0,
+        by="somebody",
+        reason="test",
+    )

@@ -66,7 +66,7 @@ function zoneCard(workload, zone) {
   return make(
     "article",
     { className: status ? "zone out" : "zone" },
-    make("header", {}, make("h3", { textContent: zone }), make("span", { className: "badge", textContent: status ? "out" : "in" })),
+    make("header", {}, make("h3", { textContent: zone }), make("span", { className: "badge", textContent: status ? status.state : "in" })),
     make("p", { textContent: status ? `since ${clock(status.since)}, by ${status.by}` : "" }),
     make(
       "dl",
@@ -127,8 +127,8 @@ function statusKey(status) {
 
 function takeStatus(status) {
   const key = `${status.zone} ${status.workload ?? ""}`;
-  if (status.out) state.out.set(key, status);
-  else state.out.delete(key);
+  if (status.state === "in") state.out.delete(key);
+  else state.out.set(key, status);
 }
 
 const handlers = {
@@ -143,7 +143,7 @@ const handlers = {
   },
   status(status) {
     takeStatus(status);
-    tell(statusKey(status), "status", status.since, `Zone ${status.zone} is ${status.out ? "out" : "in"}: ${status.reason}`);
+    tell(statusKey(status), "status", status.since, `Zone ${status.zone} is ${status.state}: ${status.reason}`);
     show();
   },
 };
@@ -185,7 +185,7 @@ async function begin() {
       key: statusKey(status),
       kind: "status",
       at: status.since,
-      text: `Zone ${status.zone} is ${status.out ? "out" : "in"}: ${status.reason}`,
+      text: `Zone ${status.zone} is ${status.state}: ${status.reason}`,
     })),
   ].sort((one, other) => other.at - one.at);
   show();

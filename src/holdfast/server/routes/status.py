@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from litestar import Request, Response, Router, WebSocket, get, head, put, websocket
@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from holdfast._errors import Conflict, EngineUnavailable
 from holdfast._names import WORKLOAD_PATTERN, ZONE_PATTERN, workload_of, zone_of
-from holdfast._types import Zone, ZoneStatus
+from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.config.workloads import require_known
 from holdfast.server.auth import SECURITY, requires
 from holdfast.server.credentials import Credential, Role
@@ -42,7 +42,7 @@ class Answer(Struct, frozen=True):
 
     zone: str
     workload: str | None
-    out: bool
+    state: ZoneState
     since: float | None = None
     reason: str | None = None
 
@@ -50,7 +50,7 @@ class Answer(Struct, frozen=True):
 class Wanted(Struct, frozen=True, forbid_unknown_fields=True, rename={"seconds": "for"}):
     """How a zone's status is to be."""
 
-    out: bool
+    state: Literal["in", "out"]
     reason: Annotated[str, Meta(pattern=REASON_PATTERN, min_length=1, max_length=REASON_CHARACTERS)]
     seconds: Annotated[float, Meta(ge=1, le=31_536_000)] | None = None
     """Until it is in again by itself; without it, until somebody brings it in."""
@@ -88,12 +88,12 @@ def _answer(request: Request[Any, Any, Any]) -> Response[Any]:
     else:
         headers[KNOWN_HEADER] = "no"
     if status is not None:
-        answer = Answer(zone, workload, True, status.since, status.reason)
+        answer = Answer(zone, workload, status.state, status.since, status.reason)
         return _Said(500, headers, msgspec.json.encode(answer))
     headers["etag"] = _IN
     if request.headers.get("if-none-match") in {_IN, "*"}:
         return _Said(304, headers)
-    return _Said(200, headers, msgspec.json.encode(Answer(zone, workload, False)))
+    return _Said(200, headers, msgspec.json.encode(Answer(zone, workload, ZoneState.IN)))
 
 
 def _described_by_path(*names: str) -> type[Operation]:
@@ -248,7 +248,7 @@ def _change(state: State, credential: Credential, zone: Zone, workload: str | No
     require_known(state.workloads, zone, workload)
     changes: Changes = state.changes
     by = f"credential {credential.id}"
-    if wanted.out:
+    if wanted.state == "out":
         return changes.take_out(zone, workload, by=by, reason=wanted.reason, seconds=wanted.seconds, force=wanted.force)
     if wanted.seconds is not None:
         raise Conflict("`for` says how long a zone is out: a zone that is brought in stays in")

@@ -26,11 +26,11 @@ class SnsPublisher:
     def publish(self, status: ZoneStatus) -> None:
         """Tell everybody; returns when SNS has taken the message.
 
-        The body is the status as JSON. The attributes `zone`, `out` (`true` or `false`) and, if there is one,
-        `workload` are for filter policies. May be repeated, also after OutcomeUnknown: receivers drop what is not
-        newer. Raises SettingsError for a topic that does not exist.
+        The body is the status as JSON. The attributes `zone`, `state` (`in`, `draining`, `out` or `returning`) and, if
+        there is one, `workload` are for filter policies. May be repeated, also after OutcomeUnknown: receivers drop
+        what is not newer. Raises SettingsError for a topic that does not exist.
         """
-        words = {"zone": status.zone, "out": "true" if status.out else "false", "workload": status.workload}
+        words = {"zone": status.zone, "state": str(status.state), "workload": status.workload}
         with translated(self._client, self._topic):
             self._client.publish(
                 TopicArn=self._topic.arn,

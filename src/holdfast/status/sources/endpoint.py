@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
-from holdfast._types import Zone, ZoneStatus
+from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.status.sources.rhythm import PERIOD_SECONDS, Rhythm
 from holdfast.status.sources.source import Listener
 from holdfast.status.sources.web import FORGOTTEN_SECONDS, Reply, ask, check
@@ -84,7 +84,9 @@ class EndpointSource:
             raise http.client.HTTPException(f"{self._addresses[zone]} answered {reply.status}")
         since = self._since.setdefault(zone, self._clock.wall())
         reason = f"answered {reply.status}"
-        return ZoneStatus(zone=zone, workload=self._workload, out=True, since=since, by=self._pattern, reason=reason)
+        return ZoneStatus(
+            zone=zone, workload=self._workload, state=ZoneState.OUT, since=since, by=self._pattern, reason=reason
+        )
 
 
 def _age(reply: Reply) -> int:

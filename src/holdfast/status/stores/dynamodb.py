@@ -20,7 +20,7 @@ from holdfast._errors import (
 from holdfast._types import ZoneStatus
 from holdfast.engines.aws import AwsSession
 from holdfast.status.stores.dynamodb_item import KEY, TIME_TO_LIVE, VERSION, WRITE, Item, item_of, key_of, status_of
-from holdfast.status.stores.rules import checked, conflict, expired, is_over
+from holdfast.status.stores.rules import checked, conflict, expired
 from holdfast.status.stores.versions import Versions
 
 logger = logging.getLogger("holdfast.status")
@@ -94,7 +94,7 @@ class DynamoStatusStore:
         changed = []
         for status in self.read():
             key = key_of(status.zone, status.workload)
-            if is_over(status, now) and self._remove(key, status.version):
+            if status.has_expired(now) and self._remove(key, status.version):
                 changed.append(expired(status, now, self._versions.next(key, status.version)))
         return changed
 

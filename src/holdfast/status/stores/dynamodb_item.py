@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from holdfast._errors import InvalidValue
 from holdfast._names import zone_of
-from holdfast._types import Zone, ZoneStatus
+from holdfast._types import Zone, ZoneState, ZoneStatus
 
 KEY = "AZ-ID"
 VERSION = "Version"
@@ -32,6 +32,7 @@ def item_of(status: ZoneStatus, write: str) -> Item:
     item: dict[str, Mapping[str, Any]] = {
         KEY: {"S": key_of(status.zone, status.workload)},
         "Healthy": {"BOOL": not status.out},
+        "State": {"S": status.state},
         "Since": {"N": repr(float(status.since))},
         "By": {"S": status.by},
         "Reason": {"S": status.reason},
@@ -40,8 +41,10 @@ def item_of(status: ZoneStatus, write: str) -> Item:
     }
     if status.expires is not None:
         item["Expires"] = {"N": repr(float(status.expires))}
-        if status.out:  # one that is in may stay: it does no harm, and keeps its version
+        if status.state is not ZoneState.IN:  # one that is in may stay: it does no harm, and keeps its version
             item[TIME_TO_LIVE] = {"N": str(math.ceil(status.expires))}
+    if status.share is not None:
+        item["Share"] = {"N": repr(status.share)}
     return item
 
 
@@ -53,16 +56,31 @@ def status_of(item: Item) -> ZoneStatus:
     version = _number(item, VERSION)
     if version is not None and (version < 1 or version != int(version)):
         raise InvalidValue(f"{VERSION} is {version}: expected a whole number, 1 or more")
+    state = _state(item)
     return ZoneStatus(
         zone=zone_of(zone),
         workload=workload or None,
-        out=not _value(item, "Healthy", "BOOL"),
+        state=state,
+        share=_number(item, "Share") if state is ZoneState.RETURNING else None,
         since=_number(item, "Since") or 0.0,
         by=_value(item, "By", "S", "unknown"),
         reason=_value(item, "Reason", "S", "none was given: the item was written by hand"),
         expires=_number(item, "Expires"),
         version=int(version or 0),
     )
+
+
+def _state(item: Item) -> ZoneState:
+    """Return the state that was written, unless `Healthy` contradicts it: other tools change `Healthy` alone."""
+    is_healthy = _value(item, "Healthy", "BOOL")
+    written = _value(item, "State", "S", "in" if is_healthy else "out")
+    try:
+        state = ZoneState(written)
+    except ValueError as error:
+        raise InvalidValue(f"State is {written!r}: expected one of {', '.join(ZoneState)}") from error
+    if is_healthy:
+        return ZoneState.IN if state in (ZoneState.OUT, ZoneState.DRAINING) else state
+    return state if state in (ZoneState.OUT, ZoneState.DRAINING) else ZoneState.OUT
 
 
 def _value(item: Item, name: str, kind: str, default: str | None = None) -> Any:

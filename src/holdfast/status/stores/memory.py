@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast._types import Zone, ZoneStatus
-from holdfast.status.stores.rules import checked, conflict, expired, is_over
+from holdfast.status.stores.rules import checked, conflict, expired
 
 
 class MemoryStatusStore:
@@ -30,7 +30,7 @@ class MemoryStatusStore:
 
     def expire(self, now: float) -> Sequence[ZoneStatus]:
         with self._lock:
-            over = {key: status for key, status in self._statuses.items() if is_over(status, now)}
+            over = {key: status for key, status in self._statuses.items() if status.has_expired(now)}
             changed = {key: expired(status, now, status.version + 1) for key, status in over.items()}
             self._statuses.update(changed)
             return list(changed.values())

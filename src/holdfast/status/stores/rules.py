@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from holdfast._errors import Conflict, InvalidValue
 from holdfast._names import zone_of
-from holdfast._types import ZoneStatus
+from holdfast._types import ZoneState, ZoneStatus
 
 EXPIRY = "expiry"
 """Who brings in what has expired."""
-EXPIRED = ("the time it was out for is over (it was out for: ", ")")
+EXPIRED = ("the status has expired (its reason was: ", ")")
 """What stands before and after the reason that a status had before it expired."""
 
 # PostgreSQL cannot hold NUL, and nothing can send half a surrogate pair as UTF-8.
@@ -42,13 +42,10 @@ def conflict(status: ZoneStatus, expected: int) -> Conflict:
     )
 
 
-def is_over(status: ZoneStatus, now: float) -> bool:
-    """Whether a status says that the zone is out, and no longer means it."""
-    return status.out and not status.is_out(now)
-
-
 def expired(status: ZoneStatus, now: float, version: int) -> ZoneStatus:
-    """The status after its time is over: in, and still telling why it was out."""
+    """Return the status after it has expired: in, with the reason for which the zone was not."""
     before, after = EXPIRED
     reason = f"{before}{status.reason}{after}"
-    return replace(status, out=False, since=now, by=EXPIRY, reason=reason, expires=None, version=version)
+    return replace(
+        status, state=ZoneState.IN, share=None, since=now, by=EXPIRY, reason=reason, expires=None, version=version
+    )

@@ -17,9 +17,9 @@ from holdfast._errors import (
     OutcomeUnknown,
     SettingsError,
 )
-from holdfast._types import ZoneStatus
+from holdfast._types import ZoneState, ZoneStatus
 from holdfast.engines.aws import AwsSession
-from holdfast.status.stores.rules import checked, conflict, expired, is_over
+from holdfast.status.stores.rules import checked, conflict, expired
 from holdfast.status.stores.s3_object import LARGEST, SUFFIX, content_of, key_of, parsed, place_of, status_of
 from holdfast.status.stores.versions import Versions
 
@@ -48,7 +48,8 @@ class _Found:
 class S3StatusStore:
     """Zone statuses below one prefix of one bucket. Thread-safe; see `holdfast.StatusStore`.
 
-    Keeps only what is out: to bring a zone in is to remove its object. Nothing else should be below the prefix.
+    Keeps only zones that are out or draining: to bring a zone in is to remove its object, and a returning one is in.
+    Nothing else should be below the prefix.
     """
 
     def __init__(self, session: AwsSession, bucket: str, clock: Clock, prefix: str = "") -> None:
@@ -68,6 +69,8 @@ class S3StatusStore:
         if expected != (0 if found is None else found.status.version):
             raise conflict(status, expected)
         stored = replace(status, version=self._versions.next(key, expected))
+        if not status.out:
+            stored = replace(stored, state=ZoneState.IN, share=None)  # an absent object cannot say more
         done = self._put(key, stored, found) if status.out else found is None or self._remove(key, found)
         if not done:
             raise conflict(status, expected)
@@ -78,7 +81,7 @@ class S3StatusStore:
         for found in self._all():
             status = found.status
             key = key_of(self._prefix, status.zone, status.workload)
-            if is_over(status, now) and self._remove(key, found):
+            if status.has_expired(now) and self._remove(key, found):
                 changed.append(expired(status, now, self._versions.next(key, status.version)))
         return changed
 

@@ -5,14 +5,14 @@ from 404 can ask. The content is for people, and for us.
 """
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from holdfast._errors import InvalidValue
 from holdfast._names import zone_of
-from holdfast._types import Zone, ZoneStatus
+from holdfast._types import Zone, ZoneState, ZoneStatus
 
 SUFFIX = ".txt"
 LARGEST = 65_536
@@ -22,6 +22,7 @@ LARGEST = 65_536
 class Content(Struct, frozen=True, kw_only=True):
     """What an object of ours says beside that the zone is out."""
 
+    state: Literal["out", "draining"] = "out"
     since: float
     by: str
     reason: str
@@ -47,6 +48,7 @@ def place_of(prefix: str, key: str) -> tuple[Zone, str | None]:
 def content_of(status: ZoneStatus, write: str) -> bytes:
     """What the object says when it is written by the write of that name. Raises InvalidValue if it is too much."""
     content = Content(
+        state="draining" if status.state is ZoneState.DRAINING else "out",
         since=status.since,
         by=status.by,
         reason=status.reason,
@@ -71,14 +73,14 @@ def parsed(content: bytes) -> Content | None:
 
 
 def status_of(zone: Zone, workload: str | None, content: Content | None, modified: datetime) -> ZoneStatus:
-    """The status that an object stands for: out, whatever it says."""
+    """Return the status that an object stands for: out, unless it says that the zone is draining."""
     if content is None:
         since, reason = modified.timestamp(), "none was given: the object was put there by hand"
-        return ZoneStatus(zone=zone, workload=workload, out=True, since=since, by="unknown", reason=reason)
+        return ZoneStatus(zone=zone, workload=workload, state=ZoneState.OUT, since=since, by="unknown", reason=reason)
     return ZoneStatus(
         zone=zone,
         workload=workload,
-        out=True,
+        state=ZoneState(content.state),
         since=content.since,
         by=content.by,
         reason=content.reason,

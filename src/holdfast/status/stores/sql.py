@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast._types import Zone, ZoneStatus
+from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.engines import Database, Migration, Row
 from holdfast.status.stores.rules import EXPIRED, EXPIRY, checked, conflict
 
@@ -17,7 +17,8 @@ MIGRATIONS = (
             """create table holdfast_zone_status (
                 zone text not null,
                 workload text not null,
-                is_out bigint not null,
+                state text not null,
+                share double precision,
                 since double precision not null,
                 written_by text not null,
                 reason text not null,
@@ -29,20 +30,21 @@ MIGRATIONS = (
     ),
 )
 
-COLUMNS = "zone, workload, is_out, since, written_by, reason, expires, version"
+COLUMNS = "zone, workload, state, share, since, written_by, reason, expires, version"
 """What a status is kept in, here and in the record of changes."""
 _READ = f"select {COLUMNS} from holdfast_zone_status"  # noqa: S608 - nothing but our own names
 _INSERT = (
     f"insert into holdfast_zone_status ({COLUMNS}) "  # noqa: S608
-    f"values ($1, $2, $3, $4, $5, $6, $7, 1) on conflict do nothing returning {COLUMNS}"
+    f"values ($1, $2, $3, $4, $5, $6, $7, $8, 1) on conflict do nothing returning {COLUMNS}"
 )
 _UPDATE = (
-    "update holdfast_zone_status set is_out = $1, since = $2, written_by = $3, reason = $4, expires = $5, "  # noqa: S608
-    f"version = version + 1 where zone = $6 and workload = $7 and version = $8 returning {COLUMNS}"
+    "update holdfast_zone_status set state = $1, share = $2, since = $3, written_by = $4, reason = $5, expires = $6, "  # noqa: S608
+    f"version = version + 1 where zone = $7 and workload = $8 and version = $9 returning {COLUMNS}"
 )
 _EXPIRE = (
-    "update holdfast_zone_status set is_out = 0, since = $1, written_by = $2, reason = $3 || reason || $4, "  # noqa: S608
-    f"expires = null, version = version + 1 where is_out <> 0 and expires <= $1 returning {COLUMNS}"
+    "update holdfast_zone_status set state = 'in', share = null, since = $1, written_by = $2, "  # noqa: S608
+    "reason = $3 || reason || $4, expires = null, version = version + 1 where state <> 'in' and expires <= $1 "
+    f"returning {COLUMNS}"
 )
 
 
@@ -78,7 +80,8 @@ def values_of(status: ZoneStatus) -> tuple[str | float | None, ...]:
     return (
         status.zone,
         status.workload or "",
-        int(status.out),
+        str(status.state),
+        status.share,
         status.since,
         status.by,
         status.reason,
@@ -89,11 +92,12 @@ def values_of(status: ZoneStatus) -> tuple[str | float | None, ...]:
 
 def status_of(row: Row) -> ZoneStatus:
     """The status that a row of the columns stands for."""
-    zone, workload, is_out, since, by, reason, expires, version = row
+    zone, workload, state, share, since, by, reason, expires, version = row
     return ZoneStatus(
         zone=Zone(zone),
         workload=workload or None,
-        out=bool(is_out),
+        state=ZoneState(state),
+        share=share,
         since=since,
         by=by,
         reason=reason,

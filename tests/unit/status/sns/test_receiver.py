@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import EngineUnavailable, HoldfastError, InvalidValue, NotAllowed, Zone, ZoneStatus
+from holdfast import EngineUnavailable, HoldfastError, InvalidValue, NotAllowed, Zone, ZoneState, ZoneStatus
 from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.status.sns import SnsReceiver, subscribe
 from holdfast.testing import FakeClock
@@ -30,7 +30,7 @@ OTHER = Signer(begin=NOW - DAY, end=NOW + DAY)
 
 def status(version: int = 1, *, zone: str = "az1", workload: str | None = None, since: float = NOW) -> ZoneStatus:
     return ZoneStatus(
-        zone=Zone(zone), workload=workload, out=True, since=since, by="test", reason="test", version=version
+        zone=Zone(zone), workload=workload, state=ZoneState.OUT, since=since, by="test", reason="test", version=version
     )
 
 
@@ -59,7 +59,14 @@ class Host:
 def test_a_status_that_was_published_is_reported() -> None:
     host = Host()
     known = ZoneStatus(
-        zone=Zone("az1"), workload="shop", out=True, since=NOW, by="é", reason="ü\n", expires=NOW + 9, version=3
+        zone=Zone("az1"),
+        workload="shop",
+        state=ZoneState.OUT,
+        since=NOW,
+        by="é",
+        reason="ü\n",
+        expires=NOW + 9,
+        version=3,
     )
     host.take(SIGNER.notification(text(known), NOW, MessageAttributes={"out": {"Type": "String", "Value": "false"}}))
     host.take(SIGNER.notification(text(status()), NOW, Subject="zone az1"))

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import EngineUnavailable, InvalidValue, Zone, ZoneStatus
+from holdfast import EngineUnavailable, InvalidValue, Zone, ZoneState, ZoneStatus
 from holdfast.status import Board, EndpointSource, MemoryStatusStore, ServerSource, StoreSource
 from holdfast.status.sources import rhythm, source_of, web
 from holdfast.status.sources.rhythm import Rhythm, pauses
@@ -24,7 +24,9 @@ STUCK = 10.0
 
 
 def status(zone: Zone = ONE, *, out: bool = True, version: int = 1) -> ZoneStatus:
-    return ZoneStatus(zone=zone, out=out, since=1.0, by="test", reason="test", version=version)
+    return ZoneStatus(
+        zone=zone, state=ZoneState.OUT if out else ZoneState.IN, since=1.0, by="test", reason="test", version=version
+    )
 
 
 class Ear:

@@ -1,15 +1,23 @@
 """A status as an item: the two attributes that everybody reads, and ours beside them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from holdfast import InvalidValue, Zone, ZoneStatus
+from holdfast import InvalidValue, Zone, ZoneState, ZoneStatus
 from holdfast.status.stores.dynamodb_item import item_of, key_of, status_of
 
 ZONE = Zone("use1-az1")
 STATUS = ZoneStatus(
-    zone=ZONE, workload="shop", out=True, since=100.25, by="operator", reason="slow", expires=200.5, version=7
+    zone=ZONE,
+    workload="shop",
+    state=ZoneState.OUT,
+    since=100.25,
+    by="operator",
+    reason="slow",
+    expires=200.5,
+    version=7,
 )
 
 
@@ -17,6 +25,7 @@ def test_a_status_becomes_an_item_that_others_understand() -> None:
     assert item_of(STATUS, "w1") == {
         "AZ-ID": {"S": "use1-az1/shop"},
         "Healthy": {"BOOL": False},
+        "State": {"S": "out"},
         "Since": {"N": "100.25"},
         "By": {"S": "operator"},
         "Reason": {"S": "slow"},
@@ -31,11 +40,35 @@ def test_what_was_made_from_a_status_is_read_as_the_same_status() -> None:
     assert status_of(item_of(STATUS, "w1")) == STATUS
 
 
+def test_every_state_is_kept_and_a_returning_zone_is_healthy() -> None:
+    draining = replace(STATUS, state=ZoneState.DRAINING)
+    returning = replace(STATUS, state=ZoneState.RETURNING, share=0.25)
+    assert [status_of(item_of(each, "w1")) for each in (draining, returning)] == [draining, returning]
+    assert [item_of(each, "w1")["Healthy"]["BOOL"] for each in (draining, returning)] == [False, True]
+    assert item_of(returning, "w1")["Share"] == {"N": "0.25"}
+
+
+@pytest.mark.parametrize(
+    ("state", "is_healthy", "read"),
+    [
+        ("out", True, ZoneState.IN),
+        ("draining", True, ZoneState.IN),
+        ("in", False, ZoneState.OUT),
+        ("returning", False, ZoneState.OUT),
+    ],
+)
+def test_a_tool_that_changes_healthy_alone_is_obeyed(state: str, is_healthy: bool, read: ZoneState) -> None:
+    item = {**item_of(STATUS, "w1"), "State": {"S": state}, "Share": {"N": "0.5"}, "Healthy": {"BOOL": is_healthy}}
+    assert (status_of(item).state, status_of(item).share) == (read, None)
+
+
 def test_what_is_in_or_has_no_end_is_not_removed_by_its_time_to_live() -> None:
-    back = ZoneStatus(zone=ZONE, out=False, since=1.0, by="operator", reason="well again", expires=200.0, version=8)
+    back = ZoneStatus(
+        zone=ZONE, state=ZoneState.IN, since=1.0, by="operator", reason="well again", expires=200.0, version=8
+    )
     assert "ExpiresAt" not in item_of(back, "w2")
     assert item_of(back, "w2")["Healthy"] == {"BOOL": True}
-    for_ever = ZoneStatus(zone=ZONE, out=True, since=1.0, by="operator", reason="slow", version=9)
+    for_ever = ZoneStatus(zone=ZONE, state=ZoneState.OUT, since=1.0, by="operator", reason="slow", version=9)
     assert not {"Expires", "ExpiresAt"} & item_of(for_ever, "w3").keys()
 
 
@@ -57,6 +90,7 @@ def test_an_item_written_by_hand_is_a_status_of_version_0(healthy: bool) -> None
     "wrong",
     [
         {"Healthy": None},
+        {"State": {"S": "asleep"}},
         {"Healthy": {"S": "false"}},
         {"Healthy": {"NULL": True}},
         {"AZ-ID": {"S": "us-east-1a"}},

@@ -2,13 +2,13 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from holdfast import Zone, ZoneStatus
-from holdfast.status.stores.rules import checked, expired, is_over
+from holdfast import Zone, ZoneState, ZoneStatus
+from holdfast.status.stores.rules import checked, expired
 from holdfast.status.stores.versions import Versions
 from holdfast.testing import FakeClock
 
 STATUS = ZoneStatus(
-    zone=Zone("use1-az1"), out=True, since=100.0, by="operator", reason="slow", expires=200.0, version=7
+    zone=Zone("use1-az1"), state=ZoneState.OUT, since=100.0, by="operator", reason="slow", expires=200.0, version=7
 )
 
 
@@ -17,14 +17,14 @@ def test_a_good_status_passes_unchanged() -> None:
 
 
 def test_an_expired_status_is_in_and_still_says_why_it_was_out() -> None:
-    assert is_over(STATUS, 200.0)
-    assert not is_over(STATUS, 199.9)
+    assert STATUS.has_expired(200.0)
+    assert not STATUS.has_expired(199.9)
     assert expired(STATUS, 205.0, 8) == ZoneStatus(
         zone=Zone("use1-az1"),
-        out=False,
+        state=ZoneState.IN,
         since=205.0,
         by="expiry",
-        reason="the time it was out for is over (it was out for: slow)",
+        reason="the status has expired (its reason was: slow)",
         version=8,
     )
 

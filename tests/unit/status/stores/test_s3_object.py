@@ -1,23 +1,32 @@
 """A status as an object: that it is there says the most, and what it says is for people."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from holdfast import InvalidValue, Zone, ZoneStatus
+from holdfast import InvalidValue, Zone, ZoneState, ZoneStatus
 from holdfast.status.stores.s3_object import LARGEST, content_of, key_of, parsed, place_of, status_of
 
 ZONE = Zone("use1-az1")
 MODIFIED = datetime(2026, 1, 2, tzinfo=UTC)
 STATUS = ZoneStatus(
-    zone=ZONE, workload="shop", out=True, since=100.25, by="opérateur", reason="slow", expires=200.5, version=7
+    zone=ZONE,
+    workload="shop",
+    state=ZoneState.OUT,
+    since=100.25,
+    by="opérateur",
+    reason="slow",
+    expires=200.5,
+    version=7,
 )
 
 
 def test_the_content_is_json_that_people_can_read() -> None:
     content = content_of(STATUS, "w1")
     assert json.loads(content) == {
+        "state": "out",
         "since": 100.25,
         "by": "opérateur",
         "reason": "slow",
@@ -26,7 +35,7 @@ def test_the_content_is_json_that_people_can_read() -> None:
         "write": "w1",
     }
     assert "opérateur" in content.decode()
-    assert len(content.splitlines()) == 8
+    assert len(content.splitlines()) == 9
 
 
 def test_what_was_made_from_a_status_is_read_as_the_same_status() -> None:
@@ -34,6 +43,8 @@ def test_what_was_made_from_a_status_is_read_as_the_same_status() -> None:
     assert content is not None
     assert content.write == "w1"
     assert status_of(ZONE, "shop", content, MODIFIED) == STATUS
+    draining = replace(STATUS, state=ZoneState.DRAINING)
+    assert status_of(ZONE, "shop", parsed(content_of(draining, "w1")), MODIFIED) == draining
 
 
 @pytest.mark.parametrize(
@@ -67,4 +78,4 @@ def test_a_key_that_names_no_zone_is_told_apart(key: str) -> None:
 
 def test_a_status_that_would_not_be_read_again_is_not_written() -> None:
     with pytest.raises(InvalidValue, match="use1-az1"):
-        content_of(ZoneStatus(zone=ZONE, out=True, since=1.0, by="", reason="x" * LARGEST, version=1), "w1")
+        content_of(ZoneStatus(zone=ZONE, state=ZoneState.OUT, since=1.0, by="", reason="x" * LARGEST, version=1), "w1")
