@@ -33,7 +33,6 @@ from holdfast._errors import (
 )
 from holdfast._types import (
     Carrier,
-    Detector,
     Operation,
     Outcome,
     Side,
@@ -64,7 +63,6 @@ __all__ = [
     "DatabaseFull",
     "DatabaseLocked",
     "DeadlineExceeded",
-    "Detector",
     "EngineError",
     "EngineMismatch",
     "EngineUnavailable",

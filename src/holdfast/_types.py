@@ -150,7 +150,7 @@ class VerdictKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a detector holds to be true of a workload; keeps one id from opening to closing."""
+    """What a detector concludes about a workload. It keeps one id from opening to closing."""
 
     id: str
     workload: str
@@ -158,12 +158,14 @@ class Verdict:
     since: float
     at: float
     zone: Zone | None = None
+    resource: str | None = None
+    """The shared resource that fails, for verdicts of that kind."""
+    sentence: str = ""
+    """What a person should read first."""
     evidence: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 Event = TypeVar("Event", contravariant=True)
-State = TypeVar("State")
-Window = TypeVar("Window", contravariant=True)
 
 
 class Sink(Protocol[Event]):
@@ -197,10 +199,3 @@ class StatusStore(Protocol):
 
         Returns what was changed, as it is now: in, with a version that is greater than the one it had.
         """
-
-
-class Detector(Protocol[State, Window]):
-    """One way to tell a sick zone from a healthy one; pure."""
-
-    def step(self, state: State, window: Window, out: frozenset[Zone]) -> tuple[State, Verdict]:
-        """Look at one window, knowing which zones are out already."""

@@ -20,7 +20,9 @@ from holdfast.cli.commands import _EXIT_CODES, FAILED, INTERRUPTED, app
 from holdfast.config import Settings
 from holdfast.config.load import kinds, variable_of
 from holdfast.config.places import EACH, Place, dotted
-from holdfast.detect import ThresholdOptions
+from holdfast.config.settings import DEFAULT_DETECTOR
+from holdfast.detect import DETECTORS
+from holdfast.detect.detectors.threshold import ThresholdOptions
 from holdfast.engines.aws import AwsOptions
 from holdfast.engines.postgres import PostgresOptions
 from holdfast.server import problems
@@ -71,6 +73,7 @@ PACKAGES = (
     "holdfast.testing",
     "holdfast.testing.calls",
     "holdfast.testing.queue",
+    "holdfast.watch",
 )
 MODULES = (
     "holdfast.calls.sinks.emf",
@@ -79,6 +82,7 @@ MODULES = (
     "holdfast.calls.sinks.outcomes",
     "holdfast.calls.sinks.prometheus",
     "holdfast.calls.sinks.several",
+    "holdfast.detect.detectors.threshold",
     "holdfast.queue.alarms",
     "holdfast.queue.metrics.opentelemetry",
     "holdfast.shards.adapt",
@@ -132,10 +136,21 @@ def _walk(group: App, name: str) -> Iterator[tuple[str, set[str]]]:
 
 def settings() -> dict[str, Setting]:
     """Every setting; of those in a list one for all elements, `workload[].name`."""
-    return {
+    found = {
         dotted(place): Setting(NO_VARIABLE if EACH in place else variable_of(place), _shown(place), _limits(kind))
         for place, kind in kinds().items()
     }
+    del found[DETECTOR]
+    found[f"{DETECTOR}.name"] = Setting(NO_VARIABLE, f'"{DEFAULT_DETECTOR}"', frozenset(DETECTORS.names()))
+    for name in DETECTORS.names():
+        defaults = msgspec.to_builtins(DETECTORS.get(name).options_type())
+        for option, value in defaults.items():
+            found[f"{DETECTOR}.{option}"] = Setting(NO_VARIABLE, msgspec.json.encode(value).decode(), frozenset())
+    return found
+
+
+DETECTOR = "workload[].detector"
+"""A table whose settings are those of the detector that it names."""
 
 
 def _shown(place: Place) -> str:

@@ -91,7 +91,7 @@ def test_the_facts_are_found() -> None:
     )
     assert facts.settings()["workload[].name"] == Setting("-", "required", frozenset({"1", "128"}))
     assert facts.settings()["workload[].zones"] == Setting("-", "required", frozenset({"2", "32"}))
-    assert facts.settings()["workload[].thresholds.windows"] == Setting("-", "2", frozenset({"1", "60"}))
+    assert facts.settings()["workload[].detector.windows"] == Setting("-", "2", frozenset())
     assert facts.packages() == set(facts.PACKAGES)
     assert "SqliteDatabase" in facts.public_names()["holdfast.engines.sqlite"]
     assert "ServerSink" in facts.public_names()["holdfast.telemetry.sinks.server"]

@@ -10,7 +10,6 @@ from holdfast import (
     Clock,
     Conflict,
     DatabaseLocked,
-    Detector,
     EngineUnavailable,
     HoldfastError,
     InvalidValue,
@@ -30,7 +29,9 @@ from holdfast import (
     ZoneView,
 )
 from holdfast.calls import Attempt, Dependency, Endpoint, Endpoints, current_attempt, deadline, remaining
+from holdfast.detect import Detector
 from holdfast.engines import Migration
+from holdfast.telemetry import Window
 from holdfast.testing import FakeClock, seeded
 
 assert_type(holdfast.__version__, str)
@@ -105,12 +106,13 @@ def a_sink_of_everything_takes_outcomes(everything: Everything) -> None:
     )
 
 
-def protocols_have_these_answers(view: ZoneView, store: StatusStore, detector: Detector[int, str]) -> None:
+def protocols_have_these_answers(view: ZoneView, store: StatusStore, detector: Detector[int]) -> None:
     assert_type(view.out(), frozenset[Zone])
     assert_type(view.out("shop"), frozenset[Zone])
     assert_type(store.read(), Sequence[ZoneStatus])
     assert_type(store.write(store.read()[0], expected=0), ZoneStatus)
-    assert_type(detector.step(1, "window", view.out()), tuple[int, Verdict])
+    window = Window(workload="shop", start=0.0, seconds=10.0, zones=(Zone("use1-az1"),))
+    assert_type(detector.step(1, window), tuple[int, Verdict])
 
 
 def errors_are_caught_by_what_the_caller_would_do(

@@ -13,7 +13,6 @@ from holdfast.config.settings import (
     ServerSettings,
     Settings,
     TelemetrySettings,
-    ThresholdSettings,
     WorkloadSettings,
 )
 
@@ -30,7 +29,6 @@ __all__ = [
     "Settings",
     "TelemetrySettings",
     "TenantSettings",
-    "ThresholdSettings",
     "WorkloadSettings",
     "load",
 ]

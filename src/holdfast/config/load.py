@@ -51,7 +51,8 @@ class Loaded:
         shown = msgspec.to_builtins(self.settings, enc_hook=str)
         for pattern in kinds():
             for place in expand(shown, pattern):
-                yield place, look_up(shown, place), self.origins.get(place, "default")
+                for row in _rows(shown, place):
+                    yield row, look_up(shown, row), self.origins.get(row, "default")
 
 
 def load(
@@ -73,7 +74,7 @@ def load(
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also a number, or a nesting, beyond what Python takes
         raise SettingsError(f"{file} is not valid TOML: {error}") from error
-    places = (place for pattern in kinds() for place in expand(data, pattern))
+    places = (row for pattern in kinds() for place in expand(data, pattern) for row in _rows(data, place))
     origins = {place: str(file) for place in places if look_up(data, place) is not None}
     _put_nothing(data, origins)
     overrides = _from_environment(environment)
@@ -86,6 +87,15 @@ def load(
     except msgspec.ValidationError as error:
         raise SettingsError(_explain(str(error), data, file, text, origins)) from error
     return Loaded(settings, file, origins)
+
+
+def _rows(data: object, place: Place) -> Iterator[Place]:
+    """Yield the place, or, where a table of free form stands there, the place of each of its values."""
+    value = look_up(data, place)
+    if isinstance(value, dict):
+        yield from ((*place, name) for name in value)
+    else:
+        yield place
 
 
 def variable_of(place: Place) -> str:
@@ -154,7 +164,7 @@ def _put_nothing(data: dict[str, Any], places: Iterable[Place]) -> None:
     """Let `"none"` be None where a number is expected, or none: TOML has no word for it."""
     found = kinds()
     for place in places:
-        kind = found[pattern_of(place)]
+        kind = found.get(pattern_of(place))
         is_optional = isinstance(kind, UnionType) and {*get_args(kind)} <= {int, float, NoneType}
         if is_optional and look_up(data, place) == _NOTHING:
             *above, last = place
@@ -203,8 +213,12 @@ def _explain(message: str, data: dict[str, Any], file: Path | None, text: str, o
     elif complaint.startswith("Expected `"):
         expected = re.sub(r"`([\w |]+)`", lambda kinds: _plain(kinds[1]), complaint.partition(", got")[0])
         problem = f"{expected.replace('Expected', 'expected', 1)}, found {_shown(look_up(data, place))}"
-    else:
-        problem = complaint
+    else:  # of a table as a whole, such as the options of a detector
+        problem = re.sub(
+            r"Expected `([\w |]+)`, got `(\w+)`",
+            lambda kinds: f"expected {_plain(kinds[1])}, found {_plain(kinds[2])}",
+            complaint,
+        )
     if place:
         problem = f"{dotted(place)}: {problem}"
     origin = origins.get(place, str(file))

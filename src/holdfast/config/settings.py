@@ -5,18 +5,21 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, to_builtins
+from msgspec.structs import force_setattr
 
-from holdfast._errors import InvalidValue
+from holdfast._errors import InvalidValue, SettingsError
 from holdfast._names import WORKLOAD_PATTERN, zone_of
+from holdfast._types import Zone
 from holdfast.config.queues import QueueSettings, require_once
-from holdfast.detect import ThresholdOptions
+from holdfast.detect.detector import options_of
 from holdfast.telemetry import BIN_SECONDS
 
-_THRESHOLDS = ThresholdOptions()
+if TYPE_CHECKING:
+    from holdfast.watch import WatchedWorkload
 
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html and
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
@@ -123,14 +126,8 @@ class TelemetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The length of a bin, for every workload."""
 
 
-class ThresholdSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a zone of a workload is in trouble; each default is the detector's, and explained there."""
-
-    fault_share: Annotated[float, Meta(gt=0, le=1)] = _THRESHOLDS.fault_share
-    latency: Seconds = _THRESHOLDS.latency
-    minimum_requests: Annotated[int, Meta(ge=1, le=1_000_000)] = _THRESHOLDS.minimum_requests
-    minimum_instances: Annotated[int, Meta(ge=1, le=1000)] = _THRESHOLDS.minimum_instances
-    windows: Annotated[int, Meta(ge=1, le=60)] = _THRESHOLDS.windows
+DEFAULT_DETECTOR = "threshold"
+"""The one that needs no history."""
 
 
 class AwsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -217,13 +214,38 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     region: Annotated[str, Meta(min_length=1)]
     zones: Annotated[tuple[str, ...], Meta(min_length=2, max_length=32)]
     """AZ-IDs, never names: `use1-az1`, not `us-east-1a`. Two at least: with one there is nowhere to go."""
-    thresholds: ThresholdSettings = ThresholdSettings()
+    detector: dict[str, Any] = {}
+    """The detector by its `name`, and its own options; all of them after loading, also those that were not written."""
 
     def __post_init__(self) -> None:
         for zone in self.zones:
             zone_of(zone)
         if len(set(self.zones)) < len(self.zones):
             raise InvalidValue(f"expected every zone once, found {', '.join(self.zones)}")
+        force_setattr(self, "detector", _detector(self.detector))
+
+    def watched(self) -> "WatchedWorkload":
+        """Return what the loop needs to know of the workload."""
+        from holdfast.watch import WatchedWorkload  # most commands never need the loop
+
+        name, options = self.detector["name"], {key: self.detector[key] for key in self.detector if key != "name"}
+        return WatchedWorkload(
+            name=self.name, zones=tuple(Zone(zone) for zone in self.zones), detector=name, options=options
+        )
+
+
+def _detector(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the name and every option of a detector. Raise InvalidValue for what it does not have or accept."""
+    options = dict(given)
+    name = options.pop("name", DEFAULT_DETECTOR)
+    if not isinstance(name, str):
+        raise InvalidValue(f"detector.name: expected text, found {name!r}")
+    try:
+        return {"name": name, **to_builtins(options_of(name, options))}
+    except SettingsError as error:
+        raise InvalidValue(f"detector.name: {error}") from error
+    except InvalidValue as error:
+        raise InvalidValue(f"detector.{error}") from error
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

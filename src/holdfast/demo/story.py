@@ -20,11 +20,11 @@ from holdfast.demo.records import Fault, Sent, read
 from holdfast.demo.shop import WORKLOAD
 from holdfast.demo.summary import Summary, summarise
 from holdfast.demo.timeline import timeline
-from holdfast.detect import ThresholdOptions
-from holdfast.server.verdict_log import Recorded
+from holdfast.detect.detectors.threshold import ThresholdOptions
 from holdfast.status.sources.web import connect, events
 from holdfast.status.wire import Snapshot
 from holdfast.telemetry import BIN_SECONDS
+from holdfast.watch import RecordedVerdict
 
 QUIET_PULSES = 3
 """Seconds in a row that count as recovered."""
@@ -136,7 +136,8 @@ class Story:
                 self._say("everything keeps running: press Ctrl-C to end it")
                 with suppress(KeyboardInterrupt):
                     self._pause(math.inf)
-            verdicts, snapshot = self._ask(server, "verdicts", list[Recorded]), self._ask(server, "status", Snapshot)
+            verdicts = self._ask(server, "verdicts", list[RecordedVerdict])
+            snapshot = self._ask(server, "status", Snapshot)
         return self._add_up(verdicts, snapshot.statuses)
 
     def _start(self, stack: ExitStack, module: str, *arguments: str, name: str | None = None) -> str:
@@ -240,7 +241,7 @@ class Story:
         _, body = _ask(server, "GET", f"/v1/{what}")
         return msgspec.json.decode(body, type=kind)
 
-    def _add_up(self, verdicts: Sequence[Recorded], statuses: Sequence[ZoneStatus]) -> Summary:
+    def _add_up(self, verdicts: Sequence[RecordedVerdict], statuses: Sequence[ZoneStatus]) -> Summary:
         """From the records of the processes, which have ended and can add nothing more."""
         options = self._options
         faults = [fault for file in options.directory.glob("i-*.jsonl") for fault in read(file, Fault)]

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from holdfast._types import VerdictKind, ZoneStatus
 from holdfast.demo.records import Fault, Sent
-from holdfast.server.verdict_log import Recorded
+from holdfast.watch import RecordedVerdict
 
 
 class Phase(Struct, frozen=True):
@@ -46,7 +46,7 @@ def summarise(
     zone: str,
     faults: Sequence[Fault],
     sent: Sequence[Sent],
-    verdicts: Sequence[Recorded],
+    verdicts: Sequence[RecordedVerdict],
     statuses: Sequence[ZoneStatus],
 ) -> Summary:
     """The figures of a run in which `zone` failed. The fault counts from the first instance that began to fail."""

@@ -1,8 +1,8 @@
-"""Telling a sick zone from a healthy one: rules over windows of telemetry, which end in a verdict. Pure.
+"""Tell a failing zone from a healthy one: rules over windows of telemetry that end in a verdict. Pure.
 
-May import the base and `telemetry`. Start reading at `threshold.py`, the first detector.
+May import the base and `telemetry`. Start reading at `detector.py` for the seam, and in `detectors/` for what there is.
 """
 
-from holdfast.detect.threshold import ThresholdDetector, ThresholdOptions, ThresholdState
+from holdfast.detect.detector import DETECTORS, Detector, DetectorType, build_detector
 
-__all__ = ["ThresholdDetector", "ThresholdOptions", "ThresholdState"]
+__all__ = ["DETECTORS", "Detector", "DetectorType", "build_detector"]

@@ -1,8 +1,9 @@
-"""Whether a verdict may send a zone away. Pure."""
+"""Decide whether a verdict may send a zone away. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast._types import Verdict, VerdictKind, Zone
+from holdfast._types import Verdict, VerdictKind, Zone, ZoneState
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,14 +14,18 @@ class Decision:
     reason: str
 
 
-def decide(verdict: Verdict, zones: frozenset[Zone], out: frozenset[Zone]) -> Decision:
-    """Leave the zone that a verdict isolates, unless one is out already or it is the last."""
+def decide(verdict: Verdict, zones: frozenset[Zone], states: Mapping[Zone, ZoneState]) -> Decision:
+    """Leave the zone that a verdict isolates, unless another one is not fully in, or it is the last.
+
+    `states` has the zones that are not in; one that is returning does not carry all of its traffic yet, and counts.
+    """
     if verdict.kind is not VerdictKind.ISOLATED or verdict.zone is None:
         return Decision(None, f"a verdict of kind {verdict.kind} names no zone to leave")
-    if verdict.zone in out:
-        return Decision(None, f"zone {verdict.zone} is out already")
-    if out:
-        return Decision(None, f"zone {', '.join(sorted(out))} is out: never a second zone while one is")
+    if states.get(verdict.zone) in (ZoneState.OUT, ZoneState.DRAINING):
+        return Decision(None, f"zone {verdict.zone} is {states[verdict.zone]} already")
+    others = sorted(f"{zone} is {state}" for zone, state in states.items() if zone in zones - {verdict.zone})
+    if others:
+        return Decision(None, f"zone {', '.join(others)}: never a second zone while one is not in")
     if not zones - {verdict.zone}:
         return Decision(None, f"zone {verdict.zone} is the only one there is")
     return Decision(verdict.zone, f"verdict {verdict.id}")

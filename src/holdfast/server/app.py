@@ -35,9 +35,8 @@ from holdfast.server.routes.status import change_workload, change_zone, history,
 from holdfast.server.routes.telemetry import ingest
 from holdfast.server.status_log import StatusLog
 from holdfast.server.statuses import Statuses
-from holdfast.server.verdict_log import VerdictLog
-from holdfast.server.watch import Watch
 from holdfast.status.change import Changes
+from holdfast.watch import Watch, WatchStore
 
 REQUEST_BYTES = 1 << 20
 """Largest body taken: far above anything the API is sent, far below what would hurt."""
@@ -70,7 +69,7 @@ class Services:
     statuses: Statuses
     status_log: StatusLog
     changes: Changes
-    verdicts: VerdictLog
+    watch_store: WatchStore
     watch: Watch
     queues: Queues
     workloads: Sequence[WorkloadSettings]

@@ -30,7 +30,7 @@ from holdfast.compose import (
 from holdfast.config import ServerSettings, Settings
 from holdfast.evacuate import Evacuator
 from holdfast.queue import Backend
-from holdfast.server import status_log, verdict_log
+from holdfast.server import status_log
 from holdfast.server.access import log_access
 from holdfast.server.announce import Announcer
 from holdfast.server.app import Services, create_app
@@ -39,10 +39,9 @@ from holdfast.server.push import Hub
 from holdfast.server.queues import Queues
 from holdfast.server.status_log import StatusLog
 from holdfast.server.statuses import Statuses
-from holdfast.server.verdict_log import VerdictLog
-from holdfast.server.watch import Watch
 from holdfast.status.change import Changes
 from holdfast.status.wire import Change
+from holdfast.watch import Pulse, Watch, WatchEvent, WatchStore, store
 
 logger = logging.getLogger("holdfast.server")
 
@@ -153,16 +152,16 @@ def _services(settings: Settings, databases: Databases, credentials: CredentialS
         hub.publish_threadsafe("status", msgspec.json.encode(change.status))
         status_hub.publish_threadsafe("status", msgspec.json.encode(change))
 
-    store = open_status_store(settings, databases, clock)
-    statuses = Statuses(store, log, clock=clock, refresh=settings.status.refresh, tell=tell)
-    changes = Changes(statuses, clock, claims=store)
-    verdicts = VerdictLog(databases.of(verdict_log.SUBSYSTEM))
+    status_store = open_status_store(settings, databases, clock)
+    statuses = Statuses(status_store, log, clock=clock, refresh=settings.status.refresh, tell=tell)
+    changes = Changes(statuses, clock, claims=status_store)
+    watch_store = WatchStore(databases.of(store.SUBSYSTEM))
     watch = Watch(
-        settings.workload,
-        bin_seconds=settings.telemetry.bin_seconds,
+        [workload.watched() for workload in settings.workload],
+        watch_store,
         evacuator=Evacuator(statuses, clock, changes),
-        verdicts=verdicts,
-        hub=hub,
+        events=_HubEvents(hub),
+        bin_seconds=settings.telemetry.bin_seconds,
         clock=clock,
     )
     return Services(
@@ -171,13 +170,24 @@ def _services(settings: Settings, databases: Databases, credentials: CredentialS
         statuses=statuses,
         status_log=log,
         changes=changes,
-        verdicts=verdicts,
+        watch_store=watch_store,
         watch=watch,
         queues=_queues(settings, databases),
         workloads=settings.workload,
         hub=hub,
         status_hub=status_hub,
     )
+
+
+class _HubEvents:
+    """Publishes what the loop reports to everybody who listens to the server."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def emit(self, event: WatchEvent) -> None:
+        name = "pulse" if isinstance(event, Pulse) else "verdict"
+        self._hub.publish_threadsafe(name, msgspec.json.encode(event))
 
 
 def _queues(settings: Settings, databases: Databases) -> Queues:

@@ -1,23 +1,28 @@
-"""What happened: requests as CloudWatch's embedded metric format, in and out, and bins of ten seconds.
+"""Measure requests by zone: CloudWatch's embedded metric format in and out, bins, and windows for detectors.
 
-May import calls, the engines and the base. Start reading at `emf.py` for one request, and at `bins.py` for many.
+May import calls, the engines and the base. Start reading at `emf.py` for one request, at `bins.py` for many, and at
+`window.py` for what a detector sees.
 """
 
-from holdfast.telemetry.bins import BIN_SECONDS, Bin, BinKey, Bins
+from holdfast.telemetry.bins import BIN_SECONDS, Bin, BinDelta, BinKey, Bins, deltas_of
 from holdfast.telemetry.emf import Request, decode, encode
 from holdfast.telemetry.latency import Latencies
-from holdfast.telemetry.window import Window, ZoneReading, window_of
+from holdfast.telemetry.window import Cells, Deploy, Window, ZoneReading, window_of
 
 __all__ = [
     "BIN_SECONDS",
     "Bin",
+    "BinDelta",
     "BinKey",
     "Bins",
+    "Cells",
+    "Deploy",
     "Latencies",
     "Request",
     "Window",
     "ZoneReading",
     "decode",
+    "deltas_of",
     "encode",
     "window_of",
 ]

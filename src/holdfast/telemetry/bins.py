@@ -1,7 +1,8 @@
-"""Outcomes added up: one bin for every ten seconds, workload, operation, zone and instance. Pure.
+"""Add up measurements in bins of ten seconds, by workload, operation, zone, instance and side. Pure.
 
-Bins are aligned to the clock, so that those of several servers can be compared. Outcomes arrive late and out of order;
-a bin is complete some seconds after its end, and what arrives after that is counted as late and left out.
+Every telemetry source delivers its measurements as BinDeltas. Bins are aligned to the clock, so that those of several
+servers can be compared. Deltas arrive late and out of order; a bin is complete some seconds after its end, and what
+arrives after that is counted as late and left out.
 """
 
 from collections import defaultdict
@@ -16,15 +17,15 @@ BIN_SECONDS = 10.0
 """Short enough that three fit into half a minute, long enough that 10 requests a second fill them with meaning."""
 
 GRACE_SECONDS = 1.5
-"""How long after its end a bin waits for stragglers: senders batch for up to half a second."""
+"""How long after its end a bin waits for late deltas: senders batch for up to half a second."""
 
 MISSED_BINS = 60
-"""Most bins that one look reports as silent, after a jump of the clock or a long pause of the machine."""
+"""Most empty bins that one look reports, after a jump of the clock or a long pause of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class BinKey:
-    """What a bin is about."""
+    """What a bin counts."""
 
     workload: str
     operation: Operation
@@ -35,7 +36,7 @@ class BinKey:
 
 @dataclass(slots=True)
 class Bin:
-    """What happened in one bin."""
+    """Requests and their latencies, added up."""
 
     requests: int = 0
     faults: int = 0
@@ -54,12 +55,38 @@ class Bin:
             self.failures.add(seconds)
 
     def merge(self, other: "Bin") -> None:
-        """Count everything that `other` has counted."""
+        """Add everything that `other` has counted."""
         self.requests += other.requests
         self.faults += other.faults
         self.count_4xx += other.count_4xx
         self.successes.merge(other.successes)
         self.failures.merge(other.failures)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinDelta:
+    """A change to one bin, as every telemetry source delivers it."""
+
+    key: BinKey
+    start: float
+    seconds: float
+    """How long a time the measurements cover, from `start` on: at most the length of a bin."""
+    measured: Bin
+    replaces: bool = False
+    """Whether `measured` replaces what the bin holds, as from a source that reports totals, or is added to it."""
+
+
+def deltas_of(outcomes: Iterable[Outcome], seconds: float) -> list[BinDelta]:
+    """Add up outcomes into one delta for each bin of `seconds` seconds. Holdfast's own traffic is left out."""
+    found: dict[tuple[BinKey, int], Bin] = defaultdict(Bin)
+    for outcome in outcomes:
+        if not outcome.internal:
+            key = BinKey(outcome.workload, outcome.operation, outcome.zone, outcome.instance, outcome.side)
+            found[key, int(outcome.at // seconds)].add(outcome)
+    return [
+        BinDelta(key=key, start=number * seconds, seconds=seconds, measured=measured)
+        for (key, number), measured in found.items()
+    ]
 
 
 class Bins:
@@ -70,21 +97,31 @@ class Bins:
             raise InvalidValue(f"bins of {seconds:g} seconds: expected 0.5 to 600")
         self.seconds = seconds
         self.late = 0
-        """Outcomes that arrived after their bin was complete, or from a future that cannot be right."""
+        """Requests that arrived after their bin was complete, or from a future that cannot be right."""
         self._bins: dict[int, dict[BinKey, Bin]] = defaultdict(lambda: defaultdict(Bin))
         self._completed: int | None = None
 
-    def add(self, outcome: Outcome, now: float) -> None:
-        """Count one outcome in the bin of its own time."""
-        number = int(outcome.at // self.seconds)
-        if (self._completed is not None and number <= self._completed) or outcome.at > now + self.seconds:
-            self.late += 1
+    def require_fit(self, delta: BinDelta) -> None:
+        """Raise InvalidValue for a delta that covers more time than a bin."""
+        if delta.seconds > self.seconds:
+            raise InvalidValue(
+                f"measurements of {delta.seconds:g} s do not fit into bins of {self.seconds:g} s: "
+                "set telemetry.bin_seconds to at least that"
+            )
+
+    def add(self, delta: BinDelta, now: float) -> None:
+        """Apply a delta to the bin of its own time. Raise InvalidValue for one that covers more time than a bin."""
+        self.require_fit(delta)
+        number = int(delta.start // self.seconds)
+        if (self._completed is not None and number <= self._completed) or delta.start > now + self.seconds:
+            self.late += delta.measured.requests
             return
-        key = BinKey(outcome.workload, outcome.operation, outcome.zone, outcome.instance, outcome.side)
-        self._bins[number][key].add(outcome)
+        if delta.replaces:
+            self._bins[number].pop(delta.key, None)
+        self._bins[number][delta.key].merge(delta.measured)
 
     def complete(self, now: float) -> Iterable[tuple[float, dict[BinKey, Bin]]]:
-        """The bins that became complete since the last call, oldest first, each with its start; empty ones too."""
+        """Return the bins that became complete since the last call, oldest first, with their starts; empty ones too."""
         newest = int((now - GRACE_SECONDS) // self.seconds) - 1
         if self._completed is None:
             self._completed = min([newest, *(number - 1 for number in self._bins)])

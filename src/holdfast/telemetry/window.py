@@ -1,15 +1,30 @@
-"""What a detector looks at: one workload in one bin, zone by zone. Pure."""
+"""Shape one bin of one workload for a detector: arrays by operation, zone and instance. Pure."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from holdfast._types import Side, Zone
+from holdfast._types import Operation, Side, Zone, ZoneState
 from holdfast.telemetry.bins import Bin, BinKey
+from holdfast.telemetry.latency import Latencies
+
+LATENCY_SHARE = 0.9
+"""The quantile of a zone's reading: the slow tenth shows trouble that the median hides, and a few outliers do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deploy:
+    """A deployment that somebody announced: its zone may fail or be slow for a while without being broken."""
+
+    zone: Zone | None
+    """None: all zones at once."""
+    start: float
+    end: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneReading:
-    """One zone in one window."""
+    """One zone in one window, over all operations and instances."""
 
     requests: int
     faults: int
@@ -26,6 +41,23 @@ class ZoneReading:
         return self.faults / self.requests if self.requests else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The measurements of one side, as flat arrays of one cell for each operation, zone and instance.
+
+    The cell of operation `o`, zone `z` and instance `i` is at `(o * zones + z) * instances + i`, so that
+    `numpy.frombuffer(cells.requests, "int64").reshape(window.shape)` is an array without a copy.
+    """
+
+    requests: "array[int]"
+    faults: "array[int]"
+    client_errors: "array[int]"
+    successes: Sequence[Latencies | None]
+    """Latencies of successful requests; None in a cell that has none."""
+    failures: Sequence[Latencies | None]
+    """Latencies of requests that ended in a fault."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """One workload from `start` on, for `seconds`."""
@@ -33,37 +65,116 @@ class Window:
     workload: str
     start: float
     seconds: float
-    zones: Mapping[Zone, ZoneReading]
+    zones: tuple[Zone, ...]
+    """All zones of the workload, also silent ones."""
+    operations: tuple[Operation, ...] = ()
+    """Those that were measured in this window on any side."""
+    instances: tuple[tuple[str, ...], ...] = ()
+    """The instances of each zone, in the order of `zones`. A zone may have fewer than the arrays have room for."""
+    cells: Mapping[Side, Cells] = field(default_factory=dict)
+    """The sides that measured anything."""
+    states: Mapping[Zone, ZoneState] = field(default_factory=dict)
+    """The state of each zone that is not simply in."""
+    deploys: tuple[Deploy, ...] = ()
+    """Announced deployments that overlap this window."""
 
     @property
     def end(self) -> float:
         """When the window ended."""
         return self.start + self.seconds
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """How many operations, zones and instances per zone the arrays have."""
+        return len(self.operations), len(self.zones), max(map(len, self.instances), default=0)
 
-LATENCY_SHARE = 0.9
-"""The quantile that is watched: the slow tenth shows trouble that the median hides, and a few outliers do not."""
+    @property
+    def zones_out(self) -> frozenset[Zone]:
+        """The zones that take no new traffic: their silence or trouble says nothing about them."""
+        return frozenset(zone for zone, state in self.states.items() if state in (ZoneState.OUT, ZoneState.DRAINING))
+
+    def reading(self, zone: Zone, side: Side = Side.SERVER) -> ZoneReading:
+        """Add up one zone over all operations and instances."""
+        cells = self.cells.get(side)
+        if cells is None:
+            return ZoneReading(requests=0, faults=0, latency=None, instances=0, failing_instances=0)
+        operations, zones, instances = self.shape
+        position = self.zones.index(zone)
+        rows = [
+            range((operation * zones + position) * instances, (operation * zones + position + 1) * instances)
+            for operation in range(operations)
+        ]
+        latencies = Latencies()
+        for row in rows:
+            for cell in row:
+                if (found := cells.successes[cell]) is not None:
+                    latencies.merge(found)
+        by_instance = [
+            (sum(cells.requests[row[instance]] for row in rows), sum(cells.faults[row[instance]] for row in rows))
+            for instance in range(instances)
+        ]
+        return ZoneReading(
+            requests=sum(requests for requests, _ in by_instance),
+            faults=sum(faults for _, faults in by_instance),
+            latency=latencies.quantile(LATENCY_SHARE),
+            instances=sum(requests > 0 for requests, _ in by_instance),
+            failing_instances=sum(faults > 0 for _, faults in by_instance),
+        )
 
 
 def window_of(
-    workload: str, zones: tuple[Zone, ...], start: float, seconds: float, bins: Mapping[BinKey, Bin]
+    workload: str,
+    zones: tuple[Zone, ...],
+    start: float,
+    seconds: float,
+    bins: Mapping[BinKey, Bin],
+    *,
+    states: Mapping[Zone, ZoneState] | None = None,
+    deploys: Sequence[Deploy] = (),
 ) -> Window:
-    """The window of a workload, with a reading for each of its zones, also for those that were silent."""
-    readings = {}
-    for zone in zones:
-        total = Bin()
-        instances, failing = set(), set()
-        for key, one in bins.items():
-            if key.workload == workload and key.zone == zone and key.side is Side.SERVER:
-                total.merge(one)
-                instances.add(key.instance)
-                if one.faults:
-                    failing.add(key.instance)
-        readings[zone] = ZoneReading(
-            requests=total.requests,
-            faults=total.faults,
-            latency=total.successes.quantile(LATENCY_SHARE),
-            instances=len(instances),
-            failing_instances=len(failing),
-        )
-    return Window(workload=workload, start=start, seconds=seconds, zones=readings)
+    """Build the window of a workload from the bins of one moment. Bins of other workloads and zones are left out."""
+    found = [(key, measured) for key, measured in bins.items() if key.workload == workload and key.zone in zones]
+    operations = tuple(sorted({key.operation for key, _ in found}, key=str))
+    instances = tuple(tuple(sorted({key.instance for key, _ in found if key.zone == zone})) for zone in zones)
+    empty = Window(
+        workload=workload,
+        start=start,
+        seconds=seconds,
+        zones=zones,
+        operations=operations,
+        instances=instances,
+        states={} if states is None else states,
+        deploys=tuple(deploys),
+    )
+    index = _Index(empty)
+    by_side: dict[Side, list[tuple[BinKey, Bin]]] = {}
+    for key, measured in found:
+        by_side.setdefault(key.side, []).append((key, measured))
+    cells = {side: index.cells_of(measured) for side, measured in by_side.items()}
+    return replace(empty, cells=cells)
+
+
+class _Index:
+    """Finds the cell of a bin."""
+
+    def __init__(self, window: Window) -> None:
+        _, self._zones, self._instances = window.shape
+        self._size = len(window.operations) * self._zones * self._instances
+        self._operation = {operation: position for position, operation in enumerate(window.operations)}
+        self._zone = {zone: position for position, zone in enumerate(window.zones)}
+        self._instance = [{name: position for position, name in enumerate(names)} for names in window.instances]
+
+    def cells_of(self, bins: Sequence[tuple[BinKey, Bin]]) -> Cells:
+        requests, faults, client_errors = (array("q", bytes(8 * self._size)) for _ in range(3))
+        successes: list[Latencies | None] = [None] * self._size
+        failures: list[Latencies | None] = [None] * self._size
+        for key, measured in bins:
+            zone = self._zone[key.zone]
+            row = self._operation[key.operation] * self._zones + zone
+            cell = row * self._instances + self._instance[zone][key.instance]
+            requests[cell] = measured.requests
+            faults[cell] = measured.faults
+            client_errors[cell] = measured.count_4xx
+            successes[cell] = measured.successes if measured.successes.count else None
+            failures[cell] = measured.failures if measured.failures.count else None
+        return Cells(requests, faults, client_errors, successes, failures)

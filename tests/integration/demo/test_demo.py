@@ -15,8 +15,8 @@ import pytest
 
 from holdfast.demo.records import Fault, Sent, read
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.server.verdict_log import VerdictLog
 from holdfast.status import SqlStatusStore
+from holdfast.watch import WatchStore
 from tests.untraced import untraced
 
 QUICK = ["--bin-seconds", "2"]
@@ -87,8 +87,8 @@ def test_the_zone_is_found_within_thirty_seconds_and_the_processes_own_records_b
     assert len(faults) == 2
     assert summary["fault_at"] == min(fault.at for fault in faults)
 
-    with SqliteDatabase(folder / "data" / "verdicts.sqlite") as database:
-        [verdict] = VerdictLog(database).list()
+    with SqliteDatabase(folder / "data" / "watch.sqlite") as database:
+        [verdict] = WatchStore(database).verdicts()
     assert (verdict.zone, verdict.opened_at) == ("use1-az3", summary["verdict_at"])
     with SqliteDatabase(folder / "data" / "status.sqlite") as database:
         [status] = SqlStatusStore(database).read()

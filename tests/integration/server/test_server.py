@@ -475,7 +475,7 @@ class TestStopping:
         assert server.entries()[-1]["message"] == "stopped"
         # The databases were closed in order: nothing of them is left in a log beside them.
         files = sorted(file.name for file in (tmp_path / "data").iterdir())
-        assert files == ["server.lock", "server.sqlite", "status.sqlite", "verdicts.sqlite"]
+        assert files == ["server.lock", "server.sqlite", "status.sqlite", "watch.sqlite"]
 
     def test_a_database_that_does_not_answer_does_not_keep_it_from_stopping_in_time(self, tmp_path: Path) -> None:
         settings = "[server]\nstop_within = 1\n[database]\npatience = 20\n"

@@ -435,6 +435,7 @@ def test_what_was_loaded_cannot_be_changed() -> None:
 
 
 WORKLOAD = "[[workload]]\nname = 'shop'\nregion = 'us-east-1'\nzones = ['use1-az1', 'use1-az2']\n"
+END = "'use1-az2']\n"
 
 
 class TestMistakes:
@@ -468,17 +469,17 @@ class TestLists:
         return file
 
     def test_every_element_is_a_frozen_value_with_its_own_defaults(self, tmp_path: Path) -> None:
-        text = WORKLOAD + "[workload.thresholds]\nlatency = 2\n" + WORKLOAD.replace("shop", "cart")
+        text = WORKLOAD + "[workload.detector]\nlatency = 2\n" + WORKLOAD.replace("shop", "cart")
         shop, cart = load(self.write(tmp_path, text), {}).settings.workload
-        assert (shop.name, shop.zones, shop.thresholds.latency) == ("shop", ("use1-az1", "use1-az2"), 2.0)
-        assert (cart.name, cart.thresholds.latency) == ("cart", 0.5)
+        assert (shop.name, shop.zones, shop.detector["latency"]) == ("shop", ("use1-az1", "use1-az2"), 2.0)
+        assert (cart.name, cart.detector["latency"]) == ("cart", 0.5)
 
     def test_origins_tell_the_elements_apart(self, tmp_path: Path) -> None:
-        text = WORKLOAD + WORKLOAD.replace("shop", "cart") + "[workload.thresholds]\nwindows = 3\n"
+        text = WORKLOAD + WORKLOAD.replace("shop", "cart") + "[workload.detector]\nwindows = 3\n"
         file = self.write(tmp_path, text)
         shown = {dotted(place): (value, origin) for place, value, origin in load(file, {}).effective()}
-        assert shown["workload[0].thresholds.windows"] == (2, "default")
-        assert shown["workload[1].thresholds.windows"] == (3, str(file))
+        assert shown["workload[0].detector.windows"] == (2, "default")
+        assert shown["workload[1].detector.windows"] == (3, str(file))
 
     @pytest.mark.parametrize(
         ("change", "line", "complaint"),
@@ -490,6 +491,23 @@ class TestLists:
             (("'use1-az2'", "'use1-az1'"), 1, "workload[0]: expected every zone once, found use1-az1, use1-az1"),
             ((", 'use1-az2'", ""), 4, "workload[0].zones: expected a list of length >= 2, found a list"),
             (("'shop'", "'a b'"), 2, "workload[0].name: expected text matching regex"),
+            (
+                (END, END + "detector = {name = 'oracle'}\n"),
+                5,
+                "workload[0]: detector.name: no detector is called 'oracle': expected one of",
+            ),
+            ((END, END + "detector = {name = 3}\n"), 5, "workload[0]: detector.name: expected text, found 3"),
+            (
+                (END, END + "detector = {windoes = 3}\n"),
+                5,
+                "workload[0]: detector.windoes: the detector threshold has no",
+            ),
+            (
+                (END, END + "detector = {windows = 'x'}\n"),
+                5,
+                "workload[0]: detector.windows: expected a whole number, found text",
+            ),
+            ((END, END + "detector = {windows = 0}\n"), 5, "workload[0]: detector.windows is 0: expected 1 or more"),
         ],
     )
     def test_what_is_wrong_in_an_element_is_named_with_its_place(

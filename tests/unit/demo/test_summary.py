@@ -7,7 +7,7 @@ from holdfast.demo.records import Fault, Sent
 from holdfast.demo.summary import Phase, summarise
 from holdfast.demo.terminal import sparkline, told
 from holdfast.demo.timeline import timeline
-from holdfast.server.verdict_log import Recorded
+from holdfast.watch import RecordedVerdict
 
 
 def sent(at: float, zone: str, status: int = 200) -> Sent:
@@ -29,9 +29,18 @@ SENT = [
 ]
 
 
-def verdict(zone: str, opened_at: float, kind: VerdictKind = VerdictKind.ISOLATED) -> Recorded:
-    return Recorded(
-        id=zone, workload="shop", kind=kind, zone=Zone(zone), since=20, opened_at=opened_at, closed_at=None, evidence={}
+def verdict(zone: str, opened_at: float, kind: VerdictKind = VerdictKind.ISOLATED) -> RecordedVerdict:
+    return RecordedVerdict(
+        id=zone,
+        workload="shop",
+        kind=kind,
+        zone=Zone(zone),
+        resource=None,
+        since=20,
+        sentence="",
+        evidence={},
+        opened_at=opened_at,
+        closed_at=None,
     )
 
 
@@ -67,7 +76,9 @@ def test_a_zone_that_was_never_left_has_no_last_request() -> None:
     ("verdicts", "statuses"),
     [([verdict("az2", 29), verdict("az3", 33)], []), ([verdict("az2", 29)], [out("az1", 30)])],
 )
-def test_a_healthy_zone_that_was_accused_or_left_is_named(verdicts: list[Recorded], statuses: list[ZoneStatus]) -> None:
+def test_a_healthy_zone_that_was_accused_or_left_is_named(
+    verdicts: list[RecordedVerdict], statuses: list[ZoneStatus]
+) -> None:
     summary = summarise("az2", FAULTS, SENT, verdicts, [out("az2", 29.5), *statuses])
     assert len(summary.wrong_zones) == 1
     assert not summary.found

@@ -1,5 +1,7 @@
 """Acting on a verdict."""
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast import Conflict, Verdict, VerdictKind, Zone, ZoneState, ZoneStatus
@@ -92,5 +94,13 @@ def test_who_acts_at_the_same_moment_as_somebody_else_steps_back_and_leaves_it_a
     acting = evacuator(store)
     with pytest.raises(Conflict, match="zone az2 was taken out at the same moment, so az1 was not"):
         acting.act(VERDICT, ZONES)
-    assert acting.out("shop") == {"az2"}
+    assert acting.states("shop") == {"az2": ZoneState.OUT}
     assert acting.act(VERDICT, ZONES) is None
+
+
+def test_the_stricter_of_two_states_of_a_zone_holds() -> None:
+    returning = replace(status("az2"), state=ZoneState.RETURNING, share=0.5)
+    draining = replace(status("az2", workload=None), state=ZoneState.DRAINING)
+    assert evacuator(Store(returning, draining, status("az3", out=False))).states("shop") == {"az2": ZoneState.DRAINING}
+    assert evacuator(Store(returning)).states("shop") == {"az2": ZoneState.RETURNING}
+    assert evacuator(Store(returning)).states("cart") == {}

@@ -97,7 +97,7 @@ def serving(directory: Path) -> Iterator[Api]:
             statuses=nothing,
             status_log=nothing,
             changes=nothing,
-            verdicts=nothing,
+            watch_store=nothing,
             watch=nothing,
             queues=queues,
             workloads=(),

@@ -72,7 +72,7 @@ def ask(
         statuses=nothing,
         status_log=nothing,
         changes=nothing,
-        verdicts=nothing,
+        watch_store=nothing,
         watch=nothing,
         queues=nothing,
         workloads=(),

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from litestar import get
 from litestar.datastructures import State
@@ -14,8 +13,7 @@ from holdfast.server.auth import SECURITY, requires
 from holdfast.server.credentials import Role
 from holdfast.server.problems import described
 from holdfast.server.statuses import Statuses
-from holdfast.server.verdict_log import Recorded, VerdictLog
-from holdfast.server.watch import Watch
+from holdfast.watch import Pulse, RecordedVerdict, Watch, WatchStore
 
 
 class Overview(Struct, frozen=True):
@@ -23,8 +21,8 @@ class Overview(Struct, frozen=True):
 
     workloads: Sequence[WorkloadSettings]
     statuses: Sequence[ZoneStatus]
-    verdicts: Sequence[Recorded]
-    pulses: Sequence[dict[str, Any]]
+    verdicts: Sequence[RecordedVerdict]
+    pulses: Sequence[Pulse]
 
 
 @get(
@@ -38,9 +36,9 @@ class Overview(Struct, frozen=True):
 async def overview(state: State) -> Overview:
     """Workloads, zone statuses, the latest verdicts, and what happened second by second."""
     statuses: Statuses = state.statuses
-    log: VerdictLog = state.verdicts
+    store: WatchStore = state.watch_store
     watch: Watch = state.watch
-    verdicts = await asyncio.to_thread(log.list)
+    verdicts = await asyncio.to_thread(store.verdicts)
     return Overview(state.workloads, statuses.snapshot().statuses, verdicts, watch.pulses())
 
 
@@ -52,7 +50,7 @@ async def overview(state: State) -> Overview:
     summary="List verdicts",
     tags=["zones"],
 )
-async def verdicts(state: State) -> Sequence[Recorded]:
+async def verdicts(state: State) -> Sequence[RecordedVerdict]:
     """The latest verdicts, newest first."""
-    log: VerdictLog = state.verdicts
-    return await asyncio.to_thread(log.list)
+    store: WatchStore = state.watch_store
+    return await asyncio.to_thread(store.verdicts)

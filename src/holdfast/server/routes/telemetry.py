@@ -10,8 +10,8 @@ from holdfast._errors import InvalidValue
 from holdfast.server.auth import SECURITY, requires
 from holdfast.server.credentials import Role
 from holdfast.server.problems import described
-from holdfast.server.watch import Watch
-from holdfast.telemetry import decode
+from holdfast.telemetry import decode, deltas_of
+from holdfast.watch import Watch
 
 
 class Ingested(Struct, frozen=True):
@@ -44,11 +44,11 @@ async def ingest(request: Request[Any, Any, Any], state: State) -> Ingested:
         except InvalidValue as error:
             complaint = str(error)
         else:
-            if watch.knows(outcome):
+            if watch.knows(outcome.workload, outcome.zone):
                 outcomes.append(outcome)
                 continue
             complaint = f"no workload {outcome.workload!r} with zone {outcome.zone!r} is configured"
         refused += 1
         reason = reason or complaint
-    watch.ingest(outcomes)
+    watch.ingest(deltas_of(outcomes, watch.bin_seconds))
     return Ingested(len(outcomes), refused, reason)

@@ -1,9 +1,12 @@
-"""The first detector: one zone above a threshold while the others are not. Pure."""
+"""Accuse the one zone that is above a fixed threshold while the others are not. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Verdict, VerdictKind, Zone
+from holdfast.detect.detector import DETECTORS
 from holdfast.telemetry import Window, ZoneReading
 
 
@@ -36,44 +39,63 @@ class ThresholdOptions:
 class ThresholdState:
     """What the detector remembers from window to window."""
 
-    rows: dict[Zone, int] = field(default_factory=dict)
-    """For how many windows in a row a zone has been in trouble."""
+    rows: Mapping[Zone, int] = field(default_factory=dict)
+    """For how many windows in a row each zone has been in trouble."""
     verdict: Verdict | None = None
     """The verdict that is open."""
+    seen_until: float | None = None
+    """When the last window ended."""
 
 
+@DETECTORS.register("threshold")
 class ThresholdDetector:
-    """Finds the one zone of a workload that is in trouble. See `holdfast.Detector`."""
+    """Finds the one zone of a workload that is in trouble. See `holdfast.detect.Detector`."""
+
+    options_type: ClassVar = ThresholdOptions
+    state_type: ClassVar = ThresholdState
 
     def __init__(self, options: ThresholdOptions | None = None) -> None:
         self._options = options or ThresholdOptions()
 
-    def step(self, state: ThresholdState, window: Window, out: frozenset[Zone]) -> tuple[ThresholdState, Verdict]:
+    def step(self, state: ThresholdState, window: Window) -> tuple[ThresholdState, Verdict]:
         """Look at one window. A zone that is out is left out: it has no traffic that could say anything."""
-        watched = {zone: reading for zone, reading in window.zones.items() if zone not in out}
-        rows = {zone: state.rows.get(zone, 0) + 1 for zone, reading in watched.items() if self._in_trouble(reading)}
-        verdict = self._verdict(state.verdict, rows, window, out)
-        return ThresholdState(rows, verdict if verdict.kind is not VerdictKind.HEALTHY else None), verdict
+        follows = state.seen_until is None or window.start <= state.seen_until + window.seconds / 2
+        before: Mapping[Zone, int] = state.rows if follows else {}
+        out = window.zones_out
+        readings = {zone: window.reading(zone) for zone in window.zones}
+        rows = {
+            zone: before.get(zone, 0) + 1
+            for zone, reading in readings.items()
+            if zone not in out and self._in_trouble(reading)
+        }
+        verdict = self._verdict(state.verdict, rows, window, readings)
+        is_open = verdict.kind is not VerdictKind.HEALTHY
+        return ThresholdState(rows, verdict if is_open else None, window.end), verdict
 
     def _verdict(
-        self, open_verdict: Verdict | None, rows: dict[Zone, int], window: Window, out: frozenset[Zone]
+        self,
+        open_verdict: Verdict | None,
+        rows: Mapping[Zone, int],
+        window: Window,
+        readings: Mapping[Zone, ZoneReading],
     ) -> Verdict:
+        out = window.zones_out
         certain = [zone for zone, row in rows.items() if row >= self._options.windows]
         if not certain and open_verdict is not None and open_verdict.zone in out:
             # Nothing is known of a zone without traffic: what sent it away stands until it is back.
-            return _renewed(open_verdict, window)
+            return _renewed(open_verdict, window, readings)
         if not certain:
             kind, zone = VerdictKind.HEALTHY, None
         elif len(rows) > 1 or out:
             # More than one zone at once is not a zone's failure, even if only one has been so for long enough.
             kind, zone = VerdictKind.REGIONAL, None
-        elif not any(self._is_well(window.zones[other]) for other in window.zones if other != certain[0]):
+        elif not any(self._is_well(readings[other]) for other in window.zones if other != certain[0]):
             # Where would the traffic go? Zones that say nothing may be in the same trouble, or worse.
             kind, zone = VerdictKind.UNKNOWN, None
         else:
-            kind, zone = self._kind_of(window.zones[certain[0]]), certain[0]
+            kind, zone = self._kind_of(readings[certain[0]]), certain[0]
         if open_verdict is not None and (open_verdict.kind, open_verdict.zone) == (kind, zone):
-            return _renewed(open_verdict, window)
+            return _renewed(open_verdict, window, readings)
         since = window.end - self._options.windows * window.seconds if certain else window.end
         return Verdict(
             id=f"{window.workload}/{zone or kind}/{since:.12g}",
@@ -82,7 +104,8 @@ class ThresholdDetector:
             zone=zone,
             since=since,
             at=window.end,
-            evidence=_evidence(window),
+            sentence=_sentence(kind, zone, readings),
+            evidence=_evidence(readings),
         )
 
     def _in_trouble(self, reading: ZoneReading) -> bool:
@@ -95,17 +118,37 @@ class ThresholdDetector:
         return reading.requests >= self._options.minimum_requests and not self._in_trouble(reading)
 
     def _kind_of(self, reading: ZoneReading) -> VerdictKind:
-        """One bad instance among several is not a bad zone. Slowness is not counted by instance yet."""
+        """Return INSTANCE for one bad instance among several. Slowness is not counted by instance yet."""
         faulty = reading.fault_share >= self._options.fault_share
         needed = min(self._options.minimum_instances, reading.instances)
         return VerdictKind.INSTANCE if faulty and reading.failing_instances < needed else VerdictKind.ISOLATED
 
 
-def _renewed(verdict: Verdict, window: Window) -> Verdict:
-    return replace(verdict, at=window.end, evidence=_evidence(window))
+def _renewed(verdict: Verdict, window: Window, readings: Mapping[Zone, ZoneReading]) -> Verdict:
+    return replace(verdict, at=window.end, evidence=_evidence(readings))
 
 
-def _evidence(window: Window) -> dict[str, dict[str, float | int | None]]:
+def _sentence(kind: VerdictKind, zone: Zone | None, readings: Mapping[Zone, ZoneReading]) -> str:
+    if zone is None:
+        return _WITHOUT_ZONE[kind]
+    reading = readings[zone]
+    others = [other for name, other in readings.items() if name != zone and other.requests]
+    highest = max((other.fault_share for other in others), default=0.0)
+    slow = "" if reading.latency is None else f", nine of ten successes take up to {reading.latency:.2f} s"
+    return (
+        f"{zone} fails {reading.fault_share:.1%} of its requests, the others at most {highest:.1%}{slow}; "
+        f"{reading.failing_instances} of {reading.instances} instances fail"
+    )
+
+
+_WITHOUT_ZONE = {
+    VerdictKind.HEALTHY: "no zone is in trouble",
+    VerdictKind.REGIONAL: "more than one zone is in trouble, or one while another is out",
+    VerdictKind.UNKNOWN: "one zone is in trouble, and no other zone has enough traffic to be called healthy",
+}
+
+
+def _evidence(readings: Mapping[Zone, ZoneReading]) -> dict[str, dict[str, float | int | None]]:
     return {
         zone: {
             "requests": reading.requests,
@@ -113,5 +156,5 @@ def _evidence(window: Window) -> dict[str, dict[str, float | int | None]]:
             "latency": None if reading.latency is None else round(reading.latency, 4),
             "failing_instances": reading.failing_instances,
         }
-        for zone, reading in window.zones.items()
+        for zone, reading in readings.items()
     }

@@ -1,0 +1,64 @@
+"""The seam between the loop and its detectors: one protocol, and the detectors by name. Pure.
+
+A detector is one module in `detectors/`, or an entry point of another distribution in the group `holdfast.detectors`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from holdfast._errors import InvalidValue
+from holdfast._plugins import Plugins
+from holdfast._types import Verdict
+from holdfast.telemetry import Window
+
+State = TypeVar("State")
+
+
+class Detector(Protocol[State]):
+    """One way to tell a failing zone from a healthy one. Pure: the same state and window give the same verdict."""
+
+    def step(self, state: State, window: Window) -> tuple[State, Verdict]:
+        """Look at one window. Windows come in order; one that starts after the last one ended follows a gap."""
+
+
+class DetectorType(Protocol):
+    """What a detector registers: its class. Called with options, it returns a Detector."""
+
+    @property
+    def options_type(self) -> type[Any]:
+        """A frozen dataclass or msgspec.Struct whose fields are the settings of the detector, all with defaults."""
+
+    @property
+    def state_type(self) -> type[Any]:
+        """What the detector remembers. Called without arguments, it is the state at the beginning.
+
+        The loop saves it with every bin, so msgspec must be able to encode and decode it.
+        """
+
+    def __call__(self, options: Any) -> Detector[Any]:
+        """Build a detector."""
+
+
+DETECTORS: Plugins[DetectorType] = Plugins("detector", package="holdfast.detect.detectors", group="holdfast.detectors")
+
+
+def build_detector(name: str, options: Mapping[str, Any]) -> Detector[Any]:
+    """Build the detector called `name`. Raise InvalidValue for an option that it does not have or accept."""
+    return DETECTORS.get(name)(options_of(name, options))
+
+
+def options_of(name: str, given: Mapping[str, Any]) -> Any:
+    """Return the options of the detector called `name`, with defaults where `given` has none."""
+    kind = DETECTORS.get(name).options_type
+    known = {each.name for each in (fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind))}
+    for option in given:
+        if option not in known:
+            raise InvalidValue(f"{option}: the detector {name} has no such option, but {', '.join(sorted(known))}")
+    try:
+        return msgspec.convert(dict(given), kind)
+    except msgspec.ValidationError as error:
+        complaint, _, path = str(error).partition(" - at `$.")
+        raise InvalidValue(f"{path.rstrip('`')}: {complaint}" if path else complaint) from error

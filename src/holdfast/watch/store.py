@@ -1,0 +1,160 @@
+"""Keep every verdict from its opening to its closing, and what each detector remembers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast._types import Verdict, VerdictKind, Zone
+from holdfast.engines import Database, Migration, Row, Transaction
+
+SUBSYSTEM = "watch"
+
+MIGRATIONS = (
+    Migration(
+        1,
+        "verdicts and the states of detectors",
+        (
+            """create table holdfast_verdict (
+                id text primary key,
+                workload text not null,
+                kind text not null,
+                zone text,
+                resource text,
+                since double precision not null,
+                sentence text not null,
+                evidence text not null,
+                opened_at double precision not null,
+                closed_at double precision
+            )""",
+            """create table holdfast_detector_state (
+                workload text primary key,
+                detector text not null,
+                saved_at double precision not null,
+                state text not null
+            )""",
+        ),
+    ),
+)
+
+_COLUMNS = "id, workload, kind, zone, resource, since, sentence, evidence, opened_at, closed_at"
+_OPEN = (
+    "insert into holdfast_verdict (id, workload, kind, zone, resource, since, sentence, evidence, opened_at) "
+    "values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict (id) do nothing"
+)
+_CLOSE = "update holdfast_verdict set closed_at = $1 where id = $2 and closed_at is null"
+_OPEN_VERDICTS = f"select {_COLUMNS} from holdfast_verdict where closed_at is null order by opened_at desc"  # noqa: S608
+_LIST = f"select {_COLUMNS} from holdfast_verdict order by opened_at desc limit $1"  # noqa: S608 - our own names
+_SAVE = (
+    "insert into holdfast_detector_state (workload, detector, saved_at, state) values ($1, $2, $3, $4) "
+    "on conflict (workload) do update set detector = excluded.detector, saved_at = excluded.saved_at, "
+    "state = excluded.state"
+)
+_LOAD = "select state, saved_at from holdfast_detector_state where workload = $1 and detector = $2"
+
+
+class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict as it was recorded; sentence and evidence are those of the opening."""
+
+    id: str
+    workload: str
+    kind: VerdictKind
+    zone: Zone | None
+    resource: str | None
+    since: float
+    sentence: str
+    evidence: dict[str, Any]
+    opened_at: float
+    """When the loop reached it, which is some seconds after the window that proved it."""
+    closed_at: float | None
+
+    def verdict(self) -> Verdict:
+        """Return the verdict as it was when it was reached."""
+        return Verdict(
+            id=self.id,
+            workload=self.workload,
+            kind=self.kind,
+            zone=self.zone,
+            resource=self.resource,
+            since=self.since,
+            at=self.opened_at,
+            sentence=self.sentence,
+            evidence=self.evidence,
+        )
+
+
+class WatchStore:
+    """What the loop must not forget. Thread-safe; recording the same change again changes nothing."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        database.migrate(SUBSYSTEM, MIGRATIONS)
+
+    def record(
+        self, workload: str, detector: str, state: Any, at: float, *, opened: Verdict | None, closed: Sequence[str]
+    ) -> None:
+        """Save the state of a workload's detector, and with it the verdict that opened and those that closed."""
+        encoded = msgspec.json.encode(state).decode()
+
+        def write(transaction: Transaction) -> None:
+            for verdict_id in closed:
+                transaction.execute(_CLOSE, (at, verdict_id))
+            if opened is not None:
+                transaction.execute(_OPEN, _values(opened, at))
+            transaction.execute(_SAVE, (workload, detector, at, encoded))
+
+        self._database.write(write)
+
+    def load_state(self, workload: str, detector: str, kind: type[Any]) -> tuple[Any, float] | None:
+        """Return the saved state of a workload's detector and when it was saved, or None if there is none.
+
+        None also if another detector saved it, or an older release in a form that `kind` does not have.
+        """
+        rows = self._database.read(lambda transaction: transaction.execute(_LOAD, (workload, detector)))
+        if not rows:
+            return None
+        encoded, saved_at = rows[0]
+        try:
+            return msgspec.json.decode(encoded, type=kind), saved_at
+        except msgspec.DecodeError:
+            return None
+
+    def open_verdicts(self) -> Sequence[RecordedVerdict]:
+        """Return the verdicts that have not been closed, newest first."""
+        rows = self._database.read(lambda transaction: transaction.execute(_OPEN_VERDICTS))
+        return [_recorded(row) for row in rows]
+
+    def verdicts(self, limit: int = 100) -> Sequence[RecordedVerdict]:
+        """Return the latest verdicts, newest first."""
+        rows = self._database.read(lambda transaction: transaction.execute(_LIST, (limit,)))
+        return [_recorded(row) for row in rows]
+
+
+def _values(verdict: Verdict, opened_at: float) -> tuple[str | float | None, ...]:
+    return (
+        verdict.id,
+        verdict.workload,
+        str(verdict.kind),
+        verdict.zone,
+        verdict.resource,
+        verdict.since,
+        verdict.sentence,
+        msgspec.json.encode(verdict.evidence).decode(),
+        opened_at,
+    )
+
+
+def _recorded(row: Row) -> RecordedVerdict:
+    verdict_id, workload, kind, zone, resource, since, sentence, evidence, opened_at, closed_at = row
+    return RecordedVerdict(
+        id=verdict_id,
+        workload=workload,
+        kind=VerdictKind(kind),
+        zone=None if zone is None else Zone(zone),
+        resource=resource,
+        since=since,
+        sentence=sentence,
+        evidence=msgspec.json.decode(evidence),
+        opened_at=opened_at,
+        closed_at=closed_at,
+    )

@@ -1,0 +1,252 @@
+"""Run the loop: count what arrives, let detectors look at complete bins, record verdicts and act on them."""
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast._background import BackgroundLoop
+from holdfast._clock import Clock, SystemClock
+from holdfast._types import Side, Sink, Verdict, VerdictKind, Zone
+from holdfast.detect import DETECTORS, Detector, build_detector
+from holdfast.evacuate import Evacuator
+from holdfast.telemetry import BIN_SECONDS, Bin, BinDelta, BinKey, Bins, Deploy, window_of
+from holdfast.telemetry.bins import GRACE_SECONDS
+from holdfast.watch.store import WatchStore
+
+logger = logging.getLogger("holdfast.watch")
+
+TICK_SECONDS = 0.25
+"""How often the loop looks for bins that have become complete."""
+PULSE_SECONDS = 1.0
+"""How often listeners are told what arrived: a person can follow that."""
+KEPT_PULSES = 120
+"""Two minutes, for a page that is opened later."""
+STALE_BINS = 3
+"""Bins after which a window that could not be looked at is given up: by then newer ones say more."""
+STALE_STATE_BINS = 6
+"""Bins after which a saved detector state is not used any more: its counts in a row are over."""
+HELD_DELTAS = 200_000
+"""Deltas that may wait for the loop; past that the oldest are dropped: fresh ones say more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedWorkload:
+    """One workload: its zones, and the detector that looks at them."""
+
+    name: str
+    zones: tuple[Zone, ...]
+    detector: str = "threshold"
+    """The name under which a detector registered itself."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The detector's own settings."""
+
+
+class Pulse(msgspec.Struct, frozen=True):
+    """What arrived in about one second: for each workload and zone the requests, faults and latency."""
+
+    at: float
+    workloads: Mapping[str, Mapping[str, Mapping[str, float | int | None]]]
+
+
+class VerdictChange(msgspec.Struct, frozen=True):
+    """A verdict that opened or closed."""
+
+    verdict: Verdict
+    at: float
+    closed: bool
+
+
+WatchEvent: TypeAlias = Pulse | VerdictChange
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One workload at run time."""
+
+    name: str
+    zones: tuple[Zone, ...]
+    detector_name: str
+    detector: Detector[Any]
+    state: Any
+    open: dict[str, Verdict] = field(default_factory=dict)
+    """The verdicts that are recorded as open, by id."""
+    deploys: list[Deploy] = field(default_factory=list)
+
+
+class Watch:
+    """Watches workloads. `ingest` from any thread; everything else happens in one background thread.
+
+    Use as a context manager, or call `start` and `close`. Without an `evacuator` it only reaches verdicts.
+    """
+
+    def __init__(
+        self,
+        workloads: Sequence[WatchedWorkload],
+        store: WatchStore,
+        *,
+        evacuator: Evacuator | None = None,
+        events: Sink[WatchEvent] | None = None,
+        bin_seconds: float = BIN_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._store = store
+        self._evacuator = evacuator
+        self._events = events
+        self._bins = Bins(bin_seconds)
+        self._watched = {workload.name: self._begin(workload) for workload in workloads}
+        for recorded in store.open_verdicts():
+            if recorded.workload in self._watched:
+                # From before a restart: it closes with the first window, unless its zone is out or it is reached again.
+                self._watched[recorded.workload].open[recorded.id] = recorded.verdict()
+        self._arrived: deque[BinDelta] = deque(maxlen=HELD_DELTAS)
+        self._due: deque[tuple[_Watched, float, Mapping[BinKey, Bin]]] = deque()
+        self._pulse: dict[tuple[str, Zone], Bin] = {}
+        self._pulsed = self._clock.wall()
+        self._pulses: deque[Pulse] = deque(maxlen=KEPT_PULSES)
+        self._loop = BackgroundLoop("holdfast-watch", self._step, doing="watch the workloads", logger=logger)
+
+    @property
+    def bin_seconds(self) -> float:
+        """The length of a bin."""
+        return self._bins.seconds
+
+    def knows(self, workload: str, zone: str) -> bool:
+        """Whether the zone of that workload is watched."""
+        watched = self._watched.get(workload)
+        return watched is not None and zone in watched.zones
+
+    def ingest(self, deltas: Iterable[BinDelta]) -> None:
+        """Take measurements; return at once. Raise InvalidValue for one that covers more than a bin."""
+        taken = list(deltas)
+        for delta in taken:
+            self._bins.require_fit(delta)
+        self._arrived.extend(taken)
+
+    def announce(self, workload: str, deploy: Deploy) -> None:
+        """Let the workload's detector know of a deployment."""
+        self._watched[workload].deploys.append(deploy)
+
+    def pulses(self) -> Sequence[Pulse]:
+        """Return what arrived lately, second by second."""
+        return list(self._pulses)
+
+    def start(self) -> "Watch":
+        """Begin to watch, in a background thread. May be repeated."""
+        self._loop.start()
+        return self
+
+    def close(self) -> None:
+        """Stop watching, after the current look. May be repeated."""
+        self._loop.stop(wait=None)
+
+    def __enter__(self) -> "Watch":
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def tick(self) -> None:
+        """Count what arrived, and look at every bin that has become complete. The background thread calls it."""
+        now = self._clock.wall()
+        while self._arrived:
+            delta = self._arrived.popleft()
+            self._bins.add(delta, now)
+            if delta.key.side is Side.SERVER:
+                self._pulse.setdefault((delta.key.workload, delta.key.zone), Bin()).merge(delta.measured)
+        if not 0 <= now - self._pulsed < PULSE_SECONDS:
+            self._send_pulse(now)
+        for start, complete in self._bins.complete(now):
+            self._due.extend((watched, start, complete) for watched in self._watched.values())
+        while self._due:
+            watched, start, bins = self._due[0]
+            end = start + self._bins.seconds
+            if now - end > STALE_BINS * self._bins.seconds + GRACE_SECONDS:
+                # It could not be looked at in time, because a store was away: what it shows may long be over.
+                logger.warning("the window of %s that ended at %.0f is too old to act on", watched.name, end)
+            else:
+                self._look(watched, start, bins)
+            self._due.popleft()  # only now: a window whose verdict could not be stored is looked at again
+
+    def _begin(self, workload: WatchedWorkload) -> _Watched:
+        detector = build_detector(workload.detector, workload.options)
+        kind = DETECTORS.get(workload.detector).state_type
+        saved = self._store.load_state(workload.name, workload.detector, kind)
+        is_fresh = saved is not None and 0 <= self._clock.wall() - saved[1] <= STALE_STATE_BINS * self._bins.seconds
+        state = saved[0] if saved is not None and is_fresh else kind()
+        return _Watched(workload.name, workload.zones, workload.detector, detector, state)
+
+    def _step(self) -> float:
+        self.tick()
+        return TICK_SECONDS
+
+    def _look(self, watched: _Watched, start: float, bins: Mapping[BinKey, Bin]) -> None:
+        """Let the detector look at a window, record what it concludes, and act on it."""
+        states = {} if self._evacuator is None else self._evacuator.states(watched.name)
+        end = start + self._bins.seconds
+        watched.deploys = [deploy for deploy in watched.deploys if deploy.end > start]
+        window = window_of(
+            watched.name,
+            watched.zones,
+            start,
+            self._bins.seconds,
+            bins,
+            states={zone: state for zone, state in states.items() if zone in watched.zones},
+            deploys=[deploy for deploy in watched.deploys if deploy.start < end],
+        )
+        state, verdict = watched.detector.step(watched.state, window)
+        now = self._clock.wall()
+        closed = [
+            known for known in watched.open.values() if known.id != verdict.id and known.zone not in window.zones_out
+        ]
+        is_new = verdict.kind is not VerdictKind.HEALTHY and verdict.id not in watched.open
+        self._store.record(
+            watched.name,
+            watched.detector_name,
+            state,
+            now,
+            opened=verdict if is_new else None,
+            closed=[known.id for known in closed],
+        )
+        for known in closed:
+            self._report(known, now, closed=True)
+            del watched.open[known.id]
+        if is_new:
+            self._report(verdict, now, closed=False)
+            watched.open[verdict.id] = verdict
+        if verdict.kind is not VerdictKind.HEALTHY and self._evacuator is not None:
+            self._evacuator.act(verdict, frozenset(watched.zones))
+        watched.state = state
+
+    def _report(self, verdict: Verdict, at: float, *, closed: bool) -> None:
+        logger.warning(
+            "verdict %s: %s %s: %s", verdict.id, verdict.kind, "closed" if closed else "opened", verdict.sentence
+        )
+        self._emit(VerdictChange(verdict, at, closed))
+
+    def _send_pulse(self, now: float) -> None:
+        pulse = Pulse(
+            now,
+            {
+                name: {zone: _reading(self._pulse.get((name, zone))) for zone in watched.zones}
+                for name, watched in self._watched.items()
+            },
+        )
+        self._pulse.clear()
+        self._pulsed = now
+        self._pulses.append(pulse)
+        self._emit(pulse)
+
+    def _emit(self, event: WatchEvent) -> None:
+        if self._events is not None:
+            self._events.emit(event)
+
+
+def _reading(counted: Bin | None) -> dict[str, float | int | None]:
+    if counted is None:
+        return {"requests": 0, "faults": 0, "latency": None}
+    return {"requests": counted.requests, "faults": counted.faults, "latency": counted.successes.quantile(0.9)}

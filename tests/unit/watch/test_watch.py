@@ -1,0 +1,324 @@
+"""The loop: telemetry in, verdicts and statuses out."""
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from holdfast import (
+    EngineUnavailable,
+    InvalidValue,
+    Operation,
+    Outcome,
+    SettingsError,
+    Side,
+    Verdict,
+    VerdictKind,
+    Zone,
+    ZoneState,
+    ZoneStatus,
+)
+from holdfast.detect import DETECTORS
+from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.evacuate import Evacuator
+from holdfast.status import SqlStatusStore
+from holdfast.status.change import Changes
+from holdfast.telemetry import Bin, BinDelta, BinKey, Deploy, Window, deltas_of
+from holdfast.testing import FakeClock
+from holdfast.watch import Pulse, VerdictChange, Watch, WatchedWorkload, WatchEvent, WatchStore
+
+ZONES = (Zone("az1"), Zone("az2"), Zone("az3"))
+
+
+class Events:
+    """Keeps what the loop reports."""
+
+    def __init__(self) -> None:
+        self.reported: list[WatchEvent] = []
+
+    def emit(self, event: WatchEvent) -> None:
+        self.reported.append(event)
+
+    @property
+    def verdicts(self) -> list[VerdictChange]:
+        return [event for event in self.reported if isinstance(event, VerdictChange)]
+
+    @property
+    def pulses(self) -> list[Pulse]:
+        return [event for event in self.reported if isinstance(event, Pulse)]
+
+
+class FailingStore(WatchStore):
+    """A store whose database is away for the first `failures` writes that open a verdict."""
+
+    failures = 0
+
+    def record(self, *arguments: Any, opened: Verdict | None, closed: Sequence[str]) -> None:
+        if opened is not None and self.failures:
+            self.failures -= 1
+            raise EngineUnavailable("away")
+        super().record(*arguments, opened=opened, closed=closed)
+
+
+class ShowingOptions(msgspec.Struct, frozen=True):
+    """Nothing to set."""
+
+
+class Showing:
+    """A detector that is content with everything, and keeps what it was shown."""
+
+    options_type = ShowingOptions
+    state_type = dict
+    shown: ClassVar[list[Window]] = []
+
+    def __init__(self, options: object) -> None:
+        pass
+
+    def step(self, state: dict[str, int], window: Window) -> tuple[dict[str, int], Verdict]:
+        self.shown.append(window)
+        return state, Verdict(id="", workload="shop", kind=VerdictKind.HEALTHY, since=0.0, at=window.end)
+
+
+class World:
+    """A watch over one workload, with time and traffic under control."""
+
+    def __init__(self, folder: Path, *, clock: FakeClock | None = None, detector: str = "threshold") -> None:
+        self.clock = clock or FakeClock(wall=1_700_000_000.0)
+        self.database = SqliteDatabase(folder / "test.sqlite")
+        self.statuses = SqlStatusStore(self.database)
+        self.log = FailingStore(self.database)
+        self.events = Events()
+        self.watch = Watch(
+            [WatchedWorkload(name="shop", zones=ZONES, detector=detector)],
+            self.log,
+            evacuator=Evacuator(self.statuses, self.clock, Changes(self.statuses, self.clock)),
+            events=self.events,
+            bin_seconds=10.0,
+            clock=self.clock,
+        )
+
+    def second(self, failing: str | None = None, silent: frozenset[str] = frozenset()) -> None:
+        """One second of traffic: ten requests in each zone, half of which fail where it is failing."""
+        for zone in ZONES:
+            for number in range(0 if zone in silent else 10):
+                faulty = zone == failing and number % 2 == 0
+                happened = outcome(self.clock.wall(), zone, f"i-{zone}-{number % 4}", faulty=faulty)
+                self.watch.ingest(deltas_of([happened], 10.0))
+        self.clock.advance(1.0)
+        self.watch.tick()
+
+    def seconds(self, count: int, failing: str | None = None, silent: frozenset[str] = frozenset()) -> None:
+        for _ in range(count):
+            self.second(failing, silent)
+
+
+def outcome(at: float, zone: str, instance: str = "i-1", *, faulty: bool = False) -> Outcome:
+    return Outcome(
+        workload="shop",
+        operation=Operation("Home", "Index"),
+        zone=Zone(zone),
+        instance=instance,
+        at=at,
+        side=Side.SERVER,
+        count_2xx=int(not faulty),
+        count_5xx=int(faulty),
+        success_seconds=() if faulty else (0.02,),
+        fault_seconds=(0.02,) if faulty else (),
+    )
+
+
+@pytest.fixture(autouse=True)
+def showing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let there be one more detector, in this module alone."""
+    monkeypatch.setitem(DETECTORS._registered, "showing", Showing)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_healthy_zones_lead_to_nothing(world: World) -> None:
+    world.seconds(60)
+    assert world.log.verdicts() == []
+    assert world.statuses.read() == []
+    assert not world.events.verdicts
+
+
+def test_a_failing_zone_is_found_recorded_sent_away_and_told(world: World) -> None:
+    world.seconds(15)
+    world.seconds(30, failing="az2")
+    [verdict] = world.log.verdicts()
+    assert (verdict.kind, verdict.zone, verdict.closed_at) == ("isolated", "az2", None)
+    [status] = world.statuses.read()
+    assert (status.zone, status.workload, status.out, status.by) == ("az2", "shop", True, "holdfast")
+    assert verdict.id in status.reason
+    assert [change.verdict.zone for change in world.events.verdicts] == ["az2"]
+
+
+def test_a_verdict_stays_open_while_its_zone_is_out_and_silent(world: World) -> None:
+    world.seconds(45, failing="az2")
+    world.seconds(40, silent=frozenset({"az2"}))
+    [verdict] = world.log.verdicts()
+    assert verdict.closed_at is None
+    assert len(world.events.verdicts) == 1
+
+
+def test_a_second_zone_is_found_and_told_but_not_sent_away_while_one_is_out(world: World) -> None:
+    world.seconds(45, failing="az2")
+    world.seconds(45, failing="az3", silent=frozenset({"az2"}))
+    assert [status.zone for status in world.statuses.read() if status.out] == ["az2"]
+    assert {verdict.kind: verdict.closed_at for verdict in world.log.verdicts()} == {"isolated": None, "regional": None}
+    world.seconds(30, silent=frozenset({"az2"}))
+    closed = {verdict.kind: verdict.closed_at is not None for verdict in world.log.verdicts()}
+    assert closed == {"isolated": False, "regional": True}
+
+
+def test_what_was_seen_while_the_store_was_away_for_long_is_not_acted_on(world: World) -> None:
+    world.seconds(15)
+    world.log.failures = 10_000
+    for second in range(300):
+        with suppress(EngineUnavailable):
+            world.second(failing="az2" if second < 30 else None)
+    world.log.failures = 0
+    world.seconds(30)
+    assert world.log.verdicts() == []
+    assert world.statuses.read() == []
+
+
+def test_a_verdict_from_before_a_restart_is_closed_when_it_no_longer_holds(world: World, tmp_path: Path) -> None:
+    world.seconds(45, failing="az2")
+    [before] = world.log.verdicts()
+    [status] = world.statuses.read()
+    again = World(tmp_path)
+    again.clock.advance(60)
+    again.seconds(20, silent=frozenset({"az2"}))
+    assert again.log.verdicts() == [before], "its zone is still out"
+    back = ZoneStatus(zone=status.zone, workload="shop", state=ZoneState.IN, since=1.0, by="operator", reason="mended")
+    again.statuses.write(back, status.version)
+    again.seconds(20)
+    assert again.log.verdicts()[0].closed_at is not None
+
+
+def test_a_zone_that_is_brought_back_healthy_closes_its_verdict(world: World) -> None:
+    world.seconds(45, failing="az2")
+    [status] = world.statuses.read()
+    world.statuses.write(
+        ZoneStatus(zone=status.zone, workload="shop", state=ZoneState.IN, since=1.0, by="operator", reason="mended"),
+        status.version,
+    )
+    world.seconds(30)
+    [verdict] = world.log.verdicts()
+    assert verdict.closed_at is not None
+    assert [change.closed for change in world.events.verdicts] == [False, True]
+
+
+def test_a_store_that_was_away_loses_no_window_and_no_verdict(world: World) -> None:
+    world.seconds(15)
+    world.log.failures = 3
+    held_up = 0
+    for _ in range(30):
+        try:
+            world.second(failing="az2")
+        except EngineUnavailable:
+            held_up += 1
+    assert held_up == 3
+    assert [verdict.zone for verdict in world.log.verdicts()] == ["az2"]
+    assert [status.zone for status in world.statuses.read()] == ["az2"]
+
+
+def test_every_second_tells_what_happened_in_every_zone(world: World) -> None:
+    world.seconds(5, failing="az2")
+    pulses = world.events.pulses
+    assert len(pulses) == 5
+    assert pulses[-1].workloads["shop"]["az2"]["requests"] == 10
+    assert pulses[-1].workloads["shop"]["az2"]["faults"] == 5
+    assert pulses[-1].workloads["shop"]["az1"]["latency"] == pytest.approx(0.02, rel=0.05)
+    assert world.watch.pulses() == pulses
+
+
+def test_a_clock_that_is_set_back_does_not_stop_the_pulse(world: World) -> None:
+    world.seconds(3)
+    world.clock.jump_wall(-3600)
+    world.seconds(3)
+    assert len(world.events.pulses) == 6
+
+
+def test_only_configured_workloads_and_zones_are_known(world: World) -> None:
+    assert world.watch.knows("shop", "az1")
+    assert not world.watch.knows("shop", "az9")
+    assert not world.watch.knows("other", "az1")
+
+
+def test_measurements_that_cover_more_than_a_bin_are_refused_to_whoever_sends_them(world: World) -> None:
+    key = BinKey("shop", Operation("Home", "Index"), ZONES[0], "i-1", Side.SERVER)
+    with pytest.raises(InvalidValue, match="measurements of 60 s do not fit"):
+        world.watch.ingest([BinDelta(key=key, start=0.0, seconds=60.0, measured=Bin())])
+
+
+def test_without_an_evacuator_the_loop_only_reaches_verdicts(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.watch = Watch([WatchedWorkload(name="shop", zones=ZONES)], world.log, clock=world.clock)
+    world.seconds(45, failing="az2")
+    assert [verdict.zone for verdict in world.log.verdicts()] == ["az2"]
+    assert world.statuses.read() == []
+
+
+class TestTheStateOfADetector:
+    def test_is_used_again_after_a_restart(self, tmp_path: Path) -> None:
+        """One bad bin before the restart and one after it are two in a row."""
+        world = World(tmp_path)
+        world.seconds(20)
+        world.seconds(12, failing="az2")
+        assert world.log.verdicts() == []
+        again = World(tmp_path, clock=world.clock)
+        again.seconds(12, failing="az2")
+        assert [verdict.zone for verdict in again.log.verdicts()] == ["az2"]
+
+    def test_is_not_used_when_it_is_old_or_of_another_detector(self, tmp_path: Path) -> None:
+        world = World(tmp_path)
+        world.seconds(45, failing="az2")
+        clock = FakeClock(wall=world.clock.wall() + 3600)
+        assert World(tmp_path, clock=clock).watch._watched["shop"].state.verdict is None
+        assert World(tmp_path, clock=world.clock).watch._watched["shop"].state.verdict is not None
+        assert World(tmp_path, clock=world.clock, detector="showing").watch._watched["shop"].state == {}
+
+    def test_of_an_older_release_is_forgotten(self, tmp_path: Path) -> None:
+        world = World(tmp_path)
+        world.log.record("shop", "threshold", ["what is this"], world.clock.wall(), opened=None, closed=[])
+        assert World(tmp_path, clock=world.clock).watch._watched["shop"].state.rows == {}
+
+
+def test_a_detector_is_shown_zone_states_and_announced_deploys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Window] = []
+    monkeypatch.setattr(Showing, "shown", shown)
+    world = World(tmp_path, detector="showing")
+    start = world.clock.wall()
+    deploy = Deploy(Zone("az1"), start + 12, start + 18)
+    world.watch.announce("shop", deploy)
+    world.statuses.write(
+        ZoneStatus(
+            zone=ZONES[1], workload=None, state=ZoneState.RETURNING, share=0.5, since=1.0, by="operator", reason="test"
+        ),
+        0,
+    )
+    world.seconds(35)
+    assert [window.deploys for window in shown] == [(), (), (deploy,), ()]
+    assert shown[0].states == {"az2": ZoneState.RETURNING}
+
+
+def test_a_detector_that_nobody_has_registered_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"no detector is called 'oracle': expected one of .*threshold"):
+        World(tmp_path, detector="oracle")
+
+
+def test_the_loop_runs_by_itself_and_stops(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    world = World(tmp_path)
+    with caplog.at_level(logging.WARNING), world.watch as watch:
+        watch.start()
+    watch.close()
+    assert not caplog.records
