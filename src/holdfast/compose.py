@@ -14,6 +14,7 @@ from holdfast._errors import Conflict, NotFound, SettingsError
 from holdfast._types import StatusStore
 from holdfast.config import Settings
 from holdfast.engines import Database
+from holdfast.status.stores import open_store
 
 if TYPE_CHECKING:
     from holdfast.config.queues import QueueSettings
@@ -50,17 +51,17 @@ class Databases:
     """What one process keeps its state in: a file for each subsystem, or one PostgreSQL pool, or an AWS account."""
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self.clock = clock or SystemClock()
         self._settings = settings
-        self._clock = clock
         self._opened: dict[str, Database] = {}
         self._aws: AwsSession | None = None
 
-    def of(self, subsystem: str) -> Database:
+    def database(self, subsystem: str) -> Database:
         """The database of a subsystem, opened when it is first asked for."""
         shared = self._settings.database.url.scheme != "sqlite"
         name = "" if shared else subsystem
         if name not in self._opened:
-            self._opened[name] = open_database(self._settings, subsystem, self._clock)
+            self._opened[name] = open_database(self._settings, subsystem, self.clock)
         return self._opened[name]
 
     def aws(self) -> "AwsSession":
@@ -88,7 +89,7 @@ def open_queues(databases: Databases, clock: Clock | None = None) -> "Backend":
     from holdfast.queue.backends.sql import SqlBackend
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
-    return SqlBackend(databases.of(SUBSYSTEM), clock)
+    return SqlBackend(databases.database(SUBSYSTEM), clock)
 
 
 def has_queues(settings: Settings, databases: Databases) -> bool:
@@ -98,7 +99,7 @@ def has_queues(settings: Settings, databases: Databases) -> bool:
     if settings.database.url.scheme == "sqlite":
         return (settings.data_directory / f"{SUBSYSTEM}{SQLITE_SUFFIX}").exists()
     asked = "select to_regclass('holdfast_queue') is not null"
-    return databases.of(SUBSYSTEM).read(lambda transaction: transaction.execute(asked)) == [(True,)]
+    return databases.database(SUBSYSTEM).read(lambda transaction: transaction.execute(asked)) == [(True,)]
 
 
 def seed_queues(settings: Settings, queues: "Backend", *, warn: bool = True) -> None:
@@ -138,21 +139,9 @@ def _differing(queue: "QueueSettings", look: "Snapshot") -> list[str]:
     return found
 
 
-def open_status_store(settings: Settings, databases: Databases, clock: Clock) -> StatusStore:
-    """Where the settings say that zone statuses are kept."""
-    kind, _, place = settings.status.store.partition(":")
-    if kind == "database":
-        from holdfast.status.stores.sql import SUBSYSTEM, SqlStatusStore
-
-        return SqlStatusStore(databases.of(SUBSYSTEM))
-    if kind == "dynamodb":
-        from holdfast.status.stores.dynamodb import DynamoStatusStore
-
-        return DynamoStatusStore(databases.aws(), place, clock)
-    from holdfast.status.stores.s3 import S3StatusStore
-
-    bucket, _, prefix = place.partition("/")
-    return S3StatusStore(databases.aws(), bucket, clock, prefix=f"{prefix.rstrip('/')}/" if prefix else "")
+def open_status_store(settings: Settings, databases: Databases) -> StatusStore:
+    """Open the store in which the settings keep zone statuses."""
+    return open_store(settings.status.store, databases)
 
 
 def open_publisher(databases: Databases, topic: str) -> "SnsPublisher":

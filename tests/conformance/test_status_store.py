@@ -12,10 +12,10 @@ from holdfast import InvalidValue, StatusStore, Zone, ZoneState, ZoneStatus
 from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.status.stores.database import SqlStatusStore
 from holdfast.status.stores.dynamodb import DynamoStatusStore
 from holdfast.status.stores.memory import MemoryStatusStore
 from holdfast.status.stores.s3 import S3StatusStore
-from holdfast.status.stores.sql import SqlStatusStore
 from holdfast.testing import FakeClock
 from holdfast.testing.status import NOW, StatusStoreConformance, into, out
 

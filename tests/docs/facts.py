@@ -69,6 +69,7 @@ PACKAGES = (
     "holdfast.status.export",
     "holdfast.status.sns",
     "holdfast.status.sources",
+    "holdfast.status.stores",
     "holdfast.telemetry",
     "holdfast.testing",
     "holdfast.testing.calls",

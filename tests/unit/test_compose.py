@@ -11,7 +11,6 @@ import psycopg
 import pytest
 
 from holdfast import Conflict, EngineError, NotFound, SettingsError, Zone, ZoneState, ZoneStatus
-from holdfast._clock import SystemClock
 from holdfast.compose import (
     Databases,
     data_directory,
@@ -30,9 +29,9 @@ from holdfast.config.settings import AwsSettings, StatusSettings
 from holdfast.engines.aws import AwsSession
 from holdfast.queue import Backend, Change, Limits, Over, QueuePolicy, open_backend
 from holdfast.queue.differences import MOST
+from holdfast.status.stores.database import SqlStatusStore
 from holdfast.status.stores.dynamodb import DynamoStatusStore
 from holdfast.status.stores.s3 import S3StatusStore
-from holdfast.status.stores.sql import SqlStatusStore
 from tests.unit.cli.conftest import NOBODY, closed
 
 
@@ -42,17 +41,17 @@ def settings(folder: Path, url: str = "sqlite:") -> Settings:
 
 def test_every_subsystem_has_a_file_of_its_own(tmp_path: Path) -> None:
     with Databases(settings(tmp_path)) as databases:
-        assert databases.of("one") is databases.of("one")
-        assert databases.of("one") is not databases.of("two")
-        assert databases.of("one").dialect == "sqlite"
+        assert databases.database("one") is databases.database("one")
+        assert databases.database("one") is not databases.database("two")
+        assert databases.database("one").dialect == "sqlite"
     names = {path.name for path in (tmp_path / "data").iterdir()}
     assert names == {"one.sqlite", "two.sqlite"}
 
 
 def test_all_subsystems_share_one_pool_of_postgresql(tmp_path: Path, postgres_url: str) -> None:
     with Databases(settings(tmp_path, postgres_url)) as databases:
-        assert databases.of("one") is databases.of("two")
-        assert databases.of("one").dialect == "postgres"
+        assert databases.database("one") is databases.database("two")
+        assert databases.database("one").dialect == "postgres"
     assert not (tmp_path / "data").exists()
 
 
@@ -128,7 +127,7 @@ class TestSeeds:
 
 def test_databases_may_be_closed_again(tmp_path: Path) -> None:
     databases = Databases(settings(tmp_path))
-    databases.of("one")
+    databases.database("one")
     databases.close()
     databases.close()
 
@@ -236,7 +235,7 @@ def some_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_zone_statuses_are_kept_in_the_database_unless_set_otherwise(tmp_path: Path) -> None:
     values = settings(tmp_path)
     with Databases(values) as databases:
-        store = open_status_store(values, databases, SystemClock())
+        store = open_status_store(values, databases)
         assert isinstance(store, SqlStatusStore)
         written = store.write(ZONE_OUT, 0)
     with open_database(values, "status") as database:
@@ -249,7 +248,7 @@ def test_zone_statuses_are_kept_in_the_table_that_is_named(
     table = f"status-{uuid.uuid4()}"
     values = in_aws(tmp_path, moto_url, f"dynamodb:{table}")
     with Databases(values) as databases:
-        store = open_status_store(values, databases, SystemClock())
+        store = open_status_store(values, databases)
         assert isinstance(store, DynamoStatusStore)
         store.create_table()
         written = store.write(ZONE_OUT, 0)
@@ -270,7 +269,7 @@ def test_zone_statuses_are_kept_in_the_bucket_and_below_the_prefix_that_are_name
     with Databases(values) as databases:
         client = databases.aws().client("s3")
         client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-        store = open_status_store(values, databases, SystemClock())
+        store = open_status_store(values, databases)
         assert isinstance(store, S3StatusStore)
         store.write(ZONE_OUT, 0)
         [found] = client.list_objects_v2(Bucket=bucket)["Contents"]

@@ -77,13 +77,13 @@ class StoredZones:
     def history(self, limit: int) -> Sequence[Logged]:
         """The latest changes that a server has recorded, newest first: in its database, wherever the store is."""
         self._require_database()
-        return StatusLog(self._databases.of(SUBSYSTEM)).list(limit)
+        return StatusLog(self._databases.database(SUBSYSTEM)).list(limit)
 
     @cached_property
     def _store(self) -> StatusStore:
         if self._settings.status.store == "database":
             self._require_database()
-        return open_status_store(self._settings, self._databases, self._clock)
+        return open_status_store(self._settings, self._databases)
 
     @property
     def _changes(self) -> Changes:

@@ -16,14 +16,12 @@ from holdfast._names import WORKLOAD_PATTERN, zone_of
 from holdfast._types import Zone
 from holdfast.config.queues import QueueSettings, require_once
 from holdfast.detect.detector import options_of
+from holdfast.status.stores import check_store_address
 from holdfast.telemetry import BIN_SECONDS
 
 if TYPE_CHECKING:
     from holdfast.watch import WatchedWorkload
 
-# https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html and
-# https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
-_STATUS_STORE = re.compile(r"database|dynamodb:[A-Za-z0-9_.-]{3,255}|s3:[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[!-~]+)?")
 SNS_TOPIC = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}", re.ASCII)
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
@@ -153,10 +151,10 @@ class StatusSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The topic that every change is published to."""
 
     def __post_init__(self) -> None:
-        if not _STATUS_STORE.fullmatch(self.store):
-            raise InvalidValue(
-                f"store: expected 'database', 'dynamodb:TABLE', 's3:BUCKET' or 's3:BUCKET/PREFIX', found {self.store!r}"
-            )
+        try:
+            check_store_address(self.store)
+        except InvalidValue as error:
+            raise InvalidValue(f"store: {error}") from error
         if self.sns_topic is not None and not SNS_TOPIC.fullmatch(self.sns_topic):
             raise InvalidValue(
                 f"sns_topic: expected one like arn:aws:sns:us-east-1:123456789012:zones, found {self.sns_topic!r}"

@@ -82,7 +82,7 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
         _raise_file_limit()
         stack.enter_context(only_server(settings))
         databases = stack.enter_context(Databases(settings))
-        credentials = CredentialStore(databases.of(SUBSYSTEM), SystemClock())
+        credentials = CredentialStore(databases.database(SUBSYSTEM), SystemClock())
         is_local = is_loopback(settings.server.host)
         if not is_local:
             require_credentials(settings.server, credentials)
@@ -146,16 +146,16 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
 
 def _services(settings: Settings, databases: Databases, credentials: CredentialStore) -> Services:
     clock, hub, status_hub = SystemClock(), Hub(), Hub()
-    log = StatusLog(databases.of(status_log.SUBSYSTEM), announces=settings.status.sns_topic is not None)
+    log = StatusLog(databases.database(status_log.SUBSYSTEM), announces=settings.status.sns_topic is not None)
 
     def tell(change: Change) -> None:
         hub.publish_threadsafe("status", msgspec.json.encode(change.status))
         status_hub.publish_threadsafe("status", msgspec.json.encode(change))
 
-    status_store = open_status_store(settings, databases, clock)
+    status_store = open_status_store(settings, databases)
     statuses = Statuses(status_store, log, clock=clock, refresh=settings.status.refresh, tell=tell)
     changes = Changes(statuses, clock, claims=status_store)
-    watch_store = WatchStore(databases.of(store.SUBSYSTEM))
+    watch_store = WatchStore(databases.database(store.SUBSYSTEM))
     watch = Watch(
         [workload.watched() for workload in settings.workload],
         watch_store,
@@ -165,7 +165,7 @@ def _services(settings: Settings, databases: Databases, credentials: CredentialS
         clock=clock,
     )
     return Services(
-        database=databases.of(SUBSYSTEM),
+        database=databases.database(SUBSYSTEM),
         credentials=credentials,
         statuses=statuses,
         status_log=log,
@@ -202,7 +202,7 @@ def _queues(settings: Settings, databases: Databases) -> Queues:
         from holdfast.queue.backends.sql.names import queue_names
         from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
-        return queue_names(databases.of(SUBSYSTEM))
+        return queue_names(databases.database(SUBSYSTEM))
 
     return Queues(open_backend, list_names, is_there=lambda: has_queues(settings, databases))
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from holdfast._types import ZoneStatus
 from holdfast.engines import Database, Migration, Row, Transaction
-from holdfast.status.stores.sql import COLUMNS, status_of, values_of
+from holdfast.status.stores.database import COLUMNS, status_of, values_of
 
 SUBSYSTEM = "status"
 _TABLES = "status_log"

@@ -8,8 +8,8 @@ from holdfast.status.board import Board, Heard
 from holdfast.status.change import Changes
 from holdfast.status.quorum import WhenSilent
 from holdfast.status.sources import EndpointSource, PushedSource, ServerSource, Source, StoreSource
+from holdfast.status.stores.database import SqlStatusStore
 from holdfast.status.stores.memory import MemoryStatusStore
-from holdfast.status.stores.sql import SqlStatusStore
 
 __all__ = [
     "Board",

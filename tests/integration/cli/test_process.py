@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast._clock import SystemClock
 from holdfast.compose import Databases, open_status_store
 from holdfast.config import Settings
 from holdfast.engines.sqlite import SqliteDatabase
@@ -64,7 +63,7 @@ def test_a_command_imports_no_engine_and_no_server_that_it_does_not_need(tmp_pat
 def test_looking_at_what_was_changed_needs_no_server_to_be_installed(tmp_path: Path) -> None:
     values = Settings(data_directory=tmp_path / "holdfast-data")
     with Databases(values) as databases:
-        open_status_store(values, databases, SystemClock())
+        open_status_store(values, databases)
     script = "import sys; sys.modules['litestar'] = sys.modules['uvicorn'] = None\nfrom holdfast.cli import main\n"
     finished = python(script + "sys.exit(main(['zone', 'history']))", tmp_path)
     assert (finished.returncode, finished.stdout) == (0, "no server has recorded a change yet\n"), finished.stderr

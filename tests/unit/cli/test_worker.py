@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import SystemClock, Zone, ZoneState, ZoneStatus
+from holdfast import Zone, ZoneState, ZoneStatus
 from holdfast._errors import InvalidValue
 from holdfast.cli.worker.restarts import FIRST_PAUSE, LONGEST_PAUSE, STEADY_SECONDS, next_pause
 from holdfast.cli.worker.signals import Signals, Stop
@@ -354,7 +354,7 @@ class TestZones:
     def out(self, *, is_out: bool) -> None:
         values = Settings()
         with Databases(values) as databases:
-            store = open_status_store(values, databases, SystemClock())
+            store = open_status_store(values, databases)
             version = next((status.version for status in store.read()), 0)
             status = ZoneStatus(
                 zone=Zone("use1-az1"),

@@ -39,8 +39,8 @@ def write(*statuses: ZoneStatus, folder: Path = Path("holdfast-data"), recorded:
     """Make the store as a server does, with these in it, or in its record of changes."""
     values = Settings(data_directory=folder)
     with Databases(values) as databases:
-        store = open_status_store(values, databases, SystemClock())
-        log = StatusLog(databases.of("status"))
+        store = open_status_store(values, databases)
+        log = StatusLog(databases.database("status"))
         for number, status in enumerate(statuses):
             if recorded:
                 log.append(status, 1_800_000_000.0 + number)

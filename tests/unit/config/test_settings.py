@@ -147,11 +147,18 @@ def test_statuses_are_kept_in_the_database_in_dynamodb_or_in_s3(store: str) -> N
 
 
 @pytest.mark.parametrize(
-    "store", ["", "sqlite", "dynamodb:", "dynamodb:a/b", "s3:", "s3:Bucket", "s3://bucket", "s3:bucket/"]
+    ("stores", "form"),
+    [
+        (["", "sqlite"], "an address such as database, dynamodb:TABLE, s3:BUCKET or s3:BUCKET/PREFIX"),
+        (["database:", "database:x"], "database"),
+        (["dynamodb", "dynamodb:", "dynamodb:a/b"], "dynamodb:TABLE"),
+        (["s3:", "s3:Bucket", "s3://bucket", "s3:bucket/"], "s3:BUCKET or s3:BUCKET/PREFIX"),
+    ],
 )
-def test_any_other_store_is_refused_with_those_there_are(store: str) -> None:
-    with pytest.raises(InvalidValue, match=f"expected 'database', 'dynamodb:TABLE', .*, found {store!r}"):
-        StatusSettings(store=store)
+def test_any_other_store_is_refused_with_the_form_that_it_should_have(stores: list[str], form: str) -> None:
+    for store in stores:
+        with pytest.raises(InvalidValue, match=f"store: expected {form}, found {store!r}"):
+            StatusSettings(store=store)
 
 
 @pytest.mark.parametrize("topic", ["", "zones", TOPIC + ".fifo", TOPIC.replace("sns", "sqs"), TOPIC + "\n"])

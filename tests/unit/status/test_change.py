@@ -13,8 +13,8 @@ from holdfast import Conflict, EngineUnavailable, InvalidValue, OutcomeUnknown, 
 from holdfast._names import workload_of, zone_of
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.status.change import CLAIM_SECONDS, REASON_CHARACTERS, TRIES, Changes, others_out
+from holdfast.status.stores.database import SqlStatusStore
 from holdfast.status.stores.memory import MemoryStatusStore
-from holdfast.status.stores.sql import SqlStatusStore
 from holdfast.testing import FakeClock
 from holdfast.testing.randomness import seeded
 

@@ -93,12 +93,12 @@ def open_store(at: str | None, file: Path | None, data_directory: Path | None) -
     if not is_seeded:
         _require_store(values, SUBSYSTEM)
     with Databases(values) as databases:
-        if not is_seeded and databases.of(SUBSYSTEM).dialect == "postgres":
-            require_in(databases.of(SUBSYSTEM), _place(values, SUBSYSTEM))
+        if not is_seeded and databases.database(SUBSYSTEM).dialect == "postgres":
+            require_in(databases.database(SUBSYSTEM), _place(values, SUBSYSTEM))
         with open_queues(databases) as queues:
             if is_seeded:
                 seed_queues(values, queues, warn=False)  # whoever looks sees what holds
-            yield Store(queues, databases.of(SUBSYSTEM), _place(values, SUBSYSTEM))
+            yield Store(queues, databases.database(SUBSYSTEM), _place(values, SUBSYSTEM))
 
 
 def _file_of(at: str) -> Path | None:

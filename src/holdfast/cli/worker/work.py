@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast._clock import SystemClock
 from holdfast._errors import EngineUnavailable, HoldfastError, NotFound, SettingsError
 from holdfast._names import workload_of, zone_of
 from holdfast._types import Sink, Zone, ZoneView
@@ -230,7 +229,7 @@ def _zones(loaded: Loaded, zone: Zone, workload: str | None) -> Iterator[ZoneVie
     from holdfast.cli.remote import token_of_environment
     from holdfast.status import Board, Source, StoreSource
     from holdfast.status.sources import source_of
-    from holdfast.status.stores.sql import SUBSYSTEM
+    from holdfast.status.stores.database import SUBSYSTEM
 
     values = loaded.settings
     agent = values.agent
@@ -254,7 +253,7 @@ def _zones(loaded: Loaded, zone: Zone, workload: str | None) -> Iterator[ZoneVie
                         f"{error}, or a server that knows which zones are out, with --endpoint or agent.endpoints"
                     ) from error
             databases = stack.enter_context(Databases(values))
-            store = open_status_store(values, databases, SystemClock())
+            store = open_status_store(values, databases)
             sources = [StoreSource(store, period=agent.period)]
         board = Board(*sources, zone=zone, when_silent=agent.when_silent, stale_after=agent.stale_after)
         stack.enter_context(board)

@@ -19,6 +19,7 @@ from holdfast._errors import (
 )
 from holdfast._types import ZoneStatus
 from holdfast.engines.aws import AwsSession
+from holdfast.status.stores import STATUS_STORES, StatusStoreType
 from holdfast.status.stores.dynamodb_item import KEY, TIME_TO_LIVE, VERSION, WRITE, Item, item_of, key_of, status_of
 from holdfast.status.stores.rules import checked, conflict, expired
 from holdfast.status.stores.versions import Versions
@@ -209,3 +210,13 @@ def _only_at(version: int) -> dict[str, Any]:
 def _was_retried(error: Any) -> bool:
     """Whether a condition may have failed because an earlier attempt of the same call, unheard of, made it so."""
     return bool(error.response["ResponseMetadata"].get("RetryAttempts", 0))
+
+
+STATUS_STORES.register("dynamodb")(
+    StatusStoreType(
+        "dynamodb:TABLE",
+        # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html
+        r"[A-Za-z0-9_.-]{3,255}",
+        lambda table, resources: DynamoStatusStore(resources.aws(), table, resources.clock),
+    )
+)

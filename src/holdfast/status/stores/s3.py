@@ -19,6 +19,7 @@ from holdfast._errors import (
 )
 from holdfast._types import ZoneState, ZoneStatus
 from holdfast.engines.aws import AwsSession
+from holdfast.status.stores import STATUS_STORES, StatusStoreType, StoreResources
 from holdfast.status.stores.rules import checked, conflict, expired
 from holdfast.status.stores.s3_object import LARGEST, SUFFIX, content_of, key_of, parsed, place_of, status_of
 from holdfast.status.stores.versions import Versions
@@ -197,3 +198,18 @@ def _body(reply: Any) -> bytes:
         except Exception as error:
             raise EngineUnavailable(f"AWS s3 GetObject: the rest of the reply did not come ({error})") from error
         return content
+
+
+def _open(address: str, resources: StoreResources) -> S3StatusStore:
+    bucket, _, prefix = address.partition("/")
+    return S3StatusStore(resources.aws(), bucket, resources.clock, prefix=f"{prefix.rstrip('/')}/" if prefix else "")
+
+
+STATUS_STORES.register("s3")(
+    StatusStoreType(
+        "s3:BUCKET or s3:BUCKET/PREFIX",
+        # https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
+        r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[!-~]+)?",
+        _open,
+    )
+)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.engines import Database, Migration, Row
+from holdfast.status.stores import STATUS_STORES, StatusStoreType
 from holdfast.status.stores.rules import EXPIRED, EXPIRY, checked, conflict
 
 SUBSYSTEM = "status"
@@ -104,3 +105,8 @@ def status_of(row: Row) -> ZoneStatus:
         expires=expires,
         version=version,
     )
+
+
+STATUS_STORES.register("database")(
+    StatusStoreType("database", "", lambda _, resources: SqlStatusStore(resources.database(SUBSYSTEM)))
+)
