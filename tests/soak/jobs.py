@@ -18,7 +18,7 @@ from holdfast.queue import (
     Queue,
     Receipt,
     Reject,
-    Want,
+    LeaseRequest,
     current_message,
     open_backend,
 )
@@ -94,7 +94,7 @@ class Noting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    def lease(self, want: Want) -> Leased:
+    def lease(self, want: LeaseRequest) -> Leased:
         at = now()
         leased = self._backend.lease(want)
         self._leased.update((delivery.receipt, at) for delivery in leased.deliveries)

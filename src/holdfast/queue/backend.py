@@ -38,7 +38,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     longest_lease: float | None = None
 
 
-class Want(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker asks for."""
 
     queue: str
@@ -72,7 +72,7 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True):
     """Messages whose leases had ended."""
 
 
-def checked_want(want: Want) -> Want:
+def checked_request(want: LeaseRequest) -> LeaseRequest:
     """The same, or InvalidValue for one that no backend can fulfil."""
     if want.count < 1 or not 0 < want.lease <= LONGEST:
         raise InvalidValue(
@@ -253,7 +253,7 @@ class Backend(Protocol):
         messages. Raises NotFound for a queue that nobody has made. Of a topic without subscribers nothing is kept.
         """
 
-    def lease(self, want: Want) -> Leased:
+    def lease(self, want: LeaseRequest) -> Leased:
         """Hand out messages that wait, for a while."""
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:

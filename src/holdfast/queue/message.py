@@ -176,11 +176,11 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.receipt.id
 
 
-class Done(msgspec.Struct, frozen=True, gc=False):
+class Ack(msgspec.Struct, frozen=True, gc=False):
     """It is handled: forget it."""
 
 
-class Again(msgspec.Struct, frozen=True, gc=False):
+class RetryLater(msgspec.Struct, frozen=True, gc=False):
     """Deliver it again after a delay."""
 
     delay: float
@@ -196,11 +196,11 @@ class Bury(msgspec.Struct, frozen=True, gc=False):
     """The traceback, if there is one."""
 
 
-class Back(msgspec.Struct, frozen=True, gc=False):
+class Release(msgspec.Struct, frozen=True, gc=False):
     """It was not handled: let another worker have it at once. It does not count as an attempt."""
 
 
-class Longer(msgspec.Struct, frozen=True, gc=False):
+class ExtendLease(msgspec.Struct, frozen=True, gc=False):
     """It is still being handled: let the lease end so many seconds from now."""
 
     seconds: float
@@ -210,7 +210,7 @@ class Drop(msgspec.Struct, frozen=True, gc=False):
     """It is worth nothing any more: forget it, unhandled."""
 
 
-Outcome: TypeAlias = Done | Again | Bury | Back | Longer | Drop
+Outcome: TypeAlias = Ack | RetryLater | Bury | Release | ExtendLease | Drop
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
@@ -223,9 +223,9 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
 def checked_settlement(settlement: Settlement) -> Settlement:
     """The same, or InvalidValue for one that no backend takes."""
     outcome = settlement.outcome
-    if isinstance(outcome, Again) and not 0 <= outcome.delay <= LONGEST:
+    if isinstance(outcome, RetryLater) and not 0 <= outcome.delay <= LONGEST:
         raise InvalidValue(f"again after {outcome.delay} s: expected 0 to {LONGEST:.0f}, which is a year")
-    if isinstance(outcome, Longer) and not 0 < outcome.seconds <= LONGEST:
+    if isinstance(outcome, ExtendLease) and not 0 < outcome.seconds <= LONGEST:
         raise InvalidValue(f"longer by {outcome.seconds} s: expected more than 0, up to {LONGEST:.0f}, which is a year")
     return settlement
 

@@ -11,14 +11,14 @@ from holdfast.queue import (
     Backend,
     Change,
     Delivery,
-    Done,
+    Ack,
     Outgoing,
     Queue,
     QueuePolicy,
     Sent,
     Settlement,
     Trouble,
-    Want,
+    LeaseRequest,
     open_backend,
 )
 from holdfast.queue.worker import Worker, WorkerOptions
@@ -113,7 +113,7 @@ def backend(url: str) -> Iterator[Backend]:
 
 
 def take(backend: Backend, lease: float = 30.0) -> list[Delivery]:
-    return list(backend.lease(Want(queue="work", count=10, lease=lease)).deliveries)
+    return list(backend.lease(LeaseRequest(queue="work", count=10, lease=lease)).deliveries)
 
 
 class TestLostReplies:
@@ -156,8 +156,8 @@ class TestLostReplies:
         [held] = take(backend)
         proxy.lose("reply", COMMIT)
         with pytest.raises(OutcomeUnknown):
-            backend.settle([Settlement(held.receipt, Done())])
-        assert backend.settle([Settlement(held.receipt, Done())]) == [False]
+            backend.settle([Settlement(held.receipt, Ack())])
+        assert backend.settle([Settlement(held.receipt, Ack())]) == [False]
         assert depth(backend, "work") == (0, 0, 0, 0)
 
     def test_a_lease_whose_reply_is_lost_ends_like_any_other(self, backend: Backend, proxy: LossyProxy) -> None:

@@ -24,7 +24,7 @@ from holdfast.cli.worker.targets import find_queues
 from holdfast.cli.worker.work import STUCK_SECONDS, Post, Task, work
 from holdfast.compose import Databases, open_status_store
 from holdfast.config import Settings
-from holdfast.queue import Change, Delivery, Leased, Limits, Outgoing, Queue, Want, WorkerOptions
+from holdfast.queue import Change, Delivery, Leased, Limits, Outgoing, Queue, LeaseRequest, WorkerOptions
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import STORE, bury, fill, of, opened
 
@@ -255,7 +255,7 @@ class TestOnce:
 
         lease = queue.backend.lease
 
-        def slow_lease(want: Want) -> Leased:
+        def slow_lease(want: LeaseRequest) -> Leased:
             leased = lease(want)
             if leased.deliveries:
                 is_taken.set()

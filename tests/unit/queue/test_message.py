@@ -15,13 +15,13 @@ from holdfast.queue.message import (
     KEY_BYTES,
     LATEST,
     LONGEST,
-    Again,
-    Back,
+    RetryLater,
+    Release,
     Bury,
     Delivery,
-    Done,
+    Ack,
     Drop,
-    Longer,
+    ExtendLease,
     Outgoing,
     Receipt,
     Sent,
@@ -111,7 +111,7 @@ def test_the_longest_are_not_too_long() -> None:
     checked(changed(tenant="x" * 256, body=b"x" * BODY_BYTES, key="ä" * 128, group="x" * KEY_BYTES, delay=LONGEST))
 
 
-@pytest.mark.parametrize("outcome", [Done(), Again(0.0), Again(LONGEST), Bury("why"), Back(), Longer(0.1), Drop()])
+@pytest.mark.parametrize("outcome", [Ack(), RetryLater(0.0), RetryLater(LONGEST), Bury("why"), Release(), ExtendLease(0.1), Drop()])
 def test_outcomes_that_make_sense_are_left_as_they_are(outcome: Any) -> None:
     settlement = Settlement(Receipt(1, 1), outcome)
     assert checked_settlement(settlement) is settlement
@@ -120,12 +120,12 @@ def test_outcomes_that_make_sense_are_left_as_they_are(outcome: Any) -> None:
 @pytest.mark.parametrize(
     ("outcome", "named"),
     [
-        (Again(-1.0), "again after -1.0 s: expected 0 to 31622400"),
-        (Again(math.nan), "again after nan s"),
-        (Again(math.inf), "again after inf s"),
-        (Longer(0.0), "longer by 0.0 s: expected more than 0"),
-        (Longer(math.nan), "longer by nan s"),
-        (Longer(LONGEST + 1), "longer by"),
+        (RetryLater(-1.0), "again after -1.0 s: expected 0 to 31622400"),
+        (RetryLater(math.nan), "again after nan s"),
+        (RetryLater(math.inf), "again after inf s"),
+        (ExtendLease(0.0), "longer by 0.0 s: expected more than 0"),
+        (ExtendLease(math.nan), "longer by nan s"),
+        (ExtendLease(LONGEST + 1), "longer by"),
     ],
 )
 def test_outcomes_that_make_no_sense_are_named(outcome: Any, named: str) -> None:

@@ -23,7 +23,7 @@ from holdfast.queue import (
     Refused,
     Sent,
     Topic,
-    Want,
+    LeaseRequest,
     open_backend,
 )
 from holdfast.queue.backends.memory import MemoryBackend
@@ -50,7 +50,7 @@ def queue(backend: MemoryBackend, clock: FakeClock) -> Queue:
 
 
 def _all(queue: Queue) -> list[Delivery]:
-    return list(queue.backend.lease(Want(queue=queue.name, count=100, lease=30.0)).deliveries)
+    return list(queue.backend.lease(LeaseRequest(queue=queue.name, count=100, lease=30.0)).deliveries)
 
 
 class TestSending:

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import EngineUnavailable, NotFound
-from holdfast.queue import Change, Outgoing, Snapshot, Want
+from holdfast.queue import Change, Outgoing, Snapshot, LeaseRequest
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.metrics import PrometheusQueueMetrics
 from holdfast.server.queue_watch import SWEEP_EVERY, QueueWatch
@@ -73,7 +73,7 @@ def scraped(api: Api, name: str) -> dict[tuple[str, ...], float]:
 
 def test_a_scrape_tells_how_deep_the_queues_are(api: Api, backend: Watched, clock: FakeClock) -> None:
     backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")] * 3 + [Outgoing(tenant="bert", body=b"", delay=60)])
-    backend.lease(Want(queue=QUEUE, count=1, lease=30))
+    backend.lease(LeaseRequest(queue=QUEUE, count=1, lease=30))
     clock.advance(7)
     assert scraped(api, "holdfast_queue_messages") == {
         (QUEUE, "ready"): 2,
@@ -208,7 +208,7 @@ def test_what_died_with_its_worker_counts_as_waiting_though_no_worker_is_left(
     queues, metrics = Queues(lambda: backend, lambda: [QUEUE], clock=clock), PrometheusQueueMetrics()
     watch = QueueWatch(queues, metrics)
     asyncio.run(watch.look())
-    assert len(backend.lease(Want(queue=QUEUE, count=1, lease=2.0)).deliveries) == 1
+    assert len(backend.lease(LeaseRequest(queue=QUEUE, count=1, lease=2.0)).deliveries) == 1
     clock.advance(SWEEP_EVERY)
     asyncio.run(watch.look())
     assert f'holdfast_queue_messages{{queue="{QUEUE}",state="ready"}} 1\n' in metrics.render()

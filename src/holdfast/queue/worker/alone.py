@@ -2,7 +2,7 @@
 
 import logging
 
-from holdfast.queue.message import Back
+from holdfast.queue.message import Release
 from holdfast.queue.worker.crews import Crews
 from holdfast.queue.worker.post import Post
 from holdfast.queue.worker.running import Finished, Running
@@ -37,7 +37,7 @@ class Alone:
             self._suspect, self._is_async, self._has_begun = running, is_async, False
             running.is_patient = True
         else:
-            self._post.held.finish(Finished(running, Back()))
+            self._post.held.finish(Finished(running, Release()))
         return True
 
     def step(self) -> bool:
@@ -61,7 +61,7 @@ class Alone:
             try:
                 self._crews.give([suspect], is_async=self._is_async)
             except BaseException:  # there is no thread for it, and none can be started
-                post.held.finish(Finished(suspect, Back()))
+                post.held.finish(Finished(suspect, Release()))
                 raise
         post.held.wait_changed(GLANCE)
         return True

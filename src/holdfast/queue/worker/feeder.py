@@ -3,9 +3,9 @@
 import random
 from collections.abc import Callable, Sequence
 
-from holdfast.queue.backend import Leased, Want
+from holdfast.queue.backend import Leased, LeaseRequest
 from holdfast.queue.events import Polled
-from holdfast.queue.message import Back
+from holdfast.queue.message import Release
 from holdfast.queue.rules.caps import next_caps
 from holdfast.queue.rules.turns import PERIOD
 from holdfast.queue.worker.alone import Alone
@@ -61,7 +61,7 @@ class Feeder:
         self.is_asking = True
         try:
             leased = post.backend.lease(
-                Want(queue=post.queue, count=count, lease=post.lease, before=self._before, caps=self._caps)
+                LeaseRequest(queue=post.queue, count=count, lease=post.lease, before=self._before, caps=self._caps)
             )
             self._pace = fetched(self._pace, post.clock.monotonic() - began)
             self._give(leased, began)
@@ -107,7 +107,7 @@ class Feeder:
                     (for_loop if is_async else for_threads).append(one)
         if self.routine.is_stopping or self._is_out():
             for one in (*for_threads, *for_loop):
-                post.held.finish(Finished(one, Back()))
+                post.held.finish(Finished(one, Release()))
             return
         try:
             self._hand_over(for_threads, is_async=False)
@@ -121,7 +121,7 @@ class Feeder:
             self._crews.give(some, is_async=is_async)
         except BaseException:  # there is no thread, and none can be started: other workers may have some
             for one in some:
-                self._post.held.finish(Finished(one, Back()))
+                self._post.held.finish(Finished(one, Release()))
             raise
 
     def _measure(self) -> None:

@@ -16,7 +16,7 @@ from holdfast.calls.scope import Incoming
 from holdfast.calls.world import PROCESS
 from holdfast.queue.handling import HANDLING
 from holdfast.queue.job import Job, Packed, is_asynchronous, unpack
-from holdfast.queue.message import LONGEST, Again, Bury, Delivery, Done
+from holdfast.queue.message import LONGEST, RetryLater, Bury, Delivery, Ack
 from holdfast.queue.queue import Handler, Queue
 from holdfast.queue.rules.verdict import after_failure
 from holdfast.queue.signals import Postpone, Reject
@@ -130,13 +130,13 @@ class Handlers:
                 name,
             )
             is_last = running.delivery.attempt >= self._attempts_of(running)
-            outcome = Bury(name) if is_last else Again(SOON)
+            outcome = Bury(name) if is_last else RetryLater(SOON)
         return Finished(running, outcome, seconds, name)
 
-    def _verdict(self, running: Running, error: BaseException, name: str) -> Again | Bury:
+    def _verdict(self, running: Running, error: BaseException, name: str) -> RetryLater | Bury:
         match error:
             case Postpone():
-                return Again(min(LONGEST, max(0.0, float(error.seconds))), counts=False)
+                return RetryLater(min(LONGEST, max(0.0, float(error.seconds))), counts=False)
             case Reject():
                 return Bury(_text(error)[:REASON] or name, _detail(error))
             case _:
@@ -148,13 +148,13 @@ class Handlers:
                     backoff=running.options.backoff,
                     chance=random.random,
                 )
-                return Again(LONGEST) if isinstance(outcome, Again) and outcome.delay > LONGEST else outcome
+                return RetryLater(LONGEST) if isinstance(outcome, RetryLater) and outcome.delay > LONGEST else outcome
 
     def _attempts_of(self, running: Running) -> int:
         return running.options.attempts or self._attempts
 
 
-DONE = Done()
+DONE = Ack()
 
 
 def _bound(handler: Handler, delivery: Delivery) -> Callable[[], Any]:

@@ -1,6 +1,6 @@
 """Keeps leases while handlers are at work."""
 
-from holdfast.queue.message import Longer, Settlement
+from holdfast.queue.message import ExtendLease, Settlement
 from holdfast.queue.worker.post import Post
 from holdfast.queue.worker.routine import Routine
 from holdfast.queue.worker.watch import Watch
@@ -26,7 +26,7 @@ class Heartbeat:
         due = [running for running in post.held.all() if running.ends - now <= post.lease * (1 - 1 / BEATS)]
         if not due:
             return self._nap
-        kept = post.backend.settle([Settlement(running.delivery.receipt, Longer(post.lease)) for running in due])
+        kept = post.backend.settle([Settlement(running.delivery.receipt, ExtendLease(post.lease)) for running in due])
         for running, is_held in zip(due, kept, strict=True):
             if is_held:
                 running.ends = now + post.lease

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from holdfast._errors import LeaseLost
-from holdfast.queue.message import Back
+from holdfast.queue.message import Release
 from holdfast.queue.worker.post import Post
 from holdfast.queue.worker.results import require_that_it_has_run
 from holdfast.queue.worker.running import Finished, Running
@@ -122,7 +122,7 @@ class LoopCrew:
         held, now = self._post.held, self._post.clock.monotonic()
         for running in (*self._tasks, *self._waiting):
             seconds = 0.0 if running.started is None else now - running.started
-            if held.finish(Finished(running, Back(), seconds)):
+            if held.finish(Finished(running, Release(), seconds)):
                 running.handling.end("its event loop has ended")
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from holdfast._errors import EngineError, OutcomeUnknown
 from holdfast.queue.events import Ending, Handled
-from holdfast.queue.message import Again, Back, Bury, Done, Drop, Longer, Outcome, Settlement
+from holdfast.queue.message import RetryLater, Release, Bury, Ack, Drop, ExtendLease, Outcome, Settlement
 from holdfast.queue.worker.post import Post
 from holdfast.queue.worker.routine import Routine
 from holdfast.queue.worker.running import Finished, Running
@@ -77,7 +77,7 @@ class Settler:
         if self._post.events.is_on:
             at = self._post.clock.wall()
             for one, was_held in zip(finished, kept, strict=True):
-                if one.running.started is not None or not isinstance(one.outcome, Back):
+                if one.running.started is not None or not isinstance(one.outcome, Release):
                     self._post.events.emit(_event(one, at, counts=was_held or one.is_uncertain))
 
 
@@ -100,11 +100,11 @@ def _event(one: Finished, at: float, *, counts: bool) -> Handled:
 def ending_of(outcome: Outcome) -> Ending:
     """How an attempt has ended of which this became."""
     match outcome:
-        case Done():
+        case Ack():
             return Ending.DONE
-        case Again():
+        case RetryLater():
             return Ending.RETRIED if outcome.counts else Ending.POSTPONED
         case Bury() | Drop():
             return Ending.BURIED
-        case Back() | Longer():
+        case Release() | ExtendLease():
             return Ending.RETURNED

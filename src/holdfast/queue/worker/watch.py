@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from holdfast.queue.message import Back
+from holdfast.queue.message import Release
 from holdfast.queue.worker.crews import Crews
 from holdfast.queue.worker.post import Post
 from holdfast.queue.worker.routine import Routine
@@ -47,7 +47,7 @@ class Watch:
                 error = TimeoutError(f"the handler took longer than {timeout:g} s")
                 self._end(running, post.handlers.failed(running, error, now - started), str(error))
             elif started is None and (is_stuck or (now - running.since >= LONGEST_WAIT and not running.is_patient)):
-                self._end(running, Finished(running, Back()), "it waited too long")
+                self._end(running, Finished(running, Release()), "it waited too long")
         self._look_at_zone(now)
         nap = min(LONGEST_NAP, post.lease / MARGIN / 2, post.handlers.shortest_timeout / NAPS)
         return max(SHORTEST_NAP, nap)
@@ -57,9 +57,9 @@ class Watch:
         now = self._post.clock.monotonic()
         for running in self._post.held.all():
             if running.started is None:
-                self._end(running, Finished(running, Back()), why)
+                self._end(running, Finished(running, Release()), why)
             elif started:
-                self._end(running, Finished(running, Back(), now - running.started), why)
+                self._end(running, Finished(running, Release(), now - running.started), why)
 
     def give_up(self, running: Running, why: str) -> None:
         """A message is not this worker's any more, or not for sure: there is nothing to say of it."""

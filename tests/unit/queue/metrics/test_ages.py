@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.queue import (
-    Again,
-    Back,
+    RetryLater,
+    Release,
     Backend,
     Bury,
     Change,
@@ -15,7 +15,7 @@ from holdfast.queue import (
     Delivery,
     Outgoing,
     Settlement,
-    Want,
+    LeaseRequest,
     open_backend,
 )
 from holdfast.queue.metrics.ages import age_of, is_first_attempt
@@ -41,7 +41,7 @@ def send(backend: Backend, delay: float = 0.0, group: str | None = None) -> None
 
 
 def receive(backend: Backend) -> Delivery:
-    [received] = backend.lease(Want(queue="mail", count=1, lease=30)).deliveries
+    [received] = backend.lease(LeaseRequest(queue="mail", count=1, lease=30)).deliveries
     return received
 
 
@@ -66,7 +66,7 @@ def test_the_delay_of_a_message_does_not_make_it_old(backend: Backend, clock: Fa
 
 def test_a_retry_is_older_and_no_first_attempt(backend: Backend, clock: FakeClock) -> None:
     send(backend)
-    backend.settle([Settlement(receive(backend).receipt, Again(60.0))])
+    backend.settle([Settlement(receive(backend).receipt, RetryLater(60.0))])
     clock.advance(61)
     received = receive(backend)
     assert told(received, clock) == (61, False)
@@ -83,7 +83,7 @@ def test_a_message_of_a_worker_that_died_is_no_first_attempt(backend: Backend, c
 def test_a_message_that_was_handed_back_still_waits_for_its_first_attempt(backend: Backend, clock: FakeClock) -> None:
     send(backend)
     clock.advance(5)
-    backend.settle([Settlement(receive(backend).receipt, Back())])
+    backend.settle([Settlement(receive(backend).receipt, Release())])
     clock.advance(5)
     received = receive(backend)
     assert told(received, clock) == (10, True)
@@ -91,7 +91,7 @@ def test_a_message_that_was_handed_back_still_waits_for_its_first_attempt(backen
 
 def test_a_message_that_was_postponed_waits_for_the_second_time(backend: Backend, clock: FakeClock) -> None:
     send(backend)
-    backend.settle([Settlement(receive(backend).receipt, Again(3600.0, counts=False))])
+    backend.settle([Settlement(receive(backend).receipt, RetryLater(3600.0, counts=False))])
     clock.advance(3601)
     received = receive(backend)
     assert told(received, clock) == (3601, False)

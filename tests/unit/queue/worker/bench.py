@@ -25,7 +25,7 @@ from holdfast.queue import (
     Settlement,
     Snapshot,
     Trouble,
-    Want,
+    LeaseRequest,
     Worker,
     WorkerOptions,
 )
@@ -122,7 +122,7 @@ class Faulty:
     def send(self, to: str, messages: Sequence[Outgoing], *, topic: bool = False) -> Sequence[Sent | Refused]:
         return self._do("send", lambda: self.backend.send(to, messages, topic=topic))
 
-    def lease(self, want: Want) -> Leased:
+    def lease(self, want: LeaseRequest) -> Leased:
         return self._do("lease", lambda: self.backend.lease(want))
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:

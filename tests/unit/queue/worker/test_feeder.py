@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from holdfast._errors import EngineUnavailable, OutcomeUnknown
-from holdfast.queue import Change, Delivery, Limits, QueuePolicy, Want
+from holdfast.queue import Change, Delivery, Limits, QueuePolicy, LeaseRequest
 from holdfast.queue.rules.turns import PERIOD
 from holdfast.queue.worker import feeder as feeder_module
 from tests.unit.queue.worker.bench import Arrivals, Bench
@@ -156,10 +156,10 @@ def test_a_lease_is_counted_from_before_it_was_asked_for(bench: Bench) -> None:
 
 
 def test_shares_are_counted_over_all_that_was_taken(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    wants: list[Want] = []
+    wants: list[LeaseRequest] = []
     lease = bench.backend.lease
 
-    def remember(want: Want) -> object:
+    def remember(want: LeaseRequest) -> object:
         wants.append(want)
         return lease(want)
 

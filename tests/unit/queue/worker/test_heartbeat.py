@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from holdfast._errors import EngineUnavailable, OutcomeUnknown
-from holdfast.queue import Delivery, Done, Handling, Settlement, Want, current_message
+from holdfast.queue import Delivery, Ack, Handling, Settlement, LeaseRequest, current_message
 from tests.unit.queue.worker.bench import Arrivals, Bench
 
 
@@ -32,7 +32,7 @@ def test_a_long_handler_keeps_its_message() -> None:
         bench.clock.advance(5)
         bench.shift.heartbeat.step()
         bench.shift.watch.step()
-    assert not bench.backend.backend.lease(Want(queue="work", count=1, lease=1.0)).deliveries
+    assert not bench.backend.backend.lease(LeaseRequest(queue="work", count=1, lease=1.0)).deliveries
     assert not handling.is_over
     long.go.set()
     bench.settle()
@@ -103,13 +103,13 @@ def test_a_handler_is_told_when_another_worker_has_its_message(caplog: pytest.Lo
     held = bench.shift.post.held.all()[0]
     bench.clock.advance(31)
     held.ends += 3600  # as far as this worker knows, there is time
-    [other] = bench.backend.backend.lease(Want(queue="work", count=1, lease=30.0)).deliveries
+    [other] = bench.backend.backend.lease(LeaseRequest(queue="work", count=1, lease=30.0)).deliveries
     held.ends = bench.clock.monotonic()
     bench.shift.heartbeat.step()
     assert handling.is_over
     assert handling.why == "another worker has it"
     assert bench.sink.endings == ["lost"]
-    assert bench.backend.backend.settle([Settlement(other.receipt, Done())]) == [True]
+    assert bench.backend.backend.settle([Settlement(other.receipt, Ack())]) == [True]
     long.go.set()
     bench.settle()
     assert bench.depth() == (0, 0, 0, 0)

@@ -1,6 +1,6 @@
 """What a worker holds."""
 
-from holdfast.queue import Back, Delivery, Done, Receipt
+from holdfast.queue import Release, Delivery, Ack, Receipt
 from holdfast.queue.worker.running import Finished, Held, Running
 from tests.unit.queue.worker.bench import PATIENCE
 
@@ -21,17 +21,17 @@ def _held(*running: Running) -> Held:
 def test_what_becomes_of_a_message_is_decided_once() -> None:
     one = _running()
     held = _held(one)
-    assert held.finish(Finished(one, Done()))
-    assert not held.finish(Finished(one, Back()))
+    assert held.finish(Finished(one, Ack()))
+    assert not held.finish(Finished(one, Release()))
     assert not held.lose(one)
     [finished] = held.take_finished(10, 0)
-    assert finished.outcome == Done()
+    assert finished.outcome == Ack()
 
 
 def test_a_message_that_was_handed_back_is_not_begun() -> None:
     one = _running()
     held = _held(one)
-    held.finish(Finished(one, Back()))
+    held.finish(Finished(one, Release()))
     assert not held.begin(one, 1.0, lambda _: None)
     assert one.started is None
 
@@ -47,7 +47,7 @@ def test_a_message_whose_lease_is_over_is_not_begun() -> None:
 def test_a_message_is_held_until_it_is_settled() -> None:
     one = _running()
     held = _held(one)
-    held.finish(Finished(one, Done()))
+    held.finish(Finished(one, Ack()))
     finished = held.take_finished(10, 0)
     assert len(held) == 1
     held.settled(finished)
@@ -68,7 +68,7 @@ def test_what_could_not_be_settled_comes_first_the_next_time() -> None:
     some = [_running(number) for number in range(5)]
     held = _held(*some)
     for one in some:
-        held.finish(Finished(one, Done()))
+        held.finish(Finished(one, Ack()))
     first = held.take_finished(2, 0)
     held.put_back(first)
     assert [one.running for one in held.take_finished(3, 0)] == some[:3]
@@ -78,15 +78,15 @@ def test_only_those_that_were_begun_count_as_handled() -> None:
     begun, waiting = _running(1), _running(2)
     held = _held(begun, waiting)
     held.begin(begun, 1.0, lambda _: None)
-    held.finish(Finished(begun, Done()))
-    held.finish(Finished(waiting, Back()))
+    held.finish(Finished(begun, Ack()))
+    held.finish(Finished(waiting, Release()))
     assert held.handled == 1
 
 
 def test_all_leaves_out_what_is_decided() -> None:
     one, other = _running(1), _running(2)
     held = _held(one, other)
-    held.finish(Finished(one, Done()))
+    held.finish(Finished(one, Ack()))
     assert held.all() == [other]
 
 

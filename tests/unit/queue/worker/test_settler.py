@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from holdfast._errors import DatabaseFull, EngineUnavailable, OutcomeUnknown
-from holdfast.queue import Again, Back, Bury, Delivery, Done, Drop, Ending, Longer, Postpone, Reject
+from holdfast.queue import RetryLater, Release, Bury, Delivery, Ack, Drop, Ending, ExtendLease, Postpone, Reject
 from holdfast.queue.message import Outcome
 from holdfast.queue.worker.running import Finished
 from holdfast.queue.worker.settler import ending_of
@@ -53,13 +53,13 @@ def test_each_ending_has_its_event(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("outcome", "ending"),
     [
-        (Done(), Ending.DONE),
-        (Again(1.0), Ending.RETRIED),
-        (Again(1.0, counts=False), Ending.POSTPONED),
+        (Ack(), Ending.DONE),
+        (RetryLater(1.0), Ending.RETRIED),
+        (RetryLater(1.0, counts=False), Ending.POSTPONED),
         (Bury("why"), Ending.BURIED),
         (Drop(), Ending.BURIED),
-        (Back(), Ending.RETURNED),
-        (Longer(1.0), Ending.RETURNED),
+        (Release(), Ending.RETURNED),
+        (ExtendLease(1.0), Ending.RETURNED),
     ],
 )
 def test_every_outcome_is_an_ending(outcome: Outcome, ending: Ending) -> None:
@@ -137,7 +137,7 @@ def test_one_that_cannot_be_settled_does_not_keep_the_others(bench: Bench, caplo
     finished: list[Finished] = []
     while len(finished) < 3:
         finished += held.take_finished(3, 1.0)
-    finished[1] = Finished(finished[1].running, Again(-1.0))  # no backend takes that
+    finished[1] = Finished(finished[1].running, RetryLater(-1.0))  # no backend takes that
     held.put_back(finished)
     bench.settle()
     assert bench.sink.endings == ["done", "done"]

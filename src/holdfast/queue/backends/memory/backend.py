@@ -14,10 +14,10 @@ from holdfast.queue.backend import (
     DeadQuery,
     Leased,
     Snapshot,
-    Want,
+    LeaseRequest,
     checked_change,
     checked_query,
-    checked_want,
+    checked_request,
 )
 from holdfast.queue.backends.memory import dead as dead_letters
 from holdfast.queue.backends.memory.book import Book, Message, Place, Publication, milliseconds
@@ -66,8 +66,8 @@ class MemoryBackend:
             by_book = [self._send(book, messages, publications) for book in books]
             return [one for some in zip(*by_book, strict=True) for one in some]
 
-    def lease(self, want: Want) -> Leased:
-        checked_want(want)
+    def lease(self, want: LeaseRequest) -> Leased:
+        checked_request(want)
         with self._changed:
             return Lease(self._book(want.queue), want).run()
 

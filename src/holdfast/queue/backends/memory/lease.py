@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from holdfast.queue.backend import Leased, Want
+from holdfast.queue.backend import Leased, LeaseRequest
 from holdfast.queue.backends.memory.book import NEVER, Book, Lane, Message, Place, Tenant, milliseconds
 from holdfast.queue.backends.memory.due import make_due_ready
 from holdfast.queue.message import PRIORITIES, Delivery, Receipt
@@ -25,7 +25,7 @@ from holdfast.queue.trace import unpack
 class Lease:
     """One worker's request, while it is being fulfilled."""
 
-    def __init__(self, book: Book, want: Want) -> None:
+    def __init__(self, book: Book, want: LeaseRequest) -> None:
         self.book = book
         self.want = want
         self._until = book.at + milliseconds(want.lease)

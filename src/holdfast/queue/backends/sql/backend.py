@@ -15,10 +15,10 @@ from holdfast.queue.backend import (
     DeadQuery,
     Leased,
     Snapshot,
-    Want,
+    LeaseRequest,
     checked_change,
     checked_query,
-    checked_want,
+    checked_request,
 )
 from holdfast.queue.backends.sql import dead as dead_letters
 from holdfast.queue.backends.sql import keys, topics
@@ -93,8 +93,8 @@ class SqlBackend:
         self._bell.ring(queues)
         return results
 
-    def lease(self, want: Want) -> Leased:
-        checked_want(want)
+    def lease(self, want: LeaseRequest) -> Leased:
+        checked_request(want)
         heard = self._bell.heard(want.queue)
         total = Leased()
         for _ in range(LOOKS):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from holdfast.queue.backend import Leased, Want
+from holdfast.queue.backend import Leased, LeaseRequest
 from holdfast.queue.backends.sql.due import Due
 from holdfast.queue.backends.sql.extra import Extra
 from holdfast.queue.backends.sql.groups import names_of
@@ -41,7 +41,7 @@ _NEXT = (
 class Lease:
     """One worker's request, while it is being fulfilled."""
 
-    def __init__(self, step: Step, want: Want) -> None:
+    def __init__(self, step: Step, want: LeaseRequest) -> None:
         self.step = step
         self.want = want
         cutoff = self._cutoff = step.at - milliseconds(step.policy.fresh_for)
