@@ -18,7 +18,7 @@ from holdfast.engines import Database
 if TYPE_CHECKING:
     from holdfast.config.queues import QueueSettings
     from holdfast.engines.aws import AwsSession
-    from holdfast.queue import Backend, Snapshot
+    from holdfast.queue.backend import Backend, Snapshot
     from holdfast.status.sns import SnsPublisher
 
 logger = logging.getLogger("holdfast.queue")
@@ -107,8 +107,8 @@ def seed_queues(settings: Settings, queues: "Backend", *, warn: bool = True) -> 
     A queue that exists is left as it is: what it may do was perhaps changed since, and is kept with its messages. With
     `warn`, a warning says of each what is not as the settings have it.
     """
-    from holdfast.queue import Change
-    from holdfast.queue.differences import in_words
+    from holdfast.queue.backend import Change
+    from holdfast.queue.policy import in_words
 
     for queue in settings.queue:
         try:
@@ -129,7 +129,7 @@ def seed_queues(settings: Settings, queues: "Backend", *, warn: bool = True) -> 
 def _differing(queue: "QueueSettings", look: "Snapshot") -> list[str]:
     """What is kept, and what the settings have instead."""
     from holdfast.queue import Limits
-    from holdfast.queue.differences import differences
+    from holdfast.queue.policy import differences
 
     kept = {one.tenant: one.limits or Limits() for one in look.tenants}
     found = differences(look.policy, queue.policy)

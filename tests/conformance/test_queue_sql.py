@@ -12,7 +12,7 @@ from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.queue.backend import Backend, totals_of
 from holdfast.queue.backends.sql import SqlBackend
-from holdfast.queue.message import RetryLater, Bury, Refused, Sent
+from holdfast.queue.message import Bury, Refused, RetryLater, Sent
 from holdfast.testing import FakeClock
 from holdfast.testing.queue import BackendConformance
 from holdfast.testing.queue.probe import Probe, ids, message

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.queue import Backend, Change, Ack, Outgoing, QueuePolicy, Sent, Settlement, LeaseRequest, open_backend
+from holdfast.queue import Outgoing, QueuePolicy, Sent, open_backend
+from holdfast.queue.backend import Ack, Backend, Change, LeaseRequest, Settlement
 from tests.soak.stores import Store
 
 QUEUE = "extremes"
@@ -78,7 +79,9 @@ class _Extremes:
 
     def _drain(self, what: str, expected: int) -> None:
         began, handled = time.monotonic(), 0
-        while deliveries := self._backend.lease(LeaseRequest(queue=QUEUE, count=BATCH, lease=600.0, before=handled)).deliveries:
+        while deliveries := self._backend.lease(
+            LeaseRequest(queue=QUEUE, count=BATCH, lease=600.0, before=handled)
+        ).deliveries:
             handled += len(deliveries)
             self._settle(deliveries)
         self.figures[f"{what} handled/s"] = round(handled / (time.monotonic() - began))

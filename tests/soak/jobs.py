@@ -10,18 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from holdfast._errors import DatabaseFull, EngineUnavailable, OutcomeUnknown
-from holdfast.queue import (
-    Backend,
-    Leased,
-    Outgoing,
-    Postpone,
-    Queue,
-    Receipt,
-    Reject,
-    LeaseRequest,
-    current_message,
-    open_backend,
-)
+from holdfast.queue import Outgoing, Postpone, Queue, Reject, current_message, open_backend
+from holdfast.queue.backend import Backend, Leased, LeaseRequest, Receipt
 from holdfast.testing.disk import FaultyDisk
 from tests.soak.items import ATTEMPTS, POSTPONED, QUEUE, SLOW_SECONDS, SOON, Fate, Item
 from tests.soak.ledger import Handling, Ledger, now

@@ -12,7 +12,8 @@ from typing import Any
 
 from holdfast._errors import EngineError
 from holdfast.engines import Database
-from holdfast.queue import Backend, Change, DeadQuery, Ack, Outgoing, Settlement, LeaseRequest, open_backend
+from holdfast.queue import Outgoing, open_backend
+from holdfast.queue.backend import Ack, Backend, Change, DeadQuery, LeaseRequest, Settlement
 from holdfast.queue.job import unpack
 from tests.soak.items import QUEUE, TENANTS, Item, item, limits, policy
 from tests.soak.ledger import Account, now

@@ -28,8 +28,9 @@ from holdfast.config import DatabaseSettings, DatabaseUrl, Settings
 from holdfast.config.queues import LimitSettings, QueueSettings, TenantSettings
 from holdfast.config.settings import AwsSettings, StatusSettings
 from holdfast.engines.aws import AwsSession
-from holdfast.queue import Backend, Change, Limits, Over, QueuePolicy, open_backend
-from holdfast.queue.differences import MOST
+from holdfast.queue import Limits, Over, QueuePolicy, open_backend
+from holdfast.queue.backend import Backend, Change
+from holdfast.queue.policy import MOST
 from holdfast.status.stores.dynamodb import DynamoStatusStore
 from holdfast.status.stores.s3 import S3StatusStore
 from holdfast.status.stores.sql import SqlStatusStore

@@ -17,9 +17,54 @@ import msgspec
 
 from holdfast._errors import InvalidValue
 from holdfast._names import queue_of
-from holdfast.queue.message import LONGEST, DeadLetter, Delivery, Outgoing, Refused, Sent, Settlement, checked_tenant
+from holdfast.queue.message import (
+    LONGEST,
+    Ack,
+    Bury,
+    DeadLetter,
+    Delivery,
+    Drop,
+    ExtendLease,
+    Outgoing,
+    Receipt,
+    Refused,
+    Release,
+    RetryLater,
+    Sent,
+    Settlement,
+    checked_tenant,
+)
 from holdfast.queue.policy import Limits, QueuePolicy
-from holdfast.queue.rules.caps import Counters
+from holdfast.queue.rules.leasing import Counters
+
+__all__ = [
+    "Ack",
+    "Backend",
+    "Bury",
+    "Capabilities",
+    "Change",
+    "Counters",
+    "DeadLetter",
+    "DeadQuery",
+    "Drop",
+    "ExtendLease",
+    "LaneDepth",
+    "LeaseRequest",
+    "Leased",
+    "MessageState",
+    "Receipt",
+    "Release",
+    "RetryLater",
+    "Settlement",
+    "Snapshot",
+    "Stage",
+    "TenantDepth",
+    "Totals",
+    "checked_change",
+    "checked_query",
+    "checked_request",
+    "totals_of",
+]
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,9 @@
 Times are seconds since the epoch. Structures of msgspec: several are made for every message.
 """
 
+import hashlib
+import re
+from collections import Counter
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -245,3 +248,49 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     detail: str
     trace: str
+
+
+_TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+
+
+def pack_trace(trace: str | None) -> bytes | None:
+    """A W3C `traceparent` in 25 bytes instead of 55. What is none is not kept: it would help nobody."""
+    match = None if trace is None else _TRACEPARENT.fullmatch(trace)
+    return None if match is None else bytes.fromhex("".join(match.groups()))
+
+
+def unpack_trace(packed: bytes | None, origin: int, message: int) -> str:
+    """The `traceparent`; without one, that of a message: the queue's own number `origin`, and the message's."""
+    if packed is None:
+        return f"00-{origin:016x}{message:016x}-{message:016x}-00"
+    text = packed.hex()
+    return f"00-{text[:32]}-{text[32:48]}-{text[48:]}"
+
+
+_DIGEST_BYTES = 16
+"""128 bits: two messages of one tenant do not have the same by chance."""
+
+
+class BatchKeys:
+    """The deduplication key of each message of a batch: it follows from the batch's key and from what the message says.
+
+    Not from its place: whoever sends again what was refused, and nothing else, has other places than before. Messages
+    that are equal in everything are told apart by how many of them were there before. For each message some hundred
+    bytes are kept here.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._seen: Counter[bytes] = Counter()
+
+    def of(self, message: Outgoing) -> str:
+        """The key of the next message; the same for the same body, priority, delay, group and ttl, and for no other.
+
+        Trace and deadline are those of a request, and do not count. Nobody sends a single message with such a key,
+        unless it was copied from here.
+        """
+        said = (self._key, message.priority, message.delay, message.group, message.ttl, message.body)
+        digest = hashlib.blake2b(msgspec.msgpack.encode(said), digest_size=_DIGEST_BYTES).digest()
+        before = self._seen[digest]
+        self._seen[digest] = before + 1
+        return f"batch:{digest.hex()}:{before}"

@@ -1,21 +1,24 @@
-"""A queue as producers and handlers see it. Start reading at `Queue`."""
+"""A queue, and a topic, as producers and handlers see them. Start reading at `Queue`."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
 
+import msgspec
+
 from holdfast._backoff import Backoff
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Backpressure, InvalidValue
 from holdfast._names import queue_of
+from holdfast.calls.ambient import around
+from holdfast.calls.scope import Scope, trace_of
+from holdfast.calls.world import PROCESS
 from holdfast.queue.backend import Backend, Change
-from holdfast.queue.differences import differences, in_words
 from holdfast.queue.job import HandlerOptions, Job, name_of, require_that_it_runs
-from holdfast.queue.message import NORMAL, Delivery, Outgoing, Refusal, Refused, Sent
+from holdfast.queue.message import LONGEST, NORMAL, Delivery, Outgoing, Refusal, Refused, Sent
 from holdfast.queue.open import Opening
-from holdfast.queue.policy import QueuePolicy
-from holdfast.queue.rules.verdict import RETRIES
-from holdfast.queue.stamp import stamped
+from holdfast.queue.policy import QueuePolicy, differences, in_words
+from holdfast.queue.rules.disposition import RETRIES
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -217,3 +220,75 @@ def refused(queue: str, result: Refused) -> Backpressure:
     return Backpressure(
         f"queue {queue}: tenant {result.tenant} {why}; try again in {result.retry_after:.3f} s", result.retry_after
     )
+
+
+class Topic:
+    """A name under which messages are sent to every queue that subscribes to it.
+
+    `at` is the address, or the backend, of these queues: all of them are in one place. Thread-safe.
+    """
+
+    def __init__(self, name: str, at: Backend | str, *, clock: Clock | None = None) -> None:
+        self.name = queue_of(name, "topic")
+        self._clock = clock or SystemClock()
+        self._opening = Opening(at, clock)
+
+    def subscribe(self, queue: Queue) -> None:
+        """Let a queue have what is published from now on. Raises NotFound for one that is kept elsewhere."""
+        queue.open()
+        self._opening.get().change(queue.name, Change(subscribe=[self.name]))
+
+    def unsubscribe(self, queue: Queue) -> None:
+        """End that; what it has already stays there."""
+        queue.open()
+        self._opening.get().change(queue.name, Change(unsubscribe=[self.name]))
+
+    def publish(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+        """Send messages to all subscribers in one step: for each message what became of it in every queue."""
+        return self._opening.get().send(self.name, stamped(messages, self._clock), topic=True)
+
+    async def publish_async(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+        """The same, without blocking the event loop."""
+        import asyncio
+
+        return await asyncio.to_thread(self.publish, messages)
+
+    def close(self) -> None:
+        """Let go of what was opened. May be repeated."""
+        self._opening.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class HandlerTime(Scope, eq=False):
+    """The bounds of a handler: they hold for the calls that it makes, and not for the messages that it sends."""
+
+
+def stamped(messages: Sequence[Outgoing], clock: Clock) -> Sequence[Outgoing]:
+    """The messages with the trace and the deadline that hold here, where they have none of their own."""
+    scope = around()
+    if scope is None:
+        return messages
+    trace, seconds = trace_of(scope), _seconds_left(scope)
+    if trace is None and seconds is None:
+        return messages
+    deadline = None if seconds is None else clock.wall() + seconds
+    return [
+        msgspec.structs.replace(
+            message,
+            trace=message.trace or trace,
+            deadline=deadline if message.deadline is None else message.deadline,
+        )
+        for message in messages
+    ]
+
+
+def _seconds_left(scope: Scope) -> float | None:
+    while isinstance(scope, HandlerTime):
+        scope = scope.enclosing
+    seconds = scope.expires - PROCESS.monotonic()
+    return None if seconds > LONGEST else max(0.0, seconds)

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast._clock import Clock, SystemClock
-from holdfast.queue import Backend, Outgoing, Refused, Sent
+from holdfast.queue import Outgoing, Refused, Sent
+from holdfast.queue.backend import Backend
 from holdfast.server.shared_lane import SharedLane
 
 Result = TypeVar("Result")

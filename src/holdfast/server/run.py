@@ -29,7 +29,7 @@ from holdfast.compose import (
 )
 from holdfast.config import ServerSettings, Settings
 from holdfast.evacuate import Evacuator
-from holdfast.queue import Backend
+from holdfast.queue.backend import Backend
 from holdfast.server import status_log, verdict_log
 from holdfast.server.access import log_access
 from holdfast.server.announce import Announcer

@@ -8,7 +8,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from holdfast.queue import Bury, Change, Limits, Outgoing, QueuePolicy, Settlement, LeaseRequest, open_backend
+from holdfast.queue import Limits, Outgoing, QueuePolicy, open_backend
+from holdfast.queue.backend import Bury, Change, LeaseRequest, Settlement
 from tests.integration.server.process import holdfast
 
 

@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Change, Outgoing, Snapshot
+from holdfast.queue import Outgoing
+from holdfast.queue.backend import Change, Snapshot
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.policy import QueuePolicy
 from tests.integration.server.process import COMMAND, STUCK, HoldfastServer, announcement, environment, holdfast

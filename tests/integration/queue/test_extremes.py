@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.engines import Row, Transaction, Value
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Backend, Change, Limits, Outgoing, QueuePolicy, Refused, Sent, LeaseRequest
+from holdfast.queue import Limits, Outgoing, QueuePolicy, Refused, Sent
+from holdfast.queue.backend import Backend, Change, LeaseRequest
 from holdfast.queue.backends.sql import SqlBackend
 from tests.integration.queue.places import depth, drain
 

@@ -5,22 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.queue import (
-    RetryLater,
-    Backend,
-    Change,
-    Delivery,
-    Ack,
-    Limits,
-    ExtendLease,
-    Outgoing,
-    QueuePolicy,
-    Refused,
-    Sent,
-    Settlement,
-    LeaseRequest,
-    open_backend,
-)
+from holdfast.queue import Delivery, Limits, Outgoing, QueuePolicy, Refused, Sent, open_backend
+from holdfast.queue.backend import Ack, Backend, Change, ExtendLease, LeaseRequest, RetryLater, Settlement
 from holdfast.testing import FakeClock
 from tests.integration.queue.places import depth
 

@@ -8,20 +8,9 @@ import pytest
 
 from holdfast._errors import DatabaseFull
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import (
-    Backend,
-    Bury,
-    Change,
-    Delivery,
-    Ack,
-    Outgoing,
-    Queue,
-    QueuePolicy,
-    Settlement,
-    Trouble,
-    LeaseRequest,
-    open_backend,
-)
+from holdfast.queue import Delivery, Outgoing, Queue, QueuePolicy, open_backend
+from holdfast.queue.backend import Ack, Backend, Bury, Change, LeaseRequest, Settlement
+from holdfast.queue.events import Trouble
 from holdfast.queue.worker import Worker, WorkerOptions
 from holdfast.testing import FakeClock
 from holdfast.testing.disk import FaultyDisk

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.queue import Release, DeadQuery, Delivery, Queue, QueuePolicy, Settlement, LeaseRequest, current_message
+from holdfast.queue import Delivery, Queue, QueuePolicy, current_message
+from holdfast.queue.backend import DeadQuery, LeaseRequest, Release, Settlement
 from holdfast.queue.worker import Worker, WorkerOptions
 from tests.integration.queue.places import depth, eventually
 from tests.untraced import untraced

@@ -7,20 +7,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast._errors import EngineUnavailable, OutcomeUnknown
-from holdfast.queue import (
-    Backend,
-    Change,
-    Delivery,
-    Ack,
-    Outgoing,
-    Queue,
-    QueuePolicy,
-    Sent,
-    Settlement,
-    Trouble,
-    LeaseRequest,
-    open_backend,
-)
+from holdfast.queue import Delivery, Outgoing, Queue, QueuePolicy, Sent, open_backend
+from holdfast.queue.backend import Ack, Backend, Change, LeaseRequest, Settlement
+from holdfast.queue.events import Trouble
 from holdfast.queue.worker import Worker, WorkerOptions
 from holdfast.testing.proxy import LossyProxy
 from tests.integration.queue.places import Events, depth, drain, eventually, schema_of_its_own

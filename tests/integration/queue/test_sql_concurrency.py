@@ -17,7 +17,7 @@ from holdfast.queue import Queue, Topic
 from holdfast.queue.backend import Change, DeadQuery, Leased, LeaseRequest
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.backends.sql.step import Step
-from holdfast.queue.message import RetryLater, Release, Bury, Delivery, Ack, Outcome, Outgoing, Sent, Settlement
+from holdfast.queue.message import Ack, Bury, Delivery, Outcome, Outgoing, Release, RetryLater, Sent, Settlement
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.testing import FakeClock
 from tests.integration.queue.places import STUCK, schema_of_its_own

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from holdfast.queue.backend import Backend, Change, LeaseRequest
-from holdfast.queue.message import Delivery, Ack, Settlement
+from holdfast.queue.message import Ack, Delivery, Settlement
 from holdfast.queue.open import open_backend
 from tests.services.postgres import RestartablePostgres
 from tests.untraced import untraced

@@ -12,7 +12,8 @@ import httpx
 import psycopg
 import pytest
 
-from holdfast.queue import Backend, Delivery, Ack, Settlement, LeaseRequest, open_backend
+from holdfast.queue import Delivery, open_backend
+from holdfast.queue.backend import Ack, Backend, LeaseRequest, Settlement
 from tests.integration.server.process import STUCK, HoldfastServer
 
 QUEUES = """

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from holdfast._clock import Clock
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Bury, Change, Delivery, Outgoing, Sent, Settlement, LeaseRequest
+from holdfast.queue import Delivery, Outgoing, Sent
+from holdfast.queue.backend import Bury, Change, LeaseRequest, Settlement
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.policy import QueuePolicy
 

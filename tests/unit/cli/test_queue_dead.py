@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from holdfast.cli.queue.redrive import Redrive
-from holdfast.queue import Bury, Change, DeadQuery, Queue, Settlement, LeaseRequest
+from holdfast.queue import Queue
+from holdfast.queue.backend import Bury, Change, DeadQuery, LeaseRequest, Settlement
 from holdfast.testing import FakeClock
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import bury, make, of, opened, taken

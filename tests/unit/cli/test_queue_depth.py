@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.queue import Change, Limits
+from holdfast.queue import Limits
+from holdfast.queue.backend import Change
 from holdfast.queue.policy import QueuePolicy
 from tests.unit.cli.conftest import Run, closed
 from tests.unit.cli.queues import STORE, bury, fill, make, of, opened, taken

@@ -8,7 +8,8 @@ import pytest
 
 from holdfast._errors import Backpressure
 from holdfast.cli.queue.lines import Sender
-from holdfast.queue import Change, Limits, Over, Queue, LeaseRequest
+from holdfast.queue import Limits, Over, Queue
+from holdfast.queue.backend import Change, LeaseRequest
 from holdfast.queue.policy import QueuePolicy
 from holdfast.testing import FakeClock
 from tests.unit.cli.conftest import Run

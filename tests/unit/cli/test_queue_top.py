@@ -18,8 +18,7 @@ from holdfast.cli.queue.keys import Keys
 from holdfast.cli.queue.store import Store
 from holdfast.cli.queue.times import moment_of
 from holdfast.cli.queue.watch import TENANTS, figures_of
-from holdfast.queue import LaneDepth, Snapshot, TenantDepth, Totals
-from holdfast.queue.backend import totals_of
+from holdfast.queue.backend import LaneDepth, Snapshot, TenantDepth, Totals, totals_of
 from holdfast.queue.policy import QueuePolicy
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import bury, fill, make, of, opened, taken

@@ -24,7 +24,8 @@ from holdfast.cli.worker.targets import find_queues
 from holdfast.cli.worker.work import STUCK_SECONDS, Post, Task, work
 from holdfast.compose import Databases, open_status_store
 from holdfast.config import Settings
-from holdfast.queue import Change, Delivery, Leased, Limits, Outgoing, Queue, LeaseRequest, WorkerOptions
+from holdfast.queue import Delivery, Limits, Outgoing, Queue, WorkerOptions
+from holdfast.queue.backend import Change, Leased, LeaseRequest
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import STORE, bury, fill, of, opened
 

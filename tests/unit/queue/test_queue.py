@@ -13,19 +13,8 @@ from holdfast._errors import Backpressure, EngineUnavailable, InvalidValue, NotF
 from holdfast.calls import deadline, detached
 from holdfast.calls.ambient import SCOPE, leave
 from holdfast.calls.scope import Incoming
-from holdfast.queue import (
-    Change,
-    Delivery,
-    Limits,
-    Outgoing,
-    Queue,
-    QueuePolicy,
-    Refused,
-    Sent,
-    Topic,
-    LeaseRequest,
-    open_backend,
-)
+from holdfast.queue import Delivery, Limits, Outgoing, Queue, QueuePolicy, Refused, Sent, Topic, open_backend
+from holdfast.queue.backend import Change, LeaseRequest
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.testing import FakeClock
 from tests.unit.forked import in_child

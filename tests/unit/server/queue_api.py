@@ -11,7 +11,8 @@ import httpx
 from litestar import Litestar
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Backend, Change, QueuePolicy
+from holdfast.queue import QueuePolicy
+from holdfast.queue.backend import Backend, Change
 from holdfast.server.app import Services, create_app
 from holdfast.server.credentials import CredentialStore, Role
 from holdfast.server.push import Hub

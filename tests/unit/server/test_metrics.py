@@ -11,7 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import EngineUnavailable, NotFound
-from holdfast.queue import Change, Outgoing, Snapshot, LeaseRequest
+from holdfast.queue import Outgoing
+from holdfast.queue.backend import Change, LeaseRequest, Snapshot
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.metrics import PrometheusQueueMetrics
 from holdfast.server.queue_watch import SWEEP_EVERY, QueueWatch

@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from holdfast import EngineUnavailable
-from holdfast.queue import Backend, Change, Outgoing, Refused, Sent, open_backend
+from holdfast.queue import Outgoing, Refused, Sent, open_backend
+from holdfast.queue.backend import Backend, Change
 from holdfast.server.queues import ASKING_MOST, ASKING_SHARE, SHARE, Queues
 from holdfast.server.shared_lane import SharedLane
 from holdfast.testing import FakeClock

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast import EngineUnavailable, OutcomeUnknown
 from holdfast._errors import DatabaseFull
-from holdfast.queue import Backend, Bury, Change, Delivery, Limits, QueuePolicy, Settlement, LeaseRequest, open_backend
+from holdfast.queue import Delivery, Limits, QueuePolicy, open_backend
+from holdfast.queue.backend import Backend, Bury, Change, LeaseRequest, Settlement
 from holdfast.testing import FakeClock
 from tests.unit.server.queue_api import QUEUE, Api, problem, serving
 

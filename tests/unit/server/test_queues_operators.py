@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.queue import Bury, Change, Limits, Outgoing, QueuePolicy, Settlement, LeaseRequest, open_backend
+from holdfast.queue import Limits, Outgoing, QueuePolicy, open_backend
+from holdfast.queue.backend import Bury, Change, LeaseRequest, Settlement
 from holdfast.server.app import Services, create_app
 from holdfast.server.routes.limits import FullLimits, FullPolicy
 from holdfast.testing import FakeClock

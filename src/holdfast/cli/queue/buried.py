@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from cyclopts import Parameter
 
-from holdfast.queue import Backend, DeadLetter, DeadQuery
+from holdfast.queue.backend import Backend, DeadLetter, DeadQuery
 from holdfast.queue.job import unpack
 
 PAGE = 100

@@ -19,7 +19,7 @@ from holdfast.cli.output import (
 from holdfast.cli.queue.buried import Before, Ids, Reason, Tenant, body_text, letters
 from holdfast.cli.queue.store import At, QueueArgument, open_store
 from holdfast.cli.queue.times import moment_of
-from holdfast.queue import DeadLetter, DeadQuery
+from holdfast.queue.backend import DeadLetter, DeadQuery
 
 
 def dead(

@@ -10,7 +10,7 @@ from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, p
 from holdfast.cli.queue.depths import age, depth_of
 from holdfast.cli.queue.limited import shown_limits
 from holdfast.cli.queue.store import At, open_store
-from holdfast.queue import Snapshot
+from holdfast.queue.backend import Snapshot
 from holdfast.queue.rules.placement import priority_of
 
 

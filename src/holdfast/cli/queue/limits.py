@@ -10,7 +10,8 @@ from holdfast._types import Tenant
 from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_table
 from holdfast.cli.queue.limited import rows_of
 from holdfast.cli.queue.store import At, QueueArgument, Store, open_store
-from holdfast.queue import Change, Limits, Over
+from holdfast.queue import Limits, Over
+from holdfast.queue.backend import Change
 
 Nothing: TypeAlias = Literal["none"]
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast._clock import Clock
-from holdfast.queue import Backend, Outgoing, Refused, Sent
+from holdfast.queue import Outgoing, Refused, Sent
+from holdfast.queue.backend import Backend
 from holdfast.queue.queue import refused
 
 SHORTEST_WAIT = 0.05

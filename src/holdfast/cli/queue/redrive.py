@@ -12,7 +12,7 @@ from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, p
 from holdfast.cli.queue.buried import PAGE, Before, Ids, Reason, Tenant, letters
 from holdfast.cli.queue.store import At, QueueArgument, open_store
 from holdfast.cli.queue.times import moment_of
-from holdfast.queue import Backend, DeadQuery
+from holdfast.queue.backend import Backend, DeadQuery
 
 MOST = 1 << 40
 _RESOLUTION = 0.001

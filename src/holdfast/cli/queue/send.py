@@ -17,9 +17,8 @@ from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, p
 from holdfast.cli.queue.lines import Sender, Told
 from holdfast.cli.queue.store import At, QueueArgument, open_store
 from holdfast.queue import Outgoing, Refused
-from holdfast.queue.batch_keys import BatchKeys
 from holdfast.queue.job import call_body
-from holdfast.queue.message import BODY_BYTES, NORMAL, checked
+from holdfast.queue.message import BODY_BYTES, NORMAL, BatchKeys, checked
 from holdfast.queue.queue import refused
 
 STANDARD_INPUT = "-"

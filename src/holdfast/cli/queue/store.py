@@ -16,7 +16,7 @@ from holdfast.compose import SQLITE_SUFFIX, Databases, existing_store, open_queu
 from holdfast.config import Settings, load
 from holdfast.config.places import Place
 from holdfast.engines import Database
-from holdfast.queue import Backend, Snapshot
+from holdfast.queue.backend import Backend, Snapshot
 
 QueueArgument: TypeAlias = Annotated[str, Parameter(name="QUEUE", help="The name of the queue.")]
 At: TypeAlias = Annotated[

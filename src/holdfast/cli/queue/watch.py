@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.cli.queue.depths import Depth, depth_of, pace, paces, seconds_left
 from holdfast.cli.queue.store import Store
-from holdfast.queue import Snapshot
+from holdfast.queue.backend import Snapshot
 
 TENANTS = 10
 """Tenants that are shown at the most: a screen has room for them."""

@@ -20,7 +20,8 @@ from holdfast.cli.worker.targets import find_queues
 from holdfast.compose import Databases, existing_store, open_status_store
 from holdfast.config import Loaded, load
 from holdfast.config.places import Place
-from holdfast.queue import Polled, Queue, QueueEvent, Worker, WorkerOptions
+from holdfast.queue import Queue, Worker, WorkerOptions
+from holdfast.queue.events import Polled, QueueEvent
 from holdfast.queue.metrics.logs import LogQueueSink
 
 logger = logging.getLogger("holdfast.worker")

@@ -6,10 +6,15 @@ from collections.abc import Callable, Sequence
 from holdfast.queue.backend import Leased, LeaseRequest
 from holdfast.queue.events import Polled
 from holdfast.queue.message import Release
-from holdfast.queue.rules.caps import next_caps
-from holdfast.queue.rules.turns import PERIOD
+from holdfast.queue.rules.leasing import (
+    PERIOD,
+    Pace,
+    messages_to_request,
+    next_caps,
+    pace_after_fetch,
+    pace_after_handling,
+)
 from holdfast.queue.worker.alone import Alone
-from holdfast.queue.worker.appetite import Pace, fetched, measured, wanted
 from holdfast.queue.worker.crews import Crews
 from holdfast.queue.worker.post import Post
 from holdfast.queue.worker.routine import Routine
@@ -53,7 +58,7 @@ class Feeder:
         if self._alone.step():
             return 0.0
         self._measure()
-        count = wanted(post.concurrency, self._pace, len(post.held))
+        count = messages_to_request(post.concurrency, self._pace, len(post.held))
         if not count:
             post.held.wait_changed(GLANCE)
             return 0.0
@@ -63,7 +68,7 @@ class Feeder:
             leased = post.backend.lease(
                 LeaseRequest(queue=post.queue, count=count, lease=post.lease, before=self._before, caps=self._caps)
             )
-            self._pace = fetched(self._pace, post.clock.monotonic() - began)
+            self._pace = pace_after_fetch(self._pace, post.clock.monotonic() - began)
             self._give(leased, began)
             if post.events.is_on:
                 post.events.emit(Polled(queue=post.queue, at=post.clock.wall(), wanted=count, leased=leased))
@@ -128,5 +133,5 @@ class Feeder:
         now, handled, busy = self._post.clock.monotonic(), self._post.held.handled, self._post.held.busy
         then, handled_then, busy_then = self._measured
         if now - then >= MEASURE:
-            self._pace = measured(self._pace, handled - handled_then, busy - busy_then, now - then)
+            self._pace = pace_after_handling(self._pace, handled - handled_then, busy - busy_then, now - then)
             self._measured = (now, handled, busy)

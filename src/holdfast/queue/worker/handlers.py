@@ -14,13 +14,10 @@ from holdfast._errors import InvalidValue
 from holdfast.calls.ambient import SCOPE
 from holdfast.calls.scope import Incoming
 from holdfast.calls.world import PROCESS
-from holdfast.queue.handling import HANDLING
-from holdfast.queue.job import Job, Packed, is_asynchronous, unpack
-from holdfast.queue.message import LONGEST, RetryLater, Bury, Delivery, Ack
-from holdfast.queue.queue import Handler, Queue
-from holdfast.queue.rules.verdict import after_failure
-from holdfast.queue.signals import Postpone, Reject
-from holdfast.queue.stamp import HandlerTime
+from holdfast.queue.job import HANDLING, Job, Packed, Postpone, Reject, is_asynchronous, unpack
+from holdfast.queue.message import LONGEST, Ack, Bury, Delivery, RetryLater
+from holdfast.queue.queue import Handler, HandlerTime, Queue
+from holdfast.queue.rules.disposition import after_failure
 from holdfast.queue.worker.running import Finished, Running
 
 REASON = 500

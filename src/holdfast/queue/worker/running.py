@@ -5,8 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.queue.handling import Handling
-from holdfast.queue.job import HandlerOptions
+from holdfast.queue.job import HandlerOptions, Handling
 from holdfast.queue.message import Delivery, Outcome
 
 PLAIN = HandlerOptions()

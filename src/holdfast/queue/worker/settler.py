@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from holdfast._errors import EngineError, OutcomeUnknown
 from holdfast.queue.events import Ending, Handled
-from holdfast.queue.message import RetryLater, Release, Bury, Ack, Drop, ExtendLease, Outcome, Settlement
+from holdfast.queue.message import Ack, Bury, Drop, ExtendLease, Outcome, Release, RetryLater, Settlement
 from holdfast.queue.worker.post import Post
 from holdfast.queue.worker.routine import Routine
 from holdfast.queue.worker.running import Finished, Running

@@ -24,8 +24,7 @@ from holdfast._names import queue_of
 from holdfast.calls.headers import TRACE, TRACEPARENT, carrier_of
 from holdfast.queue import Outgoing, Refusal, Refused, Sent
 from holdfast.queue.backend import Stage
-from holdfast.queue.batch_keys import BatchKeys
-from holdfast.queue.message import BODY_BYTES, KEY_BYTES, LONGEST, NORMAL, PRIORITIES, checked
+from holdfast.queue.message import BODY_BYTES, KEY_BYTES, LONGEST, NORMAL, PRIORITIES, BatchKeys, checked
 from holdfast.queue.queue import refused
 from holdfast.server.access import trace_of
 from holdfast.server.auth import SECURITY, requires

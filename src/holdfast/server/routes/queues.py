@@ -10,8 +10,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast._errors import Conflict
 from holdfast._names import queue_of
-from holdfast.queue import LaneDepth, Snapshot, TenantDepth
-from holdfast.queue.rules.pressure import pressure
+from holdfast.queue.backend import LaneDepth, Snapshot, TenantDepth
+from holdfast.queue.rules.admission import pressure
 from holdfast.server.auth import requires
 from holdfast.server.credentials import Role
 from holdfast.server.problems import described

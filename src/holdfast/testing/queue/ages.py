@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.queue.message import RetryLater, Release, Bury
+from holdfast.queue.message import Bury, Release, RetryLater
 from holdfast.testing.queue.probe import Depth, Probe, Suite, ids
 
 

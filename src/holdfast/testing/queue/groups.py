@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.queue.message import RetryLater, Release, Bury, Ack, Drop, Outcome
+from holdfast.queue.message import Ack, Bury, Drop, Outcome, Release, RetryLater
 from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
 
 

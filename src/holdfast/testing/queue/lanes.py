@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.queue.message import Release, Bury, Outgoing
+from holdfast.queue.message import Bury, Outgoing, Release
 from holdfast.queue.rules.placement import lanes_of
 from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
 

@@ -7,7 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast._errors import InvalidValue
-from holdfast.queue.message import RetryLater, Release, Bury, Delivery, Ack, Drop, ExtendLease, Outcome, Receipt, Settlement
+from holdfast.queue.message import (
+    Ack,
+    Bury,
+    Delivery,
+    Drop,
+    ExtendLease,
+    Outcome,
+    Receipt,
+    Release,
+    RetryLater,
+    Settlement,
+)
 from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids
 
 OUTCOMES: tuple[Outcome, ...] = (Ack(), RetryLater(1.0), Bury("why"), Release(), ExtendLease(60.0), Drop())
@@ -339,7 +350,15 @@ class Leasing(Suite):
         assert work.depth == Depth(ready=1)
 
     @pytest.mark.parametrize(
-        "outcome", [RetryLater(-1.0), RetryLater(math.nan), RetryLater(math.inf), ExtendLease(0.0), ExtendLease(math.nan), ExtendLease(math.inf)]
+        "outcome",
+        [
+            RetryLater(-1.0),
+            RetryLater(math.nan),
+            RetryLater(math.inf),
+            ExtendLease(0.0),
+            ExtendLease(math.nan),
+            ExtendLease(math.inf),
+        ],
     )
     def test_an_outcome_that_makes_no_sense_changes_nothing(self, work: Probe, outcome: Outcome) -> None:
         """Nor do those that came with it."""

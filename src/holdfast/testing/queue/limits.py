@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast._errors import InvalidValue
-from holdfast.queue.message import RetryLater, Release, Outgoing, Refusal, Refused, Sent
+from holdfast.queue.message import Outgoing, Refusal, Refused, Release, RetryLater, Sent
 from holdfast.queue.policy import Limits, Over
 from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids, message
 

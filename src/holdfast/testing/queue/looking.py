@@ -4,7 +4,7 @@ import pytest
 
 from holdfast._errors import InvalidValue
 from holdfast.queue.backend import Stage, Totals, totals_of
-from holdfast.queue.message import RetryLater, Bury, Ack
+from holdfast.queue.message import Ack, Bury, RetryLater
 from holdfast.queue.policy import Limits
 from holdfast.testing.queue.probe import Depth, Probe, Suite
 

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from holdfast.queue.message import RetryLater, Release, Bury, Delivery, Ack, Drop, ExtendLease, Outcome, Outgoing
-from holdfast.queue.rules.verdict import rest
+from holdfast.queue.message import Ack, Bury, Delivery, Drop, ExtendLease, Outcome, Outgoing, Release, RetryLater
+from holdfast.queue.rules.disposition import rest
 from holdfast.testing.queue.probe import Depth, Probe, Suite, message
 
 ATTEMPTS = 3
@@ -170,9 +170,7 @@ class Machine(RuleBasedStateMachine):
             if all(kept.state is State.DEAD for kept in self.kept.values()):
                 return
             held = [kept for kept in self._in(State.LEASED) if kept.held is not None]
-            assert self.work.settle(Ack(), *(kept.held for kept in held if kept.held is not None)) == [True] * len(
-                held
-            )
+            assert self.work.settle(Ack(), *(kept.held for kept in held if kept.held is not None)) == [True] * len(held)
             for kept in held:
                 self._settled(kept, Ack())
             self.wait(LEASE)

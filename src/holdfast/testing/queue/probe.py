@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from holdfast._errors import InvalidValue
-from holdfast.queue.backend import Backend, Change, DeadQuery, Leased, Snapshot, TenantDepth, LeaseRequest
-from holdfast.queue.message import Delivery, Ack, Outcome, Outgoing, Refused, Sent, Settlement
+from holdfast.queue.backend import Backend, Change, DeadQuery, Leased, LeaseRequest, Snapshot, TenantDepth
+from holdfast.queue.message import Ack, Delivery, Outcome, Outgoing, Refused, Sent, Settlement
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.testing.clock import FakeClock
 
@@ -77,7 +77,9 @@ class Probe:
         self, count: int = 100, lease: float = LEASE, before: int = 0, caps: Mapping[str, int] | None = None
     ) -> Leased:
         """Ask for messages; all that the backend says."""
-        return self.backend.lease(LeaseRequest(queue=self.queue, count=count, lease=lease, before=before, caps=caps or {}))
+        return self.backend.lease(
+            LeaseRequest(queue=self.queue, count=count, lease=lease, before=before, caps=caps or {})
+        )
 
     def lease(self, count: int = 100, lease: float = LEASE, before: int = 0) -> list[Delivery]:
         """Ask for messages."""

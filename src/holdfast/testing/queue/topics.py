@@ -4,7 +4,7 @@ import pytest
 
 from holdfast._errors import InvalidValue
 from holdfast.queue.backend import Change
-from holdfast.queue.message import RetryLater, Release, Refused, Sent
+from holdfast.queue.message import Refused, Release, RetryLater, Sent
 from holdfast.testing.queue.probe import Depth, Probe, Suite, message
 
 

@@ -16,11 +16,10 @@ from holdfast.queue.backends.memory.due import AT_ONCE
 from holdfast.queue.backends.memory.keys import Keys, Known
 from holdfast.queue.backends.memory.look import LANES
 from holdfast.queue.backends.memory.ordered import CHUNK, Ordered
-from holdfast.queue.message import RetryLater, Release, Bury, Ack, Refused, Sent
+from holdfast.queue.message import Ack, Bury, Refused, Release, RetryLater, Sent
 from holdfast.queue.policy import Limits, QueuePolicy
-from holdfast.queue.rules.caps import RECHECK
-from holdfast.queue.rules.turns import IN_VAIN
-from holdfast.queue.rules.turns import LANES as LOOKED_AT
+from holdfast.queue.rules.leasing import IN_VAIN, RECHECK
+from holdfast.queue.rules.leasing import LANES as LOOKED_AT
 from holdfast.testing import FakeClock
 from holdfast.testing.queue import BackendConformance, Probe
 from holdfast.testing.queue.probe import Depth, ids, message

@@ -5,19 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.queue import (
-    RetryLater,
-    Release,
-    Backend,
-    Bury,
-    Change,
-    DeadQuery,
-    Delivery,
-    Outgoing,
-    Settlement,
-    LeaseRequest,
-    open_backend,
-)
+from holdfast.queue import Delivery, Outgoing, open_backend
+from holdfast.queue.backend import Backend, Bury, Change, DeadQuery, LeaseRequest, Release, RetryLater, Settlement
 from holdfast.queue.metrics.ages import age_of, is_first_attempt
 from holdfast.testing import FakeClock
 from tests.unit.queue.metrics.made import NOW, delivery

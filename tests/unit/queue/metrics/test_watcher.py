@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast import EngineUnavailable, InvalidValue
-from holdfast.queue import Bury, Change, Ack, Outgoing, Polled, QueuePolicy, Settlement, Snapshot, Trouble, LeaseRequest
+from holdfast.queue import Outgoing, QueuePolicy
 from holdfast.queue.alarms import AlarmRules, QueueAlarm, Reading, What
+from holdfast.queue.backend import Ack, Bury, Change, LeaseRequest, Settlement, Snapshot
 from holdfast.queue.backends.memory import MemoryBackend
+from holdfast.queue.events import Polled, Trouble
 from holdfast.queue.metrics import Observed, PrometheusQueueMetrics, Watcher
 from holdfast.testing import FakeClock
 from tests.unit.forked import in_child
@@ -67,7 +69,7 @@ def test_a_look_tells_how_deep_the_queue_is(backend: Absent, clock: FakeClock) -
 
 
 def test_dead_letters_open_an_alarm_and_redriving_them_closes_it(backend: Absent, clock: FakeClock) -> None:
-    from holdfast.queue import DeadQuery
+    from holdfast.queue.backend import DeadQuery
 
     kept = Kept()
     watcher = Watcher("mail", backend, kept, rules=AlarmRules(open_after=2, close_after=2), clock=clock)

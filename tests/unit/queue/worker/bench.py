@@ -7,30 +7,21 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from holdfast._types import Zone
-from holdfast.queue import (
+from holdfast.queue import Outgoing, Queue, QueuePolicy, Refused, Sent, Worker, WorkerOptions
+from holdfast.queue.backend import (
     Backend,
     Capabilities,
     Change,
     DeadLetter,
     DeadQuery,
-    Handled,
     Leased,
-    Outgoing,
-    Polled,
-    Queue,
-    QueueEvent,
-    QueuePolicy,
-    Refused,
-    Sent,
+    LeaseRequest,
     Settlement,
     Snapshot,
-    Trouble,
-    LeaseRequest,
-    Worker,
-    WorkerOptions,
 )
 from holdfast.queue.backends.memory import MemoryBackend
-from holdfast.queue.worker.appetite import Pace
+from holdfast.queue.events import Handled, Polled, QueueEvent, Trouble
+from holdfast.queue.rules.leasing import Pace
 from holdfast.queue.worker.shift import Shift
 from holdfast.testing import FakeClock
 

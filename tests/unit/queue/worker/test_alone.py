@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from holdfast.queue import Delivery, LeaseRequest
+from holdfast.queue import Delivery
+from holdfast.queue.backend import LeaseRequest
 from holdfast.queue.worker.alone import PATIENCE, SUSPECT
 from holdfast.queue.worker.watch import LONGEST_WAIT
 from tests.unit.queue.worker.bench import Arrivals, Bench, texts

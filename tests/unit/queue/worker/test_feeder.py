@@ -5,8 +5,9 @@ import threading
 import pytest
 
 from holdfast._errors import EngineUnavailable, OutcomeUnknown
-from holdfast.queue import Change, Delivery, Limits, QueuePolicy, LeaseRequest
-from holdfast.queue.rules.turns import PERIOD
+from holdfast.queue import Delivery, Limits, QueuePolicy
+from holdfast.queue.backend import Change, LeaseRequest
+from holdfast.queue.rules.leasing import PERIOD
 from holdfast.queue.worker import feeder as feeder_module
 from tests.unit.queue.worker.bench import Arrivals, Bench
 

@@ -13,9 +13,10 @@ from holdfast._errors import InvalidValue
 from holdfast.calls import Backoff, Jitter, deadline, remaining
 from holdfast.calls.ambient import around
 from holdfast.calls.scope import Incoming, trace_of
-from holdfast.queue import RetryLater, Delivery, Outgoing, Postpone, Reject, LeaseRequest, current_message
+from holdfast.queue import Delivery, Outgoing, Postpone, Reject, current_message
+from holdfast.queue.backend import LeaseRequest, RetryLater
+from holdfast.queue.job import Postpone as PostponeSignal
 from holdfast.queue.message import LONGEST
-from holdfast.queue.signals import Postpone as PostponeSignal
 from holdfast.queue.worker.running import Running
 from tests.unit.queue.worker.bench import Arrivals, Bench
 

@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from holdfast._errors import EngineUnavailable, OutcomeUnknown
-from holdfast.queue import Delivery, Ack, Handling, Settlement, LeaseRequest, current_message
+from holdfast.queue import Delivery, Handling, current_message
+from holdfast.queue.backend import Ack, LeaseRequest, Settlement
 from tests.unit.queue.worker.bench import Arrivals, Bench
 
 

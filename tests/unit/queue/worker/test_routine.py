@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from holdfast._errors import EngineUnavailable
-from holdfast.queue import Trouble
+from holdfast.queue.events import Trouble
 from holdfast.queue.worker.routine import LONGEST_PAUSE, SHORTEST_PAUSE, Routine
 from tests.unit.queue.worker.bench import PATIENCE, Bench
 

@@ -1,6 +1,7 @@
 """What a worker holds."""
 
-from holdfast.queue import Release, Delivery, Ack, Receipt
+from holdfast.queue import Delivery
+from holdfast.queue.backend import Ack, Receipt, Release
 from holdfast.queue.worker.running import Finished, Held, Running
 from tests.unit.queue.worker.bench import PATIENCE
 

@@ -5,7 +5,9 @@ import threading
 import pytest
 
 from holdfast._errors import DatabaseFull, EngineUnavailable, OutcomeUnknown
-from holdfast.queue import RetryLater, Release, Bury, Delivery, Ack, Drop, Ending, ExtendLease, Postpone, Reject
+from holdfast.queue import Delivery, Postpone, Reject
+from holdfast.queue.backend import Ack, Bury, Drop, ExtendLease, Release, RetryLater
+from holdfast.queue.events import Ending
 from holdfast.queue.message import Outcome
 from holdfast.queue.worker.running import Finished
 from holdfast.queue.worker.settler import ending_of

@@ -1,7 +1,7 @@
 """What becomes of messages that workers hold."""
 
 from holdfast.queue.backends.memory.book import Book, Message, Place, milliseconds
-from holdfast.queue.message import PRIORITIES, RetryLater, Release, Bury, ExtendLease, Outcome
+from holdfast.queue.message import PRIORITIES, Bury, ExtendLease, Outcome, Release, RetryLater
 from holdfast.queue.rules.placement import spill_lane
 
 

@@ -10,7 +10,7 @@ from holdfast.queue.backends.sql.message import Message, columns, is_id, millise
 from holdfast.queue.backends.sql.remove import bury, count_out, remove
 from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.wake import wake_spilled
-from holdfast.queue.message import RetryLater, Release, Bury, Ack, Drop, ExtendLease, Settlement
+from holdfast.queue.message import Ack, Bury, Drop, ExtendLease, Release, RetryLater, Settlement
 
 _FIND = (
     f"select {columns()}, l.number, q.id, q.name from holdfast_queue_message m "  # noqa: S608 - constants

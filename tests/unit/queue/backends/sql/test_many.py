@@ -11,7 +11,7 @@ from holdfast.queue.backends.sql import SqlBackend, keys, topics
 from holdfast.queue.backends.sql.backend import LOOKS
 from holdfast.queue.backends.sql.lanes import SOME
 from holdfast.queue.backends.sql.names import queue_names
-from holdfast.queue.message import Bury, Ack, Outgoing, Settlement
+from holdfast.queue.message import Ack, Bury, Outgoing, Settlement
 from holdfast.queue.policy import QueuePolicy
 from holdfast.testing import FakeClock
 from tests.unit.queue.backends.sql.counting import require_exact

@@ -12,7 +12,7 @@ from holdfast.engines.migrations import apply
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.queue.backend import Change, DeadQuery, LeaseRequest
 from holdfast.queue.backends.sql import SqlBackend
-from holdfast.queue.message import RetryLater, Bury, Ack, Outcome, Outgoing, Settlement
+from holdfast.queue.message import Ack, Bury, Outcome, Outgoing, RetryLater, Settlement
 from holdfast.queue.policy import QueuePolicy
 from holdfast.testing import FakeClock
 

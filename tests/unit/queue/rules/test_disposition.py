@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast._backoff import Backoff, Jitter
-from holdfast.queue.message import RetryLater, Bury, Drop
-from holdfast.queue.rules.verdict import LONGEST_REST, RETRIES, after_failure, before_attempt, rest
+from holdfast.queue.message import Bury, Drop, RetryLater
+from holdfast.queue.rules.disposition import LONGEST_REST, RETRIES, after_failure, before_attempt, rest
 
 
 def test_a_failure_is_tried_again_later_and_later() -> None:

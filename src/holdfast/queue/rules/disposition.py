@@ -1,7 +1,7 @@
 """What becomes of a message whose handler failed: another attempt, later, or the dead letters. Pure."""
 
 from holdfast._backoff import Backoff, Chance
-from holdfast.queue.message import RetryLater, Bury, Drop
+from holdfast.queue.message import Bury, Drop, RetryLater
 
 RETRIES = Backoff(base=1.0, cap=900.0)
 """Waits between attempts: up to a second, doubling, at most 15 minutes. A queue has more time than a caller."""
