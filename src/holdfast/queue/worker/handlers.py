@@ -18,7 +18,7 @@ from holdfast.queue.job import HANDLING, Job, Packed, Postpone, Reject, is_async
 from holdfast.queue.message import LONGEST, Ack, Bury, Delivery, RetryLater
 from holdfast.queue.queue import Handler, HandlerTime, Queue
 from holdfast.queue.rules.disposition import after_failure
-from holdfast.queue.worker.running import Finished, Running
+from holdfast.queue.worker.context import Finished, Running
 
 REASON = 500
 """Characters of a reason that are kept with a dead letter: its beginning, which people filter by."""

@@ -22,7 +22,7 @@ from holdfast.queue.backend import (
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.events import Handled, Polled, QueueEvent, Trouble
 from holdfast.queue.rules.leasing import Pace
-from holdfast.queue.worker.shift import Shift
+from holdfast.queue.worker.worker import Shift
 from holdfast.testing import FakeClock
 
 PATIENCE = 10.0
@@ -192,16 +192,16 @@ class Bench:
     def settle(self) -> None:
         """Settle until nothing is held."""
         for _ in range(int(PATIENCE / 0.1)):
-            if not len(self.shift.post.held):
+            if not len(self.shift.context.held):
                 return
-            self.shift.settler.routine.turn()
-        raise AssertionError(f"{len(self.shift.post.held)} messages are still held")
+            self.shift.settler.loop.run_step()
+        raise AssertionError(f"{len(self.shift.context.held)} messages are still held")
 
     def settle_next(self) -> None:
         """Settle once, what is finished next."""
         for _ in range(int(PATIENCE / 0.1)):
             before = len(self.backend.calls)
-            self.shift.settler.routine.turn()
+            self.shift.settler.loop.run_step()
             if len(self.backend.calls) > before:
                 return
         raise AssertionError("nothing was finished")

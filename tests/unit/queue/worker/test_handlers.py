@@ -17,7 +17,7 @@ from holdfast.queue import Delivery, Outgoing, Postpone, Reject, current_message
 from holdfast.queue.backend import LeaseRequest, RetryLater
 from holdfast.queue.job import Postpone as PostponeSignal
 from holdfast.queue.message import LONGEST
-from holdfast.queue.worker.running import Running
+from holdfast.queue.worker.context import Running
 from tests.unit.queue.worker.bench import Arrivals, Bench
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -322,7 +322,7 @@ class TestEndings:
         bench.send(b"x")
         [delivery] = bench.backend.lease(LeaseRequest(queue="work", count=1, lease=30.0)).deliveries
         running = Running(delivery, 0.0, 30.0)
-        assert bench.shift.post.handlers.failed(running, Odd(), 0.0).outcome == RetryLater(expected, counts=False)
+        assert bench.shift.context.handlers.failed(running, Odd(), 0.0).outcome == RetryLater(expected, counts=False)
 
     @pytest.mark.parametrize("is_async", [False, True])
     @pytest.mark.parametrize("raised", [ValueError("nothing to be had"), SystemExit(1)])

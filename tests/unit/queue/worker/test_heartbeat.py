@@ -68,7 +68,7 @@ def test_two_heartbeats_may_fail(error: Exception) -> None:
     bench.backend.fail("settle", error, error)
     for seconds in (12, 6, 6):
         bench.clock.advance(seconds)
-        bench.shift.heartbeat.routine.turn()
+        bench.shift.heartbeat.loop.run_step()
         bench.shift.watch.step()
     assert bench.sink.troubles == [("keep leases", type(error).__name__)] * 2
     bench.clock.advance(20)
@@ -88,7 +88,7 @@ def test_a_handler_is_told_before_its_lease_ends_when_the_backend_stays_away() -
     while not handling.is_over:
         bench.clock.advance(1)
         seconds += 1
-        assert 0 <= bench.shift.heartbeat.routine.turn() <= 1.0
+        assert 0 <= bench.shift.heartbeat.loop.run_step() <= 1.0
         bench.shift.watch.step()
     assert seconds == 25
     assert bench.backend.calls.count("settle") == 16  # from a third of the lease on, once in a while
@@ -101,7 +101,7 @@ def test_a_handler_is_told_when_another_worker_has_its_message(caplog: pytest.Lo
     bench.send(b"x")
     bench.feed()
     handling = long.began.next()
-    held = bench.shift.post.held.all()[0]
+    held = bench.shift.context.held.all()[0]
     bench.clock.advance(31)
     held.ends += 3600  # as far as this worker knows, there is time
     [other] = bench.backend.backend.lease(LeaseRequest(queue="work", count=1, lease=30.0)).deliveries

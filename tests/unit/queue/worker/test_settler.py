@@ -9,8 +9,8 @@ from holdfast.queue import Delivery, Postpone, Reject
 from holdfast.queue.backend import Ack, Bury, Drop, ExtendLease, Release, RetryLater
 from holdfast.queue.events import Ending
 from holdfast.queue.message import Outcome
-from holdfast.queue.worker.running import Finished
-from holdfast.queue.worker.settler import ending_of
+from holdfast.queue.worker.context import Finished
+from holdfast.queue.worker.leases import ending_of
 from tests.unit.queue.worker.bench import Arrivals, Bench, texts
 
 
@@ -135,7 +135,7 @@ def test_one_that_cannot_be_settled_does_not_keep_the_others(bench: Bench, caplo
     bench.send(*[b"fine"] * 3)
     shift = bench.shift
     bench.feed()
-    held = shift.post.held
+    held = shift.context.held
     finished: list[Finished] = []
     while len(finished) < 3:
         finished += held.take_finished(3, 1.0)
@@ -152,7 +152,7 @@ def test_what_was_settled_before_the_backend_went_away_is_not_settled_and_told_a
     _handle_by_body(bench)
     bench.send(*[b"fine"] * 3)
     bench.feed()
-    held = bench.shift.post.held
+    held = bench.shift.context.held
     finished: list[Finished] = []
     while len(finished) < 3:
         finished += held.take_finished(3, 1.0)
@@ -179,7 +179,7 @@ def test_nothing_is_paid_for_events_without_a_sink() -> None:
     _handle_by_body(bench)
     bench.send(b"fine")
     bench.work()
-    assert not bench.shift.post.events.is_on
+    assert not bench.shift.context.events.is_on
     assert bench.depth() == (0, 0, 0, 0)
 
 

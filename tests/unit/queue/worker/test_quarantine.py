@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.queue import Delivery
 from holdfast.queue.backend import LeaseRequest
-from holdfast.queue.worker.alone import PATIENCE, SUSPECT
-from holdfast.queue.worker.watch import LONGEST_WAIT
+from holdfast.queue.worker.feeder import PATIENCE, SUSPECT
+from holdfast.queue.worker.leases import LONGEST_WAIT
 from tests.unit.queue.worker.bench import Arrivals, Bench, texts
 
 HOUR = 3600.0

@@ -1,9 +1,17 @@
-"""What a worker holds."""
+"""What a worker holds, and what its parts share."""
 
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from holdfast._background import BackgroundLoop
+from holdfast._errors import EngineUnavailable
 from holdfast.queue import Delivery
 from holdfast.queue.backend import Ack, Receipt, Release
-from holdfast.queue.worker.running import Finished, Held, Running
-from tests.unit.queue.worker.bench import PATIENCE
+from holdfast.queue.events import Trouble
+from holdfast.queue.worker.context import LONGEST_PAUSE, SHORTEST_PAUSE, Finished, Held, Running
+from tests.unit.queue.worker.bench import PATIENCE, Bench
 
 
 def _running(number: int = 1, tries: int = 1) -> Running:
@@ -97,3 +105,42 @@ def test_waiting_for_the_end_ends_with_the_last_message() -> None:
     assert not held.wait_empty(0)
     held.lose(one)
     assert held.wait_empty(PATIENCE)
+
+
+class TestLoop:
+    """The loop of one part of a worker."""
+
+    def _loop(self, bench: Bench, step: Callable[[], float]) -> BackgroundLoop:
+        bench.queue.handle()(lambda _: None)
+        return bench.shift.context.loop("lease", step)
+
+    def test_pauses_grow_while_steps_fail_and_are_short_again_after_one_that_does_not(self) -> None:
+        errors: list[Exception | None] = [EngineUnavailable("away")] * 20 + [None, EngineUnavailable("again")]
+
+        def step() -> float:
+            error = errors.pop(0)
+            if error is not None:
+                raise error
+            return 0.5
+
+        loop = self._loop(Bench(), step)
+        pauses = [loop.run_step() for _ in range(22)]
+        assert 0 < pauses[0] <= SHORTEST_PAUSE
+        assert all(LONGEST_PAUSE / 2 <= pause <= LONGEST_PAUSE for pause in pauses[10:20])
+        assert pauses[20] == 0.5
+        assert 0 < pauses[21] <= SHORTEST_PAUSE
+
+    def test_the_sink_is_told_of_every_failure_and_the_log_of_the_first(self, caplog: pytest.LogCaptureFixture) -> None:
+        def step() -> float:
+            raise EngineUnavailable("the database is away")
+
+        bench = Bench()
+        loop = self._loop(bench, step)
+        loop.run_step()
+        loop.run_step()
+        [record] = caplog.records
+        assert record.levelno == logging.WARNING
+        assert "cannot lease in queue work, trying again in 0." in record.getMessage()
+        assert "EngineUnavailable: the database is away" in record.getMessage()
+        trouble = Trouble(queue="work", at=bench.clock.wall(), doing="lease", error="EngineUnavailable")
+        assert bench.sink.events == [trouble] * 2
