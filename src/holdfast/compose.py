@@ -83,8 +83,14 @@ class Databases:
         self.close()
 
 
-def open_queues(databases: Databases, clock: Clock | None = None) -> "Backend":
-    """What keeps the messages of all queues: a SQLite file of their own, or the PostgreSQL database that all share."""
+def open_queues(settings: Settings, databases: Databases, clock: Clock | None = None) -> "Backend":
+    """Open the backend of all queues: what `queue_store` names, or else the database of the settings."""
+    if settings.queue_store is not None:
+        from holdfast.queue import open_backend
+
+        database = settings.database
+        url = settings.queue_store.reveal()
+        return open_backend(url, clock=clock, patience=database.patience, connections=database.connections)
     from holdfast.queue.backends.sql import SqlBackend
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
@@ -93,12 +99,21 @@ def open_queues(databases: Databases, clock: Clock | None = None) -> "Backend":
 
 def has_queues(settings: Settings, databases: Databases) -> bool:
     """Whether there is a store of queues already: to ask makes none."""
+    if settings.queue_store is not None:
+        from holdfast.queue.open import kind_of
+
+        url = settings.queue_store.reveal()
+        try:
+            kind_of(url).require_queues(url)
+        except NotFound:
+            return False
+        return True
+    from holdfast.queue.backends.sql.addresses import has_tables
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
     if settings.database.url.scheme == "sqlite":
         return (settings.data_directory / f"{SUBSYSTEM}{SQLITE_SUFFIX}").exists()
-    asked = "select to_regclass('holdfast_queue') is not null"
-    return databases.of(SUBSYSTEM).read(lambda transaction: transaction.execute(asked)) == [(True,)]
+    return has_tables(databases.of(SUBSYSTEM))
 
 
 def seed_queues(settings: Settings, queues: "Backend", *, warn: bool = True) -> None:

@@ -84,9 +84,9 @@ class Noting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    def lease(self, want: LeaseRequest) -> Leased:
+    def lease(self, request: LeaseRequest) -> Leased:
         at = now()
-        leased = self._backend.lease(want)
+        leased = self._backend.lease(request)
         self._leased.update((delivery.receipt, at) for delivery in leased.deliveries)
         return leased
 

@@ -67,7 +67,7 @@ def test_whether_there_are_queues_is_found_out_without_making_any(tmp_path: Path
                 assert not has_queues(of_queues, databases)
                 assert not has_queues(of_queues, databases)
                 assert not (tmp_path / "data" / "queue.sqlite").exists() or url != "sqlite:"
-                with open_queues(databases):
+                with open_queues(of_queues, databases):
                     assert has_queues(of_queues, databases)
         connection.execute(f"drop schema {schema} cascade".encode())
 

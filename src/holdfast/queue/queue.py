@@ -1,6 +1,8 @@
 """A queue, and a topic, as producers and handlers see them. Start reading at `Queue`."""
 
 import logging
+import os
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
 
@@ -9,14 +11,15 @@ import msgspec
 from holdfast._backoff import Backoff
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Backpressure, InvalidValue
+from holdfast._forks import renew_after_fork
 from holdfast._names import queue_of
 from holdfast.calls.ambient import around
 from holdfast.calls.scope import Scope, trace_of
 from holdfast.calls.world import PROCESS
-from holdfast.queue.backend import Backend, Change
+from holdfast.queue.backend import Backend, Change, require_support, require_topics
 from holdfast.queue.job import HandlerOptions, Job, name_of, require_that_it_runs
 from holdfast.queue.message import LONGEST, NORMAL, Delivery, Outgoing, Refusal, Refused, Sent
-from holdfast.queue.open import Opening
+from holdfast.queue.open import kind_of, open_backend
 from holdfast.queue.policy import QueuePolicy, differences, in_words
 from holdfast.queue.rules.disposition import RETRIES
 
@@ -63,9 +66,9 @@ class Queue:
         return self.backend.change(self.name, Change(), create=True)
 
     @property
-    def place(self) -> str:
-        """Where its messages are, for people: no secret in it."""
-        return self._opening.place
+    def address(self) -> str:
+        """Where its messages are, for people: no password in it."""
+        return self._opening.address
 
     def open(self) -> None:
         """Open it now, so that what is wrong with its address is known now. May be repeated."""
@@ -108,8 +111,13 @@ class Queue:
         )
 
     def send_many(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
-        """Send messages in one step, many times as fast as one by one; what became of each."""
-        return self.backend.send(self.name, stamped(messages, self._clock))
+        """Send messages in one step, many times as fast as one by one; return what became of each.
+
+        Raises InvalidValue for what the backend cannot do, such as groups: its `capabilities` tell.
+        """
+        backend = self.backend
+        require_support(backend, messages)
+        return backend.send(self.name, stamped(messages, self._clock))
 
     async def send_many_async(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
         """The same, without blocking the event loop."""
@@ -236,16 +244,18 @@ class Topic:
     def subscribe(self, queue: Queue) -> None:
         """Let a queue have what is published from now on. Raises NotFound for one that is kept elsewhere."""
         queue.open()
-        self._opening.get().change(queue.name, Change(subscribe=[self.name]))
+        self._backend().change(queue.name, Change(subscribe=[self.name]))
 
     def unsubscribe(self, queue: Queue) -> None:
-        """End that; what it has already stays there."""
+        """Stop delivering to `queue`. Messages that are already in it stay."""
         queue.open()
-        self._opening.get().change(queue.name, Change(unsubscribe=[self.name]))
+        self._backend().change(queue.name, Change(unsubscribe=[self.name]))
 
     def publish(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
-        """Send messages to all subscribers in one step: for each message what became of it in every queue."""
-        return self._opening.get().send(self.name, stamped(messages, self._clock), topic=True)
+        """Send messages to all subscribers in one step; return for each message what became of it in every queue."""
+        backend = self._backend()
+        require_support(backend, messages)
+        return backend.send(self.name, stamped(messages, self._clock), topic=True)
 
     async def publish_async(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
         """The same, without blocking the event loop."""
@@ -262,6 +272,73 @@ class Topic:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _backend(self) -> Backend:
+        backend = self._opening.get()
+        require_topics(backend)
+        return backend
+
+
+class Opening:
+    """An address that is opened when it is first needed, and again in a forked child; or a backend, left as it is.
+
+    Thread-safe. Without a clock it goes by the time of the server, where there is one. `prepare` is called with what
+    was opened, or given, before anybody gets it.
+    """
+
+    def __init__(
+        self, at: Backend | str, clock: Clock | None, prepare: Callable[[Backend], object] = lambda _: None
+    ) -> None:
+        self._at = at
+        self._clock = clock
+        self._prepare = prepare
+        self._lock = threading.Lock()
+        self._opened: tuple[int, Backend] | None = None
+        self._inherited: list[Backend] = []
+        renew_after_fork(self)
+
+    def get(self) -> Backend:
+        """Return the backend, opened now if it is not open."""
+        opened = self._opened
+        if opened is not None and opened[0] == os.getpid():
+            return opened[1]
+        with self._lock:
+            if self._opened is None or self._opened[0] != os.getpid():
+                if self._opened is not None:
+                    # The parent's. It must not be closed here, and so not be forgotten either.
+                    self._inherited.append(self._opened[1])
+                self._opened = (os.getpid(), self._open())
+            return self._opened[1]
+
+    @property
+    def address(self) -> str:
+        """Where it is, for people: no password in it."""
+        return kind_of(self._at).describe(self._at) if isinstance(self._at, str) else type(self._at).__name__
+
+    def close(self) -> None:
+        """Close what was opened. May be repeated; `get` opens it again."""
+        with self._lock:
+            if self._opened is None or self._opened[0] != os.getpid():
+                return
+            backend, self._opened = self._opened[1], None
+        if isinstance(self._at, str):
+            backend.close()
+
+    def renew(self) -> None:
+        """Replace the lock in the child of a fork: the thread that held it is not there."""
+        self._lock = threading.Lock()
+
+    def _open(self) -> Backend:
+        if not isinstance(self._at, str):
+            self._prepare(self._at)
+            return self._at
+        backend = open_backend(self._at, clock=self._clock)
+        try:
+            self._prepare(backend)
+        except BaseException:
+            backend.close()
+            raise
+        return backend
 
 
 class HandlerTime(Scope, eq=False):

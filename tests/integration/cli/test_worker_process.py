@@ -100,7 +100,7 @@ class Workers:
         self.process.stdout.close()
         for pid in self.pids:
             with suppress(OSError):  # it has ended
-                if b"holdfast.cli.worker.child" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if b"holdfast.cli.worker.supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, signal.SIGKILL)
 
     def told(self) -> list[list[str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.cli.queue.redrive import Redrive
+from holdfast.cli.queue.dead import Redrive
 from holdfast.queue import Queue
 from holdfast.queue.backend import Bury, Change, DeadQuery, LeaseRequest, Settlement
 from holdfast.testing import FakeClock

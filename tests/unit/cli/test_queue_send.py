@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast._errors import Backpressure
-from holdfast.cli.queue.lines import Sender
+from holdfast.cli.queue.send import Sender
 from holdfast.queue import Limits, Over, Queue
 from holdfast.queue.backend import Change, LeaseRequest
 from holdfast.queue.policy import QueuePolicy

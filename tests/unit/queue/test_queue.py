@@ -195,7 +195,7 @@ class TestOpening:
         assert "limits.rate is none and not 5, lease is 7 and not 9. A program's policy" in caplog.text
 
     @pytest.mark.parametrize(
-        ("at", "place"),
+        ("at", "address"),
         [
             ("memory:", "memory:"),
             ("sqlite:/data/work.sqlite", "sqlite:/data/work.sqlite"),
@@ -203,12 +203,12 @@ class TestOpening:
             (MemoryBackend(), "MemoryBackend"),
         ],
     )
-    def test_where_it_is_can_be_told_without_secrets(self, at: Any, place: str) -> None:
-        assert Queue("work", at).place == place
+    def test_where_it_is_can_be_told_without_secrets(self, at: Any, address: str) -> None:
+        assert Queue("work", at).address == address
 
     def test_a_file_is_told_with_its_whole_path(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.chdir(tmp_path)
-        assert Queue("work", "sqlite:work.sqlite").place == f"sqlite:{tmp_path / 'work.sqlite'}"
+        assert Queue("work", "sqlite:work.sqlite").address == f"sqlite:{tmp_path / 'work.sqlite'}"
 
     def test_a_backend_that_was_passed_stays_open(self, backend: MemoryBackend) -> None:
         with Queue("work", backend) as queue:
@@ -231,7 +231,7 @@ class TestOpening:
             opened.append(url)
             return MemoryBackend()
 
-        monkeypatch.setattr("holdfast.queue.open.open_backend", count)
+        monkeypatch.setattr("holdfast.queue.queue.open_backend", count)
         queue = Queue("work", "memory:")
         together = threading.Barrier(8)
 
@@ -256,7 +256,7 @@ class TestOpening:
             closed.append(backend)
 
         waiting = list(backends)
-        monkeypatch.setattr("holdfast.queue.open.open_backend", lambda *_, **__: waiting.pop(0))
+        monkeypatch.setattr("holdfast.queue.queue.open_backend", lambda *_, **__: waiting.pop(0))
         monkeypatch.setattr(Faulty, "close", close)
         queue = Queue("work", "memory:")
         with pytest.raises(EngineUnavailable):
@@ -303,7 +303,7 @@ class TestOpening:
 
     @pytest.mark.parametrize("url", ["mysql://user:secret@host/name", "work.sqlite", ""])
     def test_an_address_that_is_none_is_refused_without_its_password(self, url: str) -> None:
-        with pytest.raises(InvalidValue, match="expected memory:, sqlite:FILE or postgresql") as told:
+        with pytest.raises(InvalidValue, match="expected one of memory:, postgres:, postgresql:, sqlite:") as told:
             open_backend(url)
         assert "secret" not in str(told.value)
 

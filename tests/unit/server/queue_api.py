@@ -91,7 +91,7 @@ def serving(directory: Path) -> Iterator[Api]:
     with SqliteDatabase(directory / "server.sqlite") as database:
         credentials = CredentialStore(database, FakeClock())
         tokens = {name: credentials.create(role, tenant=tenant)[1] for name, (role, tenant) in WHO.items()}
-        queues = Queues(lambda: api.backend, lambda: [QUEUE])
+        queues = Queues(lambda: api.backend)
         services = Services(
             database=database,
             credentials=credentials,

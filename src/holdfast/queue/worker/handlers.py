@@ -41,7 +41,7 @@ class NoAttemptLeft(Exception):
 class Handlers:
     """The handlers of one queue."""
 
-    def __init__(self, queue: Queue, attempts: int, clock: Clock) -> None:
+    def __init__(self, queue: Queue, attempts: int, clock: Clock, longest_delay: float | None = None) -> None:
         if not queue.jobs and queue.handler is None:
             raise InvalidValue(
                 f"queue {queue.name} has no jobs and no handler: nothing could be done with its messages"
@@ -51,6 +51,7 @@ class Handlers:
         self._queue = queue
         self._attempts = attempts
         self._clock = clock
+        self._longest_delay = LONGEST if longest_delay is None else longest_delay
         self._is_async = queue.handler is not None and is_asynchronous(queue.handler)
 
     @property
@@ -133,7 +134,7 @@ class Handlers:
     def _verdict(self, running: Running, error: BaseException, name: str) -> RetryLater | Bury:
         match error:
             case Postpone():
-                return RetryLater(min(LONGEST, max(0.0, float(error.seconds))), counts=False)
+                return RetryLater(min(self._longest_delay, max(0.0, float(error.seconds))), counts=False)
             case Reject():
                 return Bury(_text(error)[:REASON] or name, _detail(error))
             case _:
@@ -145,7 +146,9 @@ class Handlers:
                     backoff=running.options.backoff,
                     chance=random.random,
                 )
-                return RetryLater(LONGEST) if isinstance(outcome, RetryLater) and outcome.delay > LONGEST else outcome
+                if isinstance(outcome, RetryLater) and outcome.delay > self._longest_delay:
+                    return RetryLater(self._longest_delay)
+                return outcome
 
     def _attempts_of(self, running: Running) -> int:
         return running.options.attempts or self._attempts

@@ -170,14 +170,15 @@ class Worker:
 
     def shift(self, loop: "asyncio.AbstractEventLoop | None" = None) -> "Shift":
         """The parts of the worker, at rest."""
-        policy = self.queue.policy
+        policy, able = self.queue.policy, self.queue.backend.capabilities
         context = WorkerContext(
             queue=self.queue.name,
             find_backend=lambda: self.queue.backend,
-            lease=policy.lease,
+            # A shorter one is no harm: leases are extended while handlers are at work.
+            lease=policy.lease if able.longest_lease is None else min(policy.lease, able.longest_lease),
             concurrency=self.options.concurrency,
             held=Held(),
-            handlers=Handlers(self.queue, policy.attempts, self._clock),
+            handlers=Handlers(self.queue, policy.attempts, self._clock, able.longest_delay),
             events=Emitter(self.queue.name, self._sink),
             clock=self._clock,
         )

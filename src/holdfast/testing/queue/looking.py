@@ -19,6 +19,11 @@ class Looking(Suite):
         assert (list(snapshot.topics), snapshot.lanes_left_out) == ([], 0)
         assert snapshot.totals == Totals()
 
+    def test_all_queues_are_listed_by_name(self, work: Probe) -> None:
+        """Also one that nobody has sent to."""
+        work.another("another")
+        assert list(work.backend.queues()) == ["another", "work"]
+
     def test_every_step_is_counted(self, work: Probe) -> None:
         """In the lanes, and with the tenant."""
         work.put(count=6)

@@ -113,8 +113,8 @@ class Faulty:
     def send(self, to: str, messages: Sequence[Outgoing], *, topic: bool = False) -> Sequence[Sent | Refused]:
         return self._do("send", lambda: self.backend.send(to, messages, topic=topic))
 
-    def lease(self, want: LeaseRequest) -> Leased:
-        return self._do("lease", lambda: self.backend.lease(want))
+    def lease(self, request: LeaseRequest) -> Leased:
+        return self._do("lease", lambda: self.backend.lease(request))
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
         return self._do("settle", lambda: self.backend.settle(settlements))
@@ -136,6 +136,9 @@ class Faulty:
 
     def change(self, queue: str, change: Change, *, create: bool = False) -> QueuePolicy:
         return self._do("change", lambda: self.backend.change(queue, change, create=create))
+
+    def queues(self) -> Sequence[str]:
+        return self._do("queues", self.backend.queues)
 
     def close(self) -> None:
         self.backend.close()

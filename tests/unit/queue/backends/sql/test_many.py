@@ -10,7 +10,6 @@ from holdfast.queue.backend import Change, DeadQuery, LeaseRequest
 from holdfast.queue.backends.sql import SqlBackend, keys, topics
 from holdfast.queue.backends.sql.backend import LOOKS
 from holdfast.queue.backends.sql.lanes import SOME
-from holdfast.queue.backends.sql.names import queue_names
 from holdfast.queue.message import Ack, Bury, Outgoing, Settlement
 from holdfast.queue.policy import QueuePolicy
 from holdfast.testing import FakeClock
@@ -140,8 +139,3 @@ def test_waiting_for_a_queue_that_nobody_made_ends(backend: SqlBackend) -> None:
     """Though others commit meanwhile."""
     backend.change("other", Change(), create=True)
     assert not backend.wait("nobody", 0.0)
-
-
-def test_the_queues_of_a_database_are_listed(backend: SqlBackend, database: SqliteDatabase) -> None:
-    backend.change("another", Change(), create=True)
-    assert queue_names(database) == ["another", "work"]
