@@ -104,7 +104,7 @@ def has_queues(settings: Settings, databases: Databases) -> bool:
 
         url = settings.queue_store.reveal()
         try:
-            kind_of(url).require_queues(url)
+            kind_of(url).require_queues(url, patience=settings.database.patience)
         except NotFound:
             return False
         return True

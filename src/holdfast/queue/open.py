@@ -21,7 +21,7 @@ class BackendKind(Protocol):
     def describe(self, url: str) -> str:
         """Return the address for people: a file by its whole path, and no password."""
 
-    def require_queues(self, url: str) -> None:
+    def require_queues(self, url: str, *, patience: float) -> None:
         """Raise NotFound unless there are queues at the address. To ask makes none, and changes nothing."""
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from holdfast import EngineUnavailable
 from holdfast.queue import Outgoing, Refused, Sent, open_backend
-from holdfast.queue.backend import Backend, Change
+from holdfast.queue.backend import FULL, Backend, Change
+from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.server.queues import ASKING_MOST, ASKING_SHARE, SHARE, Queues
 from holdfast.server.shared_lane import SharedLane
 from holdfast.testing import FakeClock
@@ -101,6 +102,8 @@ def test_closing_closes_what_was_opened_and_may_be_repeated(backend: Backend) ->
 class Slow:
     """Keeps messages only when it is told to go on."""
 
+    capabilities = FULL
+
     def __init__(self) -> None:
         self.go_on = threading.Event()
 
@@ -155,7 +158,7 @@ def test_a_tenant_that_asks_too_much_is_refused_more_and_others_are_not() -> Non
 
 def test_all_together_are_no_more_than_there_may_be() -> None:
     go_on = threading.Event()
-    queues = Queues(lambda: cast("Backend", None))
+    queues = Queues(MemoryBackend)
 
     async def use() -> None:
         asked = [asyncio.ensure_future(queues.ask(lambda _: go_on.wait(STUCK))) for _ in range(ASKING_MOST)]

@@ -10,7 +10,7 @@ import pytest
 from holdfast import EngineUnavailable, OutcomeUnknown
 from holdfast._errors import DatabaseFull
 from holdfast.queue import Delivery, Limits, QueuePolicy, open_backend
-from holdfast.queue.backend import Backend, Bury, Change, LeaseRequest, Settlement
+from holdfast.queue.backend import FULL, Backend, Bury, Change, LeaseRequest, Settlement
 from holdfast.testing import FakeClock
 from tests.unit.server.queue_api import QUEUE, Api, problem, serving
 
@@ -409,6 +409,8 @@ class Broken:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+    capabilities = FULL
 
     def close(self) -> None: ...
 

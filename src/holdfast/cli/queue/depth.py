@@ -52,7 +52,8 @@ def depth(
     with open_store(at, settings, data_directory) as store:
         looks = store.look(store.chosen(queue), top=top)
         address, is_exact = store.address, store.is_exact
-        store.note_estimates(as_json=json)
+        if not json:  # which has it in every object
+            store.note_estimates(as_json=False)
     if json:
         print_json([{**_as_object(look, with_lanes=lanes), "is_exact": is_exact} for look in looks])
         return

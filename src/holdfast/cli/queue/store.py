@@ -93,13 +93,12 @@ def open_store(at: str | None, file: Path | None, data_directory: Path | None) -
 
 
 def _open_at(url: str, values: Settings, *, is_seeded: bool) -> tuple[Backend, str]:
-    kind = kind_of(url)
+    kind, database = kind_of(url), values.database
     if not is_seeded:
         try:
-            kind.require_queues(url)
+            kind.require_queues(url, patience=database.patience)
         except NotFound as error:
             raise NotFound(f"{error}: {_NAME_ONE}") from error
-    database = values.database
     backend = open_backend(url, patience=database.patience, connections=database.connections)
     return backend, kind.describe(url)
 

@@ -11,14 +11,18 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast._backoff import Backoff, Jitter
 from holdfast._errors import EngineUnavailable, InvalidValue
 from holdfast._types import Zone
-from holdfast.queue import Delivery, Handling, Queue, QueuePolicy, Worker, WorkerOptions, current_message
+from holdfast.queue import Delivery, Handling, Postpone, Queue, QueuePolicy, Worker, WorkerOptions, current_message
 from holdfast.queue import job as job_module
+from holdfast.queue.backend import LeaseRequest, RetryLater
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.worker import worker as worker_module
+from holdfast.queue.worker.context import Running
 from holdfast.queue.worker.crews import Crews
 from tests.unit.forked import in_child
+from tests.unit.queue.toy import LimitedBackend
 from tests.unit.queue.worker.bench import PATIENCE, QUICK, Arrivals, Bench, Zones, texts
 
 
@@ -386,6 +390,30 @@ class TestFork:
     def test_a_handler_in_a_child_may_wait(self) -> None:
         with job_module._MAKING.lock:
             in_child(lambda: not Handling(cast("Any", None)).wait(0))
+
+
+def test_a_worker_leases_for_no_longer_and_retries_no_later_than_its_backend_can() -> None:
+    queue = Queue("work", LimitedBackend(), policy=QueuePolicy(lease=30.0))
+
+    @queue.job(backoff=Backoff(base=1000.0, cap=1000.0, jitter=Jitter.NONE))
+    def fail() -> None:
+        raise OSError("away")
+
+    @queue.job
+    def wait() -> None:
+        raise Postpone(3600.0)
+
+    fail.to("a").send()
+    wait.to("a").send()
+    context = Worker(queue).shift().context
+    assert context.lease == 10.0
+    leased = queue.backend.lease(LeaseRequest(queue="work", count=2, lease=context.lease)).deliveries
+    for delivery, error in zip(leased, (OSError("away"), Postpone(3600.0)), strict=True):
+        running = Running(delivery, 0.0, 10.0)
+        context.handlers.find(running)
+        outcome = context.handlers.failed(running, error, 0.0).outcome
+        assert isinstance(outcome, RetryLater)
+        assert outcome.delay == 60.0
 
 
 class TestRun:

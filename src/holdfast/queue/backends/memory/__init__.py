@@ -21,7 +21,7 @@ class MemoryKind:
     def describe(self, url: str) -> str:  # noqa: ARG002
         return "memory:"
 
-    def require_queues(self, url: str) -> None:  # noqa: ARG002
+    def require_queues(self, url: str, *, patience: float) -> None:  # noqa: ARG002
         raise NotFound("there are no queues in memory: what another process has in its memory cannot be reached")
 
 

@@ -28,7 +28,7 @@ class SqliteKind:
     def describe(self, url: str) -> str:
         return f"sqlite:{_file_of(url).absolute()}"
 
-    def require_queues(self, url: str) -> None:
+    def require_queues(self, url: str, *, patience: float) -> None:  # noqa: ARG002
         path = _file_of(url)
         try:
             is_file = path.is_file()
@@ -52,10 +52,10 @@ class PostgresKind:
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
-    def require_queues(self, url: str) -> None:
+    def require_queues(self, url: str, *, patience: float) -> None:
         from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 
-        with closing(PostgresDatabase(PostgresOptions(url=url, pool_maximum=1))) as database:
+        with closing(PostgresDatabase(PostgresOptions(url=url, pool_maximum=1, patience=patience))) as database:
             if not has_tables(database):
                 raise _no_queues(self.describe(url))
 
