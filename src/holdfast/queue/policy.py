@@ -150,10 +150,6 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
                 "so that fresh and urgent messages have turns, too"
             )
 
-    def backlog_of(self, limits: Limits) -> int | None:
-        """How much a tenant with such limits may have waiting."""
-        return self.max_backlog if limits.max_backlog is None else limits.max_backlog
-
 
 def kept_policy(kept: bytes) -> QueuePolicy:
     """A policy as it is kept with its queue. What a newer release has written beside what is known here is passed over.
@@ -196,7 +192,7 @@ def differences(kept: msgspec.Struct, wanted: msgspec.Struct, whose: str = "") -
     """Each value that differs, such as `limits.rate is 5 and not none`."""
     here = _flat(kept)
     return [
-        f"{name}{whose} is {_shown(here[name])} and not {_shown(value)}"
+        f"{name}{whose} is {shown(here[name])} and not {shown(value)}"
         for name, value in _flat(wanted).items()
         if here[name] != value
     ]
@@ -219,5 +215,6 @@ def _flat(rules: msgspec.Struct) -> dict[str, object]:
     return found
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """Return a limit or an option of a policy for people."""
     return "none" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)

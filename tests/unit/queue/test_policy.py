@@ -111,12 +111,6 @@ def test_a_burst_that_is_set_is_its_own() -> None:
     assert Limits(burst=5.0).bucket("rate") is None
 
 
-def test_a_tenants_backlog_is_its_own_or_the_queues() -> None:
-    assert policy(max_backlog=100).backlog_of(Limits()) == 100
-    assert policy(max_backlog=100).backlog_of(Limits(max_backlog=5)) == 5
-    assert QueuePolicy(max_backlog=None).backlog_of(Limits()) is None
-
-
 @given(
     st.builds(
         QueuePolicy,

@@ -11,6 +11,7 @@ from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, p
 from holdfast.cli.queue.store import At, QueueArgument, Store, open_store
 from holdfast.queue import Limits, Over
 from holdfast.queue.backend import Change
+from holdfast.queue.policy import shown
 
 Nothing: TypeAlias = Literal["none"]
 
@@ -167,15 +168,9 @@ def shown_limits(limits: Limits | None) -> str:
     if limits is None:
         return ""
     # What has its default is left out, as where it is kept.
-    return " ".join(f"{name}={_text(value)}" for name, value in msgspec.to_builtins(limits).items()) or "none"
+    return " ".join(f"{name}={shown(value)}" for name, value in msgspec.to_builtins(limits).items()) or "none"
 
 
 def rows_of(limits: Limits) -> list[tuple[str, str]]:
     """Every limit, with its value."""
-    return [(name, _text(value)) for name, value in msgspec.structs.asdict(limits).items()]
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "none"
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
+    return [(name, shown(value)) for name, value in msgspec.structs.asdict(limits).items()]

@@ -72,7 +72,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, now: float) -> Admission:
     """Decide on so many messages of one tenant, and say what is known of it afterwards."""
-    most, hard = policy.backlog_of(limits), limits.bucket("max_rate")
+    most, hard = max_backlog(policy, limits), limits.bucket("max_rate")
     is_delaying = limits.over is Over.DELAY
     waiting = state.ready + state.delayed
     steady = allowed_rate(waiting, most, policy.drain_rate)
@@ -139,7 +139,7 @@ def is_free(limits: Limits) -> bool:
 
 def room(policy: QueuePolicy, limits: Limits) -> int:
     """How many messages a tenant may have, due or not, below which how many there are does not matter for one more."""
-    most = policy.backlog_of(limits)
+    most = max_backlog(policy, limits)
     pressed = _FAR if most is None else math.ceil(most * STARTS_AT) - 1
     return min(pressed, _FAR if policy.spill_above is None else policy.spill_above - 1)
 
@@ -148,7 +148,7 @@ def _refusal(
     policy: QueuePolicy, limits: Limits, state: TenantState, waiting: int, now: float
 ) -> tuple[Refusal, float]:
     """What is in the way of one more message, and for how many seconds; of two obstacles, the one that stays longer."""
-    most, hard = policy.backlog_of(limits), limits.bucket("max_rate")
+    most, hard = max_backlog(policy, limits), limits.bucket("max_rate")
     for_backlog = for_rate = 0.0
     steady = allowed_rate(waiting, most, policy.drain_rate)
     if most is not None and waiting >= most:
@@ -202,6 +202,11 @@ def _fresh(policy: QueuePolicy) -> tuple[float, float] | None:
     if not policy.spill_above or not policy.fresh_for:
         return None
     return policy.spill_above / policy.fresh_for, policy.spill_above
+
+
+def max_backlog(policy: QueuePolicy, limits: Limits) -> int | None:
+    """Return how many messages a tenant with such limits may have waiting; None: as many as it likes."""
+    return policy.max_backlog if limits.max_backlog is None else limits.max_backlog
 
 
 def pressure(waiting: int, most: int | None) -> float:

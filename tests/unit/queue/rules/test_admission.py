@@ -16,6 +16,7 @@ from holdfast.queue.rules.admission import (
     TenantState,
     admit,
     allowed_rate,
+    max_backlog,
     pressure,
 )
 
@@ -248,7 +249,7 @@ def test_every_message_has_one_fate_and_the_state_says_so(
     assert (after.leased, after.run_full_at, after.lease_full_at) == (
         *(state.leased, state.run_full_at, state.lease_full_at),
     )
-    most = policy.backlog_of(limits)
+    most = max_backlog(policy, limits)
     if most is not None and admission.live + admission.spilled:
         assert after.ready <= most
 
@@ -351,3 +352,9 @@ def test_more_waiting_never_means_more_may_be_sent(most: int, drain: float, data
 def test_pressure_is_the_part_that_is_used(most: int, data: st.DataObject) -> None:
     waiting = data.draw(st.integers(0, most))
     assert pressure(waiting, most) == pytest.approx(waiting / most)
+
+
+def test_a_tenants_backlog_is_its_own_or_the_queues() -> None:
+    assert max_backlog(QueuePolicy(max_backlog=100), Limits()) == 100
+    assert max_backlog(QueuePolicy(max_backlog=100), Limits(max_backlog=5)) == 5
+    assert max_backlog(QueuePolicy(max_backlog=None), Limits()) is None

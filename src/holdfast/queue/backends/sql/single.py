@@ -21,7 +21,7 @@ from holdfast.queue.backends.sql.step import policy_of
 from holdfast.queue.backends.sql.tenant import TenantRow, limits_of
 from holdfast.queue.message import Outgoing, Sent, pack_trace, unpack_trace
 from holdfast.queue.policy import QueuePolicy
-from holdfast.queue.rules.admission import admit, is_free, pressure, room
+from holdfast.queue.rules.admission import admit, is_free, max_backlog, pressure, room
 from holdfast.queue.rules.placement import lanes_of
 
 SENDING = 3
@@ -107,7 +107,7 @@ class Single:
         kept = self._dialect.keep(self._database, plain)
         if kept is None:
             return None
-        most = policy.backlog_of(policy.limits if kept.limits is None else limits_of(bytes(kept.limits)))
+        most = max_backlog(policy, policy.limits if kept.limits is None else limits_of(bytes(kept.limits)))
         return Sent(
             id=kept.id,
             queue=queue,
