@@ -30,7 +30,7 @@ from holdfast.config.settings import AwsSettings, StatusSettings
 from holdfast.engines.aws import AwsSession
 from holdfast.queue import Limits, Over, QueuePolicy, open_backend
 from holdfast.queue.backend import Backend, Change
-from holdfast.queue.policy import MOST
+from holdfast.queue.policy import MOST_DIFFERENCES
 from holdfast.status.stores.dynamodb import DynamoStatusStore
 from holdfast.status.stores.s3 import S3StatusStore
 from holdfast.status.stores.sql import SqlStatusStore
@@ -120,7 +120,9 @@ class TestSeeds:
             assert backend.look("mail").policy == policy, "it is left as it is"
 
     def test_of_many_differences_some_are_named(self, caplog: pytest.LogCaptureFixture) -> None:
-        tenants = tuple(TenantSettings(name=f"t{n:02}", limits=LimitSettings(rate=5.0)) for n in range(MOST + 2))
+        tenants = tuple(
+            TenantSettings(name=f"t{n:02}", limits=LimitSettings(rate=5.0)) for n in range(MOST_DIFFERENCES + 2)
+        )
         with open_backend("memory:") as backend:
             self.seeded(backend, caplog, QueueSettings(name="mail"))
             [told] = self.seeded(backend, caplog, QueueSettings(name="mail", tenant=tenants))

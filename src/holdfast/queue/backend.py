@@ -34,6 +34,8 @@ from holdfast.queue.message import (
     RetryLater,
     Sent,
     Settlement,
+    checked_message,
+    checked_settlement,
     checked_tenant,
 )
 from holdfast.queue.policy import Limits, QueuePolicy
@@ -64,10 +66,10 @@ __all__ = [
     "TenantDepth",
     "Totals",
     "checked_change",
+    "checked_message",
     "checked_query",
     "checked_request",
-    "require_support",
-    "require_topics",
+    "checked_settlement",
     "totals_of",
 ]
 
@@ -153,7 +155,7 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked_request(request: LeaseRequest) -> LeaseRequest:
-    """The same, or InvalidValue for one that no backend can fulfil."""
+    """Return `request`, or raise InvalidValue if no backend can fulfil it."""
     if request.count < 1 or not 0 < request.lease <= LONGEST:
         raise InvalidValue(
             f"{request.count} messages for {request.lease} s: expected at least 1, for more than 0 s and at most a year"
@@ -293,7 +295,7 @@ class DeadQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked_query(query: DeadQuery) -> DeadQuery:
-    """The same, or InvalidValue for one that means nothing."""
+    """Return `query`, or raise InvalidValue if it can match nothing."""
     if query.limit < 1:
         raise InvalidValue(f"at most {query.limit} dead letters: expected 1 or more")
     return query
@@ -311,7 +313,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked_change(change: Change) -> Change:
-    """The same, or InvalidValue for names that no topic and no tenant can have."""
+    """Return `change`, or raise InvalidValue for a name that no topic or no tenant can have."""
     for topic in change.subscribe:
         queue_of(topic, "topic")
     for tenant in change.limits:

@@ -50,8 +50,8 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The W3C `traceparent`; None: one that follows from the message's id."""
 
 
-def checked(message: Outgoing) -> Outgoing:
-    """The same, or InvalidValue for one that no backend takes."""
+def checked_message(message: Outgoing) -> Outgoing:
+    """Return `message`, or raise InvalidValue if no backend accepts it."""
     checked_tenant(message.tenant)
     if not isinstance(message.body, bytes):
         raise InvalidValue(f"a body of type {type(message.body).__name__}: expected bytes")
@@ -86,7 +86,7 @@ def _wrong(what: str, seconds: object, expected: str) -> InvalidValue:
 
 
 def checked_tenant(tenant: str) -> str:
-    """The same, or InvalidValue for a name that no tenant of a queue can have."""
+    """Return `tenant`, or raise InvalidValue if no tenant of a queue can have this name."""
     _require_text("tenant", tenant, TENANT_BYTES)
     return tenant
 
@@ -224,7 +224,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
 
 
 def checked_settlement(settlement: Settlement) -> Settlement:
-    """The same, or InvalidValue for one that no backend takes."""
+    """Return `settlement`, or raise InvalidValue if no backend accepts it."""
     outcome = settlement.outcome
     if isinstance(outcome, RetryLater) and not 0 <= outcome.delay <= LONGEST:
         raise InvalidValue(f"again after {outcome.delay} s: expected 0 to {LONGEST:.0f}, which is a year")

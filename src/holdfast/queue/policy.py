@@ -18,6 +18,8 @@ _BURSTS = {
     "run_rate": ("run_burst", 0.1),
 }
 _SHARES = 0.9
+MOST_DIFFERENCES = 10
+"""Differences that are named: settings may have thousands of tenants."""
 _OPTIONAL = ("spill_above", "max_backlog", "ttl")
 _WHOLE: dict[str, tuple[int, int]] = {
     "lanes": (1, 4096),
@@ -184,10 +186,6 @@ def _known(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]
     return {name: value for name, value in values.items() if name in kind.__struct_fields__}
 
 
-MOST = 10
-"""Differences that are named: settings may have thousands of tenants."""
-
-
 def differences(kept: msgspec.Struct, wanted: msgspec.Struct, whose: str = "") -> list[str]:
     """Each value that differs, such as `limits.rate is 5 and not none`."""
     here = _flat(kept)
@@ -200,8 +198,8 @@ def differences(kept: msgspec.Struct, wanted: msgspec.Struct, whose: str = "") -
 
 def in_words(differing: list[str]) -> str:
     """The first of them, and how many more there are."""
-    more = f" and {len(differing) - MOST} more" if len(differing) > MOST else ""
-    return f"{', '.join(differing[:MOST])}{more}"
+    more = f" and {len(differing) - MOST_DIFFERENCES} more" if len(differing) > MOST_DIFFERENCES else ""
+    return f"{', '.join(differing[:MOST_DIFFERENCES])}{more}"
 
 
 def _flat(rules: msgspec.Struct) -> dict[str, object]:

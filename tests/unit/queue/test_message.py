@@ -28,7 +28,7 @@ from holdfast.queue.message import (
     RetryLater,
     Sent,
     Settlement,
-    checked,
+    checked_message,
     checked_settlement,
     checked_tenant,
     pack_trace,
@@ -58,7 +58,7 @@ def changed(**options: Any) -> Outgoing:
     )
 )
 def test_what_can_be_kept_is_left_as_it_is(message: Outgoing) -> None:
-    assert checked(message) is message
+    assert checked_message(message) is message
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_can_be_kept_is_left_as_it_is(message: Outgoing) -> None:
 )
 def test_what_cannot_be_kept_is_named(bad: Outgoing, named: str) -> None:
     with pytest.raises(InvalidValue, match=named):
-        checked(bad)
+        checked_message(bad)
 
 
 def test_a_tenants_name_can_be_checked_alone() -> None:
@@ -112,7 +112,9 @@ def test_a_tenants_name_can_be_checked_alone() -> None:
 
 
 def test_the_longest_are_not_too_long() -> None:
-    checked(changed(tenant="x" * 256, body=b"x" * BODY_BYTES, key="ä" * 128, group="x" * KEY_BYTES, delay=LONGEST))
+    checked_message(
+        changed(tenant="x" * 256, body=b"x" * BODY_BYTES, key="ä" * 128, group="x" * KEY_BYTES, delay=LONGEST)
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,4 +228,4 @@ def test_what_comes_from_the_request_is_not_in_its_key() -> None:
 
 def test_a_key_is_short_enough_however_long_that_of_the_batch_is() -> None:
     [key] = keys_of("k" * KEY_BYTES, MESSAGE)
-    checked(msgspec.structs.replace(MESSAGE, key=key))
+    checked_message(msgspec.structs.replace(MESSAGE, key=key))

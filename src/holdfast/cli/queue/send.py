@@ -18,7 +18,7 @@ from holdfast.cli.queue.store import At, QueueArgument, open_store
 from holdfast.queue import Outgoing, Refused, Sent
 from holdfast.queue.backend import Backend, require_support
 from holdfast.queue.job import call_body
-from holdfast.queue.message import BODY_BYTES, NORMAL, BatchKeys, checked
+from holdfast.queue.message import BODY_BYTES, NORMAL, BatchKeys, checked_message
 from holdfast.queue.queue import refused
 
 SHORTEST_WAIT = 0.05
@@ -131,7 +131,7 @@ def send(
         key=key,
         ttl=None if ttl is None else seconds_of(ttl),
     )
-    checked(message)  # with no body yet: what is wrong with the rest is told before anything is opened or sent
+    checked_message(message)  # with no body yet: what is wrong with the rest is told before anything is opened or sent
     seconds = seconds_of(patience)
     given = None if job is None or arguments is None else _call(job, arguments)
     with _opened(file) as source, open_store(at, settings, data_directory) as store:

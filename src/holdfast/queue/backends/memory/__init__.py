@@ -9,10 +9,10 @@ from holdfast._errors import NotFound
 from holdfast.queue.backends.memory.backend import MemoryBackend
 from holdfast.queue.open import BACKENDS
 
-__all__ = ["MemoryBackend", "MemoryKind"]
+__all__ = ["MemoryBackend"]
 
 
-class MemoryKind:
+class _MemoryKind:
     """Queues in the memory of the process that opens them: every opening is a store of its own."""
 
     def open(self, url: str, *, clock: Clock | None, patience: float, connections: int) -> MemoryBackend:  # noqa: ARG002
@@ -25,4 +25,4 @@ class MemoryKind:
         raise NotFound("there are no queues in memory: what another process has in its memory cannot be reached")
 
 
-BACKENDS.register("memory")(MemoryKind())
+BACKENDS.register("memory")(_MemoryKind())

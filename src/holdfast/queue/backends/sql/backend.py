@@ -45,7 +45,7 @@ from holdfast.queue.message import (
     Refused,
     Sent,
     Settlement,
-    checked,
+    checked_message,
     checked_settlement,
 )
 from holdfast.queue.policy import QueuePolicy
@@ -81,7 +81,7 @@ class SqlBackend:
 
     def send(self, to: str, messages: Sequence[Outgoing], *, topic: bool = False) -> Sequence[Sent | Refused]:
         for message in messages:
-            checked(message)
+            checked_message(message)
         if not messages:
             return []
         if topic:
