@@ -24,7 +24,7 @@ from holdfast.compose import (
     open_status_store,
     seed_queues,
 )
-from holdfast.config import DatabaseSettings, DatabaseUrl, Settings
+from holdfast.config import DatabaseSettings, DatabaseUrl, QueueUrl, Settings
 from holdfast.config.queues import LimitSettings, QueueSettings, TenantSettings
 from holdfast.config.settings import AwsSettings, StatusSettings
 from holdfast.engines.aws import AwsSession
@@ -70,6 +70,16 @@ def test_whether_there_are_queues_is_found_out_without_making_any(tmp_path: Path
                 with open_queues(of_queues, databases):
                     assert has_queues(of_queues, databases)
         connection.execute(f"drop schema {schema} cascade".encode())
+
+
+def test_queues_are_kept_where_queue_store_says(tmp_path: Path) -> None:
+    elsewhere = Settings(data_directory=tmp_path / "data", queue_store=QueueUrl(f"sqlite:{tmp_path / 'work.sqlite'}"))
+    with Databases(elsewhere) as databases:
+        assert not has_queues(elsewhere, databases)
+        with open_queues(elsewhere, databases) as backend:
+            backend.change("mail", Change(), create=True)
+        assert has_queues(elsewhere, databases)
+    assert {path.name for path in tmp_path.iterdir()} == {"work.sqlite"}
 
 
 class TestSeeds:
