@@ -13,7 +13,8 @@ import msgspec
 
 from benchmarks._queue_roles import Options, Tally
 from holdfast._clock import SystemClock
-from holdfast.queue import Change, Job, Limits, Queue, QueuePolicy, Sent
+from holdfast.queue import Job, Limits, Queue, QueuePolicy, Sent
+from holdfast.queue.backend import Change
 
 LIMITS = Limits(rate=1e5, max_rate=1e6, run_rate=1e6, concurrency=100_000, max_backlog=10_000_000)
 

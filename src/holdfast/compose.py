@@ -19,7 +19,7 @@ from holdfast.status.stores import open_store
 if TYPE_CHECKING:
     from holdfast.config.queues import QueueSettings
     from holdfast.engines.aws import AwsSession
-    from holdfast.queue import Backend, Snapshot
+    from holdfast.queue.backend import Backend, Snapshot
     from holdfast.status.sns import SnsPublisher
 
 logger = logging.getLogger("holdfast.queue")
@@ -84,8 +84,14 @@ class Databases:
         self.close()
 
 
-def open_queues(databases: Databases, clock: Clock | None = None) -> "Backend":
-    """What keeps the messages of all queues: a SQLite file of their own, or the PostgreSQL database that all share."""
+def open_queues(settings: Settings, databases: Databases, clock: Clock | None = None) -> "Backend":
+    """Open the backend of all queues: what `queue_store` names, or else the database of the settings."""
+    if settings.queue_store is not None:
+        from holdfast.queue import open_backend
+
+        database = settings.database
+        url = settings.queue_store.reveal()
+        return open_backend(url, clock=clock, patience=database.patience, connections=database.connections)
     from holdfast.queue.backends.sql import SqlBackend
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
@@ -94,12 +100,21 @@ def open_queues(databases: Databases, clock: Clock | None = None) -> "Backend":
 
 def has_queues(settings: Settings, databases: Databases) -> bool:
     """Whether there is a store of queues already: to ask makes none."""
+    if settings.queue_store is not None:
+        from holdfast.queue.open import kind_of
+
+        url = settings.queue_store.reveal()
+        try:
+            kind_of(url).require_queues(url, patience=settings.database.patience)
+        except NotFound:
+            return False
+        return True
+    from holdfast.queue.backends.sql.addresses import has_tables
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
     if settings.database.url.scheme == "sqlite":
         return (settings.data_directory / f"{SUBSYSTEM}{SQLITE_SUFFIX}").exists()
-    asked = "select to_regclass('holdfast_queue') is not null"
-    return databases.database(SUBSYSTEM).read(lambda transaction: transaction.execute(asked)) == [(True,)]
+    return has_tables(databases.database(SUBSYSTEM))
 
 
 def seed_queues(settings: Settings, queues: "Backend", *, warn: bool = True) -> None:
@@ -108,8 +123,8 @@ def seed_queues(settings: Settings, queues: "Backend", *, warn: bool = True) -> 
     A queue that exists is left as it is: what it may do was perhaps changed since, and is kept with its messages. With
     `warn`, a warning says of each what is not as the settings have it.
     """
-    from holdfast.queue import Change
-    from holdfast.queue.differences import in_words
+    from holdfast.queue.backend import Change
+    from holdfast.queue.policy import in_words
 
     for queue in settings.queue:
         try:
@@ -130,7 +145,7 @@ def seed_queues(settings: Settings, queues: "Backend", *, warn: bool = True) -> 
 def _differing(queue: "QueueSettings", look: "Snapshot") -> list[str]:
     """What is kept, and what the settings have instead."""
     from holdfast.queue import Limits
-    from holdfast.queue.differences import differences
+    from holdfast.queue.policy import differences
 
     kept = {one.tenant: one.limits or Limits() for one in look.tenants}
     found = differences(look.policy, queue.policy)

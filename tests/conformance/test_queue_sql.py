@@ -12,7 +12,7 @@ from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.queue.backend import Backend, totals_of
 from holdfast.queue.backends.sql import SqlBackend
-from holdfast.queue.message import Again, Bury, Refused, Sent
+from holdfast.queue.message import Bury, Refused, RetryLater, Sent
 from holdfast.testing import FakeClock
 from holdfast.testing.queue import BackendConformance
 from holdfast.testing.queue.probe import Probe, ids, message
@@ -78,7 +78,7 @@ class Sql(BackendConformance):
         assert work.lease() == []
         with ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(work.backend.wait, "work", 3600.0)
-            work.settle(Again(0.001), held)
+            work.settle(RetryLater(0.001), held)
             assert waiting.result(30.0)
 
     def test_one_by_one_or_together_messages_end_up_alike(self, work: Probe) -> None:

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.queue import Backend, Change, Done, Outgoing, QueuePolicy, Sent, Settlement, Want, open_backend
+from holdfast.queue import Outgoing, QueuePolicy, Sent, open_backend
+from holdfast.queue.backend import Ack, Backend, Change, LeaseRequest, Settlement
 from tests.soak.stores import Store
 
 QUEUE = "extremes"
@@ -69,7 +70,7 @@ class _Extremes:
         began = time.monotonic()
         self._send([f"other-{number}"])
         between = time.monotonic()
-        leased = self._backend.lease(Want(queue=QUEUE, count=PROBE, lease=600.0))
+        leased = self._backend.lease(LeaseRequest(queue=QUEUE, count=PROBE, lease=600.0))
         took = (between - began, time.monotonic() - between)
         if not any(delivery.tenant == f"other-{number}" for delivery in leased.deliveries):
             self.violations.append(f"other-{number} waits behind a tenant with many messages")
@@ -78,7 +79,9 @@ class _Extremes:
 
     def _drain(self, what: str, expected: int) -> None:
         began, handled = time.monotonic(), 0
-        while deliveries := self._backend.lease(Want(queue=QUEUE, count=BATCH, lease=600.0, before=handled)).deliveries:
+        while deliveries := self._backend.lease(
+            LeaseRequest(queue=QUEUE, count=BATCH, lease=600.0, before=handled)
+        ).deliveries:
             handled += len(deliveries)
             self._settle(deliveries)
         self.figures[f"{what} handled/s"] = round(handled / (time.monotonic() - began))
@@ -94,5 +97,5 @@ class _Extremes:
             self.violations.append(f"messages of {tenants[0]} were refused")
 
     def _settle(self, deliveries: Any) -> None:
-        if not all(self._backend.settle([Settlement(delivery.receipt, Done()) for delivery in deliveries])):
+        if not all(self._backend.settle([Settlement(delivery.receipt, Ack()) for delivery in deliveries])):
             self.violations.append("a message was taken from the one who held it")

@@ -10,18 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from holdfast._errors import DatabaseFull, EngineUnavailable, OutcomeUnknown
-from holdfast.queue import (
-    Backend,
-    Leased,
-    Outgoing,
-    Postpone,
-    Queue,
-    Receipt,
-    Reject,
-    Want,
-    current_message,
-    open_backend,
-)
+from holdfast.queue import Outgoing, Postpone, Queue, Reject, current_message, open_backend
+from holdfast.queue.backend import Backend, Leased, LeaseRequest, Receipt
 from holdfast.testing.disk import FaultyDisk
 from tests.soak.items import ATTEMPTS, POSTPONED, QUEUE, SLOW_SECONDS, SOON, Fate, Item
 from tests.soak.ledger import Handling, Ledger, now
@@ -94,9 +84,9 @@ class Noting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    def lease(self, want: Want) -> Leased:
+    def lease(self, request: LeaseRequest) -> Leased:
         at = now()
-        leased = self._backend.lease(want)
+        leased = self._backend.lease(request)
         self._leased.update((delivery.receipt, at) for delivery in leased.deliveries)
         return leased
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from holdfast._errors import EngineError
 from holdfast.engines import Database
-from holdfast.queue import Backend, Change, DeadQuery, Done, Outgoing, Settlement, Want, open_backend
+from holdfast.queue import Outgoing, open_backend
+from holdfast.queue.backend import Ack, Backend, Change, DeadQuery, LeaseRequest, Settlement
 from holdfast.queue.job import unpack
 from tests.soak.items import QUEUE, TENANTS, Item, item, limits, policy
 from tests.soak.ledger import Account, now
@@ -387,6 +388,6 @@ def _second_wave(backend: Backend, messages: int) -> None:
         )
     left = messages
     while left > 0:
-        leased = backend.lease(Want(queue=QUEUE, count=500, lease=30.0))
-        backend.settle([Settlement(delivery.receipt, Done()) for delivery in leased.deliveries])
+        leased = backend.lease(LeaseRequest(queue=QUEUE, count=500, lease=30.0))
+        backend.settle([Settlement(delivery.receipt, Ack()) for delivery in leased.deliveries])
         left -= len(leased.deliveries)

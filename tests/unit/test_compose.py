@@ -23,12 +23,13 @@ from holdfast.compose import (
     open_status_store,
     seed_queues,
 )
-from holdfast.config import DatabaseSettings, DatabaseUrl, Settings
+from holdfast.config import DatabaseSettings, DatabaseUrl, QueueUrl, Settings
 from holdfast.config.queues import LimitSettings, QueueSettings, TenantSettings
 from holdfast.config.settings import AwsSettings, StatusSettings
 from holdfast.engines.aws import AwsSession
-from holdfast.queue import Backend, Change, Limits, Over, QueuePolicy, open_backend
-from holdfast.queue.differences import MOST
+from holdfast.queue import Limits, Over, QueuePolicy, open_backend
+from holdfast.queue.backend import Backend, Change
+from holdfast.queue.policy import MOST_DIFFERENCES
 from holdfast.status.stores.database import SqlStatusStore
 from holdfast.status.stores.dynamodb import DynamoStatusStore
 from holdfast.status.stores.s3 import S3StatusStore
@@ -65,9 +66,19 @@ def test_whether_there_are_queues_is_found_out_without_making_any(tmp_path: Path
                 assert not has_queues(of_queues, databases)
                 assert not has_queues(of_queues, databases)
                 assert not (tmp_path / "data" / "queue.sqlite").exists() or url != "sqlite:"
-                with open_queues(databases):
+                with open_queues(of_queues, databases):
                     assert has_queues(of_queues, databases)
         connection.execute(f"drop schema {schema} cascade".encode())
+
+
+def test_queues_are_kept_where_queue_store_says(tmp_path: Path) -> None:
+    elsewhere = Settings(data_directory=tmp_path / "data", queue_store=QueueUrl(f"sqlite:{tmp_path / 'work.sqlite'}"))
+    with Databases(elsewhere) as databases:
+        assert not has_queues(elsewhere, databases)
+        with open_queues(elsewhere, databases) as backend:
+            backend.change("mail", Change(), create=True)
+        assert has_queues(elsewhere, databases)
+    assert {path.name for path in tmp_path.iterdir()} == {"work.sqlite"}
 
 
 class TestSeeds:
@@ -118,7 +129,9 @@ class TestSeeds:
             assert backend.look("mail").policy == policy, "it is left as it is"
 
     def test_of_many_differences_some_are_named(self, caplog: pytest.LogCaptureFixture) -> None:
-        tenants = tuple(TenantSettings(name=f"t{n:02}", limits=LimitSettings(rate=5.0)) for n in range(MOST + 2))
+        tenants = tuple(
+            TenantSettings(name=f"t{n:02}", limits=LimitSettings(rate=5.0)) for n in range(MOST_DIFFERENCES + 2)
+        )
         with open_backend("memory:") as backend:
             self.seeded(backend, caplog, QueueSettings(name="mail"))
             [told] = self.seeded(backend, caplog, QueueSettings(name="mail", tenant=tenants))

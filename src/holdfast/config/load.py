@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast._errors import SettingsError
 from holdfast.config.places import EACH, Place, dotted, expand, line_of, look_up, parse, pattern_of
-from holdfast.config.settings import DatabaseUrl, Settings
+from holdfast.config.settings import DatabaseUrl, QueueUrl, Settings
 
 DEFAULT_FILE = Path("holdfast.toml")
 FILE_VARIABLE = "HOLDFAST_SETTINGS"
@@ -190,6 +190,8 @@ def _literal(value: str, kind: Any) -> Any:
 def _decode(kind: type, value: Any) -> Any:
     if kind is DatabaseUrl and isinstance(value, str):
         return DatabaseUrl(value)
+    if kind is QueueUrl and isinstance(value, str):
+        return QueueUrl(value)
     if kind is Path and isinstance(value, str | Path):
         if not str(value):
             raise ValueError("expected a path, found nothing")

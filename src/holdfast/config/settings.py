@@ -79,6 +79,34 @@ class DatabaseUrl:
         return hash(self._text)
 
 
+class QueueUrl:
+    """Where queues are kept: an address that a queue backend is registered for. Shown without its password."""
+
+    __slots__ = ("_shown", "_text")
+
+    def __init__(self, text: str) -> None:
+        from holdfast.queue.open import kind_of  # imports backends, which few settings name
+
+        self._shown = kind_of(text).describe(text)
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the whole address, with its password."""
+        return self._text
+
+    def __str__(self) -> str:
+        return self._shown
+
+    def __repr__(self) -> str:
+        return f"QueueUrl({self._shown!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, QueueUrl) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
 def _masked(pair: str) -> str:
     name, equals, _ = pair.partition("=")
     secret = any(word in unquote(name).lower() for word in ("password", "secret"))
@@ -259,6 +287,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     status: StatusSettings = StatusSettings()
     agent: AgentSettings = AgentSettings()
     workload: tuple[WorkloadSettings, ...] = ()
+    queue_store: QueueUrl | None = None
+    """The address of the queues, for any registered backend; None keeps them in the database, like all else."""
     queue: tuple[QueueSettings, ...] = ()
     """Queues that are made if they do not exist; those that do are left as they are."""
 

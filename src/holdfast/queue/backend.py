@@ -1,4 +1,6 @@
-"""The seam between queues and what keeps their messages: one Protocol, and the values that go through it.
+"""The seam between queues and what keeps their messages: one Protocol, and the values that go through it. Pure.
+
+For authors of backends; `holdfast.queue.open` says how a backend is found by its address.
 
 What every backend promises, and `holdfast.testing.queue` tests:
 - A message for which `send` has returned is kept through a crash of anything, and delivered at least once.
@@ -17,28 +19,108 @@ import msgspec
 
 from holdfast._errors import InvalidValue
 from holdfast._names import queue_of
-from holdfast.queue.message import LONGEST, DeadLetter, Delivery, Outgoing, Refused, Sent, Settlement, checked_tenant
+from holdfast.queue.message import (
+    LONGEST,
+    Ack,
+    Bury,
+    DeadLetter,
+    Delivery,
+    Drop,
+    ExtendLease,
+    Outgoing,
+    Receipt,
+    Refused,
+    Release,
+    RetryLater,
+    Sent,
+    Settlement,
+    checked_message,
+    checked_settlement,
+    checked_tenant,
+)
 from holdfast.queue.policy import Limits, QueuePolicy
-from holdfast.queue.rules.caps import Counters
+from holdfast.queue.rules.leasing import Counters
+
+__all__ = [
+    "FULL",
+    "Ack",
+    "Backend",
+    "Bury",
+    "Capabilities",
+    "Change",
+    "Counters",
+    "DeadLetter",
+    "DeadQuery",
+    "Drop",
+    "ExtendLease",
+    "LaneDepth",
+    "LeaseRequest",
+    "Leased",
+    "MessageState",
+    "Receipt",
+    "Release",
+    "RetryLater",
+    "Settlement",
+    "Snapshot",
+    "Stage",
+    "TenantDepth",
+    "Totals",
+    "checked_change",
+    "checked_message",
+    "checked_query",
+    "checked_request",
+    "checked_settlement",
+    "totals_of",
+]
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backend can do beyond keeping, handing out and forgetting messages."""
+    """What a backend can do beyond keeping, leasing and forgetting messages. Callers read it before they ask."""
 
     groups: bool = True
-    """Messages of one group one after the other."""
+    """Messages of one group are handled one after the other. Without it, sending one of a group is refused."""
     deduplication: bool = True
+    """Of several messages with one key, the first alone is kept. Without it, sending one with a key is refused."""
     topics: bool = True
+    """Queues can subscribe to topics. Without it, `Topic` refuses to publish and to subscribe."""
     exact_counts: bool = True
-    """Depths and the counters of tenants are exact, not estimates of a while ago."""
+    """Depths are exact. Without it, they are estimates of a while ago, and commands mark them as such."""
     fleet_limits: bool = True
-    """Rates and concurrency of tenants hold across all workers."""
+    """Limits of tenants hold across all processes. Without it, `holdfast queue limits` says that they do not."""
     longest_delay: float | None = None
-    """Seconds that a message can be delayed at most; None: as long as you like."""
+    """Seconds that a message can be delayed at most; None: a year. Sending a longer one is refused; workers retry no
+    later than that."""
     longest_lease: float | None = None
+    """Seconds that a lease can last at most; None: as long as a policy may say. Workers lease for no longer."""
 
 
-class Want(msgspec.Struct, frozen=True, kw_only=True):
+FULL = Capabilities()
+"""What a backend can do that can do everything."""
+
+
+def require_support(backend: "Backend", messages: Iterable[Outgoing]) -> None:
+    """Raise InvalidValue if a message asks for what the backend cannot do: groups, deduplication, so long a delay."""
+    able = backend.capabilities
+    if able is FULL:
+        return
+    for message in messages:
+        if message.group is not None and not able.groups:
+            raise InvalidValue(f"group {message.group}: these queues cannot keep the order of a group; send without it")
+        if message.key is not None and not able.deduplication:
+            raise InvalidValue(f"deduplication key {message.key}: these queues keep duplicates; send without it")
+        if able.longest_delay is not None and message.delay > able.longest_delay:
+            raise InvalidValue(
+                f"a delay of {message.delay:g} s: these queues delay a message by at most {able.longest_delay:g} s"
+            )
+
+
+def require_topics(backend: "Backend") -> None:
+    """Raise InvalidValue if the backend has no topics."""
+    if not backend.capabilities.topics:
+        raise InvalidValue("these queues have no topics: send to each queue instead")
+
+
+class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker asks for."""
 
     queue: str
@@ -72,13 +154,13 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True):
     """Messages whose leases had ended."""
 
 
-def checked_want(want: Want) -> Want:
-    """The same, or InvalidValue for one that no backend can fulfil."""
-    if want.count < 1 or not 0 < want.lease <= LONGEST:
+def checked_request(request: LeaseRequest) -> LeaseRequest:
+    """Return `request`, or raise InvalidValue if no backend can fulfil it."""
+    if request.count < 1 or not 0 < request.lease <= LONGEST:
         raise InvalidValue(
-            f"{want.count} messages for {want.lease} s: expected at least 1, for more than 0 s and at most a year"
+            f"{request.count} messages for {request.lease} s: expected at least 1, for more than 0 s and at most a year"
         )
-    return want
+    return request
 
 
 class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,7 +295,7 @@ class DeadQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked_query(query: DeadQuery) -> DeadQuery:
-    """The same, or InvalidValue for one that means nothing."""
+    """Return `query`, or raise InvalidValue if it can match nothing."""
     if query.limit < 1:
         raise InvalidValue(f"at most {query.limit} dead letters: expected 1 or more")
     return query
@@ -231,7 +313,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked_change(change: Change) -> Change:
-    """The same, or InvalidValue for names that no topic and no tenant can have."""
+    """Return `change`, or raise InvalidValue for a name that no topic or no tenant can have."""
     for topic in change.subscribe:
         queue_of(topic, "topic")
     for tenant in change.limits:
@@ -253,8 +335,8 @@ class Backend(Protocol):
         messages. Raises NotFound for a queue that nobody has made. Of a topic without subscribers nothing is kept.
         """
 
-    def lease(self, want: Want) -> Leased:
-        """Hand out messages that wait, for a while."""
+    def lease(self, request: LeaseRequest) -> Leased:
+        """Lease messages that wait to a worker."""
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
         """Say what became of messages; whether each was still held by its receipt. Those that were not stay as is."""
@@ -294,6 +376,9 @@ class Backend(Protocol):
 
         With `create`, a queue that exists already keeps what it has, and nothing about it is changed.
         """
+
+    def queues(self) -> Sequence[str]:
+        """Return the names of all queues, sorted."""
 
     def close(self) -> None:
         """Let go of everything. May be repeated."""

@@ -1,4 +1,8 @@
-"""Functions whose calls travel through a queue: typed arguments, checked where they arrive."""
+"""Functions whose calls travel through a queue: typed arguments, checked where they arrive.
+
+`Job` is such a function. While it runs, `current_message` is the message that it handles; `Postpone` and `Reject` are
+what it raises to decide what becomes of that message, other than that it failed.
+"""
 
 import functools
 import inspect
@@ -12,10 +16,17 @@ import msgspec
 from holdfast._backoff import Backoff
 from holdfast._errors import InvalidValue
 from holdfast.queue.message import NORMAL, Outgoing, Sent
-from holdfast.queue.rules.verdict import RETRIES
+from holdfast.queue.rules.disposition import RETRIES
 
 if TYPE_CHECKING:
     from holdfast.queue.queue import Queue
+
+import threading
+from contextvars import ContextVar
+
+from holdfast._errors import LeaseLost
+from holdfast._forks import renew_after_fork
+from holdfast.queue.message import LONGEST, Delivery
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result", covariant=True)
@@ -220,3 +231,79 @@ def call_body(name: str, arguments: dict[str, Any]) -> bytes:
         return msgspec.msgpack.encode((name, arguments))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidValue(f"a call of {name} cannot be sent: {error}") from error
+
+
+class Handling:
+    """One message being handled. `check` in loops that nothing else interrupts. Thread-safe."""
+
+    __slots__ = ("_ended", "delivery", "is_over", "why")
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+        self.is_over = False
+        """Whether what is done from here on will not count: another worker has the message, or may have it soon."""
+        self.why = ""
+        """Why it must stop, if it must."""
+        self._ended: threading.Event | None = None  # made for those who wait: few do, and it takes a microsecond
+
+    def check(self) -> None:
+        """Raise LeaseLost if what is done from here on will not count."""
+        if self.is_over:
+            raise LeaseLost(f"message {self.delivery.id} of {self.delivery.queue}: {self.why}")
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep, but not beyond the end: true if it must stop."""
+        with _MAKING.lock:
+            if self._ended is None:
+                self._ended = threading.Event()
+        if self.is_over:  # perhaps told before there was anything to set
+            return True
+        return self._ended.wait(seconds)
+
+    def end(self, why: str) -> None:
+        """Tell the handler that it must stop."""
+        self.why = why
+        self.is_over = True
+        if self._ended is not None:
+            self._ended.set()
+
+
+class _Making:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        self.lock = threading.Lock()
+
+
+_MAKING = _Making()
+HANDLING: ContextVar[Handling] = ContextVar("holdfast.queue.job")
+
+
+def current_message() -> Handling:
+    """The message that is being handled here. Raises InvalidValue outside of a handler."""
+    try:
+        return HANDLING.get()
+    except LookupError:
+        raise InvalidValue("no message is being handled here: call this from a handler or a job") from None
+
+
+class Postpone(Exception):
+    """Deliver the message again after so many seconds. It does not count as a failure, or as an attempt.
+
+    So it may go on for ever: give the message a `ttl` where it must not.
+    """
+
+    seconds: float = 1.0
+    """Seconds to wait. A class derived from this one may set them as well, instead of calling `__init__`."""
+
+    def __init__(self, seconds: float) -> None:
+        if not 0 <= seconds <= LONGEST:
+            raise InvalidValue(f"a message postponed by {seconds} s: expected 0 to {LONGEST}, which is a year")
+        super().__init__(seconds)
+        self.seconds = float(seconds)
+
+
+class Reject(Exception):
+    """Bury the message now: no further attempt would help. The text says why."""

@@ -1,116 +1,57 @@
-"""From an address to what keeps the messages."""
+"""From an address to the backend that keeps the messages there. Backends are found by the scheme of the address."""
 
-import os
-import re
-import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast._clock import Clock
-from holdfast._errors import InvalidValue
-from holdfast._forks import renew_after_fork
+from holdfast._errors import InvalidValue, SettingsError
+from holdfast._plugins import Plugins
 
 if TYPE_CHECKING:
     from holdfast.queue.backend import Backend
 
-_SQLITE = re.compile(r"sqlite:(?://)?(?P<path>[^?#]+)")
+__all__ = ["BACKENDS", "BackendKind", "kind_of", "open_backend"]
+
+
+class BackendKind(Protocol):
+    """What is registered under the scheme of an address: opens the backend there, and tells people where it is."""
+
+    def open(self, url: str, *, clock: Clock | None, patience: float, connections: int) -> "Backend":
+        """Open the backend; `open_backend` explains the parameters. A kind ignores those that it has no use for."""
+
+    def describe(self, url: str) -> str:
+        """Return the address for people: a file by its whole path, and no password."""
+
+    def require_queues(self, url: str, *, patience: float) -> None:
+        """Raise NotFound unless there are queues at the address. To ask makes none, and changes nothing."""
+
+
+BACKENDS: Plugins[BackendKind] = Plugins(
+    "queue backend", package="holdfast.queue.backends", group="holdfast.queue_backends"
+)
+"""The kinds of backends, by the scheme of their addresses; another distribution names its own as an entry point."""
 
 
 def open_backend(url: str, *, clock: Clock | None = None, patience: float = 5.0, connections: int = 10) -> "Backend":
-    """What keeps messages at an address: `memory:`, `sqlite:work.sqlite` or `postgresql://user@host/name`.
+    """Open the backend at an address: `memory:`, `sqlite:work.sqlite` or `postgresql://user@host/name`.
 
     A path after `sqlite:` is relative to where the process runs, unless it begins with `/`; `sqlite:///work.sqlite` is
     absolute, as everywhere. `patience` is how many seconds to wait for a lock or an absent server; `connections` is
     for PostgreSQL. Without a `clock`, time is that of the server, where there is one, so that machines need not agree.
+    Other distributions may register further schemes. Raises InvalidValue, with all schemes, for an unknown one.
     """
-    scheme = url.partition(":")[0]
-    if scheme == "memory":
-        from holdfast.queue.backends.memory import MemoryBackend
-
-        return MemoryBackend(clock)
-    if scheme == "sqlite":
-        match = _SQLITE.fullmatch(url)
-        if match is None:
-            raise InvalidValue("sqlite: without a file: expected an address such as sqlite:work.sqlite")
-        from holdfast.engines.sqlite import SqliteDatabase
-        from holdfast.queue.backends.sql import SqlBackend
-
-        return SqlBackend(SqliteDatabase(Path(match["path"]), patience=patience, clock=clock), clock)
-    if scheme in ("postgresql", "postgres"):
-        from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
-        from holdfast.queue.backends.sql import SqlBackend
-
-        options = PostgresOptions(url=url, pool_maximum=connections, patience=patience)
-        return SqlBackend(PostgresDatabase(options, clock=clock), clock)
-    # Not the rest of it: there may be a password in it.
-    raise InvalidValue(f"a queue at {scheme}:...: expected memory:, sqlite:FILE or postgresql://USER@HOST/NAME")
+    return kind_of(url).open(url, clock=clock, patience=patience, connections=connections)
 
 
-class Opening:
-    """An address that is opened when it is first needed, and again in a forked child; or a backend, left as it is.
-
-    Thread-safe. Without a clock it goes by the time of the server, where there is one. `prepare` is called with what
-    was opened, or given, before anybody gets it.
-    """
-
-    def __init__(
-        self, at: "Backend | str", clock: Clock | None, prepare: "Callable[[Backend], object]" = lambda _: None
-    ) -> None:
-        self._at = at
-        self._clock = clock
-        self._prepare = prepare
-        self._lock = threading.Lock()
-        self._opened: tuple[int, Backend] | None = None
-        self._inherited: list[Backend] = []
-        renew_after_fork(self)
-
-    def get(self) -> "Backend":
-        """What is there."""
-        opened = self._opened
-        if opened is not None and opened[0] == os.getpid():
-            return opened[1]
-        with self._lock:
-            if self._opened is None or self._opened[0] != os.getpid():
-                if self._opened is not None:
-                    # The parent's. It must not be closed here, and so not be forgotten either.
-                    self._inherited.append(self._opened[1])
-                self._opened = (os.getpid(), self._open())
-            return self._opened[1]
-
-    @property
-    def place(self) -> str:
-        """The address, for people: a file by its whole path, and no password."""
-        if not isinstance(self._at, str):
-            return type(self._at).__name__
-        match = _SQLITE.fullmatch(self._at)
-        if match is not None:
-            return f"sqlite:{Path(match['path']).absolute()}"
-        parts = urlsplit(self._at)
-        return f"{parts.scheme}://{parts.hostname}{parts.path}" if parts.hostname else f"{parts.scheme}:"
-
-    def close(self) -> None:
-        """Let go of what was opened. May be repeated; the next one who needs it opens it again."""
-        with self._lock:
-            if self._opened is None or self._opened[0] != os.getpid():
-                return
-            backend, self._opened = self._opened[1], None
-        if isinstance(self._at, str):
-            backend.close()
-
-    def renew(self) -> None:
-        """In a forked child: whoever held the lock is not there."""
-        self._lock = threading.Lock()
-
-    def _open(self) -> "Backend":
-        if not isinstance(self._at, str):
-            self._prepare(self._at)
-            return self._at
-        backend = open_backend(self._at, clock=self._clock)
-        try:
-            self._prepare(backend)
-        except BaseException:
-            backend.close()
-            raise
-        return backend
+def kind_of(url: str) -> BackendKind:
+    """Return the kind of backend that an address names. Raise InvalidValue, with all schemes, for an unknown one."""
+    scheme, colon, _ = url.partition(":")
+    try:
+        return BACKENDS.get(scheme if colon else "")
+    except SettingsError:
+        names = BACKENDS.names()
+        if colon and scheme in names:
+            raise  # it is there, and cannot be loaded
+        # Not the rest of the address: there may be a password in it.
+        found = f"{scheme}:..." if colon else "an address without a scheme"
+        known = ", ".join(f"{name}:" for name in names)
+        raise InvalidValue(f"no queue backend for {found}: expected one of {known}") from None

@@ -18,6 +18,8 @@ _BURSTS = {
     "run_rate": ("run_burst", 0.1),
 }
 _SHARES = 0.9
+MOST_DIFFERENCES = 10
+"""Differences that are named: settings may have thousands of tenants."""
 _OPTIONAL = ("spill_above", "max_backlog", "ttl")
 _WHOLE: dict[str, tuple[int, int]] = {
     "lanes": (1, 4096),
@@ -150,10 +152,6 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
                 "so that fresh and urgent messages have turns, too"
             )
 
-    def backlog_of(self, limits: Limits) -> int | None:
-        """How much a tenant with such limits may have waiting."""
-        return self.max_backlog if limits.max_backlog is None else limits.max_backlog
-
 
 def kept_policy(kept: bytes) -> QueuePolicy:
     """A policy as it is kept with its queue. What a newer release has written beside what is known here is passed over.
@@ -186,3 +184,35 @@ def _kept(kept: bytes, kind: type[_Kind]) -> _Kind:
 
 def _known(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in kind.__struct_fields__}
+
+
+def differences(kept: msgspec.Struct, wanted: msgspec.Struct, whose: str = "") -> list[str]:
+    """Each value that differs, such as `limits.rate is 5 and not none`."""
+    here = _flat(kept)
+    return [
+        f"{name}{whose} is {shown(here[name])} and not {shown(value)}"
+        for name, value in _flat(wanted).items()
+        if here[name] != value
+    ]
+
+
+def in_words(differing: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(differing) - MOST_DIFFERENCES} more" if len(differing) > MOST_DIFFERENCES else ""
+    return f"{', '.join(differing[:MOST_DIFFERENCES])}{more}"
+
+
+def _flat(rules: msgspec.Struct) -> dict[str, object]:
+    """Each value by its name in the settings."""
+    found: dict[str, object] = {}
+    for name, value in msgspec.structs.asdict(rules).items():
+        inner = (
+            {f"{name}.{key}": each for key, each in _flat(value).items()} if isinstance(value, msgspec.Struct) else {}
+        )
+        found |= inner or {name: value}
+    return found
+
+
+def shown(value: object) -> str:
+    """Return a limit or an option of a policy for people."""
+    return "none" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)

@@ -1,21 +1,27 @@
-"""A queue as producers and handlers see it. Start reading at `Queue`."""
+"""A queue, and a topic, as producers and handlers see them. Start reading at `Queue`."""
 
 import logging
+import os
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
+
+import msgspec
 
 from holdfast._backoff import Backoff
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Backpressure, InvalidValue
+from holdfast._forks import renew_after_fork
 from holdfast._names import queue_of
-from holdfast.queue.backend import Backend, Change
-from holdfast.queue.differences import differences, in_words
+from holdfast.calls.ambient import around
+from holdfast.calls.scope import Scope, trace_of
+from holdfast.calls.world import PROCESS
+from holdfast.queue.backend import Backend, Change, require_support, require_topics
 from holdfast.queue.job import HandlerOptions, Job, name_of, require_that_it_runs
-from holdfast.queue.message import NORMAL, Delivery, Outgoing, Refusal, Refused, Sent
-from holdfast.queue.open import Opening
-from holdfast.queue.policy import QueuePolicy
-from holdfast.queue.rules.verdict import RETRIES
-from holdfast.queue.stamp import stamped
+from holdfast.queue.message import LONGEST, NORMAL, Delivery, Outgoing, Refusal, Refused, Sent
+from holdfast.queue.open import kind_of, open_backend
+from holdfast.queue.policy import QueuePolicy, differences, in_words
+from holdfast.queue.rules.disposition import RETRIES
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -60,9 +66,9 @@ class Queue:
         return self.backend.change(self.name, Change(), create=True)
 
     @property
-    def place(self) -> str:
-        """Where its messages are, for people: no secret in it."""
-        return self._opening.place
+    def address(self) -> str:
+        """Where its messages are, for people: no password in it."""
+        return self._opening.address
 
     def open(self) -> None:
         """Open it now, so that what is wrong with its address is known now. May be repeated."""
@@ -105,8 +111,13 @@ class Queue:
         )
 
     def send_many(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
-        """Send messages in one step, many times as fast as one by one; what became of each."""
-        return self.backend.send(self.name, stamped(messages, self._clock))
+        """Send messages in one step, many times as fast as one by one; return what became of each.
+
+        Raises InvalidValue for what the backend cannot do, such as groups: its `capabilities` tell.
+        """
+        backend = self.backend
+        require_support(backend, messages)
+        return backend.send(self.name, stamped(messages, self._clock))
 
     async def send_many_async(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
         """The same, without blocking the event loop."""
@@ -217,3 +228,144 @@ def refused(queue: str, result: Refused) -> Backpressure:
     return Backpressure(
         f"queue {queue}: tenant {result.tenant} {why}; try again in {result.retry_after:.3f} s", result.retry_after
     )
+
+
+class Topic:
+    """A name under which messages are sent to every queue that subscribes to it.
+
+    `at` is the address, or the backend, of these queues: all of them are in one place. Thread-safe.
+    """
+
+    def __init__(self, name: str, at: Backend | str, *, clock: Clock | None = None) -> None:
+        self.name = queue_of(name, "topic")
+        self._clock = clock or SystemClock()
+        self._opening = Opening(at, clock)
+
+    def subscribe(self, queue: Queue) -> None:
+        """Let a queue have what is published from now on. Raises NotFound for one that is kept elsewhere."""
+        queue.open()
+        self._backend().change(queue.name, Change(subscribe=[self.name]))
+
+    def unsubscribe(self, queue: Queue) -> None:
+        """Stop delivering to `queue`. Messages that are already in it stay."""
+        queue.open()
+        self._backend().change(queue.name, Change(unsubscribe=[self.name]))
+
+    def publish(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+        """Send messages to all subscribers in one step; return for each message what became of it in every queue."""
+        backend = self._backend()
+        require_support(backend, messages)
+        return backend.send(self.name, stamped(messages, self._clock), topic=True)
+
+    async def publish_async(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+        """The same, without blocking the event loop."""
+        import asyncio
+
+        return await asyncio.to_thread(self.publish, messages)
+
+    def close(self) -> None:
+        """Let go of what was opened. May be repeated."""
+        self._opening.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _backend(self) -> Backend:
+        backend = self._opening.get()
+        require_topics(backend)
+        return backend
+
+
+class Opening:
+    """An address that is opened when it is first needed, and again in a forked child; or a backend, left as it is.
+
+    Thread-safe. Without a clock it goes by the time of the server, where there is one. `prepare` is called with what
+    was opened, or given, before anybody gets it.
+    """
+
+    def __init__(
+        self, at: Backend | str, clock: Clock | None, prepare: Callable[[Backend], object] = lambda _: None
+    ) -> None:
+        self._at = at
+        self._clock = clock
+        self._prepare = prepare
+        self._lock = threading.Lock()
+        self._opened: tuple[int, Backend] | None = None
+        self._inherited: list[Backend] = []
+        renew_after_fork(self)
+
+    def get(self) -> Backend:
+        """Return the backend, opened now if it is not open."""
+        opened = self._opened
+        if opened is not None and opened[0] == os.getpid():
+            return opened[1]
+        with self._lock:
+            if self._opened is None or self._opened[0] != os.getpid():
+                if self._opened is not None:
+                    # The parent's. It must not be closed here, and so not be forgotten either.
+                    self._inherited.append(self._opened[1])
+                self._opened = (os.getpid(), self._open())
+            return self._opened[1]
+
+    @property
+    def address(self) -> str:
+        """Where it is, for people: no password in it."""
+        return kind_of(self._at).describe(self._at) if isinstance(self._at, str) else type(self._at).__name__
+
+    def close(self) -> None:
+        """Close what was opened. May be repeated; `get` opens it again."""
+        with self._lock:
+            if self._opened is None or self._opened[0] != os.getpid():
+                return
+            backend, self._opened = self._opened[1], None
+        if isinstance(self._at, str):
+            backend.close()
+
+    def renew(self) -> None:
+        """Replace the lock in the child of a fork: the thread that held it is not there."""
+        self._lock = threading.Lock()
+
+    def _open(self) -> Backend:
+        if not isinstance(self._at, str):
+            self._prepare(self._at)
+            return self._at
+        backend = open_backend(self._at, clock=self._clock)
+        try:
+            self._prepare(backend)
+        except BaseException:
+            backend.close()
+            raise
+        return backend
+
+
+class HandlerTime(Scope, eq=False):
+    """The bounds of a handler: they hold for the calls that it makes, and not for the messages that it sends."""
+
+
+def stamped(messages: Sequence[Outgoing], clock: Clock) -> Sequence[Outgoing]:
+    """The messages with the trace and the deadline that hold here, where they have none of their own."""
+    scope = around()
+    if scope is None:
+        return messages
+    trace, seconds = trace_of(scope), _seconds_left(scope)
+    if trace is None and seconds is None:
+        return messages
+    deadline = None if seconds is None else clock.wall() + seconds
+    return [
+        msgspec.structs.replace(
+            message,
+            trace=message.trace or trace,
+            deadline=deadline if message.deadline is None else message.deadline,
+        )
+        for message in messages
+    ]
+
+
+def _seconds_left(scope: Scope) -> float | None:
+    while isinstance(scope, HandlerTime):
+        scope = scope.enclosing
+    seconds = scope.expires - PROCESS.monotonic()
+    return None if seconds > LONGEST else max(0.0, seconds)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast._errors import HoldfastError
 from holdfast.calls.sinks.several import Several
-from holdfast.queue import Backend
+from holdfast.queue.backend import Backend
 from holdfast.queue.metrics import LogQueueSink, Observed, PrometheusQueueMetrics, Watcher
 from holdfast.queue.metrics.watcher import EVERY
 from holdfast.server.queues import Queues

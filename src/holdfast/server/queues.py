@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast._clock import Clock, SystemClock
-from holdfast.queue import Backend, Outgoing, Refused, Sent
+from holdfast.queue import Outgoing, Refused, Sent
+from holdfast.queue.backend import Backend, require_support
 from holdfast.server.shared_lane import SharedLane
 
 Result = TypeVar("Result")
@@ -27,21 +28,19 @@ ASKING_SHARE = ASKING_MOST // 4
 class Queues:
     """Sends to queues and asks about them, from the event loop; a server that does neither opens nothing.
 
-    `open_backend` opens the store, `list_names` lists the queues in it, and `is_there` says whether there is a store
-    that could be opened without making one; all of them may block.
+    `open_backend` opens the store, and `is_there` says whether there is a store that could be opened without making
+    one; both may block.
     """
 
     def __init__(
         self,
         open_backend: Callable[[], Backend],
-        list_names: Callable[[], Sequence[str]],
         *,
         is_there: Callable[[], bool] = lambda: True,
         clock: Clock | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self._open_backend = open_backend
-        self._list_names = list_names
         self._is_there = is_there
         self._backend: Backend | None = None
         self._lock = threading.Lock()
@@ -53,7 +52,7 @@ class Queues:
 
         What was begun is ended also if the caller goes away.
         """
-        return await self._sending.run(lambda: self.open().send(queue, messages), tenant)
+        return await self._sending.run(lambda: self._send(queue, messages), tenant)
 
     async def ask(self, work: Callable[[Backend], Result], tenant: str | None = None) -> Result:
         """What `work` makes of the store; in threads of their own, so that what takes long holds up no message.
@@ -64,18 +63,21 @@ class Queues:
 
     async def names(self) -> Sequence[str]:
         """The names of all queues, in order."""
-        return await self.ask(lambda _: self._list_names())
+        return await self.ask(lambda backend: backend.queues())
 
     async def known(self) -> Sequence[str]:
         """The same for who only watches: where there is no store yet, there are none, and it is not made."""
         return await self._asking.run(self._known, None)
 
     def _known(self) -> Sequence[str]:
-        if self._backend is None:
-            if not self._is_there():
-                return []
-            self.open()
-        return self._list_names()
+        if self._backend is None and not self._is_there():
+            return []
+        return self.open().queues()
+
+    def _send(self, queue: str, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+        backend = self.open()
+        require_support(backend, messages)
+        return backend.send(queue, messages)
 
     def open(self) -> Backend:
         """The store. Blocks when it is opened; what failed is tried again the next time."""

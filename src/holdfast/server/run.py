@@ -7,7 +7,7 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from types import FrameType
 
@@ -29,7 +29,7 @@ from holdfast.compose import (
 )
 from holdfast.config import ServerSettings, Settings
 from holdfast.evacuate import Evacuator
-from holdfast.queue import Backend
+from holdfast.queue.backend import Backend
 from holdfast.server import status_log
 from holdfast.server.access import log_access
 from holdfast.server.announce import Announcer
@@ -194,17 +194,11 @@ def _queues(settings: Settings, databases: Databases) -> Queues:
     """Their store is not opened, or even imported, before somebody asks for a queue."""
 
     def open_backend() -> Backend:
-        backend = open_queues(databases)
+        backend = open_queues(settings, databases)
         seed_queues(settings, backend)
         return backend
 
-    def list_names() -> Sequence[str]:
-        from holdfast.queue.backends.sql.names import queue_names
-        from holdfast.queue.backends.sql.schema import SUBSYSTEM
-
-        return queue_names(databases.database(SUBSYSTEM))
-
-    return Queues(open_backend, list_names, is_there=lambda: has_queues(settings, databases))
+    return Queues(open_backend, is_there=lambda: has_queues(settings, databases))
 
 
 def is_loopback(host: str) -> bool:

@@ -8,7 +8,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from holdfast.queue import Bury, Change, Limits, Outgoing, QueuePolicy, Settlement, Want, open_backend
+from holdfast.queue import Limits, Outgoing, QueuePolicy, open_backend
+from holdfast.queue.backend import Bury, Change, LeaseRequest, Settlement
 from tests.integration.server.process import holdfast
 
 
@@ -36,7 +37,7 @@ def test_messages_are_sent_seen_put_back_and_swept(tmp_path: Path, postgres_url:
     }
     assert queue in result("list")
     with open_backend(postgres_url) as backend:
-        held = backend.lease(Want(queue=queue, count=2, lease=60.0)).deliveries
+        held = backend.lease(LeaseRequest(queue=queue, count=2, lease=60.0)).deliveries
         backend.settle([Settlement(one.receipt, Bury("KeyError: 'x'")) for one in held])
     [depth] = result("depth", queue)
     assert (depth["ready"], depth["dead"]) == (1, 2)

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Change, Outgoing
+from holdfast.queue import Outgoing
+from holdfast.queue.backend import Change
 from holdfast.queue.backends.sql import SqlBackend
 from tests.integration.server.process import COMMAND, STUCK, environment
 

@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Change, Outgoing, Snapshot
+from holdfast.queue import Outgoing
+from holdfast.queue.backend import Change, Snapshot
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.policy import QueuePolicy
 from tests.integration.server.process import COMMAND, STUCK, HoldfastServer, announcement, environment, holdfast
@@ -99,7 +100,7 @@ class Workers:
         self.process.stdout.close()
         for pid in self.pids:
             with suppress(OSError):  # it has ended
-                if b"holdfast.cli.worker.child" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if b"holdfast.cli.worker.supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, signal.SIGKILL)
 
     def told(self) -> list[list[str]]:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import psycopg
 
-from holdfast.queue import Backend, Done, QueueEvent, Settlement, Want
+from holdfast.queue.backend import Ack, Backend, LeaseRequest, Settlement
+from holdfast.queue.events import QueueEvent
 
 STUCK = 60.0
 """Seconds after which a test is taken to be stuck: long for a busy machine."""
@@ -60,7 +61,9 @@ def depth(backend: Backend, queue: str) -> tuple[int, int, int, int]:
 def drain(backend: Backend, queue: str, count: int = 1000) -> list[bytes]:
     """Handle all that can be had now; the bodies, in the order in which they came."""
     bodies: list[bytes] = []
-    while deliveries := backend.lease(Want(queue=queue, count=count, lease=60.0, before=len(bodies))).deliveries:
+    while deliveries := backend.lease(
+        LeaseRequest(queue=queue, count=count, lease=60.0, before=len(bodies))
+    ).deliveries:
         bodies += [delivery.body for delivery in deliveries]
-        assert all(backend.settle([Settlement(delivery.receipt, Done()) for delivery in deliveries]))
+        assert all(backend.settle([Settlement(delivery.receipt, Ack()) for delivery in deliveries]))
     return bodies

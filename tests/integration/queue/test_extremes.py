@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.engines import Row, Transaction, Value
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Backend, Change, Limits, Outgoing, QueuePolicy, Refused, Sent, Want
+from holdfast.queue import Limits, Outgoing, QueuePolicy, Refused, Sent
+from holdfast.queue.backend import Backend, Change, LeaseRequest
 from holdfast.queue.backends.sql import SqlBackend
 from tests.integration.queue.places import depth, drain
 
@@ -114,7 +115,7 @@ class TestOneTenant:
             watched.begin()
             send(backend, [f"other-{number}" for number in range(OTHERS)])
             sending, watched.rows = watched.rows, 0
-            leased = backend.lease(Want(queue="work", count=2 * OTHERS, lease=60.0))
+            leased = backend.lease(LeaseRequest(queue="work", count=2 * OTHERS, lease=60.0))
             assert {f"other-{number}" for number in range(OTHERS)} <= {one.tenant for one in leased.deliveries}
             cost[size] = (sending, watched.rows, sum(watched.statements.values()))
             assert watched.scans() == []

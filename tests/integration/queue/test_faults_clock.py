@@ -5,22 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.queue import (
-    Again,
-    Backend,
-    Change,
-    Delivery,
-    Done,
-    Limits,
-    Longer,
-    Outgoing,
-    QueuePolicy,
-    Refused,
-    Sent,
-    Settlement,
-    Want,
-    open_backend,
-)
+from holdfast.queue import Delivery, Limits, Outgoing, QueuePolicy, Refused, Sent, open_backend
+from holdfast.queue.backend import Ack, Backend, Change, ExtendLease, LeaseRequest, RetryLater, Settlement
 from holdfast.testing import FakeClock
 from tests.integration.queue.places import depth
 
@@ -48,11 +34,11 @@ def send(backend: Backend, body: bytes, tenant: str = "a", **options: float | st
 
 
 def take(backend: Backend) -> list[Delivery]:
-    return list(backend.lease(Want(queue="work", count=10, lease=LEASE)).deliveries)
+    return list(backend.lease(LeaseRequest(queue="work", count=10, lease=LEASE)).deliveries)
 
 
 def done(backend: Backend, deliveries: list[Delivery]) -> list[bool]:
-    return list(backend.settle([Settlement(delivery.receipt, Done()) for delivery in deliveries]))
+    return list(backend.settle([Settlement(delivery.receipt, Ack()) for delivery in deliveries]))
 
 
 class TestForward:
@@ -175,7 +161,7 @@ class TestBackward:
         send(backend, body, **({"group": "g"} if body == b"grouped" else {}))
         held = take(backend)
         clock.jump_wall(-HOUR)
-        assert list(backend.settle([Settlement(one.receipt, Longer(LEASE)) for one in held])) == [True]
+        assert list(backend.settle([Settlement(one.receipt, ExtendLease(LEASE)) for one in held])) == [True]
         assert take(backend) == []
         clock.advance(LEASE - 1.0)
         assert take(backend) == []
@@ -186,7 +172,7 @@ class TestBackward:
         send(backend, b"one")
         held = take(backend)
         clock.jump_wall(-HOUR)
-        assert list(backend.settle([Settlement(one.receipt, Again(600.0)) for one in held])) == [True]
+        assert list(backend.settle([Settlement(one.receipt, RetryLater(600.0)) for one in held])) == [True]
         assert take(backend) == []
         clock.advance(601.0)
         assert [one.body for one in take(backend)] == [b"one"]

@@ -8,20 +8,9 @@ import pytest
 
 from holdfast._errors import DatabaseFull
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import (
-    Backend,
-    Bury,
-    Change,
-    Delivery,
-    Done,
-    Outgoing,
-    Queue,
-    QueuePolicy,
-    Settlement,
-    Trouble,
-    Want,
-    open_backend,
-)
+from holdfast.queue import Delivery, Outgoing, Queue, QueuePolicy, open_backend
+from holdfast.queue.backend import Ack, Backend, Bury, Change, LeaseRequest, Settlement
+from holdfast.queue.events import Trouble
 from holdfast.queue.worker import Worker, WorkerOptions
 from holdfast.testing import FakeClock
 from holdfast.testing.disk import FaultyDisk
@@ -58,7 +47,7 @@ def messages(count: int) -> list[Outgoing]:
 
 
 def take(backend: Backend, count: int = 100) -> list[Delivery]:
-    return list(backend.lease(Want(queue="work", count=count, lease=LEASE)).deliveries)
+    return list(backend.lease(LeaseRequest(queue="work", count=count, lease=LEASE)).deliveries)
 
 
 class TestSender:
@@ -97,9 +86,9 @@ class TestWorker:
         disk.full = False
         assert [one.attempt for one in take(backend)] == [1] * 10
 
-    @pytest.mark.parametrize("outcome", [Done(), Bury("because")])
+    @pytest.mark.parametrize("outcome", [Ack(), Bury("because")])
     def test_what_cannot_be_settled_is_held_until_it_can_be(
-        self, outcome: Done | Bury, backend: Backend, disk: FaultyDisk
+        self, outcome: Ack | Bury, backend: Backend, disk: FaultyDisk
     ) -> None:
         backend.send("work", messages(10))
         settlements = [Settlement(one.receipt, outcome) for one in take(backend)]
@@ -118,13 +107,13 @@ class TestWorker:
         [late] = take(backend)
         disk.full = True
         with pytest.raises(DatabaseFull):
-            backend.settle([Settlement(late.receipt, Done())])
+            backend.settle([Settlement(late.receipt, Ack())])
         clock.advance(LEASE + 1)
         disk.full = False
         [again] = take(backend)
         assert (again.id, again.attempt) == (late.id, 2)
-        assert backend.settle([Settlement(late.receipt, Done())]) == [False]
-        assert backend.settle([Settlement(again.receipt, Done())]) == [True]
+        assert backend.settle([Settlement(late.receipt, Ack())]) == [False]
+        assert backend.settle([Settlement(again.receipt, Ack())]) == [True]
 
     def test_a_worker_says_what_became_of_a_message_as_soon_as_there_is_room(
         self, disk: FaultyDisk, path: Path

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.queue import Back, DeadQuery, Delivery, Queue, QueuePolicy, Settlement, Want, current_message
+from holdfast.queue import Delivery, Queue, QueuePolicy, current_message
+from holdfast.queue.backend import DeadQuery, LeaseRequest, Release, Settlement
 from holdfast.queue.worker import Worker, WorkerOptions
 from tests.integration.queue.places import depth, eventually
 from tests.untraced import untraced
@@ -39,7 +40,7 @@ class TestHanging:
             for number in range(50):
                 queue.send(b"%d" % number, tenant="a")
             eventually(lambda: len(handled) == 50)
-            assert list(queue.backend.lease(Want(queue="work", count=1, lease=1.0)).deliveries) == []
+            assert list(queue.backend.lease(LeaseRequest(queue="work", count=1, lease=1.0)).deliveries) == []
             release.set()
             eventually(lambda: depth(queue.backend, "work") == (0, 0, 0, 0))
         assert hung == [1]
@@ -78,9 +79,9 @@ class TestHanging:
             queue.send(b"hangs", tenant="a")
             eventually(lambda: depth(queue.backend, "work") == (0, 0, 0, 1))
             queue.send(b"next", tenant="a")
-            [other] = queue.backend.lease(Want(queue="work", count=1, lease=30.0)).deliveries
+            [other] = queue.backend.lease(LeaseRequest(queue="work", count=1, lease=30.0)).deliveries
             assert other.body == b"next"
-            queue.backend.settle([Settlement(other.receipt, Back())])
+            queue.backend.settle([Settlement(other.receipt, Release())])
             release.set()
             assert handled.wait(60.0)
 

@@ -7,20 +7,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast._errors import EngineUnavailable, OutcomeUnknown
-from holdfast.queue import (
-    Backend,
-    Change,
-    Delivery,
-    Done,
-    Outgoing,
-    Queue,
-    QueuePolicy,
-    Sent,
-    Settlement,
-    Trouble,
-    Want,
-    open_backend,
-)
+from holdfast.queue import Delivery, Outgoing, Queue, QueuePolicy, Sent, open_backend
+from holdfast.queue.backend import Ack, Backend, Change, LeaseRequest, Settlement
+from holdfast.queue.events import Trouble
 from holdfast.queue.worker import Worker, WorkerOptions
 from holdfast.testing.proxy import LossyProxy
 from tests.integration.queue.places import Events, depth, drain, eventually, schema_of_its_own
@@ -113,7 +102,7 @@ def backend(url: str) -> Iterator[Backend]:
 
 
 def take(backend: Backend, lease: float = 30.0) -> list[Delivery]:
-    return list(backend.lease(Want(queue="work", count=10, lease=lease)).deliveries)
+    return list(backend.lease(LeaseRequest(queue="work", count=10, lease=lease)).deliveries)
 
 
 class TestLostReplies:
@@ -156,8 +145,8 @@ class TestLostReplies:
         [held] = take(backend)
         proxy.lose("reply", COMMIT)
         with pytest.raises(OutcomeUnknown):
-            backend.settle([Settlement(held.receipt, Done())])
-        assert backend.settle([Settlement(held.receipt, Done())]) == [False]
+            backend.settle([Settlement(held.receipt, Ack())])
+        assert backend.settle([Settlement(held.receipt, Ack())]) == [False]
         assert depth(backend, "work") == (0, 0, 0, 0)
 
     def test_a_lease_whose_reply_is_lost_ends_like_any_other(self, backend: Backend, proxy: LossyProxy) -> None:

@@ -14,10 +14,10 @@ import pytest
 from holdfast._clock import SystemClock
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.queue import Queue, Topic
-from holdfast.queue.backend import Change, DeadQuery, Leased, Want
+from holdfast.queue.backend import Change, DeadQuery, Leased, LeaseRequest
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.backends.sql.step import Step
-from holdfast.queue.message import Again, Back, Bury, Delivery, Done, Outcome, Outgoing, Sent, Settlement
+from holdfast.queue.message import Ack, Bury, Delivery, Outcome, Outgoing, Release, RetryLater, Sent, Settlement
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.testing import FakeClock
 from tests.integration.queue.places import STUCK, schema_of_its_own
@@ -25,7 +25,7 @@ from tests.unit.queue.backends.sql.counting import require_exact
 
 PRODUCERS = WORKERS = 4
 EACH = 400
-OUTCOMES: tuple[Outcome, ...] = (*[Done()] * 8, Back(), Again(0.002, counts=False))
+OUTCOMES: tuple[Outcome, ...] = (*[Ack()] * 8, Release(), RetryLater(0.002, counts=False))
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ class Traffic:
 
     def _serve(self, random: Random) -> None:
         while True:
-            leased = self.backend.lease(Want(queue="work", count=random.choice([1, 10, 50]), lease=600.0))
+            leased = self.backend.lease(LeaseRequest(queue="work", count=random.choice([1, 10, 50]), lease=600.0))
             if not leased.deliveries:
                 if self._is_over():
                     return
@@ -129,7 +129,7 @@ class Traffic:
                 self._held.discard(one.id)
                 if one.group is not None:
                     self._busy.discard((one.tenant, one.group))
-                if isinstance(outcome, Done):
+                if isinstance(outcome, Ack):
                     self.handled.append(one.id)
                     if one.group is not None:
                         self.orders.setdefault((one.tenant, one.group), []).append(one.id)
@@ -193,7 +193,7 @@ def test_a_sweep_and_whoever_ends_the_first_of_a_group_never_wait_in_a_circle(
     backend.send("work", [Outgoing(tenant="a", body=b"first", group="g")])
     backend.send("work", [Outgoing(tenant="a", body=b"next", group="g", ttl=1.0)])
     backend.send("work", [Outgoing(tenant="a", body=b"last", group="g")])
-    [first] = backend.lease(Want(queue="work", count=5, lease=60.0)).deliveries
+    [first] = backend.lease(LeaseRequest(queue="work", count=5, lease=60.0)).deliveries
     clock.advance(2.0)
     lock, has_found, is_locked = Step.lock, threading.Event(), threading.Event()
 
@@ -211,10 +211,10 @@ def test_a_sweep_and_whoever_ends_the_first_of_a_group_never_wait_in_a_circle(
     sweeper = threading.Thread(target=lambda: swept.append(backend.sweep("work")))
     sweeper.start()
     assert has_found.wait(STUCK)
-    assert backend.settle([Settlement(first.receipt, Done())]) == [True]
+    assert backend.settle([Settlement(first.receipt, Ack())]) == [True]
     sweeper.join()
     assert swept == [1]
-    [last] = backend.lease(Want(queue="work", count=5, lease=60.0)).deliveries
+    [last] = backend.lease(LeaseRequest(queue="work", count=5, lease=60.0)).deliveries
     assert last.body == b"last"
     require_exact(database)
     assert runs_again == [], "nobody waited in a circle"
@@ -243,11 +243,11 @@ def test_what_is_handed_out_while_a_sweep_is_about_to_drop_it_is_kept(
     monkeypatch.setattr(Step, "lock", slow)
     sweeper.start()
     assert has_found.wait(STUCK)
-    [held] = backend.lease(Want(queue="work", count=1, lease=60.0)).deliveries
+    [held] = backend.lease(LeaseRequest(queue="work", count=1, lease=60.0)).deliveries
     may_lock.set()
     sweeper.join()
     assert swept == [2]
-    assert backend.settle([Settlement(held.receipt, Done())]) == [True]
+    assert backend.settle([Settlement(held.receipt, Ack())]) == [True]
     require_exact(database)
     backend.close()
 
@@ -259,7 +259,7 @@ def test_many_who_sweep_at_once_drop_each_message_once(database: PostgresDatabas
     backend.change("work", Change(policy=QueuePolicy(lanes=4)), create=True)
     for tenant in "abc":
         backend.send("work", [Outgoing(tenant=tenant, body=b"x", group=group) for group in (None, "g", "h") * 300])
-    held = backend.lease(Want(queue="work", count=100, lease=60.0)).deliveries
+    held = backend.lease(LeaseRequest(queue="work", count=100, lease=60.0)).deliveries
     clock.advance(1.0)
     before = clock.wall()
     gate = threading.Barrier(5)
@@ -271,7 +271,7 @@ def test_many_who_sweep_at_once_drop_each_message_once(database: PostgresDatabas
     with ThreadPoolExecutor(5) as threads:
         sweeps = [threads.submit(sweep) for _ in range(4)]
         gate.wait()
-        assert all(all(backend.settle([Settlement(one.receipt, Done())])) for one in held)
+        assert all(all(backend.settle([Settlement(one.receipt, Ack())])) for one in held)
         assert sum(one.result() for one in sweeps) == 2700 - len(held)
     require_exact(database)
     assert runs_again == [], "nobody waited in a circle"
@@ -289,12 +289,12 @@ def test_queues_and_topics_go_by_the_servers_time_whatever_that_of_their_machine
         topic.subscribe(queue)
         queue.send(b"one", tenant="a")
         topic.publish([Outgoing(tenant="a", body=b"two")])
-        held = queue.backend.lease(Want(queue="work", count=5, lease=600.0)).deliveries
+        held = queue.backend.lease(LeaseRequest(queue="work", count=5, lease=600.0)).deliveries
         assert len(held) == 2
         assert all(abs(one.sent - queue.backend.look("work").at) < STUCK for one in held)
         monkeypatch.setattr(SystemClock, "wall", lambda _: machine() + 3600.0)
         with Queue("work", url) as other:
-            assert other.backend.lease(Want(queue="work", count=5, lease=600.0)).deliveries == []
+            assert other.backend.lease(LeaseRequest(queue="work", count=5, lease=600.0)).deliveries == []
 
 
 def test_a_queue_with_a_clock_goes_by_it(postgres_url: str) -> None:
@@ -315,7 +315,7 @@ def test_without_a_clock_it_goes_by_the_servers_time(database: PostgresDatabase)
         backend.change("work", Change(), create=True)
         before = server_time()
         backend.send("work", [Outgoing(tenant="a", body=b"x")])
-        [delivery] = backend.lease(Want(queue="work", count=1, lease=60.0)).deliveries
+        [delivery] = backend.lease(LeaseRequest(queue="work", count=1, lease=60.0)).deliveries
         assert before - 0.001 <= delivery.sent <= backend.look("work").at <= server_time()
 
 
@@ -328,7 +328,7 @@ def test_an_old_receipt_of_a_message_that_waits_for_its_group_locks_nobody_out(
 
     def taken(group: str) -> Delivery:
         backend.send("work", [Outgoing(tenant="a", body=b"x", group=group)])
-        [delivery] = backend.lease(Want(queue="work", count=5, lease=60.0)).deliveries
+        [delivery] = backend.lease(LeaseRequest(queue="work", count=5, lease=60.0)).deliveries
         return delivery
 
     old = taken("g")
@@ -349,11 +349,11 @@ def test_an_old_receipt_of_a_message_that_waits_for_its_group_locks_nobody_out(
 
     monkeypatch.setattr(Step, "lock", slow)
     results: list[Sequence[bool]] = []
-    late = [Settlement(one.receipt, Again(1.0)) for one in (old, other)]
+    late = [Settlement(one.receipt, RetryLater(1.0)) for one in (old, other)]
     settler = threading.Thread(target=lambda: results.append(backend.settle(late)))
     settler.start()
     assert has_found.wait(STUCK)
-    assert backend.settle([Settlement(head.receipt, Done())]) == [True]
+    assert backend.settle([Settlement(head.receipt, Ack())]) == [True]
     settler.join()
     assert results == [[False, True]]
     assert runs_again == [], "nobody waited in a circle"

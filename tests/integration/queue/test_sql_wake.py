@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.queue.backend import Backend, Change, Want
-from holdfast.queue.message import Delivery, Done, Settlement
+from holdfast.queue.backend import Backend, Change, LeaseRequest
+from holdfast.queue.message import Ack, Delivery, Settlement
 from holdfast.queue.open import open_backend
 from tests.services.postgres import RestartablePostgres
 from tests.untraced import untraced
@@ -72,9 +72,9 @@ def tell(process: "subprocess.Popen[str]", text: str) -> None:
 def receive(backend: Backend) -> Delivery:
     """The next message, by nothing but looking when one is woken."""
     while True:
-        leased = backend.lease(Want(queue="work", count=1, lease=60.0))
+        leased = backend.lease(LeaseRequest(queue="work", count=1, lease=60.0))
         if leased.deliveries:
-            backend.settle([Settlement(leased.deliveries[0].receipt, Done())])
+            backend.settle([Settlement(leased.deliveries[0].receipt, Ack())])
             return leased.deliveries[0]
         backend.wait("work", FOR_EVER)
 

@@ -11,7 +11,8 @@ import msgspec
 import psycopg
 import pytest
 
-from holdfast.queue import DeadQuery, Outgoing, Queue
+from holdfast.queue import Outgoing, Queue
+from holdfast.queue.backend import DeadQuery
 from tests.integration.queue.worker_process import ATTEMPTS, LEASE, make
 from tests.untraced import untraced
 

@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 
-from holdfast.queue import Polled, Queue, QueueEvent, QueuePolicy, Worker, WorkerOptions
+from holdfast.queue import Queue, QueuePolicy, Worker, WorkerOptions
+from holdfast.queue.events import Polled, QueueEvent
 
 ATTEMPTS, LEASE = 3, 1.0
 

@@ -13,7 +13,8 @@ import schemathesis
 from holdfast._clock import SystemClock
 from holdfast._names import WORKLOAD_PATTERN
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Change, Outgoing, Sent, open_backend
+from holdfast.queue import Outgoing, Sent, open_backend
+from holdfast.queue.backend import Change
 from holdfast.server.credentials import CredentialStore, Role
 
 DATA = Path(os.environ["TEST_DATA_DIRECTORY"])

@@ -12,7 +12,8 @@ import httpx
 import psycopg
 import pytest
 
-from holdfast.queue import Backend, Delivery, Done, Settlement, Want, open_backend
+from holdfast.queue import Delivery, open_backend
+from holdfast.queue.backend import Ack, Backend, LeaseRequest, Settlement
 from tests.integration.server.process import STUCK, HoldfastServer
 
 QUEUES = """
@@ -56,8 +57,8 @@ def store_of(server: HoldfastServer) -> Iterator[Backend]:
 def handled(backend: Backend, queue: str) -> list[Delivery]:
     """Everything that waits in a queue, handled."""
     found: list[Delivery] = []
-    while deliveries := backend.lease(Want(queue=queue, count=500, lease=STUCK)).deliveries:
-        assert all(backend.settle([Settlement(each.receipt, Done()) for each in deliveries]))
+    while deliveries := backend.lease(LeaseRequest(queue=queue, count=500, lease=STUCK)).deliveries:
+        assert all(backend.settle([Settlement(each.receipt, Ack()) for each in deliveries]))
         found += deliveries
     return found
 
@@ -122,9 +123,9 @@ def test_a_tenant_follows_its_message_from_another_process(server: HoldfastServe
         sent = client.post("/v1/queues/mail/messages", content=b"x").json()["id"]
         path = f"/v1/queues/mail/messages/{sent}"
         assert client.get(path).json()["state"] == "waiting"
-        [found] = backend.lease(Want(queue="mail", count=1, lease=STUCK)).deliveries
+        [found] = backend.lease(LeaseRequest(queue="mail", count=1, lease=STUCK)).deliveries
         assert client.get(path).json()["state"] == "leased"
-        backend.settle([Settlement(found.receipt, Done())])
+        backend.settle([Settlement(found.receipt, Ack())])
         assert client.get(path).status_code == 404
         with server.client(tokens[TENANTS[1]]) as other:
             assert other.get(path).status_code == 404

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from holdfast._clock import Clock
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Bury, Change, Delivery, Outgoing, Sent, Settlement, Want
+from holdfast.queue import Delivery, Outgoing, Sent
+from holdfast.queue.backend import Bury, Change, LeaseRequest, Settlement
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.policy import QueuePolicy
 
@@ -44,7 +45,7 @@ def of(tenant: str, *bodies: bytes) -> list[Outgoing]:
 def taken(queue: str, count: int = 1000) -> Sequence[Delivery]:
     """What a worker is handed, and forgets about."""
     with opened() as backend:
-        return backend.lease(Want(queue=queue, count=count, lease=600.0)).deliveries
+        return backend.lease(LeaseRequest(queue=queue, count=count, lease=600.0)).deliveries
 
 
 def bury(
@@ -53,7 +54,7 @@ def bury(
     """Send messages that are given up; their numbers."""
     numbers = fill(queue, *messages)
     with opened() as backend:
-        held = backend.lease(Want(queue=queue, count=1000, lease=600.0)).deliveries
+        held = backend.lease(LeaseRequest(queue=queue, count=1000, lease=600.0)).deliveries
         kept = backend.settle([Settlement(one.receipt, Bury(reason, detail)) for one in held if one.id in numbers])
     assert list(kept) == [True] * len(numbers)
     return numbers

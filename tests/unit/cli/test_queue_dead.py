@@ -6,8 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.cli.queue.redrive import Redrive
-from holdfast.queue import Bury, Change, DeadQuery, Queue, Settlement, Want
+from holdfast.cli.queue.dead import Redrive
+from holdfast.queue import Queue
+from holdfast.queue.backend import Bury, Change, DeadQuery, LeaseRequest, Settlement
 from holdfast.testing import FakeClock
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import bury, make, of, opened, taken
@@ -163,7 +164,7 @@ class TestRedrive:
         def step_beside_a_worker_that_fails(work: Redrive) -> bool:
             is_more = put_back(work)
             with opened(clock=FakeClock(wall=time.time() + 10)) as backend:
-                for held in backend.lease(Want(queue="mail", count=100, lease=600.0)).deliveries:
+                for held in backend.lease(LeaseRequest(queue="mail", count=100, lease=600.0)).deliveries:
                     backend.settle([Settlement(held.receipt, Bury("again"))])
             return is_more
 

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.queue import Change, Limits
+from holdfast.queue import Limits
+from holdfast.queue.backend import Change
 from holdfast.queue.policy import QueuePolicy
 from tests.unit.cli.conftest import Run, closed
 from tests.unit.cli.queues import STORE, bury, fill, make, of, opened, taken
+from tests.unit.queue.toy import LimitedBackend, installed
 
 
 def table(text: str) -> list[list[str]]:
@@ -165,11 +167,68 @@ class TestOthers:
         assert (here / "notes.txt").read_text() == "not a database" * 100
 
 
-@pytest.mark.parametrize("at", ["memory:", "sqlite:", "work.sqlite", "sqlite:a?b", "redis://host"])
-def test_an_address_that_cannot_be_right_is_told_with_what_would_be(run: Run, at: str) -> None:
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        ("sqlite:", "expected an address such as sqlite:work.sqlite"),
+        ("sqlite:a?b", "expected an address such as sqlite:work.sqlite"),
+        ("work.sqlite", "expected one of memory:, postgres:, postgresql:, sqlite:"),
+        ("redis://host", "expected one of memory:, postgres:, postgresql:, sqlite:"),
+    ],
+)
+def test_an_address_that_cannot_be_right_is_told_with_what_would_be(run: Run, at: str, expected: str) -> None:
     ran = run("queue", "list", "--at", at, "--json")
     assert (ran.code, ran.error["error"]) == (2, "invalid-value")
-    assert "expected sqlite:FILE or postgresql://USER@HOST/NAME" in ran.error["detail"]
+    assert expected in ran.error["detail"]
+
+
+def test_the_memory_of_another_process_cannot_be_reached(run: Run) -> None:
+    ran = run("queue", "list", "--at", "memory:", "--json")
+    assert (ran.code, ran.error["error"]) == (1, "not-found")
+    assert ran.error["detail"].startswith("there are no queues in memory: what another process has in its memory")
+
+
+class TestOtherBackends:
+    """A backend that another distribution registers is as good as a built-in one."""
+
+    @pytest.fixture
+    def toy(self, monkeypatch: pytest.MonkeyPatch) -> LimitedBackend:
+        return installed(monkeypatch)
+
+    def test_it_is_found_by_its_scheme(self, run: Run, toy: LimitedBackend) -> None:
+        toy.change("mail", Change(), create=True)
+        assert run("queue", "list", "--at", "toy:box").out == "mail\n"
+
+    def test_it_is_found_by_the_settings(self, run: Run, here: Path, toy: LimitedBackend) -> None:
+        (here / "holdfast.toml").write_text("queue_store = 'toy:box'\n[[queue]]\nname = 'mail'\nlanes = 7\n")
+        assert run("queue", "list").out == "mail\n"
+        assert toy.look("mail").policy == QueuePolicy(lanes=7)
+        assert not STORE.exists()
+
+    def test_where_it_has_no_queues_none_is_made(self, run: Run, toy: LimitedBackend) -> None:
+        ran = run("queue", "list", "--at", "toy:box", "--json")
+        assert (ran.code, ran.error["error"]) == (1, "not-found")
+        assert ran.error["detail"].startswith("there are no queues in toy:box: name the store that producers")
+
+    def test_numbers_that_are_estimates_are_marked(self, run: Run, toy: LimitedBackend) -> None:
+        toy.change("mail", Change(), create=True)
+        estimates = "toy:box: these numbers are estimates of a while ago"
+        for words in (["depth"], ["top", "--once"]):
+            ran = run("queue", *words, "--at", "toy:box")
+            assert (ran.code, ran.err) == (0, f"holdfast: {estimates}\n")
+        assert run("queue", "depth", "--at", "toy:box", "--json").result[0]["is_exact"] is False
+
+    def test_limits_that_hold_for_each_process_alone_are_told_as_such(self, run: Run, toy: LimitedBackend) -> None:
+        toy.change("mail", Change(), create=True)
+        ran = run("queue", "limits", "mail", "--at", "toy:box")
+        assert ran.err == "holdfast: toy:box: limits hold for each process alone, not for all together\n"
+
+    def test_what_it_cannot_do_is_refused_before_anything_is_sent(self, run: Run, toy: LimitedBackend) -> None:
+        toy.change("mail", Change(), create=True)
+        Path("body").write_text("x")
+        ran = run("queue", "send", "mail", "body", "--tenant", "a", "--at", "toy:box", "--group", "g", "--json")
+        assert (ran.code, ran.error["error"]) == (2, "invalid-value")
+        assert "cannot keep the order of a group" in ran.error["detail"]
 
 
 def test_a_file_of_another_user_is_told(run: Run, here: Path) -> None:
@@ -178,7 +237,7 @@ def test_a_file_of_another_user_is_told(run: Run, here: Path) -> None:
     with closed(here / "theirs"):
         ran = run("queue", "list", "--at", "sqlite:theirs/work.sqlite", "--json")
     assert (ran.code, ran.error["error"]) == (2, "invalid-value")
-    assert ran.error["detail"] == "--at: theirs/work.sqlite cannot be read: Permission denied"
+    assert ran.error["detail"] == "theirs/work.sqlite cannot be read: Permission denied"
 
 
 def test_settings_leave_a_queue_alone_that_exists(run: Run, here: Path) -> None:
@@ -224,6 +283,7 @@ class TestDepth:
             "topics": [],
             "lanes_left_out": 0,
             "policy": reports["policy"],
+            "is_exact": True,
         }
         assert reports["policy"]["lanes"] == 128, "defaults are written out"
         noisy = mail["tenants"][0]

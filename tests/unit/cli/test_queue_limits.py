@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.queue import Change, Limits, Over
+from holdfast.queue import Limits, Over
+from holdfast.queue.backend import Change
 from holdfast.queue.policy import QueuePolicy
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import fill, make, of, opened, taken

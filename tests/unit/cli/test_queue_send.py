@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast._errors import Backpressure
-from holdfast.cli.queue.lines import Sender
-from holdfast.queue import Change, Limits, Over, Queue, Want
+from holdfast.cli.queue.send import Sender
+from holdfast.queue import Limits, Over, Queue
+from holdfast.queue.backend import Change, LeaseRequest
 from holdfast.queue.policy import QueuePolicy
 from holdfast.testing import FakeClock
 from tests.unit.cli.conftest import Run
@@ -258,7 +259,7 @@ class TestTooMuch:
             for numbers in (range(20), range(20, 30)):
                 sender.send(of("t", *(b"%d" % number for number in numbers)), waits.append)
             assert sender.told.sent == 30
-            want = Want(queue="mail", count=100, lease=600.0)
+            want = LeaseRequest(queue="mail", count=100, lease=600.0)
             sent = [(delivery.id, int(delivery.body)) for delivery in backend.lease(want).deliveries]
         assert [body for _, body in sorted(sent)] == list(range(30))
         assert clock.sleeps == waits

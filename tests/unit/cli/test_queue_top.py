@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 from holdfast._errors import EngineUnavailable, InvalidValue
 from holdfast.cli.duration import seconds_of
 from holdfast.cli.queue.depths import age, change, depth_of, pace, seconds_left
-from holdfast.cli.queue.keys import Keys
 from holdfast.cli.queue.store import Store
-from holdfast.cli.queue.times import moment_of
-from holdfast.cli.queue.watch import TENANTS, figures_of
-from holdfast.queue import LaneDepth, Snapshot, TenantDepth, Totals
-from holdfast.queue.backend import totals_of
+from holdfast.cli.queue.sweep import moment_of
+from holdfast.cli.queue.top import TENANTS, Keys, figures_of
+from holdfast.queue.backend import LaneDepth, Snapshot, TenantDepth, Totals, totals_of
 from holdfast.queue.policy import QueuePolicy
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import bury, fill, make, of, opened, taken
@@ -222,7 +220,7 @@ class TestPlain:
     ) -> None:
         names, answers = Store.names, ["first", "away", "again"]
 
-        def asked(store: Store) -> list[str]:
+        def asked(store: Store) -> Sequence[str]:
             if answers.pop(0) == "away":
                 raise EngineUnavailable("nobody is there")
             return names(store)
@@ -239,7 +237,7 @@ class TestPlain:
     ) -> None:
         names, answers = Store.names, ["first", "away"]
 
-        def asked(store: Store) -> list[str]:
+        def asked(store: Store) -> Sequence[str]:
             if answers.pop(0) == "away":
                 raise EngineUnavailable("nobody is there")
             return names(store)

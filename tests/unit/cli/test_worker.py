@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from holdfast import Zone, ZoneState, ZoneStatus
 from holdfast._errors import InvalidValue
-from holdfast.cli.worker.restarts import FIRST_PAUSE, LONGEST_PAUSE, STEADY_SECONDS, next_pause
-from holdfast.cli.worker.signals import Signals, Stop
+from holdfast.cli.worker.supervisor import FIRST_PAUSE, LONGEST_PAUSE, STEADY_SECONDS, next_pause
 from holdfast.cli.worker.targets import find_queues
-from holdfast.cli.worker.work import STUCK_SECONDS, Post, Task, work
+from holdfast.cli.worker.work import STUCK_SECONDS, QueueWorker, Signals, Stop, Task, work
 from holdfast.compose import Databases, open_status_store
 from holdfast.config import Settings
-from holdfast.queue import Change, Delivery, Leased, Limits, Outgoing, Queue, Want, WorkerOptions
+from holdfast.queue import Delivery, Limits, Outgoing, Queue, WorkerOptions
+from holdfast.queue.backend import Change, Leased, LeaseRequest
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import STORE, bury, fill, of, opened
 
@@ -232,15 +232,15 @@ class TestOnce:
             begun.set()
             go.wait()
 
-        post = Post(queue, WorkerOptions(concurrency=1), None)
-        assert not post.is_drained(), "nobody has looked yet"
+        one = QueueWorker(queue, WorkerOptions(concurrency=1), None)
+        assert not one.is_drained(), "nobody has looked yet"
         queue.send(b"1", tenant="a")
-        with post.worker, queue:
+        with one.worker, queue:
             assert begun.wait(STUCK)
-            assert not post.is_drained()
+            assert not one.is_drained()
             go.set()
             deadline = time.monotonic() + STUCK
-            while not post.is_drained():
+            while not one.is_drained():
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
 
@@ -255,7 +255,7 @@ class TestOnce:
 
         lease = queue.backend.lease
 
-        def slow_lease(want: Want) -> Leased:
+        def slow_lease(want: LeaseRequest) -> Leased:
             leased = lease(want)
             if leased.deliveries:
                 is_taken.set()
@@ -263,14 +263,14 @@ class TestOnce:
             return leased
 
         monkeypatch.setattr(queue.backend, "lease", slow_lease)
-        post = Post(queue, WorkerOptions(concurrency=1), None)
-        with post.worker, queue:
-            until(post.is_drained)
+        one = QueueWorker(queue, WorkerOptions(concurrency=1), None)
+        with one.worker, queue:
+            until(one.is_drained)
             queue.send(b"1", tenant="a")
             assert is_taken.wait(STUCK)
-            assert not post.is_drained()
+            assert not one.is_drained()
             go.set()
-            until(post.is_drained)
+            until(one.is_drained)
             assert handled == [b"1"]
 
     def test_what_a_tenant_may_not_have_handled_yet_is_waited_for(self, run: Run, here: Path) -> None:
@@ -297,18 +297,18 @@ class TestStuck:
         def handle(_: Delivery) -> None:
             go.wait()
 
-        post = Post(queue, WorkerOptions(concurrency=1), None)
-        assert not post.worker.is_stuck, "it has not begun"
-        with post.worker, queue:
-            assert not post.is_lost(0.0)
+        one = QueueWorker(queue, WorkerOptions(concurrency=1), None)
+        assert not one.worker.is_stuck, "it has not begun"
+        with one.worker, queue:
+            assert not one.is_lost(0.0)
             queue.send(b"1", tenant="a")
-            until(lambda: post.worker.is_stuck)
-            assert not post.is_lost(100.0), "it has just been seen"
-            assert not post.is_lost(100.0 + STUCK_SECONDS - 0.1)
-            assert post.is_lost(100.0 + STUCK_SECONDS)
+            until(lambda: one.worker.is_stuck)
+            assert not one.is_lost(100.0), "it has just been seen"
+            assert not one.is_lost(100.0 + STUCK_SECONDS - 0.1)
+            assert one.is_lost(100.0 + STUCK_SECONDS)
             go.set()
-            until(lambda: not post.worker.is_stuck)
-            assert not post.is_lost(300.0), "handlers have returned"
+            until(lambda: not one.worker.is_stuck)
+            assert not one.is_lost(300.0), "handlers have returned"
 
 
 def test_where_it_works_is_logged_and_that_nobody_else_can_send_to_its_memory(

@@ -149,6 +149,7 @@ class TestWhatOverrides:
             "agent.hook_within": "3",
             "agent.sns_topic": TOPIC,
             "agent.sns_endpoint": "x",
+            "queue_store": "postgresql://host/name",
         }
         loaded = load(environment={variable_of(place): values[dotted(place)] for place in PLACES})
         assert {dotted(place): str(value).lower() for place, value, _ in loaded.effective()} == {
@@ -334,7 +335,10 @@ class TestWhatIsWrong:
                 "[metrics.push]\nurl = 'x'",
                 1,
                 "metrics",
-                "known here: agent, aws, data_directory, database, log, queue, server, status, telemetry, workload",
+                (
+                    "known here: agent, aws, data_directory, database, log, queue, queue_store, server, status, "
+                    "telemetry, workload"
+                ),
             ),
             ("[server.tls]\nfile = 'x'", 1, "server.tls", "known here: host, open, port, stop_within"),
             ("log.colour = 1", 1, "log.colour", "known here: format, level"),
@@ -561,7 +565,7 @@ class TestQueues:
         for table in ("queue[0].limits", "queue[0].tenant[0].limits"):
             expected |= {f"{table}.{name}" for name in Limits.__struct_fields__}
         expected |= {"queue[0].name", "queue[0].tenant[0].name"}
-        assert {name for name in shown if name.startswith("queue")} == expected
+        assert {name for name in shown if name.startswith("queue[")} == expected
         assert shown["queue[0].lanes"] == (128, "default")
         assert shown["queue[0].lease"] == (5.0, str(file))
         assert shown["queue[0].spill_above"] == (None, str(file))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue
-from holdfast.config import DatabaseSettings, DatabaseUrl, LogSettings, ServerSettings, Settings
+from holdfast.config import DatabaseSettings, DatabaseUrl, LogSettings, QueueUrl, ServerSettings, Settings
 from holdfast.config.settings import AgentSettings, AwsSettings, StatusSettings, WorkloadSettings
 
 SECRET = "hunter2"
@@ -192,3 +192,20 @@ def test_an_endpoint_must_not_count_as_silent_between_two_pulls() -> None:
 def test_zones_of_a_workload_are_ids_that_every_store_takes(zone: str) -> None:
     with pytest.raises(InvalidValue, match="AZ-ID"):
         WorkloadSettings(name="shop", region="us-east-1", zones=("use1-az1", zone))
+
+
+class TestQueueUrl:
+    def test_it_is_shown_without_its_password(self) -> None:
+        url = QueueUrl("postgresql://anna:hunter2@db.test/work")
+        assert (str(url), repr(url)) == ("postgresql://db.test/work", "QueueUrl('postgresql://db.test/work')")
+        assert url.reveal() == "postgresql://anna:hunter2@db.test/work"
+
+    def test_equal_ones_are_equal(self) -> None:
+        one, same, other = QueueUrl("memory:"), QueueUrl("memory:"), QueueUrl("sqlite:work.sqlite")
+        assert one == same != other
+        assert {one, same, other} == {one, other}
+        assert one != "memory:"
+
+    def test_an_unknown_scheme_is_refused(self) -> None:
+        with pytest.raises(InvalidValue, match=r"no queue backend for redis:\.\.\.: expected one of memory:"):
+            QueueUrl("redis://user:hunter2@host")

@@ -1,6 +1,7 @@
 """Messages that no backend takes are named before anything is sent."""
 
 import math
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,20 +16,23 @@ from holdfast.queue.message import (
     KEY_BYTES,
     LATEST,
     LONGEST,
-    Again,
-    Back,
+    Ack,
+    BatchKeys,
     Bury,
     Delivery,
-    Done,
     Drop,
-    Longer,
+    ExtendLease,
     Outgoing,
     Receipt,
+    Release,
+    RetryLater,
     Sent,
     Settlement,
-    checked,
+    checked_message,
     checked_settlement,
     checked_tenant,
+    pack_trace,
+    unpack_trace,
 )
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60)
@@ -54,7 +58,7 @@ def changed(**options: Any) -> Outgoing:
     )
 )
 def test_what_can_be_kept_is_left_as_it_is(message: Outgoing) -> None:
-    assert checked(message) is message
+    assert checked_message(message) is message
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,7 @@ def test_what_can_be_kept_is_left_as_it_is(message: Outgoing) -> None:
 )
 def test_what_cannot_be_kept_is_named(bad: Outgoing, named: str) -> None:
     with pytest.raises(InvalidValue, match=named):
-        checked(bad)
+        checked_message(bad)
 
 
 def test_a_tenants_name_can_be_checked_alone() -> None:
@@ -108,10 +112,14 @@ def test_a_tenants_name_can_be_checked_alone() -> None:
 
 
 def test_the_longest_are_not_too_long() -> None:
-    checked(changed(tenant="x" * 256, body=b"x" * BODY_BYTES, key="ä" * 128, group="x" * KEY_BYTES, delay=LONGEST))
+    checked_message(
+        changed(tenant="x" * 256, body=b"x" * BODY_BYTES, key="ä" * 128, group="x" * KEY_BYTES, delay=LONGEST)
+    )
 
 
-@pytest.mark.parametrize("outcome", [Done(), Again(0.0), Again(LONGEST), Bury("why"), Back(), Longer(0.1), Drop()])
+@pytest.mark.parametrize(
+    "outcome", [Ack(), RetryLater(0.0), RetryLater(LONGEST), Bury("why"), Release(), ExtendLease(0.1), Drop()]
+)
 def test_outcomes_that_make_sense_are_left_as_they_are(outcome: Any) -> None:
     settlement = Settlement(Receipt(1, 1), outcome)
     assert checked_settlement(settlement) is settlement
@@ -120,12 +128,12 @@ def test_outcomes_that_make_sense_are_left_as_they_are(outcome: Any) -> None:
 @pytest.mark.parametrize(
     ("outcome", "named"),
     [
-        (Again(-1.0), "again after -1.0 s: expected 0 to 31622400"),
-        (Again(math.nan), "again after nan s"),
-        (Again(math.inf), "again after inf s"),
-        (Longer(0.0), "longer by 0.0 s: expected more than 0"),
-        (Longer(math.nan), "longer by nan s"),
-        (Longer(LONGEST + 1), "longer by"),
+        (RetryLater(-1.0), "again after -1.0 s: expected 0 to 31622400"),
+        (RetryLater(math.nan), "again after nan s"),
+        (RetryLater(math.inf), "again after inf s"),
+        (ExtendLease(0.0), "longer by 0.0 s: expected more than 0"),
+        (ExtendLease(math.nan), "longer by nan s"),
+        (ExtendLease(LONGEST + 1), "longer by"),
     ],
 )
 def test_outcomes_that_make_no_sense_are_named(outcome: Any, named: str) -> None:
@@ -144,3 +152,80 @@ def test_a_delivery_has_the_number_of_its_receipt() -> None:
         receipt=Receipt(7, 2), queue="work", lane=0, tenant="a", body=b"", attempt=2, sent=1.0, at=1.0, trace=""
     )
     assert delivery.id == 7
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+HEX = re.compile("00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+@given(st.from_regex(HEX, fullmatch=True))
+def test_a_traceparent_comes_back_as_it_was(trace: str) -> None:
+    packed = pack_trace(trace)
+    assert packed is not None
+    assert len(packed) == 25
+    assert unpack_trace(packed, 1, 2) == trace
+
+
+@pytest.mark.parametrize("trace", [None, "", "nonsense", TRACE.upper(), TRACE + "-more", "01" + TRACE[2:], TRACE[:-1]])
+def test_what_is_no_traceparent_is_not_kept(trace: str | None) -> None:
+    assert pack_trace(trace) is None
+
+
+@given(st.integers(1, (1 << 63) - 1), st.integers(1, (1 << 63) - 1))
+def test_a_message_without_a_trace_has_one_of_its_own(origin: int, message: int) -> None:
+    trace = unpack_trace(None, origin, message)
+    assert HEX.fullmatch(trace)
+    assert trace.endswith("-00"), "nobody has asked for it to be recorded"
+    assert unpack_trace(pack_trace(trace), 5, 6) == trace
+    assert unpack_trace(None, origin, message) == trace
+    assert unpack_trace(None, origin, message + 1) != trace != unpack_trace(None, origin + 1, message)
+
+
+MESSAGE = Outgoing(tenant="a", body=b"x")
+
+
+def keys_of(key: str, *messages: Outgoing) -> list[str]:
+    keys = BatchKeys(key)
+    return [keys.of(message) for message in messages]
+
+
+@given(st.lists(st.binary(max_size=2), max_size=20), st.randoms(use_true_random=False))
+def test_messages_have_the_same_keys_in_whatever_order_they_are_sent(bodies: list[bytes], chance: object) -> None:
+    messages = [Outgoing(tenant="a", body=body) for body in bodies]
+    first = keys_of("k", *messages)
+    assert len(set(first)) == len(messages)
+    chance.shuffle(messages)  # type: ignore[attr-defined]
+    assert sorted(keys_of("k", *messages)) == sorted(first)
+
+
+@given(st.sets(st.binary(max_size=4), min_size=1), st.data())
+def test_any_part_of_messages_that_differ_has_the_keys_it_had(bodies: set[bytes], data: st.DataObject) -> None:
+    messages = {body: Outgoing(tenant="a", body=body) for body in bodies}
+    first = dict(zip(messages, keys_of("k", *messages.values()), strict=True))
+    part = data.draw(st.lists(st.sampled_from(sorted(bodies)), unique=True))
+    assert keys_of("k", *(messages[body] for body in part)) == [first[body] for body in part]
+
+
+def test_all_that_a_message_says_is_in_its_key() -> None:
+    changes: list[dict[str, object]] = [
+        {},
+        {"body": b"y"},
+        {"priority": 0},
+        {"delay": 1.0},
+        {"group": "g"},
+        {"group": "h"},
+        {"ttl": 1.0},
+    ]
+    keys = {keys_of("k", msgspec.structs.replace(MESSAGE, **change))[0] for change in changes}
+    assert len(keys) == len(changes)
+    assert keys_of("l", MESSAGE)[0] not in keys
+
+
+def test_what_comes_from_the_request_is_not_in_its_key() -> None:
+    again = msgspec.structs.replace(MESSAGE, trace="00-" + "1" * 32 + "-" + "2" * 16 + "-01", deadline=9.0, key="k")
+    assert keys_of("k", again) == keys_of("k", MESSAGE)
+
+
+def test_a_key_is_short_enough_however_long_that_of_the_batch_is() -> None:
+    [key] = keys_of("k" * KEY_BYTES, MESSAGE)
+    checked_message(msgspec.structs.replace(MESSAGE, key=key))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import EngineMismatch, InvalidValue
-from holdfast.queue.policy import Limits, Over, QueuePolicy, kept_limits, kept_policy
+from holdfast.queue.policy import Limits, Over, QueuePolicy, differences, in_words, kept_limits, kept_policy
 
 NEVER_A_NUMBER = [math.nan, math.inf, -math.inf, "5", True]
 
@@ -111,12 +111,6 @@ def test_a_burst_that_is_set_is_its_own() -> None:
     assert Limits(burst=5.0).bucket("rate") is None
 
 
-def test_a_tenants_backlog_is_its_own_or_the_queues() -> None:
-    assert policy(max_backlog=100).backlog_of(Limits()) == 100
-    assert policy(max_backlog=100).backlog_of(Limits(max_backlog=5)) == 5
-    assert QueuePolicy(max_backlog=None).backlog_of(Limits()) is None
-
-
 @given(
     st.builds(
         QueuePolicy,
@@ -163,3 +157,19 @@ class TestKept:
     def test_so_do_limits(self) -> None:
         with pytest.raises(EngineMismatch, match=r"Limits .*: .*queue.*: upgrade this process"):
             kept_limits(b'{"over": "queue"}')
+
+
+def test_differences_are_named_with_both_values() -> None:
+    kept, wanted = QueuePolicy(lease=7.0, ttl=60.0), QueuePolicy(lease=9.0, limits=Limits(rate=5, over=Over.DELAY))
+    assert differences(kept, wanted, " of mail") == [
+        "limits.rate of mail is none and not 5",
+        "limits.over of mail is reject and not delay",
+        "ttl of mail is 60 and not none",
+        "lease of mail is 7 and not 9",
+    ]
+    assert differences(kept, kept) == []
+
+
+def test_of_many_differences_the_first_are_named() -> None:
+    assert in_words(["a", "b"]) == "a, b"
+    assert in_words([str(number) for number in range(12)]) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"

@@ -11,7 +11,8 @@ import httpx
 from litestar import Litestar
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Backend, Change, QueuePolicy
+from holdfast.queue import QueuePolicy
+from holdfast.queue.backend import Backend, Change
 from holdfast.server.app import Services, create_app
 from holdfast.server.credentials import CredentialStore, Role
 from holdfast.server.push import Hub
@@ -90,7 +91,7 @@ def serving(directory: Path) -> Iterator[Api]:
     with SqliteDatabase(directory / "server.sqlite") as database:
         credentials = CredentialStore(database, FakeClock())
         tokens = {name: credentials.create(role, tenant=tenant)[1] for name, (role, tenant) in WHO.items()}
-        queues = Queues(lambda: api.backend, lambda: [QUEUE])
+        queues = Queues(lambda: api.backend)
         services = Services(
             database=database,
             credentials=credentials,

@@ -11,7 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import EngineUnavailable, NotFound
-from holdfast.queue import Change, Outgoing, Snapshot, Want
+from holdfast.queue import Outgoing
+from holdfast.queue.backend import Change, LeaseRequest, Snapshot
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.metrics import PrometheusQueueMetrics
 from holdfast.server.queue_watch import SWEEP_EVERY, QueueWatch
@@ -73,7 +74,7 @@ def scraped(api: Api, name: str) -> dict[tuple[str, ...], float]:
 
 def test_a_scrape_tells_how_deep_the_queues_are(api: Api, backend: Watched, clock: FakeClock) -> None:
     backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")] * 3 + [Outgoing(tenant="bert", body=b"", delay=60)])
-    backend.lease(Want(queue=QUEUE, count=1, lease=30))
+    backend.lease(LeaseRequest(queue=QUEUE, count=1, lease=30))
     clock.advance(7)
     assert scraped(api, "holdfast_queue_messages") == {
         (QUEUE, "ready"): 2,
@@ -113,7 +114,7 @@ def test_scrapes_at_the_same_time_share_a_look_also_if_one_of_them_goes_away(
 ) -> None:
     backend.change(QUEUE, Change(), create=True)
     gate = backend.gate = threading.Event()
-    scrape = QueueScrape(Queues(lambda: backend, lambda: [QUEUE], clock=clock), PrometheusQueueMetrics())
+    scrape = QueueScrape(Queues(lambda: backend, clock=clock), PrometheusQueueMetrics())
 
     async def ask() -> set[str]:
         first, *others = [asyncio.ensure_future(scrape.text()) for _ in range(20)]
@@ -128,7 +129,7 @@ def test_scrapes_at_the_same_time_share_a_look_also_if_one_of_them_goes_away(
 
 
 def test_a_look_that_was_cancelled_is_begun_anew(backend: Watched, clock: FakeClock) -> None:
-    scrape = QueueScrape(Queues(lambda: backend, list, clock=clock), PrometheusQueueMetrics())
+    scrape = QueueScrape(Queues(lambda: backend, clock=clock), PrometheusQueueMetrics())
 
     async def ask() -> str:
         waiting = asyncio.ensure_future(scrape.text())
@@ -171,7 +172,7 @@ def test_a_scrape_makes_no_store() -> None:
     def opening() -> MemoryBackend:
         raise AssertionError("a store was made")
 
-    queues = Queues(opening, lambda: [QUEUE], is_there=lambda: False)
+    queues = Queues(opening, is_there=lambda: False)
     assert asyncio.run(QueueScrape(queues, PrometheusQueueMetrics()).text()) == ""
 
 
@@ -181,7 +182,7 @@ def test_alarms_that_the_server_raises_can_be_scraped(
     """Nobody works on the queue, and no worker could tell of it: the server does."""
     backend.change(QUEUE, Change(), create=True)
     backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")])
-    queues, metrics = Queues(lambda: backend, lambda: [QUEUE], clock=clock), PrometheusQueueMetrics()
+    queues, metrics = Queues(lambda: backend, clock=clock), PrometheusQueueMetrics()
     watch, scrape = QueueWatch(queues, metrics), QueueScrape(queues, metrics)
     is_late = f'holdfast_queue_alarm_open{{queue="{QUEUE}",alarm="first-attempt-age"}}'
 
@@ -205,10 +206,10 @@ def test_what_died_with_its_worker_counts_as_waiting_though_no_worker_is_left(
 ) -> None:
     backend.change(QUEUE, Change(), create=True)
     backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")])
-    queues, metrics = Queues(lambda: backend, lambda: [QUEUE], clock=clock), PrometheusQueueMetrics()
+    queues, metrics = Queues(lambda: backend, clock=clock), PrometheusQueueMetrics()
     watch = QueueWatch(queues, metrics)
     asyncio.run(watch.look())
-    assert len(backend.lease(Want(queue=QUEUE, count=1, lease=2.0)).deliveries) == 1
+    assert len(backend.lease(LeaseRequest(queue=QUEUE, count=1, lease=2.0)).deliveries) == 1
     clock.advance(SWEEP_EVERY)
     asyncio.run(watch.look())
     assert f'holdfast_queue_messages{{queue="{QUEUE}",state="ready"}} 1\n' in metrics.render()
@@ -216,18 +217,19 @@ def test_what_died_with_its_worker_counts_as_waiting_though_no_worker_is_left(
 
 
 def test_the_watch_goes_on_when_the_store_is_back_and_says_once_that_it_was_away(
-    backend: Watched, clock: FakeClock, caplog: pytest.LogCaptureFixture
+    backend: Watched, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers: list[Exception] = [EngineUnavailable("away"), EngineUnavailable("away"), RuntimeError("a surprise")]
     backend.change(QUEUE, Change(), create=True)
 
-    def names() -> list[str]:
+    def queues() -> list[str]:
         if answers:
             raise answers.pop(0)
         return [QUEUE]
 
+    monkeypatch.setattr(backend, "queues", queues)
     metrics = PrometheusQueueMetrics()
-    watch = QueueWatch(Queues(lambda: backend, names, clock=clock), metrics)
+    watch = QueueWatch(Queues(lambda: backend, clock=clock), metrics)
 
     async def look() -> None:
         for _ in range(4):

@@ -10,7 +10,9 @@ from typing import Any, cast
 import pytest
 
 from holdfast import EngineUnavailable
-from holdfast.queue import Backend, Change, Outgoing, Refused, Sent, open_backend
+from holdfast.queue import Outgoing, Refused, Sent, open_backend
+from holdfast.queue.backend import FULL, Backend, Change
+from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.server.queues import ASKING_MOST, ASKING_SHARE, SHARE, Queues
 from holdfast.server.shared_lane import SharedLane
 from holdfast.testing import FakeClock
@@ -33,7 +35,7 @@ def test_the_store_is_opened_by_the_first_who_needs_it_and_once(backend: Backend
         opened.append(backend)
         return backend
 
-    queues = Queues(opening, lambda: ["orders"])
+    queues = Queues(opening)
 
     async def use() -> Sequence[str]:
         await asyncio.gather(*(queues.ask(lambda each: each.look("orders")) for _ in range(8)))
@@ -54,7 +56,7 @@ def test_who_comes_while_the_store_is_opened_waits_for_it(backend: Backend) -> N
         assert go_on.wait(STUCK)
         return backend
 
-    queues = Queues(opening, list)
+    queues = Queues(opening)
 
     def come() -> Backend:
         is_coming.set()
@@ -79,7 +81,7 @@ def test_a_store_that_could_not_be_opened_is_opened_the_next_time(backend: Backe
             raise answer
         return answer
 
-    queues = Queues(opening, list)
+    queues = Queues(opening)
     with pytest.raises(EngineUnavailable, match="away"):
         queues.open()
     assert queues.open() is backend
@@ -87,7 +89,7 @@ def test_a_store_that_could_not_be_opened_is_opened_the_next_time(backend: Backe
 
 
 def test_closing_closes_what_was_opened_and_may_be_repeated(backend: Backend) -> None:
-    queues = Queues(lambda: backend, list)
+    queues = Queues(lambda: backend)
     queues.close()
     backend.look("orders")  # which nobody had opened
     queues.open()
@@ -100,6 +102,8 @@ def test_closing_closes_what_was_opened_and_may_be_repeated(backend: Backend) ->
 class Slow:
     """Keeps messages only when it is told to go on."""
 
+    capabilities = FULL
+
     def __init__(self) -> None:
         self.go_on = threading.Event()
 
@@ -110,7 +114,7 @@ class Slow:
 
 def test_a_tenant_whose_requests_take_long_is_refused_more_and_others_are_not() -> None:
     slow = Slow()
-    queues = Queues(lambda: cast("Backend", slow), list)
+    queues = Queues(lambda: cast("Backend", slow))
 
     def send(tenant: str) -> Any:
         return asyncio.ensure_future(queues.send("orders", tenant, [Outgoing(tenant=tenant, body=b"")]))
@@ -132,7 +136,7 @@ def test_a_tenant_whose_requests_take_long_is_refused_more_and_others_are_not() 
 
 def test_a_tenant_that_asks_too_much_is_refused_more_and_others_are_not() -> None:
     go_on = threading.Event()
-    queues = Queues(lambda: cast("Backend", None), list)
+    queues = Queues(lambda: cast("Backend", None))
 
     def ask(tenant: str | None) -> Any:
         return asyncio.ensure_future(queues.ask(lambda _: go_on.wait(STUCK), tenant))
@@ -154,7 +158,7 @@ def test_a_tenant_that_asks_too_much_is_refused_more_and_others_are_not() -> Non
 
 def test_all_together_are_no_more_than_there_may_be() -> None:
     go_on = threading.Event()
-    queues = Queues(lambda: cast("Backend", None), list)
+    queues = Queues(MemoryBackend)
 
     async def use() -> None:
         asked = [asyncio.ensure_future(queues.ask(lambda _: go_on.wait(STUCK))) for _ in range(ASKING_MOST)]
@@ -171,7 +175,7 @@ def test_all_together_are_no_more_than_there_may_be() -> None:
 def test_what_nobody_waits_for_any_more_counts_until_it_is_done() -> None:
     """Else whoever hangs up at once, again and again, would have as much under way as it likes."""
     go_on = threading.Event()
-    queues = Queues(lambda: cast("Backend", None), list)
+    queues = Queues(lambda: cast("Backend", None))
 
     def fail(_: Backend) -> None:
         assert go_on.wait(STUCK)
@@ -247,7 +251,7 @@ def test_a_tenant_that_asks_too_much_over_http_keeps_nobody_else_out(
 
 
 def test_a_failed_request_counts_no_longer(backend: Backend) -> None:
-    queues = Queues(lambda: backend, list)
+    queues = Queues(lambda: backend)
 
     async def use() -> None:
         for _ in range(2 * SHARE):

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast import EngineUnavailable, OutcomeUnknown
 from holdfast._errors import DatabaseFull
-from holdfast.queue import Backend, Bury, Change, Delivery, Limits, QueuePolicy, Settlement, Want, open_backend
+from holdfast.queue import Delivery, Limits, QueuePolicy, open_backend
+from holdfast.queue.backend import FULL, Backend, Bury, Change, LeaseRequest, Settlement
 from holdfast.testing import FakeClock
 from tests.unit.server.queue_api import QUEUE, Api, problem, serving
 
@@ -36,7 +37,7 @@ def api(app: Api, tmp_path: Path, clock: FakeClock) -> Iterator[Api]:
 
 def delivered(api: Api, count: int = 100) -> list[Delivery]:
     """What a worker is given."""
-    return list(api.backend.lease(Want(queue=QUEUE, count=count, lease=30.0)).deliveries)
+    return list(api.backend.lease(LeaseRequest(queue=QUEUE, count=count, lease=30.0)).deliveries)
 
 
 class TestOne:
@@ -408,6 +409,8 @@ class Broken:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+    capabilities = FULL
 
     def close(self) -> None: ...
 

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.queue import Bury, Change, Limits, Outgoing, QueuePolicy, Settlement, Want, open_backend
+from holdfast.queue import Limits, Outgoing, QueuePolicy, open_backend
+from holdfast.queue.backend import Bury, Change, LeaseRequest, Settlement
 from holdfast.server.app import Services, create_app
 from holdfast.server.routes.limits import FullLimits, FullPolicy
 from holdfast.testing import FakeClock
@@ -49,7 +50,7 @@ def api(app: Api, tmp_path: Path, clock: FakeClock) -> Iterator[Api]:
 def bury(api: Api, who: str, count: int, reason: str = "broken") -> list[int]:
     """Send messages and give them up; their ids."""
     ids = [api.send(who, f"body {number}".encode()).json()["id"] for number in range(count)]
-    found = api.backend.lease(Want(queue=QUEUE, count=count, lease=30.0)).deliveries
+    found = api.backend.lease(LeaseRequest(queue=QUEUE, count=count, lease=30.0)).deliveries
     assert sorted(each.id for each in found) == ids
     api.backend.settle([Settlement(each.receipt, Bury(reason, "Traceback ...")) for each in found])
     return ids
@@ -157,7 +158,7 @@ class TestDepth:
         api.send("bert", params={"delay": 500})
         clock.advance(40)
         api.send("bert")
-        [held] = api.backend.lease(Want(queue=QUEUE, count=1, lease=30.0)).deliveries
+        [held] = api.backend.lease(LeaseRequest(queue=QUEUE, count=1, lease=30.0)).deliveries
         told = api("viewer", "GET", HERE).json()
         assert "lanes" not in told
         assert (told["queue"], told["at"], told["age"]) == (QUEUE, clock.wall(), 40.0)
@@ -220,7 +221,7 @@ class TestDeadLetters:
     def test_they_tell_why_and_whose_they_are(self, api: Api, clock: FakeClock) -> None:
         trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
         sent = api.send("anna", b"\xff", params={"group": "g", "priority": 1}, headers={"traceparent": trace}).json()
-        [found] = api.backend.lease(Want(queue=QUEUE, count=1, lease=30.0)).deliveries
+        [found] = api.backend.lease(LeaseRequest(queue=QUEUE, count=1, lease=30.0)).deliveries
         clock.advance(2)
         api.backend.settle([Settlement(found.receipt, Bury("ValueError: no", "Traceback ..."))])
         told = api("viewer", "GET", f"{HERE}/dead", params={"bodies": "true"}).json()
@@ -306,7 +307,7 @@ class TestDeadLetters:
         assert f"queue {QUEUE}: 2 dead letters put back, by credential {credential}" in caplog.messages
         again = [api("operator", "POST", f"{HERE}/redrive", json={"which": "all"}).json()["count"] for _ in range(2)]
         assert again == [1, 0]
-        found = api.backend.lease(Want(queue=QUEUE, count=9, lease=30.0)).deliveries
+        found = api.backend.lease(LeaseRequest(queue=QUEUE, count=9, lease=30.0)).deliveries
         assert sorted(each.id for each in found) == ids
         assert {each.attempt for each in found} == {1}
 
@@ -485,14 +486,14 @@ class TestPolicy:
         ids = {api.send("anna").json()["id"] for _ in range(10)}
         api("operator", "PUT", f"{HERE}/policy", json={"lanes": 1, "hand": 1})
         ids |= {api.send("anna").json()["id"] for _ in range(10)}
-        found = api.backend.lease(Want(queue=QUEUE, count=100, lease=30.0)).deliveries
+        found = api.backend.lease(LeaseRequest(queue=QUEUE, count=100, lease=30.0)).deliveries
         assert {each.id for each in found} == ids
 
 
 class TestSweep:
     def test_what_is_old_is_dropped_and_what_is_held_is_not(self, api: Api, clock: FakeClock) -> None:
         api.send("anna")
-        [held] = api.backend.lease(Want(queue=QUEUE, count=1, lease=300.0)).deliveries
+        [held] = api.backend.lease(LeaseRequest(queue=QUEUE, count=1, lease=300.0)).deliveries
         old = api.send("anna").json()["id"]
         clock.advance(60)
         fresh = api.send("anna").json()["id"]

@@ -1,16 +1,15 @@
 """`holdfast queue`: send, see what waits and what is dead, put it back, change what tenants may do.
 
 Works on the store of the settings directly, or on the one that --at names. Each module is a command or two; `store.py`
-opens the store, `depths.py` says what a look at a queue means.
+opens the store, `depths.py` says what a snapshot of a queue means.
 """
 
 from cyclopts import App
 
 from holdfast.cli.commands import EXIT_CODES
-from holdfast.cli.queue.dead import dead
+from holdfast.cli.queue.dead import dead, redrive
 from holdfast.cli.queue.depth import depth, list_
 from holdfast.cli.queue.limits import limits, resize
-from holdfast.cli.queue.redrive import redrive
 from holdfast.cli.queue.send import send
 from holdfast.cli.queue.sweep import sweep
 from holdfast.cli.queue.top import top

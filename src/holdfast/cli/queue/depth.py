@@ -8,9 +8,9 @@ from cyclopts.validators import Number
 
 from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_note, print_table
 from holdfast.cli.queue.depths import age, depth_of
-from holdfast.cli.queue.limited import shown_limits
+from holdfast.cli.queue.limits import shown_limits
 from holdfast.cli.queue.store import At, open_store
-from holdfast.queue import Snapshot
+from holdfast.queue.backend import Snapshot
 from holdfast.queue.rules.placement import priority_of
 
 
@@ -22,12 +22,11 @@ def list_(
     Example: holdfast queue list
     """
     with open_store(at, settings, data_directory) as store:
-        names = store.names()
-        place = store.place
+        names, address = store.names(), store.address
     if json:
         print_json(names)
     elif not names:
-        print(f"there is no queue in {place} yet")
+        print(f"there is no queue in {address} yet")
     for name in () if json else names:
         print(name)
 
@@ -52,12 +51,14 @@ def depth(
     """
     with open_store(at, settings, data_directory) as store:
         looks = store.look(store.chosen(queue), top=top)
-        place = store.place
+        address, is_exact = store.address, store.is_exact
+        if not json:  # which has it in every object
+            store.note_estimates(as_json=False)
     if json:
-        print_json([_as_object(look, with_lanes=lanes) for look in looks])
+        print_json([{**_as_object(look, with_lanes=lanes), "is_exact": is_exact} for look in looks])
         return
     if not looks:
-        print(f"there is no queue in {place} yet")
+        print(f"there is no queue in {address} yet")
         return
     depths = [depth_of(look) for look in looks]
     print_table(

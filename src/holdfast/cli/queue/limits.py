@@ -7,10 +7,11 @@ from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Tenant
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_table
-from holdfast.cli.queue.limited import rows_of
+from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_note, print_table
 from holdfast.cli.queue.store import At, QueueArgument, Store, open_store
-from holdfast.queue import Change, Limits, Over
+from holdfast.queue import Limits, Over
+from holdfast.queue.backend import Change
+from holdfast.queue.policy import shown
 
 Nothing: TypeAlias = Literal["none"]
 
@@ -84,6 +85,8 @@ def limits(
         Tenant(tenant)  # says what is wrong with the name
     with open_store(at, settings, data_directory) as store:
         name = store.require(queue)
+        if not store.backend.capabilities.fleet_limits:
+            print_note(f"{store.address}: limits hold for each process alone, not for all together", as_json=json)
         if clear or wanted:
             _change(store, name, tenant, None if clear else wanted)
         own, of_queue = _limits(store, name, tenant)
@@ -158,3 +161,16 @@ def resize(
         print(
             f"{name}: {before.lanes} lanes, {before.hand} of each tenant, are now {after.lanes}, {after.hand} of each"
         )
+
+
+def shown_limits(limits: Limits | None) -> str:
+    """Those that are set, in one line."""
+    if limits is None:
+        return ""
+    # What has its default is left out, as where it is kept.
+    return " ".join(f"{name}={shown(value)}" for name, value in msgspec.to_builtins(limits).items()) or "none"
+
+
+def rows_of(limits: Limits) -> list[tuple[str, str]]:
+    """Every limit, with its value."""
+    return [(name, shown(value)) for name, value in msgspec.structs.asdict(limits).items()]

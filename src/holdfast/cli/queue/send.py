@@ -1,7 +1,7 @@
-"""`holdfast queue send`: put messages into a queue."""
+"""`holdfast queue send`: put messages into a queue; many for one tenant as fast as it may, and no faster."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -10,17 +10,66 @@ from typing import Annotated, Any, BinaryIO
 import msgspec
 from cyclopts import Parameter
 
-from holdfast._clock import SystemClock
+from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError, InvalidValue
 from holdfast.cli.duration import seconds_of
 from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_note
-from holdfast.cli.queue.lines import Sender, Told
 from holdfast.cli.queue.store import At, QueueArgument, open_store
-from holdfast.queue import Outgoing, Refused
-from holdfast.queue.batch_keys import BatchKeys
+from holdfast.queue import Outgoing, Refused, Sent
+from holdfast.queue.backend import Backend, require_support
 from holdfast.queue.job import call_body
-from holdfast.queue.message import BODY_BYTES, NORMAL, checked
+from holdfast.queue.message import BODY_BYTES, NORMAL, BatchKeys, checked_message
 from holdfast.queue.queue import refused
+
+SHORTEST_WAIT = 0.05
+"""Seconds: so that many small waits do not become a busy loop."""
+
+
+class Told(msgspec.Struct, kw_only=True):
+    """What became of the messages so far."""
+
+    queue: str
+    sent: int = 0
+    duplicates: int = 0
+    spilled: int = 0
+
+
+class Sender:
+    """Sends batches in their order; what is refused is sent again when the queue says so, before anything else.
+
+    Raises Backpressure when nothing at all was kept for `patience` seconds.
+    """
+
+    def __init__(self, backend: Backend, queue: str, clock: Clock, patience: float) -> None:
+        self.told = Told(queue=queue)
+        self._backend = backend
+        self._clock = clock
+        self._patience = patience
+
+    def send(self, messages: Sequence[Outgoing], waiting: Callable[[float], None]) -> None:
+        """Send all of them; `waiting` is called with the seconds of every pause before it."""
+        begun = self._clock.monotonic()
+        while messages:
+            results = self._backend.send(self.told.queue, messages)
+            left = [message for message, result in zip(messages, results, strict=True) if isinstance(result, Refused)]
+            self._count([result for result in results if isinstance(result, Sent)])
+            now = self._clock.monotonic()
+            if len(left) < len(messages):
+                begun = now
+            messages = left
+            if messages:
+                first = next(result for result in results if isinstance(result, Refused))
+                pause = max(SHORTEST_WAIT, first.retry_after)
+                if now + pause - begun > self._patience:
+                    raise refused(self.told.queue, first)
+                waiting(pause)
+                self._clock.sleep(pause)
+
+    def _count(self, results: Sequence[Sent]) -> None:
+        self.told.sent += len(results)
+        self.told.duplicates += sum(result.is_duplicate for result in results)
+        self.told.spilled += sum(result.is_spilled and not result.is_duplicate for result in results)
+
 
 STANDARD_INPUT = "-"
 TOGETHER = 500
@@ -82,11 +131,12 @@ def send(
         key=key,
         ttl=None if ttl is None else seconds_of(ttl),
     )
-    checked(message)  # with no body yet: what is wrong with the rest is told before anything is opened or sent
+    checked_message(message)  # with no body yet: what is wrong with the rest is told before anything is opened or sent
     seconds = seconds_of(patience)
     given = None if job is None or arguments is None else _call(job, arguments)
     with _opened(file) as source, open_store(at, settings, data_directory) as store:
         name = store.require(queue)
+        require_support(store.backend, [message])
         if lines:
             bodies = _bodies(source, job)
             _send_lines(Sender(store.backend, name, SystemClock(), seconds), message, bodies, as_json=json)

@@ -1,12 +1,14 @@
 """`holdfast queue sweep`: drop what is too old to be worth anything."""
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from holdfast._errors import InvalidValue
+from holdfast.cli.duration import seconds_of
 from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_json
 from holdfast.cli.queue.store import At, QueueArgument, open_store
-from holdfast.cli.queue.times import moment_of
 
 
 def sweep(
@@ -38,3 +40,25 @@ def sweep(
         print_json({"queue": name, "before": limit, "dropped": dropped})
     else:
         print(f"{dropped:,} of {name} dropped that were sent before {moment(limit)}")
+
+
+def moment_of(text: str, now: float) -> float:
+    """Seconds since the epoch of a time such as 2026-01-31T12:00Z, or of an age such as 2h30m.
+
+    A time without a zone is UTC, as all times are shown. Raises InvalidValue for what is neither, or is yet to come.
+    """
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        moment = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        if moment > now:
+            raise InvalidValue(f"{text} is yet to come: expected a time that is past")
+        return moment
+    try:
+        return now - seconds_of(text)
+    except InvalidValue as error:
+        raise InvalidValue(
+            f"{text[:40]!r}: expected a time such as 2026-01-31T12:00Z, or an age such as 90s, 2h30m or 7d"
+        ) from error

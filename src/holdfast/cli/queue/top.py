@@ -1,8 +1,11 @@
 """`holdfast queue top`: queues and their busiest tenants, as they change."""
 
+import os
+import select
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Self
 
 import msgspec
 from cyclopts import Parameter
@@ -10,10 +13,136 @@ from cyclopts.validators import Number
 
 from holdfast._errors import EngineUnavailable
 from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_note, printable
-from holdfast.cli.queue.depths import age, change
-from holdfast.cli.queue.keys import Keys
-from holdfast.cli.queue.store import At, open_store
-from holdfast.cli.queue.watch import Figures, Watch
+from holdfast.cli.queue.depths import Depth, age, change, depth_of, pace, paces, seconds_left
+from holdfast.cli.queue.store import At, Store, open_store
+from holdfast.queue.backend import Snapshot
+
+TENANTS = 10
+"""Tenants that are shown at the most: a screen has room for them."""
+
+
+class QueueFigures(Depth, frozen=True, kw_only=True):
+    """A queue, and how its backlog changes."""
+
+    change: float | None
+    """Messages per second; below 0, the backlog shrinks. None: there is no look before it."""
+    seconds_left: float | None
+    """Until nothing waits, if it goes on like this; None: it does not come to that."""
+
+
+class TenantFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant, and how its backlog changes."""
+
+    tenant: str
+    queue: str
+    ready: int
+    spilled: int
+    leased: int
+    delayed: int
+    dead: int
+    change: float | None
+    seconds_left: float | None
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """A look at queues, and at the tenants that have the most waiting in any of them."""
+
+    at: float
+    queues: Sequence[QueueFigures]
+    tenants: Sequence[TenantFigures]
+
+
+class Watch:
+    """Looks at one queue, or at all; queues may come to be meanwhile."""
+
+    def __init__(self, store: Store, queue: str | None) -> None:
+        self.address = store.address
+        self._store = store
+        self._queue = queue
+        self._before: dict[str, Snapshot] = {}
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its numbers are exact, and not estimates."""
+        return self._store.is_exact
+
+    def look(self) -> Figures:
+        """Return how queues are now."""
+        names = self._store.names() if self._queue is None else [self._queue]
+        looks = self._store.look(names, top=TENANTS)
+        figures = figures_of(looks, self._before)
+        self._before = {look.queue: look for look in looks}
+        return figures
+
+
+def figures_of(looks: Sequence[Snapshot], before: Mapping[str, Snapshot]) -> Figures:
+    """What looks say, beside the looks before them."""
+    queues: list[QueueFigures] = []
+    tenants: list[TenantFigures] = []
+    for look in looks:
+        earlier = before.get(look.queue)
+        depth, rate, rates = depth_of(look), pace(earlier, look), paces(earlier, look)
+        left = seconds_left(look.totals.waiting, rate)
+        queues.append(QueueFigures(**msgspec.structs.asdict(depth), change=rate, seconds_left=left))
+        tenants += (
+            TenantFigures(
+                tenant=one.tenant,
+                queue=look.queue,
+                ready=one.ready,
+                spilled=one.spilled,
+                leased=one.leased,
+                delayed=one.delayed,
+                dead=one.dead,
+                change=rates.get(one.tenant),
+                seconds_left=seconds_left(one.waiting, rates.get(one.tenant)),
+            )
+            for one in look.tenants
+        )
+    tenants.sort(key=lambda one: (-one.ready - one.spilled, one.queue, one.tenant))
+    return Figures(at=max((look.at for look in looks), default=0.0), queues=queues, tenants=tenants[:TENANTS])
+
+
+_QUIT = (b"q", b"Q", b"")
+"""Also the end of the input: nobody is there any more."""
+
+
+class Keys:
+    """What is pressed, at once and unseen, while it is open; nothing where there is no terminal to press keys on."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        self._kept: list[Any] = []
+
+    def __enter__(self) -> Self:
+        try:
+            file = sys.stdin.fileno()
+        except (AttributeError, OSError, ValueError):  # closed, or not a file
+            return self
+        if os.isatty(file):
+            import termios
+            import tty
+
+            self._file, self._kept = file, termios.tcgetattr(file)
+            tty.setcbreak(file)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._file is not None:
+            import termios
+
+            termios.tcsetattr(self._file, termios.TCSADRAIN, self._kept)
+            self._file = None
+
+    def is_quit_within(self, seconds: float) -> bool:
+        """Wait so long; true, and at once, when somebody wants no more."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if self._file is None:
+                time.sleep(left)
+            elif select.select([self._file], [], [], left)[0] and os.read(self._file, 1) in _QUIT:
+                return True
+        return False
+
 
 _QUEUES = ("queue", "ready", "spilled", "change/s", "empty in", "oldest", "in flight", "delayed", "dead", "lanes")
 _TENANTS = ("tenant", "queue", "ready", "spilled", "change/s", "empty in", "in flight", "delayed", "dead")
@@ -41,6 +170,7 @@ def top(
     with open_store(at, settings, data_directory) as store:
         if queue is not None:
             store.require(queue)
+        store.note_estimates(as_json=json)
         watch = Watch(store, queue)
         if once:
             _print(watch.look(), as_json=json)
@@ -118,13 +248,14 @@ def _live(watch: Watch, every: float) -> None:
         return drawn
 
     def drawn(figures: Figures, trouble: str) -> Group:
-        title = Text(f"{watch.place}, {moment(figures.at)}, every {every:g} s; q ends")
+        title = Text(f"{watch.address}, {moment(figures.at)}, every {every:g} s; {estimates}q ends")
         shown: list[Any] = [title, Text(trouble, style="bold red")]
         shown.append(table(_QUEUES, _queue_rows(figures)) if figures.queues else Text("there is no queue yet"))
         if figures.tenants:
             shown += [Text(), table(_TENANTS, _tenant_rows(figures))]
         return Group(*shown)
 
+    estimates = "" if watch.is_exact else "estimates; "
     figures = watch.look()
     with Keys() as keys, Live(drawn(figures, ""), console=Console(), screen=True, auto_refresh=False) as live:
         while not keys.is_quit_within(every):

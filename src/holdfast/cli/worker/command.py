@@ -11,7 +11,6 @@ from cyclopts.validators import Number
 import holdfast
 from holdfast._errors import InvalidValue
 from holdfast.cli.output import DataDirectory, Json, SettingsFile
-from holdfast.cli.worker.signals import INTERRUPTED, Signals, Stop
 from holdfast.queue import WorkerOptions
 
 _DEFAULTS = WorkerOptions()
@@ -71,7 +70,7 @@ def worker(
     processes, those that die are started again. Logs go to standard error.
     Example: holdfast worker jobs:mail jobs:reports --processes 4
     """
-    from holdfast.cli.worker.work import Task, work
+    from holdfast.cli.worker.work import INTERRUPTED, Signals, Stop, Task, work
 
     task = Task(
         targets=targets,

@@ -1,4 +1,8 @@
-"""Several worker processes, and what becomes of those that die."""
+"""Several worker processes: the supervisor that starts them again when they die, and what each of them runs.
+
+A child is `python -m holdfast.cli.worker.supervisor TASK FILE`. It says over the pipe FILE that it is ready, or why it
+cannot be. Its standard input is the supervisor's: when that ends, nobody looks after the child any more, and it stops.
+"""
 
 import logging
 import os
@@ -14,15 +18,18 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from holdfast._errors import HoldfastError, InvalidValue, MissingExtra, NotFound, SettingsError
-from holdfast.cli.worker.restarts import next_pause
-from holdfast.cli.worker.signals import Signals
-from holdfast.cli.worker.work import Task
+from holdfast.cli.worker.work import INTERRUPTED, Signals, Stop, Task, work
 from holdfast.server.logs import configure
 
 logger = logging.getLogger("holdfast.worker")
 
 SPARE_SECONDS = 10.0
 """Beyond `grace`, for handing back and for ending, before a process that does not end is killed."""
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 30.0
+"""One that dies at once must not keep a machine busy with starting; and not be forgotten when its trouble is over."""
+STEADY_SECONDS = 60.0
+"""One that ran for this long was all right: its death has nothing to do with the one before."""
 _HOPELESS = (InvalidValue, SettingsError, NotFound, MissingExtra)
 """Errors that are the same at every start: somebody has to mend them first."""
 
@@ -93,7 +100,7 @@ class Supervisor:
                 [
                     sys.executable,
                     "-m",
-                    "holdfast.cli.worker.child",
+                    "holdfast.cli.worker.supervisor",
                     msgspec.json.encode(self._task.of(child.number)).decode(),
                     str(writer),
                 ],
@@ -174,3 +181,43 @@ class Supervisor:
         for child in self._children:
             if child.process is not None:
                 child.process.send_signal(number)
+
+
+def next_pause(deaths: int, ran: float) -> tuple[int, float]:
+    """Deaths in a row after one more, and the seconds before the next start, twice as many each time."""
+    deaths = 1 if ran >= STEADY_SECONDS else deaths + 1
+    return deaths, min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(deaths - 1, 16))
+
+
+def main() -> int:
+    """Work as the arguments say; returns the exit code."""
+    task = msgspec.json.decode(sys.argv[1], type=Task)
+    pipe = os.fdopen(int(sys.argv[2]), "wb")
+    stop = Stop()
+
+    def ready(queues: list[str]) -> None:
+        with pipe:
+            pickle.dump(queues, pipe)
+
+    threading.Thread(target=_follow_parent, args=(stop,), name="holdfast-parent", daemon=True).start()
+    with Signals(stop.ask, lambda: os._exit(INTERRUPTED)):
+        try:
+            work(task, stop, ready)
+        except HoldfastError as error:
+            if pipe.closed:
+                logger.error("%s", error)  # noqa: TRY400 - where it was raised helps nobody
+                return 1
+            with pipe:
+                pickle.dump(error, pipe)
+            return 1
+    return 0
+
+
+def _follow_parent(stop: Stop) -> None:
+    while os.read(0, 1024):
+        pass
+    stop.ask()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

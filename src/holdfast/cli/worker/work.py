@@ -2,11 +2,14 @@
 
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Any, Self
 
 import msgspec
 
@@ -14,12 +17,12 @@ from holdfast._errors import EngineUnavailable, HoldfastError, NotFound, Setting
 from holdfast._names import workload_of, zone_of
 from holdfast._types import Sink, Zone, ZoneView
 from holdfast.calls.sinks.several import Several
-from holdfast.cli.worker.signals import Stop
 from holdfast.cli.worker.targets import find_queues
 from holdfast.compose import Databases, existing_store, open_status_store
 from holdfast.config import Loaded, load
 from holdfast.config.places import Place
-from holdfast.queue import Polled, Queue, QueueEvent, Worker, WorkerOptions
+from holdfast.queue import Queue, Worker, WorkerOptions
+from holdfast.queue.events import Polled, QueueEvent
 from holdfast.queue.metrics.logs import LogQueueSink
 
 logger = logging.getLogger("holdfast.worker")
@@ -34,6 +37,8 @@ have timeouts that are shorter, and return; what else the process does would be 
 MEMORY = "memory:"
 LEAVE_SECONDS = 10.0
 """How long a process that cannot go on has to end by itself: threads that handlers have made may keep it from that."""
+INTERRUPTED = 130
+"""The exit code of whoever was told twice; that of every interrupted command, which is not imported here."""
 FAILED = 1
 """The exit code of a process that cannot go on; that of every command that failed, which is not imported here."""
 
@@ -72,6 +77,45 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, metrics_port=port)
 
 
+class Stop:
+    """Whether somebody has asked to stop. Not an event: what a signal interrupts may hold its lock."""
+
+    __slots__ = ("is_asked",)
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    def ask(self) -> None:
+        """From any thread, and from a signal handler."""
+        self.is_asked = True
+
+
+class Signals:
+    """Calls `stop` at the first SIGTERM or SIGINT, and `leave` at a second SIGINT, while it is open."""
+
+    def __init__(self, stop: Callable[[], None], leave: Callable[[], None]) -> None:
+        self._stop = stop
+        self._leave = leave
+        self._interrupts = 0
+        self._kept: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._kept[number] = signal.signal(number, self._heard)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        while self._kept:
+            signal.signal(*self._kept.popitem())
+
+    def _heard(self, number: int, _: FrameType | None) -> None:
+        self._interrupts += number == signal.SIGINT
+        if self._interrupts > 1:
+            self._leave()
+        else:
+            self._stop()
+
+
 def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
     """Handle messages until `stop` is asked for or, if it is to be done once, until nothing waits.
 
@@ -100,30 +144,30 @@ def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
             queue.backend.look(queue.name, top=0)  # opens it, or says why it cannot be
         names = [queue.name for queue in queues]
         sink = stack.enter_context(_sink(task, names, options.workload))
-        places = sorted({queue.place for queue in queues})
-        told = {"zone": zone, "concurrency": task.concurrency, "stores": places}
+        addresses = sorted({queue.address for queue in queues})
+        told = {"zone": zone, "concurrency": task.concurrency, "stores": addresses}
         logger.info("working on %s", ", ".join(names), extra=told)
         for queue in queues:
-            if queue.place == MEMORY:
+            if queue.address == MEMORY:
                 logger.warning(
                     "queue %s is in the memory of this process, where nobody else can send to it: give it a file, such "
                     "as sqlite:work.sqlite, or a server",
                     queue.name,
                 )
         ready(names)
-        posts = [Post(queue, options, zones, sink) for queue in queues]
-        stack.callback(_stop, posts)
-        for post in posts:
-            post.worker.start()
+        workers = [QueueWorker(queue, options, zones, sink) for queue in queues]
+        stack.callback(_stop, workers)
+        for one in workers:
+            one.worker.start()
         lost: list[str] = []
         while not stop.is_asked:
             time.sleep(LOOK_SECONDS)
-            if task.once and all(post.is_drained() for post in posts):
+            if task.once and all(one.is_drained() for one in workers):
                 break
-            lost = [post.worker.queue.name for post in posts if post.is_lost(time.monotonic())]
+            lost = [one.worker.queue.name for one in workers if one.is_lost(time.monotonic())]
             if lost:
                 break
-        logger.info("stopping", extra={"in_flight": sum(post.worker.in_flight for post in posts)})
+        logger.info("stopping", extra={"in_flight": sum(one.worker.in_flight for one in workers)})
     logger.info("stopped")
     if lost:
         _leave_later()
@@ -133,7 +177,7 @@ def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
         )
 
 
-class Post:
+class QueueWorker:
     """A worker, whether it has found nothing when it asked last, and since when its handlers hang.
 
     `sink` is told what becomes of messages.
@@ -188,9 +232,9 @@ def _leave_later() -> None:
     threading.Thread(target=leave, name="holdfast-leave", daemon=True).start()
 
 
-def _stop(posts: Sequence[Post]) -> None:
+def _stop(workers: Sequence[QueueWorker]) -> None:
     """All at once: each takes as long as its handlers do."""
-    threads = [threading.Thread(target=post.worker.stop, name="holdfast-stop") for post in posts]
+    threads = [threading.Thread(target=one.worker.stop, name="holdfast-stop") for one in workers]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,8 +1,12 @@
 """Whether a tenant's messages are kept, and whether they wait beside everybody else's or apart. Pure.
 
-Three questions, in this order: has the tenant so much waiting that more is refused (`pressure.py`), does it send more
+Three questions, in this order: has the tenant so much waiting that more is refused (`allowed_rate`), does it send more
 than it may at all (`max_rate`), and is it more than may wait beside others (`rate`, `spill_above`). Only what is kept
 uses up what the tenant may send.
+
+Pressure: below a tenth of its `max_backlog` nothing is held back. From there on the tenant may send `drain_rate`
+messages per second, falling in proportion to what is left, to nothing at all at `max_backlog`. Only the tenant's own
+backlog counts: a tenant that happens to share a lane with it is not held back.
 """
 
 import math
@@ -14,8 +18,15 @@ import msgspec
 from holdfast.queue.message import Refusal
 from holdfast.queue.policy import Limits, Over, QueuePolicy
 from holdfast.queue.rules import bucket
-from holdfast.queue.rules.pressure import FULL_WAIT, LONGEST_WAIT, STARTS_AT, allowed_rate, pressure
 
+STARTS_AT = 0.1
+"""The part of the backlog that is no reason to worry."""
+BURST_SECONDS = 1.0
+"""Seconds of the rate that may be sent at once: short, as the rate falls with each message that is kept."""
+LONGEST_WAIT = 60.0
+"""Seconds after which it is worth another try, however far away the limit is."""
+FULL_WAIT = 5.0
+"""The same where there is no room at all: nobody knows when some of what waits will be done."""
 _FAR = 1 << 62
 
 
@@ -61,7 +72,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, now: float) -> Admission:
     """Decide on so many messages of one tenant, and say what is known of it afterwards."""
-    most, hard = policy.backlog_of(limits), limits.bucket("max_rate")
+    most, hard = max_backlog(policy, limits), limits.bucket("max_rate")
     is_delaying = limits.over is Over.DELAY
     waiting = state.ready + state.delayed
     steady = allowed_rate(waiting, most, policy.drain_rate)
@@ -128,7 +139,7 @@ def is_free(limits: Limits) -> bool:
 
 def room(policy: QueuePolicy, limits: Limits) -> int:
     """How many messages a tenant may have, due or not, below which how many there are does not matter for one more."""
-    most = policy.backlog_of(limits)
+    most = max_backlog(policy, limits)
     pressed = _FAR if most is None else math.ceil(most * STARTS_AT) - 1
     return min(pressed, _FAR if policy.spill_above is None else policy.spill_above - 1)
 
@@ -137,7 +148,7 @@ def _refusal(
     policy: QueuePolicy, limits: Limits, state: TenantState, waiting: int, now: float
 ) -> tuple[Refusal, float]:
     """What is in the way of one more message, and for how many seconds; of two obstacles, the one that stays longer."""
-    most, hard = policy.backlog_of(limits), limits.bucket("max_rate")
+    most, hard = max_backlog(policy, limits), limits.bucket("max_rate")
     for_backlog = for_rate = 0.0
     steady = allowed_rate(waiting, most, policy.drain_rate)
     if most is not None and waiting >= most:
@@ -191,3 +202,22 @@ def _fresh(policy: QueuePolicy) -> tuple[float, float] | None:
     if not policy.spill_above or not policy.fresh_for:
         return None
     return policy.spill_above / policy.fresh_for, policy.spill_above
+
+
+def max_backlog(policy: QueuePolicy, limits: Limits) -> int | None:
+    """Return how many messages a tenant with such limits may have waiting; None: as many as it likes."""
+    return policy.max_backlog if limits.max_backlog is None else limits.max_backlog
+
+
+def pressure(waiting: int, most: int | None) -> float:
+    """The part of its backlog that a tenant has used: 0 to 1."""
+    return 0.0 if most is None else min(1.0, waiting / most)
+
+
+def allowed_rate(waiting: int, most: int | None, drain_rate: float) -> tuple[float, float] | None:
+    """The rate and burst at which it may send more; None: as it likes."""
+    if most is None or waiting < most * STARTS_AT:
+        return None
+    left = max(0.0, (most - waiting) / (most * (1 - STARTS_AT)))
+    rate = drain_rate * min(1.0, left)
+    return rate, max(1.0, rate * BURST_SECONDS)

@@ -14,14 +14,11 @@ from holdfast._errors import InvalidValue
 from holdfast.calls.ambient import SCOPE
 from holdfast.calls.scope import Incoming
 from holdfast.calls.world import PROCESS
-from holdfast.queue.handling import HANDLING
-from holdfast.queue.job import Job, Packed, is_asynchronous, unpack
-from holdfast.queue.message import LONGEST, Again, Bury, Delivery, Done
-from holdfast.queue.queue import Handler, Queue
-from holdfast.queue.rules.verdict import after_failure
-from holdfast.queue.signals import Postpone, Reject
-from holdfast.queue.stamp import HandlerTime
-from holdfast.queue.worker.running import Finished, Running
+from holdfast.queue.job import HANDLING, Job, Packed, Postpone, Reject, is_asynchronous, unpack
+from holdfast.queue.message import LONGEST, Ack, Bury, Delivery, RetryLater
+from holdfast.queue.queue import Handler, HandlerTime, Queue
+from holdfast.queue.rules.disposition import after_failure
+from holdfast.queue.worker.context import Finished, Running
 
 REASON = 500
 """Characters of a reason that are kept with a dead letter: its beginning, which people filter by."""
@@ -44,7 +41,7 @@ class NoAttemptLeft(Exception):
 class Handlers:
     """The handlers of one queue."""
 
-    def __init__(self, queue: Queue, attempts: int, clock: Clock) -> None:
+    def __init__(self, queue: Queue, attempts: int, clock: Clock, longest_delay: float | None = None) -> None:
         if not queue.jobs and queue.handler is None:
             raise InvalidValue(
                 f"queue {queue.name} has no jobs and no handler: nothing could be done with its messages"
@@ -54,6 +51,7 @@ class Handlers:
         self._queue = queue
         self._attempts = attempts
         self._clock = clock
+        self._longest_delay = LONGEST if longest_delay is None else longest_delay
         self._is_async = queue.handler is not None and is_asynchronous(queue.handler)
 
     @property
@@ -130,13 +128,13 @@ class Handlers:
                 name,
             )
             is_last = running.delivery.attempt >= self._attempts_of(running)
-            outcome = Bury(name) if is_last else Again(SOON)
+            outcome = Bury(name) if is_last else RetryLater(SOON)
         return Finished(running, outcome, seconds, name)
 
-    def _verdict(self, running: Running, error: BaseException, name: str) -> Again | Bury:
+    def _verdict(self, running: Running, error: BaseException, name: str) -> RetryLater | Bury:
         match error:
             case Postpone():
-                return Again(min(LONGEST, max(0.0, float(error.seconds))), counts=False)
+                return RetryLater(min(self._longest_delay, max(0.0, float(error.seconds))), counts=False)
             case Reject():
                 return Bury(_text(error)[:REASON] or name, _detail(error))
             case _:
@@ -148,13 +146,15 @@ class Handlers:
                     backoff=running.options.backoff,
                     chance=random.random,
                 )
-                return Again(LONGEST) if isinstance(outcome, Again) and outcome.delay > LONGEST else outcome
+                if isinstance(outcome, RetryLater) and outcome.delay > self._longest_delay:
+                    return RetryLater(self._longest_delay)
+                return outcome
 
     def _attempts_of(self, running: Running) -> int:
         return running.options.attempts or self._attempts
 
 
-DONE = Done()
+DONE = Ack()
 
 
 def _bound(handler: Handler, delivery: Delivery) -> Callable[[], Any]:

@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from holdfast._errors import LeaseLost
-from holdfast.queue.message import Back
-from holdfast.queue.worker.post import Post
-from holdfast.queue.worker.results import require_that_it_has_run
-from holdfast.queue.worker.running import Finished, Running
-from holdfast.queue.worker.thread_crew import tell_late
+from holdfast.queue.message import Release
+from holdfast.queue.worker.context import Finished, Running, WorkerContext
+from holdfast.queue.worker.crews import require_that_it_has_run, tell_late
 
 ASK_EVERY = 0.25
 """Seconds between questions whether the loop is alive."""
@@ -32,9 +30,14 @@ class LoopCrew:
     in the loop is changed there alone.
     """
 
-    def __init__(self, post: Post, context: contextvars.Context, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        self._post = post
+    def __init__(
+        self,
+        context: WorkerContext,
+        variables: contextvars.Context,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self._context = context
+        self._variables = variables
         self._waiting: deque[Running] = deque()
         self._tasks: dict[Running, asyncio.Task[None]] = {}
         self._hung: set[asyncio.Task[None]] = set()
@@ -51,7 +54,7 @@ class LoopCrew:
         self._loop = loop or asyncio.new_event_loop()
         if self._is_own:
             try:
-                threading.Thread(target=self._run, name=f"holdfast-{post.queue}-loop", daemon=True).start()
+                threading.Thread(target=self._run, name=f"holdfast-{context.queue}-loop", daemon=True).start()
             except BaseException:
                 self._loop.close()
                 raise
@@ -59,7 +62,7 @@ class LoopCrew:
     @property
     def is_stuck(self) -> bool:
         is_blocked = bool(self._unheard) and self._is_silent  # by one of those that were given up
-        return len(self._hung) >= self._post.concurrency or is_blocked or self._loop.is_closed()
+        return len(self._hung) >= self._context.concurrency or is_blocked or self._loop.is_closed()
 
     @property
     def has_ended(self) -> bool:
@@ -76,7 +79,7 @@ class LoopCrew:
         if is_silent and not self._was_silent:
             log.warning(
                 "queue %s: something blocks the event loop of its handlers: no messages are taken until it goes on",
-                self._post.queue,
+                self._context.queue,
             )
         self._was_silent = is_silent
         return not is_silent
@@ -98,7 +101,7 @@ class LoopCrew:
                 self._run_on()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         except Exception:
-            log.exception("queue %s: the event loop of its handlers is broken, and ends", self._post.queue)
+            log.exception("queue %s: the event loop of its handlers is broken, and ends", self._context.queue)
         finally:
             try:
                 self._hand_back()
@@ -113,16 +116,16 @@ class LoopCrew:
         except (SystemExit, KeyboardInterrupt) as error:  # asyncio leaves the loop for them, in a task that is not ours
             log.error(  # noqa: TRY400 - the traceback is in the task
                 "queue %s: a task that a handler has left behind raised %r; the event loop goes on",
-                self._post.queue,
+                self._context.queue,
                 error,
             )
 
     def _hand_back(self) -> None:
         """The loop has ended: what it has not handled is for others."""
-        held, now = self._post.held, self._post.clock.monotonic()
+        held, now = self._context.held, self._context.clock.monotonic()
         for running in (*self._tasks, *self._waiting):
             seconds = 0.0 if running.started is None else now - running.started
-            if held.finish(Finished(running, Back(), seconds)):
+            if held.finish(Finished(running, Release(), seconds)):
                 running.handling.end("its event loop has ended")
 
     @property
@@ -137,16 +140,16 @@ class LoopCrew:
     def _in_loop(self, function: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed, by whoever it belongs to: no handler will run there
             # In a context of its own: what is left there would be found by all tasks that follow.
-            self._loop.call_soon_threadsafe(function, context=self._context.copy())
+            self._loop.call_soon_threadsafe(function, context=self._variables.copy())
 
     def _fill(self) -> None:
         """As many tasks as there are messages for."""
-        size = self._post.concurrency
+        size = self._context.concurrency
         while self._waiting and len(self._tasks) < min(size, 2 * size - len(self._hung)):
             running = self._waiting.popleft()
             if running.is_over:
                 continue
-            task = self._loop.create_task(self._handle(running), context=self._context.copy())
+            task = self._loop.create_task(self._handle(running), context=self._variables.copy())
             self._tasks[running] = task
             task.add_done_callback(lambda task, running=running: self._forget(running, task))  # type: ignore[misc]
 
@@ -183,8 +186,8 @@ class LoopCrew:
             self._fill()
 
     async def _handle(self, running: Running) -> None:
-        post = self._post
-        held, handlers, clock = post.held, post.handlers, post.clock
+        context = self._context
+        held, handlers, clock = context.held, context.handlers, context.clock
         started = clock.monotonic()
         if not held.begin(running, started, self._interrupt):
             return

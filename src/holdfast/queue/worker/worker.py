@@ -1,9 +1,10 @@
-"""A worker on one queue. Start reading at `Worker`."""
+"""A worker on one queue. Start reading at `Worker`, then at `Shift`, which joins the parts of one run."""
 
+import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -14,16 +15,23 @@ from holdfast._forks import renew_after_fork
 from holdfast._types import Sink, Zone, ZoneView
 from holdfast.queue.events import QueueEvent
 from holdfast.queue.queue import Queue
+from holdfast.queue.worker.context import Emitter, Held, WorkerContext
+from holdfast.queue.worker.crews import Crews
+from holdfast.queue.worker.feeder import Feeder
 from holdfast.queue.worker.handlers import Handlers
-from holdfast.queue.worker.post import Emitter, Post
-from holdfast.queue.worker.running import Held
-from holdfast.queue.worker.shift import Shift
+from holdfast.queue.worker.leases import Heartbeat, Settler, Sweeper, Watch
 
 if TYPE_CHECKING:
     import asyncio
 
 GLANCE = 0.1
 """Seconds between looks whether to stop. A look, because a signal handler may set no event and take no lock."""
+SETTLE_SECONDS = 5.0
+"""How long a worker that stops tries to say what became of its last messages."""
+RETURN_SECONDS = 1.0
+"""How long it waits for handlers that were told to stop."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +87,13 @@ class Worker:
     def in_flight(self) -> int:
         """Messages that it holds."""
         shift = self._shift
-        return 0 if shift is None else len(shift.post.held)
+        return 0 if shift is None else len(shift.context.held)
 
     @property
     def is_idle(self) -> bool:
         """Whether it holds no message, and none is on its way to it."""
         shift = self._shift
-        return shift is None or not (shift.feeder.is_asking or len(shift.post.held))
+        return shift is None or not (shift.feeder.is_asking or len(shift.context.held))
 
     @property
     def is_out(self) -> bool:
@@ -160,20 +168,21 @@ class Worker:
             await asyncio.shield(asyncio.to_thread(self.stop))
             self._stop_asked = False
 
-    def shift(self, loop: "asyncio.AbstractEventLoop | None" = None) -> Shift:
+    def shift(self, loop: "asyncio.AbstractEventLoop | None" = None) -> "Shift":
         """The parts of the worker, at rest."""
-        policy = self.queue.policy
-        post = Post(
+        policy, able = self.queue.policy, self.queue.backend.capabilities
+        context = WorkerContext(
             queue=self.queue.name,
             find_backend=lambda: self.queue.backend,
-            lease=policy.lease,
+            # A shorter one is no harm: leases are extended while handlers are at work.
+            lease=policy.lease if able.longest_lease is None else min(policy.lease, able.longest_lease),
             concurrency=self.options.concurrency,
             held=Held(),
-            handlers=Handlers(self.queue, policy.attempts, self._clock),
+            handlers=Handlers(self.queue, policy.attempts, self._clock, able.longest_delay),
             events=Emitter(self.queue.name, self._sink),
             clock=self._clock,
         )
-        return Shift(post, grace=self.options.grace, is_out=lambda: self.is_out, loop=loop)
+        return Shift(context, grace=self.options.grace, is_out=lambda: self.is_out, loop=loop)
 
     def renew(self) -> None:
         """In a forked child: whoever held the lock is not there, nor is any thread that was at work."""
@@ -204,3 +213,57 @@ class Worker:
         finally:
             if is_ours:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+class Shift:
+    """One run of a worker, from its start to its end. A test can drive its parts by hand, before `start`."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        *,
+        grace: float,
+        is_out: Callable[[], bool] = lambda: False,
+        loop: "asyncio.AbstractEventLoop | None" = None,
+    ) -> None:
+        self.context = context
+        self._grace = grace
+        self.crews = Crews(context, loop)
+        self.settler = Settler(context)
+        self.watch = Watch(context, self.crews, is_out, grace)
+        self.heartbeat = Heartbeat(context, self.watch)
+        self.feeder = Feeder(context, self.crews, is_out)
+        self.sweeper = Sweeper(context)
+        parts = (self.settler, self.watch, self.heartbeat, self.feeder, self.sweeper)
+        self._loops = [part.loop for part in parts]
+
+    def start(self) -> None:
+        """Begin."""
+        for loop in self._loops:
+            loop.start()
+
+    def stop(self) -> None:
+        """Take no more, let handlers end, hand back what is left: what takes messages ends first, what settles last."""
+        try:
+            self._finish()
+        finally:
+            for loop in self._loops:
+                loop.stop(RETURN_SECONDS)
+
+    def _finish(self) -> None:
+        held, clock = self.context.held, self.context.clock
+        until = clock.monotonic() + self._grace
+        self.feeder.is_stopping = True
+        # Those that have not begun, at once; those that it is just being given, when it has them.
+        self.watch.hand_back("the worker stops", started=False)
+        self.feeder.loop.stop(SETTLE_SECONDS)
+        self.watch.hand_back("the worker stops", started=False)
+        if not held.wait_empty(max(0.0, until - clock.monotonic())):
+            self.watch.hand_back("the worker stops, and there was no more time", started=True)
+        self.crews.stop()
+        if not self.crews.join(RETURN_SECONDS):
+            log.warning("queue %s: some handlers have not returned; they end with the process", self.context.queue)
+        if not held.wait_empty(SETTLE_SECONDS):
+            log.warning(
+                "queue %s: %d messages could not be settled, and will be delivered again", self.context.queue, len(held)
+            )

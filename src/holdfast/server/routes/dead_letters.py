@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from holdfast._errors import Conflict
 from holdfast._names import queue_of
 from holdfast._types import TENANT_BYTES
-from holdfast.queue import DeadLetter, DeadQuery
+from holdfast.queue.backend import DeadLetter, DeadQuery
 from holdfast.server.queues import Queues
 from holdfast.server.routes.parameters import (
     CHANGE,

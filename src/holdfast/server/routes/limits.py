@@ -11,7 +11,8 @@ from msgspec import Meta, Struct
 from holdfast._errors import Conflict, InvalidValue
 from holdfast._names import queue_of
 from holdfast._types import TENANT_BYTES
-from holdfast.queue import Backend, Change, Limits, QueuePolicy
+from holdfast.queue import Limits, QueuePolicy
+from holdfast.queue.backend import Backend, Change
 from holdfast.queue.message import LONGEST
 from holdfast.server.queues import Queues
 from holdfast.server.routes.parameters import CHANGE, LOOK, PLAIN, QueueName, log_change, named_tenant, strict

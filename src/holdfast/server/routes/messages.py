@@ -24,8 +24,7 @@ from holdfast._names import queue_of
 from holdfast.calls.headers import TRACE, TRACEPARENT, carrier_of
 from holdfast.queue import Outgoing, Refusal, Refused, Sent
 from holdfast.queue.backend import Stage
-from holdfast.queue.batch_keys import BatchKeys
-from holdfast.queue.message import BODY_BYTES, KEY_BYTES, LONGEST, NORMAL, PRIORITIES, checked
+from holdfast.queue.message import BODY_BYTES, KEY_BYTES, LONGEST, NORMAL, PRIORITIES, BatchKeys, checked_message
 from holdfast.queue.queue import refused
 from holdfast.server.access import trace_of
 from holdfast.server.auth import SECURITY, requires
@@ -297,7 +296,7 @@ async def _send(state: State, queue: str, tenant: str, messages: Sequence[Outgoi
 
 def _outgoing(place: int, message: NewMessage, key: str | None, carried: dict[str, Any]) -> Outgoing:
     try:
-        return checked(
+        return checked_message(
             Outgoing(
                 body=_body(place, message),
                 priority=message.priority,

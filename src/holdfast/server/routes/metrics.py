@@ -7,7 +7,7 @@ from litestar import Response, get
 from litestar.datastructures import State
 
 from holdfast._errors import NotFound
-from holdfast.queue import Backend, Snapshot
+from holdfast.queue.backend import Backend, Snapshot
 from holdfast.queue.metrics.prometheus import CONTENT_TYPE, PrometheusQueueMetrics
 from holdfast.server.auth import SECURITY, requires
 from holdfast.server.credentials import Role

@@ -10,8 +10,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast._errors import Conflict
 from holdfast._names import queue_of
-from holdfast.queue import LaneDepth, Snapshot, TenantDepth
-from holdfast.queue.rules.pressure import pressure
+from holdfast.queue.backend import LaneDepth, Snapshot, TenantDepth
+from holdfast.queue.rules.admission import max_backlog, pressure
 from holdfast.server.auth import requires
 from holdfast.server.credentials import Role
 from holdfast.server.problems import described
@@ -140,7 +140,7 @@ async def own(request: Request[Any, Any, Any], state: State, queue: QueueName, t
     nothing = TenantDepth(tenant=whose, ready=0, spilled=0, leased=0, delayed=0, dead=0)
     found = next(iter(snapshot.tenants), nothing)
     limits = snapshot.policy.limits if found.limits is None else found.limits
-    most = snapshot.policy.backlog_of(limits)
+    most = max_backlog(snapshot.policy, limits)
     return Own(
         queue=name,
         tenant=whose,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.queue.message import Again, Back, Bury
+from holdfast.queue.message import Bury, Release, RetryLater
 from holdfast.testing.queue.probe import Depth, Probe, Suite, ids
 
 
@@ -68,7 +68,7 @@ class Ages(Suite):
         work.policy(fresh_for=60.0)
         [delayed] = work.put("a", delay=1000.0)
         [failed] = work.put("b")
-        work.settle(Again(1000.0), work.one())
+        work.settle(RetryLater(1000.0), work.one())
         work.elapse(900.0)
         work.put("c")
         assert all(lane.oldest is not None for lane in work.look().lanes if lane.ready)
@@ -84,7 +84,7 @@ class Ages(Suite):
         held = work.one(lease=1000.0)
         work.elapse(100.0)
         [fresh] = work.put()
-        work.settle(Back(), held)
+        work.settle(Release(), held)
         assert ids(work.lease(1)) == [fresh]
         assert work.one().at == held.at
 
@@ -114,7 +114,7 @@ class Ages(Suite):
         work.elapse(105.0)
         delivery = work.one()
         assert delivery.id == delayed
-        work.settle(Again(6.0), delivery)
+        work.settle(RetryLater(6.0), delivery)
         work.elapse(7.0)
         found = work.leased()
         assert (list(found.deliveries), found.dropped) == ([], 1)
@@ -134,7 +134,7 @@ class Ages(Suite):
         work.put("first")
         work.put("again")
         held = {one.tenant: one for one in work.lease(lease=100.0)}
-        work.settle(Again(1.0), held["again"])
+        work.settle(RetryLater(1.0), held["again"])
         work.elapse(2.0)
         held["again"] = work.one(lease=100.0)
         work.elapse(10.0)
@@ -180,7 +180,7 @@ class Ages(Suite):
     def test_a_sweep_drops_what_waits_for_another_try(self, work: Probe) -> None:
         """It was sent before, though it falls due later; but not what is to be handled later from the beginning."""
         work.put("a")
-        work.settle(Again(1000.0), work.one())
+        work.settle(RetryLater(1000.0), work.one())
         [later] = work.put("a", delay=1000.0)
         work.elapse(1.0)
         assert work.depth == Depth(delayed=2)

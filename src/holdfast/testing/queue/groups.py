@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.queue.message import Again, Back, Bury, Done, Drop, Outcome
+from holdfast.queue.message import Ack, Bury, Drop, Outcome, Release, RetryLater
 from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
 
 
@@ -33,7 +33,7 @@ class Groups(Suite):
         others = [*work.put(group="other"), *work.put(), *work.put("b", group="deep")]
         assert sorted(ids(work.lease())) == sorted(others)
 
-    @pytest.mark.parametrize("end", [Done(), Drop(), Bury("why")], ids=lambda end: type(end).__name__)
+    @pytest.mark.parametrize("end", [Ack(), Drop(), Bury("why")], ids=lambda end: type(end).__name__)
     def test_whatever_ends_one_lets_the_next_go(self, work: Probe, end: Outcome) -> None:
         """Also a failure for good: a poison message does not block its group for ever."""
         work.needs("groups")
@@ -47,12 +47,12 @@ class Groups(Suite):
         """A retry keeps the order."""
         work.needs("groups")
         first, second = work.put(count=2, group="g")
-        work.settle(Again(10.0), work.one())
+        work.settle(RetryLater(10.0), work.one())
         assert work.lease() == []
         work.elapse(10.1)
         again = work.one()
         assert (again.id, again.attempt) == (first, 2)
-        work.settle(Back(), again)
+        work.settle(Release(), again)
         again = work.one()
         assert again.id == first
         work.done(again)
@@ -228,10 +228,10 @@ class Groups(Suite):
                     in_hand.update(names)
                 for one in some:
                     turn += 1
-                    outcome: Outcome = Back() if turn % 4 == 0 else Done()
+                    outcome: Outcome = Release() if turn % 4 == 0 else Ack()
                     with gate:
                         in_hand.discard(one.group or "")
-                        if isinstance(outcome, Done):
+                        if isinstance(outcome, Ack):
                             handled[one.group or ""].append(one.id)
                     assert work.settle(outcome, one) == [True]
 

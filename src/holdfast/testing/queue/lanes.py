@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.queue.message import Back, Bury, Outgoing
+from holdfast.queue.message import Bury, Outgoing, Release
 from holdfast.queue.rules.placement import lanes_of
 from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
 
@@ -29,7 +29,7 @@ class Lanes(Suite):
         gone = [one for one in held if one.lane == first]
         assert len(gone) == 3
         work.done(*gone)
-        work.settle(Back(), *(one for one in held if one.lane == second))
+        work.settle(Release(), *(one for one in held if one.lane == second))
         assert [one.lane for one in work.kept(*_alike(3))] == [first] * 3
 
     def test_a_tenant_chooses_among_all_of_its_hand_whoever_was_there_before(self, work: Probe) -> None:
@@ -84,7 +84,7 @@ class Lanes(Suite):
         dead, back, late = held[:5], held[5:10], held[10:15]
         work.settle(Bury("why"), *dead)
         work.policy(lanes=after[0], hand=after[1])
-        work.settle(Back(), *back)
+        work.settle(Release(), *back)
         work.done(*held[15:])
         gone = set(ids(held[15:]))
         for tenant in range(12):

@@ -7,10 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast._errors import InvalidValue
-from holdfast.queue.message import Again, Back, Bury, Delivery, Done, Drop, Longer, Outcome, Receipt, Settlement
+from holdfast.queue.message import (
+    Ack,
+    Bury,
+    Delivery,
+    Drop,
+    ExtendLease,
+    Outcome,
+    Receipt,
+    Release,
+    RetryLater,
+    Settlement,
+)
 from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids
 
-OUTCOMES: tuple[Outcome, ...] = (Done(), Again(1.0), Bury("why"), Back(), Longer(60.0), Drop())
+OUTCOMES: tuple[Outcome, ...] = (Ack(), RetryLater(1.0), Bury("why"), Release(), ExtendLease(60.0), Drop())
 
 
 class Leasing(Suite):
@@ -44,9 +55,9 @@ class Leasing(Suite):
         """And not how often it failed, or was handed back."""
         work.put()
         first = work.one(lease=10.0)
-        work.settle(Back(), first)
+        work.settle(Release(), first)
         second = work.one(lease=10.0)
-        work.settle(Again(1.0), second)
+        work.settle(RetryLater(1.0), second)
         work.elapse(2.0)
         third = work.one(lease=10.0)
         work.elapse(11.0)
@@ -105,7 +116,7 @@ class Leasing(Suite):
 
     @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: type(outcome).__name__)
     @pytest.mark.parametrize(
-        "end", [Done(), Again(5.0), Bury("why"), Back(), Drop()], ids=lambda end: type(end).__name__
+        "end", [Ack(), RetryLater(5.0), Bury("why"), Release(), Drop()], ids=lambda end: type(end).__name__
     )
     def test_a_receipt_is_good_for_one_end(self, work: Probe, end: Outcome, outcome: Outcome) -> None:
         """What was settled is not settled again, in the same step or later."""
@@ -136,13 +147,13 @@ class Leasing(Suite):
         work.put()
         delivery = work.one()
         forged = [Receipt(delivery.id + 1000, 1), Receipt(delivery.id, 2), Receipt(delivery.id, 0), Receipt(-1, 1)]
-        settlements = [*(Settlement(receipt, Done()) for receipt in forged), Settlement(delivery.receipt, Done())]
+        settlements = [*(Settlement(receipt, Ack()) for receipt in forged), Settlement(delivery.receipt, Ack())]
         assert list(work.backend.settle(settlements)) == [False] * 4 + [True]
 
     def test_what_waits_cannot_be_settled(self, work: Probe) -> None:
         """Nobody holds a message that was never handed out."""
         [number] = work.put()
-        assert list(work.backend.settle([Settlement(Receipt(number, 0), Done())])) == [False]
+        assert list(work.backend.settle([Settlement(Receipt(number, 0), Ack())])) == [False]
         assert work.depth == Depth(ready=1)
 
     def test_a_heartbeat_makes_a_lease_longer(self, work: Probe) -> None:
@@ -151,7 +162,7 @@ class Leasing(Suite):
         delivery = work.one(lease=10.0)
         for _ in range(5):
             work.elapse(8.0)
-            assert work.settle(Longer(10.0), delivery) == [True]
+            assert work.settle(ExtendLease(10.0), delivery) == [True]
             assert work.lease() == []
         work.elapse(9.9)
         assert work.lease() == []
@@ -163,9 +174,9 @@ class Leasing(Suite):
         work.put(count=2)
         one, other = work.lease(lease=10.0)
         settlements = [
-            Settlement(one.receipt, Longer(60.0)),
-            Settlement(one.receipt, Done()),
-            Settlement(other.receipt, Longer(60.0)),
+            Settlement(one.receipt, ExtendLease(60.0)),
+            Settlement(one.receipt, Ack()),
+            Settlement(other.receipt, ExtendLease(60.0)),
         ]
         assert list(work.backend.settle(settlements)) == [True, True, True]
         assert work.depth == Depth(leased=1)
@@ -176,7 +187,7 @@ class Leasing(Suite):
         """As another attempt, of the same age."""
         [number] = work.put()
         first = work.one()
-        assert work.settle(Again(20.0), first) == [True]
+        assert work.settle(RetryLater(20.0), first) == [True]
         assert work.depth == Depth(delayed=1)
         work.elapse(19.9)
         found = work.leased()
@@ -194,14 +205,14 @@ class Leasing(Suite):
         for _ in range(3):
             first = work.one()
             assert first.attempt == 1
-            work.settle(Again(5.0, counts=False), first)
+            work.settle(RetryLater(5.0, counts=False), first)
             work.elapse(6.0)
         assert work.one().attempt == 1
 
     def test_a_delay_of_nothing_is_soon(self, work: Probe) -> None:
         """The message can be had a moment later."""
         work.put()
-        work.settle(Again(0.0), work.one())
+        work.settle(RetryLater(0.0), work.one())
         work.elapse(0.01)
         assert work.one().attempt == 2
 
@@ -211,12 +222,12 @@ class Leasing(Suite):
         [number, *_] = work.put(count=3)
         first, *others = work.lease()
         assert first.id == number
-        work.settle(Back(), *others, first)
+        work.settle(Release(), *others, first)
         assert work.depth == Depth(ready=3)
         again = work.lease()
         assert ids(again) == ids([first, *others])
         assert [one.attempt for one in again] == [1, 1, 1]
-        assert work.settle(Done(), first) == [False]
+        assert work.settle(Ack(), first) == [False]
         work.done(*again)
 
     def test_a_message_handed_back_ever_so_often_is_not_given_up(self, work: Probe) -> None:
@@ -224,7 +235,7 @@ class Leasing(Suite):
         work.policy(attempts=2)
         work.put()
         for _ in range(5):
-            work.settle(Back(), work.one())
+            work.settle(Release(), work.one())
         assert work.one(lease=1.0).attempt == 1
         work.elapse(2.0)
         assert work.one(lease=1.0).attempt == 2
@@ -282,7 +293,7 @@ class Leasing(Suite):
         other.put(count=2)
         mine, theirs = work.lease(), other.lease()
         mixed: list[Delivery] = [theirs[0], mine[0], mine[0], theirs[1], mine[1]]
-        assert work.settle(Done(), *mixed) == [True, True, False, True, True]
+        assert work.settle(Ack(), *mixed) == [True, True, False, True, True]
         assert work.depth == other.depth == Depth()
 
     def test_a_delayed_message_waits(self, work: Probe) -> None:
@@ -339,14 +350,22 @@ class Leasing(Suite):
         assert work.depth == Depth(ready=1)
 
     @pytest.mark.parametrize(
-        "outcome", [Again(-1.0), Again(math.nan), Again(math.inf), Longer(0.0), Longer(math.nan), Longer(math.inf)]
+        "outcome",
+        [
+            RetryLater(-1.0),
+            RetryLater(math.nan),
+            RetryLater(math.inf),
+            ExtendLease(0.0),
+            ExtendLease(math.nan),
+            ExtendLease(math.inf),
+        ],
     )
     def test_an_outcome_that_makes_no_sense_changes_nothing(self, work: Probe, outcome: Outcome) -> None:
         """Nor do those that came with it."""
         work.put(count=2)
         one, other = work.lease()
         with pytest.raises(InvalidValue):
-            work.backend.settle([Settlement(one.receipt, Done()), Settlement(other.receipt, outcome)])
+            work.backend.settle([Settlement(one.receipt, Ack()), Settlement(other.receipt, outcome)])
         assert work.depth == Depth(leased=2)
 
     def test_many_workers_never_hold_the_same_message(self, work: Probe) -> None:
@@ -366,7 +385,7 @@ class Leasing(Suite):
                         return
                     assert not held.intersection(ids(some))
                     held.update(ids(some))
-                work.settle(Longer(60.0), *some)
+                work.settle(ExtendLease(60.0), *some)
                 with gate:
                     held.difference_update(ids(some))
                     handled.extend(ids(some))
@@ -403,20 +422,20 @@ class Leasing(Suite):
         assert work.lease() == []
         with ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(work.backend.wait, "work", 3600.0)
-            work.settle(Back(), held)
+            work.settle(Release(), held)
             assert waiting.result(30.0)
         assert work.one().id == held.id
 
     def test_the_next_of_a_group_wakes_whoever_waits(self, work: Probe) -> None:
         """As soon as the one before it is done."""
         work.put(count=2, group="group")
-        self._wakes(work, Done())
+        self._wakes(work, Ack())
 
     def test_the_next_of_a_tenant_at_its_cap_wakes_whoever_waits(self, work: Probe) -> None:
         """As soon as it may have more in work."""
         work.limit(concurrency=1)
         work.put(count=2)
-        self._wakes(work, Done())
+        self._wakes(work, Ack())
 
     def _wakes(self, work: Probe, outcome: Outcome) -> None:
         """What becomes of a message wakes whoever has found nothing, and then there is something."""

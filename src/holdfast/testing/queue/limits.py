@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast._errors import InvalidValue
-from holdfast.queue.message import Again, Back, Outgoing, Refusal, Refused, Sent
+from holdfast.queue.message import Outgoing, Refusal, Refused, Release, RetryLater, Sent
 from holdfast.queue.policy import Limits, Over
 from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids, message
 
@@ -60,9 +60,9 @@ class Limited(Suite):
         assert work.lease() == []
         work.done(first)
         third = work.one()
-        work.settle(Back(), second)
+        work.settle(Release(), second)
         fourth = work.one()
-        work.settle(Again(1000.0), third)
+        work.settle(RetryLater(1000.0), third)
         fifth = work.one()
         assert work.lease() == []
         work.done(fourth, fifth)

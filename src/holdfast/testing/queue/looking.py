@@ -4,7 +4,7 @@ import pytest
 
 from holdfast._errors import InvalidValue
 from holdfast.queue.backend import Stage, Totals, totals_of
-from holdfast.queue.message import Again, Bury, Done
+from holdfast.queue.message import Ack, Bury, RetryLater
 from holdfast.queue.policy import Limits
 from holdfast.testing.queue.probe import Depth, Probe, Suite
 
@@ -19,6 +19,11 @@ class Looking(Suite):
         assert (list(snapshot.topics), snapshot.lanes_left_out) == ([], 0)
         assert snapshot.totals == Totals()
 
+    def test_all_queues_are_listed_by_name(self, work: Probe) -> None:
+        """Also one that nobody has sent to."""
+        work.another("another")
+        assert list(work.backend.queues()) == ["another", "work"]
+
     def test_every_step_is_counted(self, work: Probe) -> None:
         """In the lanes, and with the tenant."""
         work.put(count=6)
@@ -26,8 +31,8 @@ class Looking(Suite):
         assert work.depth == Depth(ready=6, delayed=2)
         done, again, bury, *held = work.lease(5)
         assert work.depth == Depth(ready=1, leased=5, delayed=2)
-        work.settle(Done(), done)
-        work.settle(Again(5.0), again)
+        work.settle(Ack(), done)
+        work.settle(RetryLater(5.0), again)
         work.settle(Bury("why"), bury)
         assert work.depth == Depth(ready=1, leased=2, delayed=3, dead=1)
         tenant = work.tenant()
@@ -75,9 +80,9 @@ class Looking(Suite):
         [elsewhere] = work.another("other").put()
         [done, dead, leased, failed] = work.put(count=4)
         held = {one.id: one for one in work.lease(lease=20.0)}
-        work.settle(Done(), held[done])
+        work.settle(Ack(), held[done])
         work.settle(Bury("why"), held[dead])
-        work.settle(Again(10.0), held[failed])
+        work.settle(RetryLater(10.0), held[failed])
         [delayed] = work.put("b", delay=5.0)
         waiting, behind = work.put("b", 2, group="g")
         asked = [done, dead, leased, failed, delayed, waiting, behind, elsewhere, 0, -1, 1 << 70]

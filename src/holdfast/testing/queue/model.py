@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from holdfast.queue.message import Again, Back, Bury, Delivery, Done, Drop, Longer, Outcome, Outgoing
-from holdfast.queue.rules.verdict import rest
+from holdfast.queue.message import Ack, Bury, Delivery, Drop, ExtendLease, Outcome, Outgoing, Release, RetryLater
+from holdfast.queue.rules.disposition import rest
 from holdfast.testing.queue.probe import Depth, Probe, Suite, message
 
 ATTEMPTS = 3
@@ -102,11 +102,11 @@ class Machine(RuleBasedStateMachine):
     def settle(self, data: st.DataObject) -> None:
         """Any outcome of any of those that are held."""
         some = data.draw(st.lists(st.sampled_from(self._in(State.LEASED)), min_size=1, max_size=4, unique_by=id))
-        outcomes: list[Outcome] = [Done(), Again(5.0), Bury("why"), Back(), Longer(20.0), Drop()]
+        outcomes: list[Outcome] = [Ack(), RetryLater(5.0), Bury("why"), Release(), ExtendLease(20.0), Drop()]
         outcome = data.draw(st.sampled_from(outcomes))
         held = [kept.held for kept in some if kept.held is not None]
         assert self.work.settle(outcome, *held) == [True] * len(some)
-        if not isinstance(outcome, Longer):
+        if not isinstance(outcome, ExtendLease):
             self.stale += held
         for kept in some:
             self._settled(kept, outcome)
@@ -116,7 +116,7 @@ class Machine(RuleBasedStateMachine):
     def settle_again(self, data: st.DataObject) -> None:
         """What was settled, or is in other hands, is refused."""
         some = data.draw(st.lists(st.sampled_from(self.stale), min_size=1, max_size=3))
-        outcomes: list[Outcome] = [Done(), Again(1.0), Bury("late"), Back(), Longer(5.0), Drop()]
+        outcomes: list[Outcome] = [Ack(), RetryLater(1.0), Bury("late"), Release(), ExtendLease(5.0), Drop()]
         outcome = data.draw(st.sampled_from(outcomes))
         assert self.work.settle(outcome, *some) == [False] * len(some)
 
@@ -170,11 +170,9 @@ class Machine(RuleBasedStateMachine):
             if all(kept.state is State.DEAD for kept in self.kept.values()):
                 return
             held = [kept for kept in self._in(State.LEASED) if kept.held is not None]
-            assert self.work.settle(Done(), *(kept.held for kept in held if kept.held is not None)) == [True] * len(
-                held
-            )
+            assert self.work.settle(Ack(), *(kept.held for kept in held if kept.held is not None)) == [True] * len(held)
             for kept in held:
-                self._settled(kept, Done())
+                self._settled(kept, Ack())
             self.wait(LEASE)
             self.lease(8, 0)
         raise AssertionError(f"these are stuck: {self.kept}")
@@ -203,18 +201,18 @@ class Machine(RuleBasedStateMachine):
 
     def _settled(self, kept: Kept, outcome: Outcome) -> None:
         match outcome:
-            case Done() | Drop():
+            case Ack() | Drop():
                 del self.kept[kept.id]
                 self._follow(kept)
             case Bury():
                 kept.state = State.DEAD
                 self._follow(kept)
-            case Again(delay):
+            case RetryLater(delay):
                 kept.state, kept.due = State.DELAYED, self.now + int(delay)
-            case Back():
+            case Release():
                 kept.state = State.READY
                 kept.returned += 1
-            case Longer(seconds):
+            case ExtendLease(seconds):
                 kept.due = self.now + int(seconds)
 
     def _follow(self, gone: Kept) -> None:

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from holdfast._errors import InvalidValue
-from holdfast.queue.backend import Backend, Change, DeadQuery, Leased, Snapshot, TenantDepth, Want
-from holdfast.queue.message import Delivery, Done, Outcome, Outgoing, Refused, Sent, Settlement
+from holdfast.queue.backend import Backend, Change, DeadQuery, Leased, LeaseRequest, Snapshot, TenantDepth
+from holdfast.queue.message import Ack, Delivery, Outcome, Outgoing, Refused, Sent, Settlement
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.testing.clock import FakeClock
 
@@ -77,7 +77,9 @@ class Probe:
         self, count: int = 100, lease: float = LEASE, before: int = 0, caps: Mapping[str, int] | None = None
     ) -> Leased:
         """Ask for messages; all that the backend says."""
-        return self.backend.lease(Want(queue=self.queue, count=count, lease=lease, before=before, caps=caps or {}))
+        return self.backend.lease(
+            LeaseRequest(queue=self.queue, count=count, lease=lease, before=before, caps=caps or {})
+        )
 
     def lease(self, count: int = 100, lease: float = LEASE, before: int = 0) -> list[Delivery]:
         """Ask for messages."""
@@ -94,7 +96,7 @@ class Probe:
 
     def done(self, *deliveries: Delivery) -> None:
         """They are handled, and must have been held until now."""
-        assert self.settle(Done(), *deliveries) == [True] * len(deliveries)
+        assert self.settle(Ack(), *deliveries) == [True] * len(deliveries)
 
     def drain(self, count: int = 100) -> list[Delivery]:
         """Handle all that can be had now, in the order in which it comes."""

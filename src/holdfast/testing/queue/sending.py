@@ -5,7 +5,7 @@ import math
 import pytest
 
 from holdfast._errors import InvalidValue, NotFound
-from holdfast.queue.backend import Backend, Change, DeadQuery, Want
+from holdfast.queue.backend import Backend, Change, DeadQuery, LeaseRequest
 from holdfast.queue.message import BODY_BYTES, KEY_BYTES, Bury, Sent
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
@@ -133,7 +133,7 @@ class Sending(Suite):
         """By whatever is asked of it."""
         asked = (
             lambda: backend.send("nobody", [message()]),
-            lambda: backend.lease(Want(queue="nobody", count=1, lease=1.0)),
+            lambda: backend.lease(LeaseRequest(queue="nobody", count=1, lease=1.0)),
             lambda: backend.sweep("nobody"),
             lambda: backend.look("nobody"),
             lambda: backend.dead(DeadQuery(queue="nobody")),

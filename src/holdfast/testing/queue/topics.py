@@ -4,7 +4,7 @@ import pytest
 
 from holdfast._errors import InvalidValue
 from holdfast.queue.backend import Change
-from holdfast.queue.message import Again, Back, Refused, Sent
+from holdfast.queue.message import Refused, Release, RetryLater, Sent
 from holdfast.testing.queue.probe import Depth, Probe, Suite, message
 
 
@@ -32,8 +32,8 @@ class Topics(Suite):
         assert all(one.is_first_of_topic for one in found)
         found += other.lease(7)
         assert sum(one.is_first_of_topic for one in found) == len({one.body for one in found})
-        work.settle(Again(1.0), *found[:2])
-        work.settle(Back(), *found[2:4])
+        work.settle(RetryLater(1.0), *found[:2])
+        work.settle(Release(), *found[2:4])
         work.elapse(2.0)
         found += work.lease()
         found += other.lease()

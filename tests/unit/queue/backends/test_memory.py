@@ -16,11 +16,10 @@ from holdfast.queue.backends.memory.due import AT_ONCE
 from holdfast.queue.backends.memory.keys import Keys, Known
 from holdfast.queue.backends.memory.look import LANES
 from holdfast.queue.backends.memory.ordered import CHUNK, Ordered
-from holdfast.queue.message import Again, Back, Bury, Done, Refused, Sent
+from holdfast.queue.message import Ack, Bury, Refused, Release, RetryLater, Sent
 from holdfast.queue.policy import Limits, QueuePolicy
-from holdfast.queue.rules.caps import RECHECK
-from holdfast.queue.rules.turns import IN_VAIN
-from holdfast.queue.rules.turns import LANES as LOOKED_AT
+from holdfast.queue.rules.leasing import IN_VAIN, RECHECK
+from holdfast.queue.rules.leasing import LANES as LOOKED_AT
 from holdfast.testing import FakeClock
 from holdfast.testing.queue import BackendConformance, Probe
 from holdfast.testing.queue.probe import Depth, ids, message
@@ -71,7 +70,7 @@ def test_what_is_closed_says_so_and_holds_nothing(backend: MemoryBackend, work: 
     work.put()
     backend.close()
     backend.close()
-    for use in (work.put, work.look, work.lease, lambda: work.settle(Done(), delivery), lambda: work.another("new")):
+    for use in (work.put, work.look, work.lease, lambda: work.settle(Ack(), delivery), lambda: work.another("new")):
         with pytest.raises(EngineError, match="closed"):
             use()
     assert backend.wait("work", 60.0), "nobody is kept waiting for what will not come"
@@ -98,7 +97,7 @@ def test_whatever_can_be_had_is_not_waited_for(backend: MemoryBackend, work: Pro
     assert backend.wait("work", 60.0), "what was delayed is due"
     held = work.one(lease=5.0)
     assert not backend.wait("work", 0.0)
-    work.settle(Back(), held)
+    work.settle(Release(), held)
     assert backend.wait("work", 60.0), "what was handed back waits"
     work.one(lease=5.0)
     work.elapse(6.0)
@@ -135,12 +134,12 @@ def test_nothing_is_left_of_what_is_gone(work: Probe) -> None:
         work.put(tenant, 5, ttl=5.0)
         work.put(tenant, 5, group="g", priority=1)
         work.put(tenant, delay=3.0, key="k")
-    work.settle(Again(2.0), *work.lease(5))
+    work.settle(RetryLater(2.0), *work.lease(5))
     work.settle(Bury("why"), *work.lease(5))
-    work.settle(Back(), *work.lease(3))
+    work.settle(Release(), *work.lease(3))
     work.lease(3, lease=1.0)
     work.elapse(4.0)
-    work.settle(Again(2.0), *work.lease(5))
+    work.settle(RetryLater(2.0), *work.lease(5))
     work.redrive(limit=3)
     work.elapse(20.0)
     work.drain()
@@ -266,9 +265,9 @@ def test_a_message_says_where_it_is(work: Probe) -> None:
 def test_the_second_retry_counts_from_the_same_beginning(work: Probe) -> None:
     work.put()
     first = work.one()
-    work.settle(Again(5.0), first)
+    work.settle(RetryLater(5.0), first)
     work.elapse(6.0)
-    work.settle(Again(5.0), work.one())
+    work.settle(RetryLater(5.0), work.one())
     work.elapse(6.0)
     third = work.one()
     assert (third.attempt, third.sent) == (3, first.sent)

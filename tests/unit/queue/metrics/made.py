@@ -4,20 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.queue import (
-    Delivery,
-    Ending,
-    Handled,
-    LaneDepth,
-    Leased,
-    Polled,
-    QueuePolicy,
-    Receipt,
-    Snapshot,
-    TenantDepth,
-    Trouble,
-)
-from holdfast.queue.backend import totals_of
+from holdfast.queue import Delivery, QueuePolicy
+from holdfast.queue.backend import LaneDepth, Leased, Receipt, Snapshot, TenantDepth, totals_of
+from holdfast.queue.events import Ending, Handled, Polled, Trouble
 from holdfast.queue.metrics import Observed
 
 NOW = 1_750_000_000.0

@@ -5,19 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.queue import (
-    Again,
-    Back,
-    Backend,
-    Bury,
-    Change,
-    DeadQuery,
-    Delivery,
-    Outgoing,
-    Settlement,
-    Want,
-    open_backend,
-)
+from holdfast.queue import Delivery, Outgoing, open_backend
+from holdfast.queue.backend import Backend, Bury, Change, DeadQuery, LeaseRequest, Release, RetryLater, Settlement
 from holdfast.queue.metrics.ages import age_of, is_first_attempt
 from holdfast.testing import FakeClock
 from tests.unit.queue.metrics.made import NOW, delivery
@@ -41,7 +30,7 @@ def send(backend: Backend, delay: float = 0.0, group: str | None = None) -> None
 
 
 def receive(backend: Backend) -> Delivery:
-    [received] = backend.lease(Want(queue="mail", count=1, lease=30)).deliveries
+    [received] = backend.lease(LeaseRequest(queue="mail", count=1, lease=30)).deliveries
     return received
 
 
@@ -66,7 +55,7 @@ def test_the_delay_of_a_message_does_not_make_it_old(backend: Backend, clock: Fa
 
 def test_a_retry_is_older_and_no_first_attempt(backend: Backend, clock: FakeClock) -> None:
     send(backend)
-    backend.settle([Settlement(receive(backend).receipt, Again(60.0))])
+    backend.settle([Settlement(receive(backend).receipt, RetryLater(60.0))])
     clock.advance(61)
     received = receive(backend)
     assert told(received, clock) == (61, False)
@@ -83,7 +72,7 @@ def test_a_message_of_a_worker_that_died_is_no_first_attempt(backend: Backend, c
 def test_a_message_that_was_handed_back_still_waits_for_its_first_attempt(backend: Backend, clock: FakeClock) -> None:
     send(backend)
     clock.advance(5)
-    backend.settle([Settlement(receive(backend).receipt, Back())])
+    backend.settle([Settlement(receive(backend).receipt, Release())])
     clock.advance(5)
     received = receive(backend)
     assert told(received, clock) == (10, True)
@@ -91,7 +80,7 @@ def test_a_message_that_was_handed_back_still_waits_for_its_first_attempt(backen
 
 def test_a_message_that_was_postponed_waits_for_the_second_time(backend: Backend, clock: FakeClock) -> None:
     send(backend)
-    backend.settle([Settlement(receive(backend).receipt, Again(3600.0, counts=False))])
+    backend.settle([Settlement(receive(backend).receipt, RetryLater(3600.0, counts=False))])
     clock.advance(3601)
     received = receive(backend)
     assert told(received, clock) == (3601, False)

@@ -2,7 +2,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.queue import Totals
+from holdfast.queue.backend import Totals
 from holdfast.queue.metrics.busiest import REVIEW, Places
 from holdfast.queue.metrics.depth import STATES, Depth, depth_of, tenants_of
 from tests.unit.queue.metrics.made import NOW, lane, snapshot, tenant

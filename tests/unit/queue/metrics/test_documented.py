@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.queue import Ending
 from holdfast.queue.alarms import Reading, What
+from holdfast.queue.events import Ending
 from holdfast.queue.metrics import Observed, PrometheusQueueMetrics
 from holdfast.queue.metrics.opentelemetry import OpenTelemetryQueueSink
 from tests.unit.calls.sinks.test_opentelemetry import Metrics

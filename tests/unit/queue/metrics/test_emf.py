@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue
-from holdfast.queue import Ending
 from holdfast.queue.alarms import QueueAlarm, What
+from holdfast.queue.events import Ending
 from holdfast.queue.metrics import EmfQueueSink, Observed
 from holdfast.queue.metrics.emf import _TAKEN
 from holdfast.testing import FakeClock

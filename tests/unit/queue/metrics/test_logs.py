@@ -3,8 +3,8 @@ import logging
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.queue import Ending
 from holdfast.queue.alarms import QueueAlarm, What
+from holdfast.queue.events import Ending
 from holdfast.queue.metrics import LogQueueSink, Observed
 from holdfast.queue.metrics.logs import fields_of, in_words
 from holdfast.testing import FakeClock

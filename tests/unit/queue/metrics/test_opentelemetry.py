@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.queue import Ending
 from holdfast.queue.alarms import QueueAlarm, What
+from holdfast.queue.events import Ending
 from holdfast.queue.metrics.opentelemetry import IN_ALL, OpenTelemetryQueueSink
 from tests.unit.calls.sinks.test_opentelemetry import Metrics
 from tests.unit.forked import in_child

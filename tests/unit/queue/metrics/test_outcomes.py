@@ -1,7 +1,7 @@
 import pytest
 
 from holdfast import InvalidValue, Operation, Outcome, Side, Zone
-from holdfast.queue import Ending
+from holdfast.queue.events import Ending
 from holdfast.queue.metrics import Observed, WorkerOutcomes
 from holdfast.telemetry import decode
 from holdfast.telemetry.sinks.lines import OutcomeLines

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import InvalidValue
-from holdfast.queue import Ending, Snapshot
 from holdfast.queue.alarms import QueueAlarm, Reading, What
+from holdfast.queue.backend import Snapshot
+from holdfast.queue.events import Ending
 from holdfast.queue.metrics import PrometheusQueueMetrics
 from holdfast.testing import seeded
 from tests.unit.forked import fork

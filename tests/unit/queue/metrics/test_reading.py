@@ -1,8 +1,9 @@
 import msgspec
 import pytest
 
-from holdfast.queue import Delivery, QueuePolicy, Snapshot, Totals
+from holdfast.queue import Delivery, QueuePolicy
 from holdfast.queue.alarms import What
+from holdfast.queue.backend import Snapshot, Totals
 from holdfast.queue.metrics.reading import CROWDS, LOOKS, Recent, Work, most_of, reading_of
 from holdfast.queue.rules.placement import own_lane
 from tests.unit.queue.metrics.made import delivery, lane, polled, snapshot, tenant

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast import EngineUnavailable, InvalidValue
-from holdfast.queue import Bury, Change, Done, Outgoing, Polled, QueuePolicy, Settlement, Snapshot, Trouble, Want
+from holdfast.queue import Outgoing, QueuePolicy
 from holdfast.queue.alarms import AlarmRules, QueueAlarm, Reading, What
+from holdfast.queue.backend import Ack, Bury, Change, LeaseRequest, Settlement, Snapshot
 from holdfast.queue.backends.memory import MemoryBackend
+from holdfast.queue.events import Polled, Trouble
 from holdfast.queue.metrics import Observed, PrometheusQueueMetrics, Watcher
 from holdfast.testing import FakeClock
 from tests.unit.forked import in_child
@@ -46,7 +48,7 @@ def backend(clock: FakeClock) -> Iterator[Absent]:
 
 def bury(backend: MemoryBackend, *tenants: str) -> None:
     backend.send("mail", [Outgoing(tenant=tenant, body=b"") for tenant in tenants])
-    leased = backend.lease(Want(queue="mail", count=len(tenants), lease=30)).deliveries
+    leased = backend.lease(LeaseRequest(queue="mail", count=len(tenants), lease=30)).deliveries
     backend.settle([Settlement(delivery.receipt, Bury("no")) for delivery in leased])
 
 
@@ -67,7 +69,7 @@ def test_a_look_tells_how_deep_the_queue_is(backend: Absent, clock: FakeClock) -
 
 
 def test_dead_letters_open_an_alarm_and_redriving_them_closes_it(backend: Absent, clock: FakeClock) -> None:
-    from holdfast.queue import DeadQuery
+    from holdfast.queue.backend import DeadQuery
 
     kept = Kept()
     watcher = Watcher("mail", backend, kept, rules=AlarmRules(open_after=2, close_after=2), clock=clock)
@@ -156,10 +158,10 @@ def test_one_tenant_does_not_open_the_alarm_and_too_few_workers_do(
             names = [f"tenant {(second * sent + number) % tenants}" for number in range(sent)]
             backend.send("mail", [Outgoing(tenant=name, body=b"") for name in names])
             backend.send("mail", [Outgoing(tenant="noisy", body=b"")] * (noise % 1000))
-            leased = backend.lease(Want(queue="mail", count=handled, lease=30, before=before))
+            leased = backend.lease(LeaseRequest(queue="mail", count=handled, lease=30, before=before))
             before += len(leased.deliveries)
             watchers[True].emit(Polled(queue="mail", at=clock.wall(), wanted=handled, leased=leased))
-            backend.settle([Settlement(one.receipt, Done()) for one in leased.deliveries])
+            backend.settle([Settlement(one.receipt, Ack()) for one in leased.deliveries])
             if second % 10 == 9:
                 for hears, watcher in watchers.items():
                     watcher.look()
@@ -177,9 +179,9 @@ def test_excess_of_everybody_is_too_much_for_the_workers(tenants: int, clock: Fa
         for second in range(300):
             clock.advance(1.0)
             backend.send("mail", [Outgoing(tenant=f"t{number % tenants}", body=b"") for number in range(15)])
-            leased = backend.lease(Want(queue="mail", count=10, lease=30, before=second * 10))
+            leased = backend.lease(LeaseRequest(queue="mail", count=10, lease=30, before=second * 10))
             watcher.emit(Polled(queue="mail", at=clock.wall(), wanted=10, leased=leased))
-            backend.settle([Settlement(one.receipt, Done()) for one in leased.deliveries])
+            backend.settle([Settlement(one.receipt, Ack()) for one in leased.deliveries])
             if second % 10 == 9:
                 watcher.look()
     assert watcher.alarms == {What.FIRST_ATTEMPT_AGE}

@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 
 from holdfast.queue.message import Refusal
 from holdfast.queue.policy import Limits, Over, QueuePolicy
-from holdfast.queue.rules.admission import Admission, TenantState, admit
-from holdfast.queue.rules.pressure import FULL_WAIT, LONGEST_WAIT
+from holdfast.queue.rules.admission import (
+    FULL_WAIT,
+    LONGEST_WAIT,
+    Admission,
+    TenantState,
+    admit,
+    allowed_rate,
+    max_backlog,
+    pressure,
+)
 
 NOW = 1_750_000_000.0
 OPEN = QueuePolicy(spill_above=None, max_backlog=None)
@@ -241,7 +249,7 @@ def test_every_message_has_one_fate_and_the_state_says_so(
     assert (after.leased, after.run_full_at, after.lease_full_at) == (
         *(state.leased, state.run_full_at, state.lease_full_at),
     )
-    most = policy.backlog_of(limits)
+    most = max_backlog(policy, limits)
     if most is not None and admission.live + admission.spilled:
         assert after.ready <= most
 
@@ -301,3 +309,52 @@ def test_what_one_tenant_does_changes_nothing_for_another(
     together = play("abc")
     for tenant in "abc":
         assert play(tenant) == [one for one in together if one[0] == tenant]
+
+
+MOST = st.integers(1, 10**9)
+DRAINS = st.floats(0.001, 1e6)
+
+
+def test_below_a_tenth_nothing_is_held_back() -> None:
+    assert allowed_rate(99, 1000, 50.0) is None
+    assert allowed_rate(100, 1000, 50.0) == (50.0, 50.0)
+
+
+def test_halfway_from_there_it_is_half() -> None:
+    assert allowed_rate(550, 1000, 50.0) == (25.0, 25.0)
+
+
+def test_where_accepting_is_the_point_there_is_no_pressure() -> None:
+    assert allowed_rate(10**12, None, 50.0) is None
+    assert pressure(10**12, None) == 0
+
+
+@given(MOST, DRAINS, st.integers(0, 10**6))
+def test_at_the_limit_and_beyond_there_is_nothing(most: int, drain: float, beyond: int) -> None:
+    assert allowed_rate(most + beyond, most, drain) == (0, 1)
+    assert pressure(most + beyond, most) == 1
+
+
+@given(MOST, DRAINS, st.data())
+def test_more_waiting_never_means_more_may_be_sent(most: int, drain: float, data: st.DataObject) -> None:
+    fewer, more = sorted(data.draw(st.lists(st.integers(0, most), min_size=2, max_size=2)))
+    assert pressure(fewer, most) <= pressure(more, most)
+    before, after = allowed_rate(fewer, most, drain), allowed_rate(more, most, drain)
+    if before is None:
+        assert after is None or after[0] <= drain
+    else:
+        assert after is not None
+        assert 0 <= after[0] <= before[0] <= drain
+        assert 1 <= after[1] <= before[1]
+
+
+@given(MOST, st.data())
+def test_pressure_is_the_part_that_is_used(most: int, data: st.DataObject) -> None:
+    waiting = data.draw(st.integers(0, most))
+    assert pressure(waiting, most) == pytest.approx(waiting / most)
+
+
+def test_a_tenants_backlog_is_its_own_or_the_queues() -> None:
+    assert max_backlog(QueuePolicy(max_backlog=100), Limits()) == 100
+    assert max_backlog(QueuePolicy(max_backlog=100), Limits(max_backlog=5)) == 5
+    assert max_backlog(QueuePolicy(max_backlog=None), Limits()) is None

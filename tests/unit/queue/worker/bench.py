@@ -7,31 +7,22 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from holdfast._types import Zone
-from holdfast.queue import (
+from holdfast.queue import Outgoing, Queue, QueuePolicy, Refused, Sent, Worker, WorkerOptions
+from holdfast.queue.backend import (
     Backend,
     Capabilities,
     Change,
     DeadLetter,
     DeadQuery,
-    Handled,
     Leased,
-    Outgoing,
-    Polled,
-    Queue,
-    QueueEvent,
-    QueuePolicy,
-    Refused,
-    Sent,
+    LeaseRequest,
     Settlement,
     Snapshot,
-    Trouble,
-    Want,
-    Worker,
-    WorkerOptions,
 )
 from holdfast.queue.backends.memory import MemoryBackend
-from holdfast.queue.worker.appetite import Pace
-from holdfast.queue.worker.shift import Shift
+from holdfast.queue.events import Handled, Polled, QueueEvent, Trouble
+from holdfast.queue.rules.leasing import Pace
+from holdfast.queue.worker.worker import Shift
 from holdfast.testing import FakeClock
 
 PATIENCE = 10.0
@@ -122,8 +113,8 @@ class Faulty:
     def send(self, to: str, messages: Sequence[Outgoing], *, topic: bool = False) -> Sequence[Sent | Refused]:
         return self._do("send", lambda: self.backend.send(to, messages, topic=topic))
 
-    def lease(self, want: Want) -> Leased:
-        return self._do("lease", lambda: self.backend.lease(want))
+    def lease(self, request: LeaseRequest) -> Leased:
+        return self._do("lease", lambda: self.backend.lease(request))
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
         return self._do("settle", lambda: self.backend.settle(settlements))
@@ -145,6 +136,9 @@ class Faulty:
 
     def change(self, queue: str, change: Change, *, create: bool = False) -> QueuePolicy:
         return self._do("change", lambda: self.backend.change(queue, change, create=create))
+
+    def queues(self) -> Sequence[str]:
+        return self._do("queues", self.backend.queues)
 
     def close(self) -> None:
         self.backend.close()
@@ -201,16 +195,16 @@ class Bench:
     def settle(self) -> None:
         """Settle until nothing is held."""
         for _ in range(int(PATIENCE / 0.1)):
-            if not len(self.shift.post.held):
+            if not len(self.shift.context.held):
                 return
-            self.shift.settler.routine.turn()
-        raise AssertionError(f"{len(self.shift.post.held)} messages are still held")
+            self.shift.settler.loop.run_step()
+        raise AssertionError(f"{len(self.shift.context.held)} messages are still held")
 
     def settle_next(self) -> None:
         """Settle once, what is finished next."""
         for _ in range(int(PATIENCE / 0.1)):
             before = len(self.backend.calls)
-            self.shift.settler.routine.turn()
+            self.shift.settler.loop.run_step()
             if len(self.backend.calls) > before:
                 return
         raise AssertionError("nothing was finished")

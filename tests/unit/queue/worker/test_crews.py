@@ -9,8 +9,8 @@ import pytest
 from holdfast._errors import LeaseLost
 from holdfast.queue import Delivery, Handling, current_message
 from holdfast.queue.worker import loop_crew as loop_crew_module
+from holdfast.queue.worker.context import Finished
 from holdfast.queue.worker.loop_crew import LoopCrew
-from holdfast.queue.worker.running import Finished
 from tests.unit.queue.worker.bench import PATIENCE, QUICK, Arrivals, Bench, texts
 
 
@@ -289,7 +289,7 @@ class TestThreadsThatCannotBeStarted:
             bench.queue.handle()(lambda _: None)
         bench.send(*[b"x"] * 2)
         for _ in range(3):
-            assert bench.shift.feeder.routine.turn() > 0
+            assert bench.shift.feeder.loop.run_step() > 0
             bench.settle()
             assert bench.depth() == (2, 0, 0, 0)
         assert bench.sink.troubles == [("lease", "RuntimeError")] * 3
@@ -310,7 +310,7 @@ class TestThreadsThatCannotBeStarted:
         bench.work()
         sync = bench.queue.jobs["sync"]
         bench.queue.send_many([sync.to("a").message(), asynchronous.to("a").message()])
-        assert bench.shift.feeder.routine.turn() > 0
+        assert bench.shift.feeder.loop.run_step() > 0
         bench.settle()
         assert [event.job for event in bench.sink.handled] == ["asynchronous"] * 2
         assert bench.depth() == (1, 0, 0, 0)
@@ -383,7 +383,7 @@ def test_a_thread_that_ends_for_whatever_reason_is_replaced(monkeypatch: pytest.
     bench = Bench(concurrency=1)
     seen: Arrivals[bytes] = Arrivals()
     bench.queue.handle()(lambda delivery: seen.put(delivery.body))
-    held = bench.shift.post.held
+    held = bench.shift.context.held
     finish = held.finish
 
     ended: list[threading.Thread] = []

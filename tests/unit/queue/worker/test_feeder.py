@@ -5,8 +5,9 @@ import threading
 import pytest
 
 from holdfast._errors import EngineUnavailable, OutcomeUnknown
-from holdfast.queue import Change, Delivery, Limits, QueuePolicy, Want
-from holdfast.queue.rules.turns import PERIOD
+from holdfast.queue import Delivery, Limits, QueuePolicy
+from holdfast.queue.backend import Change, LeaseRequest
+from holdfast.queue.rules.leasing import PERIOD
 from holdfast.queue.worker import feeder as feeder_module
 from tests.unit.queue.worker.bench import Arrivals, Bench
 
@@ -64,14 +65,14 @@ def test_what_is_in_flight_is_bounded() -> None:
         began.next()
     for _ in range(3):
         bench.shift.feeder.step()
-    assert len(bench.shift.post.held) == 4
+    assert len(bench.shift.context.held) == 4
     assert bench.depth() == (96, 4, 0, 0)
     go.set()
     bench.settle()
 
 
 def test_an_empty_poll_is_told(bench: Bench) -> None:
-    bench.shift.feeder.routine.stop()  # so that it does not wait
+    bench.shift.feeder.is_stopping = True  # so that it does not wait
     bench.feed()
     [polled] = bench.sink.polled
     assert polled.is_empty
@@ -113,7 +114,7 @@ def test_a_bell_that_rings_in_vain_is_not_followed_at_once_for_ever(
 
 
 def test_a_stopping_worker_does_not_wait_for_messages(bench: Bench) -> None:
-    bench.shift.feeder.routine.stop()
+    bench.shift.feeder.is_stopping = True
     bench.feed()
     assert "wait" not in bench.backend.calls
 
@@ -122,10 +123,10 @@ def test_a_stopping_worker_does_not_wait_for_messages(bench: Bench) -> None:
 def test_it_goes_on_when_the_backend_is_back(bench: Bench, error: Exception) -> None:
     bench.send(b"x")
     bench.backend.fail("lease", error, error)
-    routine = bench.shift.feeder.routine
-    assert routine.turn() > 0
-    assert routine.turn() > 0
-    assert routine.turn() == 0
+    loop = bench.shift.feeder.loop
+    assert loop.run_step() > 0
+    assert loop.run_step() > 0
+    assert loop.run_step() == 0
     bench.settle()
     assert bench.sink.troubles == [("lease", type(error).__name__)] * 2
     assert bench.sink.endings == ["done"]
@@ -134,7 +135,7 @@ def test_it_goes_on_when_the_backend_is_back(bench: Bench, error: Exception) -> 
 def test_a_lease_whose_reply_was_lost_is_found_again(bench: Bench) -> None:
     bench.send(b"x")
     bench.backend.lose_reply("lease", OutcomeUnknown("no reply"))
-    bench.shift.feeder.routine.turn()
+    bench.shift.feeder.loop.run_step()
     assert bench.depth() == (0, 1, 0, 0)
     bench.clock.advance(31)
     bench.work()
@@ -150,16 +151,16 @@ def test_a_lease_is_counted_from_before_it_was_asked_for(bench: Bench) -> None:
     began = bench.clock.monotonic()
     bench.backend.on["lease"] = lambda: bench.clock.advance(7)
     bench.feed()
-    [running] = bench.shift.post.held.all()
+    [running] = bench.shift.context.held.all()
     assert running.ends == began + 30
     go.set()
 
 
 def test_shares_are_counted_over_all_that_was_taken(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    wants: list[Want] = []
+    wants: list[LeaseRequest] = []
     lease = bench.backend.lease
 
-    def remember(want: Want) -> object:
+    def remember(want: LeaseRequest) -> object:
         wants.append(want)
         return lease(want)
 
@@ -194,7 +195,7 @@ def test_a_tenant_at_its_limit_is_looked_at_again_when_a_message_of_its_is_settl
 
 def test_what_is_leased_while_the_worker_stops_is_handed_back(bench: Bench) -> None:
     bench.send(b"x")
-    bench.backend.on["lease"] = bench.shift.feeder.routine.stop
+    bench.backend.on["lease"] = lambda: setattr(bench.shift.feeder, "is_stopping", True)
     bench.work()
     assert bench.depth() == (1, 0, 0, 0)
     assert bench.sink.endings == []

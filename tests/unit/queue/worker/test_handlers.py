@@ -13,10 +13,11 @@ from holdfast._errors import InvalidValue
 from holdfast.calls import Backoff, Jitter, deadline, remaining
 from holdfast.calls.ambient import around
 from holdfast.calls.scope import Incoming, trace_of
-from holdfast.queue import Again, Delivery, Outgoing, Postpone, Reject, Want, current_message
+from holdfast.queue import Delivery, Outgoing, Postpone, Reject, current_message
+from holdfast.queue.backend import LeaseRequest, RetryLater
+from holdfast.queue.job import Postpone as PostponeSignal
 from holdfast.queue.message import LONGEST
-from holdfast.queue.signals import Postpone as PostponeSignal
-from holdfast.queue.worker.running import Running
+from holdfast.queue.worker.context import Running
 from tests.unit.queue.worker.bench import Arrivals, Bench
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -152,7 +153,7 @@ class TestFinding:
         bench.send(_call("work"))
         bench.queue.job(name="other")(lambda: None)
         for _ in range(2):
-            [_] = bench.backend.lease(Want(queue="work", count=1, lease=1.0)).deliveries
+            [_] = bench.backend.lease(LeaseRequest(queue="work", count=1, lease=1.0)).deliveries
             bench.clock.advance(60.0)
             bench.backend.sweep("work")  # finds that the worker is gone; it may rest for a while
             bench.clock.advance(60.0)
@@ -167,7 +168,7 @@ class TestFinding:
         bench = Bench(attempts=5)
         bench.queue.handle(attempts=2)(lambda _: None)
         bench.send(b"x")
-        bench.backend.lease(Want(queue="work", count=1, lease=1.0))
+        bench.backend.lease(LeaseRequest(queue="work", count=1, lease=1.0))
         bench.clock.advance(60.0)
         bench.work()
         assert bench.sink.endings == ["done"]
@@ -319,9 +320,9 @@ class TestEndings:
         bench = Bench()
         bench.queue.handle()(lambda _: None)
         bench.send(b"x")
-        [delivery] = bench.backend.lease(Want(queue="work", count=1, lease=30.0)).deliveries
+        [delivery] = bench.backend.lease(LeaseRequest(queue="work", count=1, lease=30.0)).deliveries
         running = Running(delivery, 0.0, 30.0)
-        assert bench.shift.post.handlers.failed(running, Odd(), 0.0).outcome == Again(expected, counts=False)
+        assert bench.shift.context.handlers.failed(running, Odd(), 0.0).outcome == RetryLater(expected, counts=False)
 
     @pytest.mark.parametrize("is_async", [False, True])
     @pytest.mark.parametrize("raised", [ValueError("nothing to be had"), SystemExit(1)])

@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from holdfast._errors import EngineUnavailable, OutcomeUnknown
-from holdfast.queue import Delivery, Done, Handling, Settlement, Want, current_message
+from holdfast.queue import Delivery, Handling, current_message
+from holdfast.queue.backend import Ack, LeaseRequest, Settlement
 from tests.unit.queue.worker.bench import Arrivals, Bench
 
 
@@ -32,7 +33,7 @@ def test_a_long_handler_keeps_its_message() -> None:
         bench.clock.advance(5)
         bench.shift.heartbeat.step()
         bench.shift.watch.step()
-    assert not bench.backend.backend.lease(Want(queue="work", count=1, lease=1.0)).deliveries
+    assert not bench.backend.backend.lease(LeaseRequest(queue="work", count=1, lease=1.0)).deliveries
     assert not handling.is_over
     long.go.set()
     bench.settle()
@@ -67,7 +68,7 @@ def test_two_heartbeats_may_fail(error: Exception) -> None:
     bench.backend.fail("settle", error, error)
     for seconds in (12, 6, 6):
         bench.clock.advance(seconds)
-        bench.shift.heartbeat.routine.turn()
+        bench.shift.heartbeat.loop.run_step()
         bench.shift.watch.step()
     assert bench.sink.troubles == [("keep leases", type(error).__name__)] * 2
     bench.clock.advance(20)
@@ -87,7 +88,7 @@ def test_a_handler_is_told_before_its_lease_ends_when_the_backend_stays_away() -
     while not handling.is_over:
         bench.clock.advance(1)
         seconds += 1
-        assert 0 <= bench.shift.heartbeat.routine.turn() <= 1.0
+        assert 0 <= bench.shift.heartbeat.loop.run_step() <= 1.0
         bench.shift.watch.step()
     assert seconds == 25
     assert bench.backend.calls.count("settle") == 16  # from a third of the lease on, once in a while
@@ -100,16 +101,16 @@ def test_a_handler_is_told_when_another_worker_has_its_message(caplog: pytest.Lo
     bench.send(b"x")
     bench.feed()
     handling = long.began.next()
-    held = bench.shift.post.held.all()[0]
+    held = bench.shift.context.held.all()[0]
     bench.clock.advance(31)
     held.ends += 3600  # as far as this worker knows, there is time
-    [other] = bench.backend.backend.lease(Want(queue="work", count=1, lease=30.0)).deliveries
+    [other] = bench.backend.backend.lease(LeaseRequest(queue="work", count=1, lease=30.0)).deliveries
     held.ends = bench.clock.monotonic()
     bench.shift.heartbeat.step()
     assert handling.is_over
     assert handling.why == "another worker has it"
     assert bench.sink.endings == ["lost"]
-    assert bench.backend.backend.settle([Settlement(other.receipt, Done())]) == [True]
+    assert bench.backend.backend.settle([Settlement(other.receipt, Ack())]) == [True]
     long.go.set()
     bench.settle()
     assert bench.depth() == (0, 0, 0, 0)

@@ -5,10 +5,12 @@ import threading
 import pytest
 
 from holdfast._errors import DatabaseFull, EngineUnavailable, OutcomeUnknown
-from holdfast.queue import Again, Back, Bury, Delivery, Done, Drop, Ending, Longer, Postpone, Reject
+from holdfast.queue import Delivery, Postpone, Reject
+from holdfast.queue.backend import Ack, Bury, Drop, ExtendLease, Release, RetryLater
+from holdfast.queue.events import Ending
 from holdfast.queue.message import Outcome
-from holdfast.queue.worker.running import Finished
-from holdfast.queue.worker.settler import ending_of
+from holdfast.queue.worker.context import Finished
+from holdfast.queue.worker.leases import ending_of
 from tests.unit.queue.worker.bench import Arrivals, Bench, texts
 
 
@@ -53,13 +55,13 @@ def test_each_ending_has_its_event(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("outcome", "ending"),
     [
-        (Done(), Ending.DONE),
-        (Again(1.0), Ending.RETRIED),
-        (Again(1.0, counts=False), Ending.POSTPONED),
+        (Ack(), Ending.DONE),
+        (RetryLater(1.0), Ending.RETRIED),
+        (RetryLater(1.0, counts=False), Ending.POSTPONED),
         (Bury("why"), Ending.BURIED),
         (Drop(), Ending.BURIED),
-        (Back(), Ending.RETURNED),
-        (Longer(1.0), Ending.RETURNED),
+        (Release(), Ending.RETURNED),
+        (ExtendLease(1.0), Ending.RETURNED),
     ],
 )
 def test_every_outcome_is_an_ending(outcome: Outcome, ending: Ending) -> None:
@@ -133,11 +135,11 @@ def test_one_that_cannot_be_settled_does_not_keep_the_others(bench: Bench, caplo
     bench.send(*[b"fine"] * 3)
     shift = bench.shift
     bench.feed()
-    held = shift.post.held
+    held = shift.context.held
     finished: list[Finished] = []
     while len(finished) < 3:
         finished += held.take_finished(3, 1.0)
-    finished[1] = Finished(finished[1].running, Again(-1.0))  # no backend takes that
+    finished[1] = Finished(finished[1].running, RetryLater(-1.0))  # no backend takes that
     held.put_back(finished)
     bench.settle()
     assert bench.sink.endings == ["done", "done"]
@@ -150,7 +152,7 @@ def test_what_was_settled_before_the_backend_went_away_is_not_settled_and_told_a
     _handle_by_body(bench)
     bench.send(*[b"fine"] * 3)
     bench.feed()
-    held = bench.shift.post.held
+    held = bench.shift.context.held
     finished: list[Finished] = []
     while len(finished) < 3:
         finished += held.take_finished(3, 1.0)
@@ -177,7 +179,7 @@ def test_nothing_is_paid_for_events_without_a_sink() -> None:
     _handle_by_body(bench)
     bench.send(b"fine")
     bench.work()
-    assert not bench.shift.post.events.is_on
+    assert not bench.shift.context.events.is_on
     assert bench.depth() == (0, 0, 0, 0)
 
 

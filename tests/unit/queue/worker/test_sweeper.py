@@ -1,7 +1,7 @@
 """The store is kept from growing by what nobody needs."""
 
 from holdfast.queue import Outgoing, Sent
-from holdfast.queue.worker.sweeper import EVERY
+from holdfast.queue.worker.leases import EVERY
 from tests.unit.queue.worker.bench import Bench
 
 

@@ -48,7 +48,7 @@ def test_a_handler_is_told_when_its_lease_cannot_be_kept(caplog: pytest.LogCaptu
     assert handling.wait(3600)
     assert bench.sink.endings == ["lost"]
     assert bench.sink.handled[0].seconds == pytest.approx(25.1)
-    assert len(bench.shift.post.held) == 0
+    assert len(bench.shift.context.held) == 0
     assert "its handler is ended: its lease could not be kept" in texts(caplog.records)[0]
     stuck.go.set()
     stuck.ended.next()
@@ -216,7 +216,7 @@ def test_what_waits_too_long_for_a_handler_is_handed_back() -> None:
     assert bench.depth() == (0, 4, 0, 0)
     bench.clock.advance(0.9)
     bench.shift.watch.step()
-    assert len(bench.shift.post.held.all()) == 4
+    assert len(bench.shift.context.held.all()) == 4
     bench.clock.advance(0.1)
     bench.shift.watch.step()
     bench.settle_next()

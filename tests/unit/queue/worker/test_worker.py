@@ -11,14 +11,18 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast._backoff import Backoff, Jitter
 from holdfast._errors import EngineUnavailable, InvalidValue
 from holdfast._types import Zone
-from holdfast.queue import Delivery, Handling, Queue, QueuePolicy, Worker, WorkerOptions, current_message
-from holdfast.queue import handling as handling_module
+from holdfast.queue import Delivery, Handling, Postpone, Queue, QueuePolicy, Worker, WorkerOptions, current_message
+from holdfast.queue import job as job_module
+from holdfast.queue.backend import LeaseRequest, RetryLater
 from holdfast.queue.backends.memory import MemoryBackend
-from holdfast.queue.worker import shift as shift_module
+from holdfast.queue.worker import worker as worker_module
+from holdfast.queue.worker.context import Running
 from holdfast.queue.worker.crews import Crews
 from tests.unit.forked import in_child
+from tests.unit.queue.toy import LimitedBackend
 from tests.unit.queue.worker.bench import PATIENCE, QUICK, Arrivals, Bench, Zones, texts
 
 
@@ -121,7 +125,7 @@ def test_what_was_fetched_ahead_is_handed_back_at_once_and_counts_as_no_attempt(
     bench.feed()
     began.next()
     assert bench.depth() == (0, 5, 0, 0)
-    bench.shift.settler.routine.start()
+    bench.shift.settler.loop.start()
     stopping = threading.Thread(target=bench.shift.stop)
     stopping.start()
     until = time.monotonic() + PATIENCE
@@ -214,7 +218,7 @@ def test_it_stops_also_when_the_backend_is_away(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What was done and not said is delivered again: at least once."""
-    monkeypatch.setattr(shift_module, "SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr(worker_module, "SETTLE_SECONDS", 0.2)
     bench = Bench(real_time=True, grace=0.1)
     seen: Arrivals[bytes] = Arrivals()
     bench.queue.handle()(lambda delivery: seen.put(delivery.body))
@@ -231,7 +235,7 @@ def test_it_stops_also_when_the_backend_is_away(
 def test_handlers_that_do_not_return_do_not_keep_it_from_stopping(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(shift_module, "RETURN_SECONDS", 0.1)
+    monkeypatch.setattr(worker_module, "RETURN_SECONDS", 0.1)
     bench = Bench(real_time=True, grace=0.0)
     go = threading.Event()
     began: Arrivals[bytes] = Arrivals()
@@ -362,7 +366,7 @@ class TestFork:
                 assert seen.next() == b"for the parent"
                 # Nobody may be in the middle of SQLite when it is forked: a lock that is held then is held for ever.
                 assert worker._shift is not None
-                assert worker._shift.post.held.wait_empty(PATIENCE)
+                assert worker._shift.context.held.wait_empty(PATIENCE)
                 zones.are_out = {None: frozenset({here})}  # so that it leaves the next message to the child
                 queue.send(b"for the child", tenant="a")
                 in_child(work)
@@ -384,8 +388,32 @@ class TestFork:
             in_child(work)
 
     def test_a_handler_in_a_child_may_wait(self) -> None:
-        with handling_module._MAKING.lock:
+        with job_module._MAKING.lock:
             in_child(lambda: not Handling(cast("Any", None)).wait(0))
+
+
+def test_a_worker_leases_for_no_longer_and_retries_no_later_than_its_backend_can() -> None:
+    queue = Queue("work", LimitedBackend(), policy=QueuePolicy(lease=30.0))
+
+    @queue.job(backoff=Backoff(base=1000.0, cap=1000.0, jitter=Jitter.NONE))
+    def fail() -> None:
+        raise OSError("away")
+
+    @queue.job
+    def wait() -> None:
+        raise Postpone(3600.0)
+
+    fail.to("a").send()
+    wait.to("a").send()
+    context = Worker(queue).shift().context
+    assert context.lease == 10.0
+    leased = queue.backend.lease(LeaseRequest(queue="work", count=2, lease=context.lease)).deliveries
+    for delivery, error in zip(leased, (OSError("away"), Postpone(3600.0)), strict=True):
+        running = Running(delivery, 0.0, 10.0)
+        context.handlers.find(running)
+        outcome = context.handlers.failed(running, error, 0.0).outcome
+        assert isinstance(outcome, RetryLater)
+        assert outcome.delay == 60.0
 
 
 class TestRun:
@@ -436,13 +464,13 @@ class TestRun:
     ) -> None:
         bench = Bench(real_time=True)
         bench.queue.handle()(lambda _: None)
-        start = shift_module.Shift.start
+        start = worker_module.Shift.start
 
-        def interrupted(shift: shift_module.Shift) -> None:
+        def interrupted(shift: worker_module.Shift) -> None:
             start(shift)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(shift_module.Shift, "start", interrupted)
+        monkeypatch.setattr(worker_module.Shift, "start", interrupted)
         before = set(threading.enumerate())
         with pytest.raises(KeyboardInterrupt):
             bench.worker.run()

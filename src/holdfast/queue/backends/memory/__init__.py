@@ -4,6 +4,25 @@ May import the queue's rules, which decide here as they do in a database. Whatev
 counters in the same place, `book.py`; start reading there, or at `backend.py` for the methods.
 """
 
+from holdfast._clock import Clock
+from holdfast._errors import NotFound
 from holdfast.queue.backends.memory.backend import MemoryBackend
+from holdfast.queue.open import BACKENDS
 
 __all__ = ["MemoryBackend"]
+
+
+class _MemoryKind:
+    """Queues in the memory of the process that opens them: every opening is a store of its own."""
+
+    def open(self, url: str, *, clock: Clock | None, patience: float, connections: int) -> MemoryBackend:  # noqa: ARG002
+        return MemoryBackend(clock)
+
+    def describe(self, url: str) -> str:  # noqa: ARG002
+        return "memory:"
+
+    def require_queues(self, url: str, *, patience: float) -> None:  # noqa: ARG002
+        raise NotFound("there are no queues in memory: what another process has in its memory cannot be reached")
+
+
+BACKENDS.register("memory")(_MemoryKind())

@@ -9,15 +9,16 @@ from holdfast._clock import Clock, SystemClock
 from holdfast._errors import EngineError, InvalidValue, NotFound
 from holdfast._names import queue_of
 from holdfast.queue.backend import (
+    FULL,
     Capabilities,
     Change,
     DeadQuery,
     Leased,
+    LeaseRequest,
     Snapshot,
-    Want,
     checked_change,
     checked_query,
-    checked_want,
+    checked_request,
 )
 from holdfast.queue.backends.memory import dead as dead_letters
 from holdfast.queue.backends.memory.book import Book, Message, Place, Publication, milliseconds
@@ -32,7 +33,7 @@ from holdfast.queue.message import (
     Refused,
     Sent,
     Settlement,
-    checked,
+    checked_message,
     checked_settlement,
 )
 from holdfast.queue.policy import QueuePolicy
@@ -51,11 +52,11 @@ class MemoryBackend:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities()
+        return FULL
 
     def send(self, to: str, messages: Sequence[Outgoing], *, topic: bool = False) -> Sequence[Sent | Refused]:
         for message in messages:
-            checked(message)
+            checked_message(message)
         if not messages:
             return []
         with self._changed:
@@ -66,10 +67,10 @@ class MemoryBackend:
             by_book = [self._send(book, messages, publications) for book in books]
             return [one for some in zip(*by_book, strict=True) for one in some]
 
-    def lease(self, want: Want) -> Leased:
-        checked_want(want)
+    def lease(self, request: LeaseRequest) -> Leased:
+        checked_request(request)
         with self._changed:
-            return Lease(self._book(want.queue), want).run()
+            return Lease(self._book(request.queue), request).run()
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
         for one in settlements:
@@ -137,6 +138,11 @@ class MemoryBackend:
             book.topics.difference_update(change.unsubscribe)
             self._changed.notify_all()
             return book.policy
+
+    def queues(self) -> Sequence[str]:
+        with self._changed:
+            self._require_open()
+            return sorted(self._books)
 
     def close(self) -> None:
         with self._changed:

@@ -5,9 +5,8 @@ from itertools import islice
 
 from holdfast.queue.backend import DeadQuery
 from holdfast.queue.backends.memory.book import NEVER, Book, Dead, Message, milliseconds
-from holdfast.queue.message import DeadLetter
+from holdfast.queue.message import DeadLetter, unpack_trace
 from holdfast.queue.rules.placement import priority_of
-from holdfast.queue.trace import unpack
 
 
 def dead(book: Book, query: DeadQuery) -> list[DeadLetter]:
@@ -67,5 +66,5 @@ def _letter(book: Book, one: Dead) -> DeadLetter:
         buried=one.buried / 1000,
         reason=one.why.reason,
         detail=one.why.detail,
-        trace=unpack(message.trace, book.origin, message.id),
+        trace=unpack_trace(message.trace, book.origin, message.id),
     )

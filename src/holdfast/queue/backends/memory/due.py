@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from holdfast.queue.backends.memory.book import Book, Message, Place, milliseconds
 from holdfast.queue.message import Bury
-from holdfast.queue.rules.verdict import before_attempt, rest
+from holdfast.queue.rules.disposition import before_attempt, rest
 
 AT_ONCE = 1000
 """Messages that are seen to in one step: nobody should wait for a million."""

@@ -2,30 +2,33 @@
 
 from itertools import islice
 
-from holdfast.queue.backend import Leased, Want
+from holdfast.queue.backend import Leased, LeaseRequest
 from holdfast.queue.backends.memory.book import NEVER, Book, Lane, Message, Place, Tenant, milliseconds
 from holdfast.queue.backends.memory.due import make_due_ready
-from holdfast.queue.message import PRIORITIES, Delivery, Receipt
-from holdfast.queue.rules.caps import RECHECK, Allowance, Counters, allowance, handed_out
-from holdfast.queue.rules.placement import priority_of, spill_lane
-from holdfast.queue.rules.turns import (
+from holdfast.queue.message import PRIORITIES, Delivery, Receipt, unpack_trace
+from holdfast.queue.rules.leasing import (
     FRESH_LANES,
     IN_ORDER,
     IN_VAIN,
     LANES,
     MORE_FRESH,
+    RECHECK,
     Age,
+    Allowance,
+    Counters,
     Source,
+    allowance,
+    handed_out,
     quota,
     turns,
 )
-from holdfast.queue.trace import unpack
+from holdfast.queue.rules.placement import priority_of, spill_lane
 
 
 class Lease:
     """One worker's request, while it is being fulfilled."""
 
-    def __init__(self, book: Book, want: Want) -> None:
+    def __init__(self, book: Book, want: LeaseRequest) -> None:
         self.book = book
         self.want = want
         self._until = book.at + milliseconds(want.lease)
@@ -151,7 +154,7 @@ class Lease:
                 attempt=message.tries - message.returned,
                 sent=message.age_from / 1000,
                 at=message.at / 1000,
-                trace=unpack(message.trace, book.origin, message.id),
+                trace=unpack_trace(message.trace, book.origin, message.id),
                 deadline=message.deadline,
                 group=None if message.group is None else message.group.name,
                 is_first_of_topic=is_first,

@@ -6,10 +6,9 @@ import msgspec
 
 from holdfast.queue.backends.memory.book import Book, Lane, Message, Publication, Tenant, milliseconds
 from holdfast.queue.backends.memory.keys import Known
-from holdfast.queue.message import Outgoing, Refusal, Refused, Sent
+from holdfast.queue.message import Outgoing, Refusal, Refused, Sent, pack_trace, unpack_trace
 from holdfast.queue.rules.admission import Admission, Where, admit, decisions
 from holdfast.queue.rules.placement import EMPTY, Depth, Placing, lanes_of, own_lane, spill_lane
-from holdfast.queue.trace import pack, unpack
 
 
 class Send:
@@ -80,7 +79,7 @@ class Send:
         lane = self._lane(tenant, outgoing.priority, where)
         at = book.at + milliseconds(max(delay, outgoing.delay))
         message = Message(next(self._ids), book, tenant, lane, at, body=outgoing.body)
-        message.trace = pack(outgoing.trace)
+        message.trace = pack_trace(outgoing.trace)
         message.deadline = outgoing.deadline
         message.expires = None if outgoing.ttl is None else at + milliseconds(outgoing.ttl)
         message.publication = publication
@@ -110,7 +109,7 @@ class Send:
             id=message.id,
             queue=self.book.name,
             lane=message.lane.number,
-            trace=unpack(message.trace, self.book.origin, message.id),
+            trace=unpack_trace(message.trace, self.book.origin, message.id),
             pressure=pressure,
         )
 
@@ -119,7 +118,7 @@ class Send:
             id=known.message,
             queue=self.book.name,
             lane=known.lane,
-            trace=unpack(pack(outgoing.trace), self.book.origin, known.message),
+            trace=unpack_trace(pack_trace(outgoing.trace), self.book.origin, known.message),
             pressure=0.0,
             is_duplicate=True,
         )

@@ -1,21 +1,21 @@
 """What becomes of messages that workers hold."""
 
 from holdfast.queue.backends.memory.book import Book, Message, Place, milliseconds
-from holdfast.queue.message import PRIORITIES, Again, Back, Bury, Longer, Outcome
+from holdfast.queue.message import PRIORITIES, Bury, ExtendLease, Outcome, Release, RetryLater
 from holdfast.queue.rules.placement import spill_lane
 
 
 def settle(book: Book, message: Message, outcome: Outcome) -> None:
     """Do what a worker says about a message that it holds."""
     match outcome:
-        case Longer(seconds):
+        case ExtendLease(seconds):
             book.leave(message)
             book.enter(message, Place.LEASED, book.at + milliseconds(seconds))
             return
-        case Again(delay, counts):
+        case RetryLater(delay, counts):
             message.returned += not counts
             book.delay(message, book.at + max(1, milliseconds(delay)))
-        case Back():
+        case Release():
             book.leave(message)
             message.returned += 1
             book.enter(message, Place.READY)

@@ -5,6 +5,7 @@ lane and age, and those that are held, by until when. A message that is old move
 same index. Depths are counters beside the rows, changed in the same transaction. Start reading at `backend.py`.
 """
 
+import holdfast.queue.backends.sql.addresses  # noqa: F401 - registers the schemes
 from holdfast.queue.backends.sql.backend import SqlBackend
 
 __all__ = ["SqlBackend"]

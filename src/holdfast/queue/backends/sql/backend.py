@@ -10,15 +10,16 @@ from holdfast._errors import InvalidValue, NotFound
 from holdfast._names import queue_of
 from holdfast.engines import Database, Transaction
 from holdfast.queue.backend import (
+    FULL,
     Capabilities,
     Change,
     DeadQuery,
     Leased,
+    LeaseRequest,
     Snapshot,
-    Want,
     checked_change,
     checked_query,
-    checked_want,
+    checked_request,
 )
 from holdfast.queue.backends.sql import dead as dead_letters
 from holdfast.queue.backends.sql import keys, topics
@@ -44,7 +45,7 @@ from holdfast.queue.message import (
     Refused,
     Sent,
     Settlement,
-    checked,
+    checked_message,
     checked_settlement,
 )
 from holdfast.queue.policy import QueuePolicy
@@ -52,6 +53,7 @@ from holdfast.queue.policy import QueuePolicy
 LOOKS = 10
 """How often a lease looks again, when all that it found was too old or had to be buried; and a sweep, when it found
 nothing to forget."""
+_NAMES = "select name from holdfast_queue"
 Result = TypeVar("Result")
 
 
@@ -75,11 +77,11 @@ class SqlBackend:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities()
+        return FULL
 
     def send(self, to: str, messages: Sequence[Outgoing], *, topic: bool = False) -> Sequence[Sent | Refused]:
         for message in messages:
-            checked(message)
+            checked_message(message)
         if not messages:
             return []
         if topic:
@@ -93,17 +95,17 @@ class SqlBackend:
         self._bell.ring(queues)
         return results
 
-    def lease(self, want: Want) -> Leased:
-        checked_want(want)
-        heard = self._bell.heard(want.queue)
+    def lease(self, request: LeaseRequest) -> Leased:
+        checked_request(request)
+        heard = self._bell.heard(request.queue)
         total = Leased()
         for _ in range(LOOKS):
-            leased = self._write(want.queue, lambda step: Lease(step, want).run(), due=True).leased()
+            leased = self._write(request.queue, lambda step: Lease(step, request).run(), due=True).leased()
             total = _together(total, leased)
             if leased.deliveries or not (leased.dropped or leased.buried):
                 break  # else what follows in a group, or lies behind what was dropped, may be had now
-        if len(total.deliveries) < want.count:
-            self._bell.mark(want.queue, heard)
+        if len(total.deliveries) < request.count:
+            self._bell.mark(request.queue, heard)
         return total
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
@@ -163,6 +165,9 @@ class SqlBackend:
         policy = self._database.write(work)
         self._bell.ring([queue])
         return policy
+
+    def queues(self) -> Sequence[str]:
+        return sorted(name for (name,) in self._database.read(lambda transaction: transaction.execute(_NAMES)))
 
     def close(self) -> None:
         self._bell.close()

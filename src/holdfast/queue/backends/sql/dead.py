@@ -9,9 +9,8 @@ from holdfast.queue.backends.sql.extra import decode, encode
 from holdfast.queue.backends.sql.message import NEVER, is_id, is_storable, milliseconds
 from holdfast.queue.backends.sql.schema import PARKED
 from holdfast.queue.backends.sql.step import Step, with_ids
-from holdfast.queue.message import DeadLetter
+from holdfast.queue.message import DeadLetter, unpack_trace
 from holdfast.queue.rules.placement import priority_of
-from holdfast.queue.trace import unpack
 
 _COLUMNS = "d.id, d.lane, l.number, d.tenant, t.name, d.tries, d.sent, d.buried, d.party, d.extra"
 _TEXTS = ", d.reason, d.detail, d.body"
@@ -118,5 +117,5 @@ def _letter(step: Step, row: Row, names: dict[int | None, str]) -> DeadLetter:
         buried=buried / 1000,
         reason=reason,
         detail=detail,
-        trace=unpack(extra.trace, step.origin, id_),
+        trace=unpack_trace(extra.trace, step.origin, id_),
     )

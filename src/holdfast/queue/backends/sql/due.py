@@ -5,7 +5,7 @@ from holdfast.queue.backends.sql.message import Message, columns, milliseconds
 from holdfast.queue.backends.sql.remove import bury, remove
 from holdfast.queue.backends.sql.step import Step, with_ids
 from holdfast.queue.message import Bury
-from holdfast.queue.rules.verdict import before_attempt, rest
+from holdfast.queue.rules.disposition import before_attempt, rest
 
 AT_ONCE = 1000
 """Messages that are seen to in one step: nobody should wait for a million."""

@@ -13,7 +13,7 @@ class Extra(
     """Beside the body."""
 
     trace: bytes | None = None
-    """See `holdfast.queue.trace`."""
+    """See `holdfast.queue.message`."""
     deadline: int | None = None
     """Milliseconds since the epoch."""
     returned: int = 0

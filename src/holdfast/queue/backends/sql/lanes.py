@@ -3,8 +3,8 @@
 from holdfast.queue.backends.sql.dialect import Search
 from holdfast.queue.backends.sql.message import NEVER, Message
 from holdfast.queue.backends.sql.step import Step
+from holdfast.queue.rules.leasing import FRESH_LANES, LANES, MORE_FRESH, Age
 from holdfast.queue.rules.placement import rank_of
-from holdfast.queue.rules.turns import FRESH_LANES, LANES, MORE_FRESH, Age
 
 SOME = 512
 """Lanes of all ranks together up to which all are looked at: as many as most queues have at all."""

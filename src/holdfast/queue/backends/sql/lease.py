@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from holdfast.queue.backend import Leased, Want
+from holdfast.queue.backend import Leased, LeaseRequest
 from holdfast.queue.backends.sql.due import Due
 from holdfast.queue.backends.sql.extra import Extra
 from holdfast.queue.backends.sql.groups import names_of
@@ -19,11 +19,22 @@ from holdfast.queue.backends.sql.schema import PARKED
 from holdfast.queue.backends.sql.step import Step, with_ids
 from holdfast.queue.backends.sql.tenant import TenantRow
 from holdfast.queue.backends.sql.topics import claim
-from holdfast.queue.message import Delivery, Receipt
-from holdfast.queue.rules.caps import RECHECK, Allowance, allowance, handed_out
+from holdfast.queue.message import Delivery, Receipt, unpack_trace
+from holdfast.queue.rules.leasing import (
+    FRESH,
+    IN_ORDER,
+    IN_VAIN,
+    RECHECK,
+    Age,
+    Allowance,
+    Source,
+    Turn,
+    allowance,
+    handed_out,
+    quota,
+    turns,
+)
 from holdfast.queue.rules.placement import priority_of, rank_of, spill_lane
-from holdfast.queue.rules.turns import FRESH, IN_ORDER, IN_VAIN, Age, Source, Turn, quota, turns
-from holdfast.queue.trace import unpack
 
 REACH = 6
 """Lanes that are searched at first beyond those that are enough if all have some: most have. Later, more at once."""
@@ -41,7 +52,7 @@ _NEXT = (
 class Lease:
     """One worker's request, while it is being fulfilled."""
 
-    def __init__(self, step: Step, want: Want) -> None:
+    def __init__(self, step: Step, want: LeaseRequest) -> None:
         self.step = step
         self.want = want
         cutoff = self._cutoff = step.at - milliseconds(step.policy.fresh_for)
@@ -267,7 +278,7 @@ class Lease:
             attempt=message.tries + 1 - extra.returned,
             sent=message.age_from / 1000,
             at=message.at / 1000,
-            trace=unpack(extra.trace, step.origin, message.id),
+            trace=unpack_trace(extra.trace, step.origin, message.id),
             deadline=None if extra.deadline is None else extra.deadline / 1000,
             group=self._groups.get(message.party),
             is_first_of_topic=not message.tries and extra.publication in self._firsts,

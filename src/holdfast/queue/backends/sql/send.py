@@ -12,10 +12,9 @@ from holdfast.queue.backends.sql.message import NewMessage, milliseconds
 from holdfast.queue.backends.sql.schema import PARKED
 from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.tenant import TenantRow
-from holdfast.queue.message import Outgoing, Refusal, Refused, Sent
+from holdfast.queue.message import Outgoing, Refusal, Refused, Sent, pack_trace, unpack_trace
 from holdfast.queue.rules.admission import Admission, Where, admit, decisions, room
 from holdfast.queue.rules.placement import Placing, lanes_of, own_lane, spill_lane
-from holdfast.queue.trace import pack, unpack
 
 
 class _Admitted(NamedTuple):
@@ -96,7 +95,7 @@ class Send:
         return self._tenants[message.tenant].id, message.key or ""
 
     def _duplicate(self, message: Outgoing, id_: int, lane: int) -> Sent:
-        trace = unpack(pack(message.trace), self.step.origin, id_)
+        trace = unpack_trace(pack_trace(message.trace), self.step.origin, id_)
         return Sent(id=id_, queue=self.step.name, lane=lane, trace=trace, pressure=0.0, is_duplicate=True)
 
     def _admit(self, places: Sequence[int]) -> list[_Admitted]:
@@ -196,7 +195,7 @@ class Send:
             return None
         return encode(
             Extra(
-                trace=pack(message.trace),
+                trace=pack_trace(message.trace),
                 deadline=None if message.deadline is None else milliseconds(message.deadline),
                 publication=self._publications[one.place] if self._publications else None,
             )
@@ -214,7 +213,7 @@ class Send:
                 id=id_,
                 queue=step.name,
                 lane=number,
-                trace=unpack(pack(message.trace), step.origin, id_),
+                trace=unpack_trace(pack_trace(message.trace), step.origin, id_),
                 pressure=self._pressures[message.tenant],
             )
         if kept:

@@ -10,7 +10,7 @@ from holdfast.queue.backends.sql.message import Message, columns, is_id, millise
 from holdfast.queue.backends.sql.remove import bury, count_out, remove
 from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.wake import wake_spilled
-from holdfast.queue.message import Again, Back, Bury, Done, Drop, Longer, Settlement
+from holdfast.queue.message import Ack, Bury, Drop, ExtendLease, Release, RetryLater, Settlement
 
 _FIND = (
     f"select {columns()}, l.number, q.id, q.name from holdfast_queue_message m "  # noqa: S608 - constants
@@ -41,7 +41,7 @@ def settle(
     transaction: Transaction, dialect: Dialect, settlements: Sequence[Settlement], wall: float | None
 ) -> Settled:
     """Do what each says, for those that are still held by their receipts."""
-    done = {one.receipt.id: one.receipt.tries for one in settlements if type(one.outcome) is Done}
+    done = {one.receipt.id: one.receipt.tries for one in settlements if type(one.outcome) is Ack}
     if len(done) == len(settlements) and len(set(done.values())) == 1:
         return _done(transaction, dialect, done, wall)
     ids = {one.receipt.id for one in settlements if is_id(one.receipt.id)}
@@ -59,7 +59,7 @@ def settle(
         if row is not None and is_held:
             numbers[row[1]] = row[-3]
             by_queue.setdefault((row[-2], row[-1]), []).append((Message(*row[:-3]), one))
-            if not isinstance(one.outcome, Longer):
+            if not isinstance(one.outcome, ExtendLease):
                 del held[one.receipt.id]  # settled once
     filled: list[str] = []
     for (_, queue), some in sorted(by_queue.items()):  # by number, as whoever publishes to several goes through them
@@ -116,24 +116,24 @@ def _settle(step: Step, settled: list[tuple[Message, Settlement]]) -> bool:
     longer = [
         (step.at + milliseconds(one.outcome.seconds), message.id)
         for message, one in settled
-        if isinstance(one.outcome, Longer)
+        if isinstance(one.outcome, ExtendLease)
     ]
     if longer:
         step.transaction.execute_many(_LONGER, longer)
-    ended = [(message, one.outcome) for message, one in settled if not isinstance(one.outcome, Longer)]
+    ended = [(message, one.outcome) for message, one in settled if not isinstance(one.outcome, ExtendLease)]
     if not ended:
         return False
     capped = _ready_to_end(step, [message for message, _ in ended])
-    remove(step, [message for message, outcome in ended if isinstance(outcome, Done | Drop)])
+    remove(step, [message for message, outcome in ended if isinstance(outcome, Ack | Drop)])
     bury(step, [(message, outcome) for message, outcome in ended if isinstance(outcome, Bury)])
-    _again(step, [(message, outcome) for message, outcome in ended if isinstance(outcome, Again)])
-    _back(step, [message for message, outcome in ended if isinstance(outcome, Back)])
+    _again(step, [(message, outcome) for message, outcome in ended if isinstance(outcome, RetryLater)])
+    _back(step, [message for message, outcome in ended if isinstance(outcome, Release)])
     has_filled = _end(step, capped)
     # What falls due soon is to be known to whoever waits here: it was not there when it looked.
-    return has_filled or any(isinstance(outcome, Again) for _, outcome in ended)
+    return has_filled or any(isinstance(outcome, RetryLater) for _, outcome in ended)
 
 
-def _again(step: Step, messages: Sequence[tuple[Message, Again]]) -> None:
+def _again(step: Step, messages: Sequence[tuple[Message, RetryLater]]) -> None:
     """Deliver them later: fresh when they fall due, but as old as they were."""
     rows = []
     for message, again in messages:

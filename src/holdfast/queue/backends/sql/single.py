@@ -19,12 +19,10 @@ from holdfast.queue.backends.sql.extra import Extra, encode
 from holdfast.queue.backends.sql.message import milliseconds
 from holdfast.queue.backends.sql.step import policy_of
 from holdfast.queue.backends.sql.tenant import TenantRow, limits_of
-from holdfast.queue.message import Outgoing, Sent
+from holdfast.queue.message import Outgoing, Sent, pack_trace, unpack_trace
 from holdfast.queue.policy import QueuePolicy
-from holdfast.queue.rules.admission import admit, is_free, room
+from holdfast.queue.rules.admission import admit, is_free, max_backlog, pressure, room
 from holdfast.queue.rules.placement import lanes_of
-from holdfast.queue.rules.pressure import pressure
-from holdfast.queue.trace import pack, unpack
 
 SENDING = 3
 """Buckets that sending uses up: the first ones."""
@@ -91,7 +89,7 @@ class Single:
 
     def _send(self, queue: str, message: Outgoing, known: _Known, *, is_counted: bool) -> Sent | None:
         policy = known.policy
-        trace = None if message.trace is None else pack(message.trace)
+        trace = None if message.trace is None else pack_trace(message.trace)
         deadline = None if message.deadline is None else milliseconds(message.deadline)
         plain = Plain(
             queue=queue,
@@ -109,12 +107,12 @@ class Single:
         kept = self._dialect.keep(self._database, plain)
         if kept is None:
             return None
-        most = policy.backlog_of(policy.limits if kept.limits is None else limits_of(bytes(kept.limits)))
+        most = max_backlog(policy, policy.limits if kept.limits is None else limits_of(bytes(kept.limits)))
         return Sent(
             id=kept.id,
             queue=queue,
             lane=kept.lane,
-            trace=unpack(trace, known.origin, kept.id),
+            trace=unpack_trace(trace, known.origin, kept.id),
             pressure=pressure(kept.waiting, most),
         )
 

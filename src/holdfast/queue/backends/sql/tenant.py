@@ -8,7 +8,7 @@ from holdfast.engines import Row
 from holdfast.queue.backends.sql.dialect import Buckets, TenantChange
 from holdfast.queue.policy import Limits, QueuePolicy, kept_limits
 from holdfast.queue.rules.admission import TenantState
-from holdfast.queue.rules.caps import Counters
+from holdfast.queue.rules.leasing import Counters
 
 COLUMNS = (
     "id, name, limits, ready, spilled, leased, delayed, rate_full_at, max_rate_full_at, pressure_full_at, "

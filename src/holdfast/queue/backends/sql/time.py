@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.queue.backends.sql.message import SECOND, milliseconds
 from holdfast.queue.backends.sql.schema import PARKED
-from holdfast.queue.rules.caps import RECHECK
+from holdfast.queue.rules.leasing import RECHECK
 
 if TYPE_CHECKING:
     from holdfast.queue.backends.sql.step import Step

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.engines.sqlite.changes import ChangeCounter
-from holdfast.queue.backend import Change, Want
+from holdfast.queue.backend import Change, LeaseRequest
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.backends.sql.bell import PostgresBell, SqliteBell
 from holdfast.queue.message import Outgoing
@@ -181,9 +181,9 @@ def test_only_a_worker_that_left_nothing_behind_speaks_for_the_others(tmp_path: 
         backend._bell.close()
         bell = backend._bell = RecordingBell()
         backend.send("work", [Outgoing(tenant="a", body=b"x")] * 3)
-        assert len(backend.lease(Want(queue="work", count=1, lease=60.0)).deliveries) == 1
+        assert len(backend.lease(LeaseRequest(queue="work", count=1, lease=60.0)).deliveries) == 1
         assert bell.marks == []
         assert bell.wait("work", STUCK)
-        assert len(backend.lease(Want(queue="work", count=5, lease=60.0)).deliveries) == 2
+        assert len(backend.lease(LeaseRequest(queue="work", count=5, lease=60.0)).deliveries) == 2
         assert bell.marks == ["work"]
         assert not bell.wait("work", 0.0)

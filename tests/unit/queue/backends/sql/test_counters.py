@@ -6,22 +6,33 @@ from random import Random
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue.backend import Change, DeadQuery, Want
+from holdfast.queue.backend import Change, DeadQuery, LeaseRequest
 from holdfast.queue.backends.sql import SqlBackend
-from holdfast.queue.message import Again, Back, Bury, Delivery, Done, Drop, Longer, Outcome, Outgoing, Settlement
+from holdfast.queue.message import (
+    Ack,
+    Bury,
+    Delivery,
+    Drop,
+    ExtendLease,
+    Outcome,
+    Outgoing,
+    Release,
+    RetryLater,
+    Settlement,
+)
 from holdfast.queue.policy import Limits, Over, QueuePolicy
 from holdfast.testing import FakeClock
 from tests.unit.queue.backends.sql.counting import require_exact
 
 QUEUES = ("work", "other")
 OUTCOMES: tuple[Outcome, ...] = (
-    Done(),
-    Done(),
-    Again(3.0),
-    Again(0.0, counts=False),
+    Ack(),
+    Ack(),
+    RetryLater(3.0),
+    RetryLater(0.0, counts=False),
     Bury("why"),
-    Back(),
-    Longer(9.0),
+    Release(),
+    ExtendLease(9.0),
     Drop(),
 )
 
@@ -48,7 +59,9 @@ def _step(backend: SqlBackend, clock: FakeClock, random: Random, held: list[Deli
             backend.send("news", [_message(random) for _ in range(3)], topic=True)
         case "lease":
             caps = {tenant: 2} if random.random() < 0.3 else {}
-            want = Want(queue=queue, count=random.randint(1, 8), lease=5.0, before=random.randrange(100), caps=caps)
+            want = LeaseRequest(
+                queue=queue, count=random.randint(1, 8), lease=5.0, before=random.randrange(100), caps=caps
+            )
             held += backend.lease(want).deliveries
         case "settle":
             some = random.sample(held, min(len(held), 5))

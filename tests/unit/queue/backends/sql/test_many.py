@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue.backend import Change, DeadQuery, Want
+from holdfast.queue.backend import Change, DeadQuery, LeaseRequest
 from holdfast.queue.backends.sql import SqlBackend, keys, topics
 from holdfast.queue.backends.sql.backend import LOOKS
 from holdfast.queue.backends.sql.lanes import SOME
-from holdfast.queue.backends.sql.names import queue_names
-from holdfast.queue.message import Bury, Done, Outgoing, Settlement
+from holdfast.queue.message import Ack, Bury, Outgoing, Settlement
 from holdfast.queue.policy import QueuePolicy
 from holdfast.testing import FakeClock
 from tests.unit.queue.backends.sql.counting import require_exact
@@ -50,9 +49,9 @@ def test_of_more_lanes_than_are_looked_at_all_have_their_turn(
     for priority in (0, 3):
         backend.send("work", [Outgoing(tenant=f"t{number}", body=b"x", priority=priority) for number in range(TENANTS)])
     found: list[tuple[str, int]] = []
-    while leased := backend.lease(Want(queue="work", count=300, lease=60.0, before=len(found))).deliveries:
+    while leased := backend.lease(LeaseRequest(queue="work", count=300, lease=60.0, before=len(found))).deliveries:
         found += [(one.tenant, one.lane % 4) for one in leased]
-        backend.settle([Settlement(one.receipt, Done()) for one in leased])
+        backend.settle([Settlement(one.receipt, Ack()) for one in leased])
         clock.advance(0.002)
     assert sorted(found) == sorted((f"t{number}", priority) for number in range(TENANTS) for priority in (0, 3))
     require_exact(database)
@@ -81,7 +80,7 @@ def test_publications_that_nobody_ever_saw_are_forgotten(
     backend.send("news", [Outgoing(tenant="a", body=b"x")], topic=True)
     assert backend.sweep("work", backend.look("work").at) == 1500
     assert rows(database, "publication") == 1
-    [last] = backend.lease(Want(queue="work", count=10, lease=60.0)).deliveries
+    [last] = backend.lease(LeaseRequest(queue="work", count=10, lease=60.0)).deliveries
     assert last.is_first_of_topic
     assert rows(database, "publication") == 0
 
@@ -98,7 +97,7 @@ def test_publications_are_forgotten_whatever_older_messages_there_are(
     backend.send("news", [Outgoing(tenant="a", body=b"x")], topic=True)
     assert backend.sweep("other") == 1500
     assert rows(database, "publication") == 1
-    [last] = backend.lease(Want(queue="other", count=10, lease=60.0)).deliveries
+    [last] = backend.lease(LeaseRequest(queue="other", count=10, lease=60.0)).deliveries
     assert last.is_first_of_topic
 
 
@@ -129,7 +128,7 @@ def test_a_sweep_that_is_cut_short_in_one_lane_goes_on_in_the_next(backend: SqlB
 
 def test_groups_of_forgotten_dead_letters_are_forgotten(backend: SqlBackend, database: SqliteDatabase) -> None:
     backend.send("work", [Outgoing(tenant="a", body=b"x", group="g")])
-    [held] = backend.lease(Want(queue="work", count=1, lease=60.0)).deliveries
+    [held] = backend.lease(LeaseRequest(queue="work", count=1, lease=60.0)).deliveries
     backend.settle([Settlement(held.receipt, Bury("why"))])
     assert rows(database, "party") == 1, "whoever is redriven needs it"
     backend.redrive(DeadQuery(queue="work"), discard=True)
@@ -140,8 +139,3 @@ def test_waiting_for_a_queue_that_nobody_made_ends(backend: SqlBackend) -> None:
     """Though others commit meanwhile."""
     backend.change("other", Change(), create=True)
     assert not backend.wait("nobody", 0.0)
-
-
-def test_the_queues_of_a_database_are_listed(backend: SqlBackend, database: SqliteDatabase) -> None:
-    backend.change("another", Change(), create=True)
-    assert queue_names(database) == ["another", "work"]

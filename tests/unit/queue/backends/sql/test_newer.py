@@ -7,9 +7,9 @@ import pytest
 
 from holdfast import EngineMismatch
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue.backend import Change, Want
+from holdfast.queue.backend import Change, LeaseRequest
 from holdfast.queue.backends.sql import SqlBackend
-from holdfast.queue.message import Done, Outgoing, Settlement
+from holdfast.queue.message import Ack, Outgoing, Settlement
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.testing import FakeClock
 
@@ -41,8 +41,8 @@ def test_what_it_added_is_passed_over_and_the_rest_holds(backend: SqlBackend, da
     write(database, b'{"attempts": 7, "new": 1, "limits": {"new": 2}}', b'{"concurrency": 1, "new": 3}')
     backend.send("work", [Outgoing(tenant="a", body=b"x")] * 2)
     backend.send("work", [Outgoing(tenant="a", body=b"x")])
-    [held] = backend.lease(Want(queue="work", count=10, lease=60.0)).deliveries
-    assert backend.settle([Settlement(held.receipt, Done())]) == [True]
+    [held] = backend.lease(LeaseRequest(queue="work", count=10, lease=60.0)).deliveries
+    assert backend.settle([Settlement(held.receipt, Ack())]) == [True]
     found = backend.look("work", tenants=["a"])
     assert found.policy == QueuePolicy(attempts=7)
     assert [one.limits for one in found.tenants] == [Limits(concurrency=1)]

@@ -10,9 +10,9 @@ from holdfast.engines import Migration, Row, Transaction, Value
 from holdfast.engines.database import Result
 from holdfast.engines.migrations import apply
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue.backend import Change, DeadQuery, Want
+from holdfast.queue.backend import Change, DeadQuery, LeaseRequest
 from holdfast.queue.backends.sql import SqlBackend
-from holdfast.queue.message import Again, Bury, Done, Outcome, Outgoing, Settlement
+from holdfast.queue.message import Ack, Bury, Outcome, Outgoing, RetryLater, Settlement
 from holdfast.queue.policy import QueuePolicy
 from holdfast.testing import FakeClock
 
@@ -66,8 +66,8 @@ def test_no_step_scans_a_table(database: Explained) -> None:
     for _ in range(3):
         backend.send("work", [*several, Outgoing(tenant="a", body=b"x", ttl=5.0), Outgoing(tenant="a", body=b"x")])
         backend.send("news", several, topic=True)
-        held = backend.lease(Want(queue="work", count=5, lease=5.0)).deliveries
-        outcomes: list[Outcome] = [Done(), Again(1.0), Bury("why")]
+        held = backend.lease(LeaseRequest(queue="work", count=5, lease=5.0)).deliveries
+        outcomes: list[Outcome] = [Ack(), RetryLater(1.0), Bury("why")]
         backend.settle([Settlement(one.receipt, outcome) for one, outcome in zip(held, outcomes, strict=False)])
         clock.advance(7.0)
         backend.look("work", tenants=["a"], messages=[1, 2])

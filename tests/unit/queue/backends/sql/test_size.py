@@ -7,9 +7,9 @@ import apsw
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue.backend import Change, Want
+from holdfast.queue.backend import Change, LeaseRequest
 from holdfast.queue.backends.sql import SqlBackend
-from holdfast.queue.message import Done, Outgoing, Settlement
+from holdfast.queue.message import Ack, Outgoing, Settlement
 
 pytestmark = pytest.mark.no_cover  # the same lines, many thousand times
 MESSAGES = 50_000
@@ -43,9 +43,9 @@ def _fill(backend: SqlBackend, random: Random, messages: int = MESSAGES) -> None
 def _drain(backend: SqlBackend) -> None:
     handled = 0
     while handled < MESSAGES:
-        leased = backend.lease(Want(queue="work", count=1000, lease=60.0, before=handled))
+        leased = backend.lease(LeaseRequest(queue="work", count=1000, lease=60.0, before=handled))
         assert leased.deliveries
-        assert all(backend.settle([Settlement(one.receipt, Done()) for one in leased.deliveries]))
+        assert all(backend.settle([Settlement(one.receipt, Ack()) for one in leased.deliveries]))
         handled += len(leased.deliveries)
 
 

@@ -3,25 +3,25 @@
 import pytest
 
 from holdfast._backoff import Backoff, Jitter
-from holdfast.queue.message import Again, Bury, Drop
-from holdfast.queue.rules.verdict import LONGEST_REST, RETRIES, after_failure, before_attempt, rest
+from holdfast.queue.message import Bury, Drop, RetryLater
+from holdfast.queue.rules.disposition import LONGEST_REST, RETRIES, after_failure, before_attempt, rest
 
 
 def test_a_failure_is_tried_again_later_and_later() -> None:
     delays = [after_failure(attempt, 20, "why", "", chance=lambda: 0.5) for attempt in range(1, 15)]
-    assert delays[:4] == [Again(0.5), Again(1.0), Again(2.0), Again(4.0)]
-    assert delays[-1] == Again(RETRIES.cap / 2)
+    assert delays[:4] == [RetryLater(0.5), RetryLater(1.0), RetryLater(2.0), RetryLater(4.0)]
+    assert delays[-1] == RetryLater(RETRIES.cap / 2)
 
 
 def test_the_last_failure_is_buried_with_its_reason() -> None:
     assert after_failure(5, 5, "ValueError: no", "Traceback", chance=lambda: 0.5) == Bury("ValueError: no", "Traceback")
-    assert isinstance(after_failure(4, 5, "why", "", chance=lambda: 0.5), Again)
+    assert isinstance(after_failure(4, 5, "why", "", chance=lambda: 0.5), RetryLater)
     assert isinstance(after_failure(1, 1, "why", "", chance=lambda: 0.5), Bury)
 
 
 def test_the_waits_may_be_others() -> None:
     fixed = Backoff(base=3.0, cap=3.0, jitter=Jitter.NONE)
-    assert after_failure(7, 9, "why", "", backoff=fixed, chance=lambda: 0.9) == Again(3.0)
+    assert after_failure(7, 9, "why", "", backoff=fixed, chance=lambda: 0.9) == RetryLater(3.0)
 
 
 def test_a_worker_that_is_not_heard_of_is_an_attempt_and_the_last_buries_the_message() -> None:

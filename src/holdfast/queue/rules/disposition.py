@@ -1,7 +1,7 @@
 """What becomes of a message whose handler failed: another attempt, later, or the dead letters. Pure."""
 
 from holdfast._backoff import Backoff, Chance
-from holdfast.queue.message import Again, Bury, Drop
+from holdfast.queue.message import Bury, Drop, RetryLater
 
 RETRIES = Backoff(base=1.0, cap=900.0)
 """Waits between attempts: up to a second, doubling, at most 15 minutes. A queue has more time than a caller."""
@@ -11,11 +11,11 @@ LONGEST_REST = 900.0
 
 def after_failure(
     attempt: int, attempts: int, reason: str, detail: str, *, backoff: Backoff = RETRIES, chance: Chance
-) -> Again | Bury:
+) -> RetryLater | Bury:
     """What follows from the failure of attempt number `attempt`, of so many that there may be."""
     if attempt >= attempts:
         return Bury(reason, detail)
-    return Again(backoff.delay(attempt, 0.0, chance))
+    return RetryLater(backoff.delay(attempt, 0.0, chance))
 
 
 def rest(message: int, attempt: int, lease: float) -> float:

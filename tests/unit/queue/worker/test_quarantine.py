@@ -5,9 +5,10 @@ import threading
 
 import pytest
 
-from holdfast.queue import Delivery, Want
-from holdfast.queue.worker.alone import PATIENCE, SUSPECT
-from holdfast.queue.worker.watch import LONGEST_WAIT
+from holdfast.queue import Delivery
+from holdfast.queue.backend import LeaseRequest
+from holdfast.queue.worker.feeder import PATIENCE, SUSPECT
+from holdfast.queue.worker.leases import LONGEST_WAIT
 from tests.unit.queue.worker.bench import Arrivals, Bench, texts
 
 HOUR = 3600.0
@@ -46,7 +47,7 @@ def die(bench: Bench, *bodies: bytes, times: int = SUSPECT) -> None:
     for _ in range(times):
         given = 0
         while given < len(bodies):
-            given += len(bench.backend.backend.lease(Want(queue="work", count=9, lease=1.0)).deliveries)
+            given += len(bench.backend.backend.lease(LeaseRequest(queue="work", count=9, lease=1.0)).deliveries)
             bench.clock.advance(HOUR)
     for _ in range(2):  # until that is noticed, and until they have parted
         bench.backend.backend.sweep("work")

@@ -1,15 +1,30 @@
-"""The messages that a worker holds, from the lease to the settlement."""
+"""What all parts of a worker share: the messages that it holds, its handlers, its backend, and its sink."""
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from holdfast.queue.handling import Handling
-from holdfast.queue.job import HandlerOptions
+from holdfast._background import BackgroundLoop
+from holdfast._backoff import Backoff, Jitter
+from holdfast._clock import Clock
+from holdfast._types import Sink
+from holdfast.queue.backend import Backend
+from holdfast.queue.events import QueueEvent, Trouble
+from holdfast.queue.job import HandlerOptions, Handling
 from holdfast.queue.message import Delivery, Outcome
 
+if TYPE_CHECKING:
+    from holdfast.queue.worker.handlers import Handlers
+
+SHORTEST_PAUSE = 0.05
+LONGEST_PAUSE = 5.0
+"""Seconds before another attempt while the backend cannot be reached: from the one, doubling, to the other."""
 PLAIN = HandlerOptions()
+
+log = logging.getLogger(__name__)
 
 
 class Running:
@@ -146,3 +161,61 @@ class Held:
         """Block until none is held; false: there are some after so long."""
         with self._lock:
             return self._changed.wait_for(lambda: not self._running, seconds)
+
+
+class Emitter:
+    """Hands events to a sink, if there is one; one that raises harms nobody."""
+
+    def __init__(self, queue: str, sink: Sink[QueueEvent] | None) -> None:
+        self._queue = queue
+        self._sink = sink
+        self._failures = 0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anybody listens: else events need not be made."""
+        return self._sink is not None
+
+    def emit(self, event: QueueEvent) -> None:
+        """Hand over one event."""
+        if self._sink is None:
+            return
+        try:
+            self._sink.emit(event)
+        except Exception:
+            self._failures += 1
+            if self._failures & (self._failures - 1) == 0:  # the first, the second, the fourth: it may be every one
+                log.exception("queue %s: its sink failed, and %d events are lost", self._queue, self._failures)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerContext:
+    """What the parts of one worker share."""
+
+    queue: str
+    find_backend: Callable[[], Backend]
+    lease: float
+    """Seconds for which messages are taken at a time."""
+    concurrency: int
+    held: Held
+    handlers: "Handlers"
+    events: Emitter
+    clock: Clock
+
+    @property
+    def backend(self) -> Backend:
+        """What keeps the messages. Asked for each time: the queue may have been closed, and is then opened again."""
+        return self.find_backend()
+
+    def loop(self, doing: str, step: Callable[[], float], *, longest_pause: float = LONGEST_PAUSE) -> BackgroundLoop:
+        """Return the background loop of one part of the worker. It tells the sink of every step that failed."""
+        return BackgroundLoop(
+            f"holdfast-{self.queue}-{doing}",
+            step,
+            doing=f"{doing} in queue {self.queue}",
+            logger=log,
+            backoff=Backoff(base=min(SHORTEST_PAUSE, longest_pause), cap=longest_pause, jitter=Jitter.EQUAL),
+            on_failure=lambda error, _: self.events.emit(
+                Trouble(queue=self.queue, at=self.clock.wall(), doing=doing, error=type(error).__name__)
+            ),
+        )
