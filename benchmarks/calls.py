@@ -32,7 +32,7 @@ sys.path[0] = str(Path(__file__).parents[1])  # finds `benchmarks`, and no file 
 from benchmarks import _call_peers as peers
 from benchmarks._harness import Benchmark, Contender, Goal, Results, Work, main, paired_ratio
 from holdfast.calls import Backoff, Dependency, Retry, Timeouts, deadline
-from holdfast.calls.world import PROCESS
+from holdfast.calls.runtime import PROCESS
 
 Call = Callable[[], object]
 AsyncCall = Callable[[], Awaitable[object]]

@@ -6,20 +6,17 @@ endpoints in `resolvers`, sinks for events in `sinks`: each is imported by its o
 """
 
 from holdfast._backoff import Backoff, Jitter
-from holdfast.calls.ambient import carried, current_attempt
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.attempts import Attempts
-from holdfast.calls.budget import Budget
-from holdfast.calls.classify import classify
-from holdfast.calls.deadline import deadline, detached, remaining
+from holdfast.calls.classify import Failure, Kind, classify
+from holdfast.calls.context import carried, current_attempt, deadline, detached, remaining
 from holdfast.calls.dependency import Dependency
 from holdfast.calls.endpoints import AllIn, Choose, Endpoint, Endpoints, NoEndpoint, ShardEndpoints
 from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
-from holdfast.calls.failure import Failure, Kind
 from holdfast.calls.hints import Hints, HintsHold
-from holdfast.calls.limit import Limit
+from holdfast.calls.limits import Limit
 from holdfast.calls.periodic import Periodic, Ticker, daily, host_jitter, host_name, hourly, spread, weekly
-from holdfast.calls.retry import Owner, Reason, Retry
+from holdfast.calls.retry import Budget, Owner, Reason, Retry
 from holdfast.calls.timeout import Percentile, Timeouts
 
 __all__ = [

@@ -1,15 +1,48 @@
-"""Which failures are worth another attempt: exceptions of the standard library, of HTTP clients and of botocore. Pure.
+"""What a failure is, and which failures are worth another attempt. Pure.
 
-Exceptions of other libraries are known by their names, so that none of them has to be installed, or imported.
+Knows the exceptions of the standard library, of HTTP clients and of botocore. Exceptions of other libraries are known
+by their names, so that none of them has to be installed, or imported.
 """
 
 import errno
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded, EngineUnavailable, HoldfastError
-from holdfast.calls.failure import Failure, Kind
 from holdfast.calls.hints import retry_after
+
+
+class Kind(StrEnum):
+    """Why an attempt failed, as far as it matters to what comes next."""
+
+    UNSENT = "unsent"
+    """Nothing was sent, provably: no connection came about. Safe to repeat, whatever the call does."""
+    TRANSIENT = "transient"
+    """The server, or the way to it, failed; it may have done the work."""
+    THROTTLED = "throttled"
+    """The server says that it is too much now."""
+    TIMEOUT = "timeout"
+    """No answer in time; the server may have done the work, or still do it."""
+    EVENTUAL = "eventual"
+    """What was asked for may not have spread yet, such as a 404 just after a create."""
+    PERMANENT = "permanent"
+    """The same request will fail again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt, understood."""
+
+    kind: Kind
+    status: int | None = None
+    """Of the HTTP response, if there was one."""
+    code: str | None = None
+    """The service's own name for it, such as ThrottlingException."""
+    after: float | None = None
+    """Seconds that the server asked to wait."""
+
 
 PERMANENT = Failure(Kind.PERMANENT)
 _UNSENT = Failure(Kind.UNSENT)

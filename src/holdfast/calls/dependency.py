@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 from holdfast._errors import InvalidValue
 from holdfast._forks import renew_after_fork
 from holdfast._types import Operation, Sink
-from holdfast.calls.bucket import Bucket
-from holdfast.calls.budget import Budget
 from holdfast.calls.events import CallEvent, TimeoutChanged
 from holdfast.calls.hints import Hints, HintsHold, Hold
-from holdfast.calls.limit import Limit, Running
-from holdfast.calls.retry import Owner, Retry
+from holdfast.calls.limits import Bucket, Limit, Running
+from holdfast.calls.retry import Budget, Owner, Retry
+from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.calls.timeout import Estimator, Percentile, Timeouts
-from holdfast.calls.world import PROCESS, World
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -59,7 +57,7 @@ class Dependency:
         limit: Limit | None = None,
         endpoints: "Endpoints | ShardEndpoints | None" = None,
         sink: Sink[CallEvent] | None = None,
-        world: World = PROCESS,
+        runtime: Runtime = PROCESS,
     ) -> None:
         _expect("dependency name", name, str)
         if not name or not name.isprintable():
@@ -74,7 +72,7 @@ class Dependency:
         self.claim = name if retry.attempts > 1 and retry.owner is not Owner.BELOW else None
         """The name that calls which can be repeated tell the layers below: that of whoever does so."""
         self.endpoints = endpoints
-        self.world = world
+        self.runtime = runtime
         self.total = math.inf if timeouts.total is None else timeouts.total
         self.bucket = Bucket(budget)
         self.hold = Hold(hints)
@@ -84,7 +82,7 @@ class Dependency:
         self.timeout = self.attempts_seen.value
         """Seconds that an attempt may take now."""
         self.waiting: deque[float] = deque(maxlen=SAMPLES)
-        self.look_at = world.monotonic() + LOOK_EVERY
+        self.look_at = runtime.monotonic() + LOOK_EVERY
         self._told = {"attempt": self.timeout, "connect": self.connects.value}
         self._sink = sink
         self.lost_events = 0
@@ -99,7 +97,7 @@ class Dependency:
         self.last_expiries: Expiries | None = None
         """Those of the loop that was asked for last: nearly always there is one."""
         renew_after_fork(self)
-        world.join(self)
+        runtime.join(self)
 
     @property
     def sink(self) -> Sink[CallEvent] | None:
@@ -129,7 +127,7 @@ class Dependency:
         """
         if not 0 < percent < 100:
             raise InvalidValue(f"percentile {percent}: expected a number above 0 and below 100")
-        self.look(self.world.monotonic())
+        self.look(self.runtime.monotonic())
         seen = self.attempts_seen.seen
         return seen.above(1 - percent / 100) if seen.total else None
 
@@ -216,7 +214,7 @@ class Dependency:
             found = self._by_loop.get(loop)
             if found is None:
                 self._by_loop = {other: kept for other, kept in self._by_loop.items() if not other.is_closed()}
-                found = self._by_loop[loop] = Expiries(loop, self.world)
+                found = self._by_loop[loop] = Expiries(loop, self.runtime)
             self.last_expiries = found
             return found
 
@@ -266,14 +264,14 @@ class Dependency:
             self.attempts_seen = Estimator(self.attempts_seen.policy)
             self.timeout = self.attempts_seen.value
             self._told = {"attempt": self.timeout, "connect": self.connects.value}
-            self.look_at = self.world.monotonic() + LOOK_EVERY
+            self.look_at = self.runtime.monotonic() + LOOK_EVERY
 
     def set_plain(self) -> None:
         """Find out whether calls may take the short way; to be repeated when what decides it has changed."""
         self.is_heard = self._sink is not None
         self.plain = (
             not self.is_heard
-            and self.world.intercept is None
+            and self.runtime.intercept is None
             and self.running.most == math.inf
             and self.retry.judge is None
             and self.retry.owner is not Owner.HERE
@@ -287,7 +285,7 @@ class Dependency:
         self._told[what] = after
         estimator = self.attempts_seen if what == "attempt" else self.connects
         if isinstance(estimator.policy, Percentile):
-            at, samples = self.world.clock.wall(), estimator.seen.total
+            at, samples = self.runtime.clock.wall(), estimator.seen.total
             self.emit(
                 TimeoutChanged(dependency=self.name, at=at, what=what, before=before, after=after, samples=samples)
             )

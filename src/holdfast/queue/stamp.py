@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast._clock import Clock
-from holdfast.calls.ambient import around
+from holdfast.calls.context import around
+from holdfast.calls.runtime import PROCESS
 from holdfast.calls.scope import Scope, trace_of
-from holdfast.calls.world import PROCESS
 from holdfast.queue.message import LONGEST, Outgoing
 
 

@@ -9,11 +9,10 @@ from holdfast.shards.designed import Designed
 from holdfast.shards.fleet import Fleet, Slot
 from holdfast.shards.hashed import Hashed
 from holdfast.shards.layout import Layout, Numbered
-from holdfast.shards.pick import pick
 from holdfast.shards.plan import Move, Plan, Sharding, plan
 from holdfast.shards.registry import Registry, ShardStore, StoredLayout
 from holdfast.shards.searched import Searched
-from holdfast.shards.shard import Shard
+from holdfast.shards.shard import Shard, pick
 from holdfast.shards.suspects import Suspect, suspects
 
 __all__ = [

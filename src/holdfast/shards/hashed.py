@@ -13,8 +13,7 @@ from itertools import permutations, product
 from holdfast._errors import InvalidValue
 from holdfast.shards.fleet import Fleet
 from holdfast.shards.lattice import diagonals, require_all
-from holdfast.shards.names import name_of
-from holdfast.shards.scores import mixed, number_of, score
+from holdfast.shards.names import mixed, name_of, number_of, score
 from holdfast.shards.shard import Shard
 
 _LISTED = 5040

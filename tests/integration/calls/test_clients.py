@@ -37,7 +37,7 @@ from holdfast.calls import (
     Timeouts,
     deadline,
 )
-from holdfast.calls.world import World
+from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
 from tests.integration.calls.clients import AT_ONCE, KINDS, Client, Events, opened, pricing
 from tests.integration.calls.servers import (
@@ -407,7 +407,7 @@ def test_a_certificate_that_is_not_trusted_sends_nothing(connect: Connect, ident
 
 def test_a_server_that_says_when_to_come_back_is_believed(connect: Connect) -> None:
     clock = FakeClock()
-    dependency = pricing(world=World(clock, Random(1).random))
+    dependency = pricing(runtime=Runtime(clock, Random(1).random))
     with Server([answer(503, b"", Retry_After="7"), answer()]) as server:
         assert connect(dependency).send("GET", server.url).status == 200
     waited = sum(clock.sleeps)
@@ -416,7 +416,7 @@ def test_a_server_that_says_when_to_come_back_is_believed(connect: Connect) -> N
 
 def test_other_clients_of_the_dependency_are_held_back_as_well(kind: str) -> None:
     clock = FakeClock()
-    dependency = pricing(world=World(clock, Random(1).random), hints=Hints(hold=HintsHold.ALL))
+    dependency = pricing(runtime=Runtime(clock, Random(1).random), hints=Hints(hold=HintsHold.ALL))
     with (
         Server([answer(429, b"", Retry_After="7"), answer()]) as server,
         opened(kind, dependency) as one,
@@ -446,8 +446,8 @@ def test_who_is_held_back_longer_than_there_is_time_is_told_so(connect: Connect)
 def test_the_time_that_is_left_and_who_retries_are_sent_along(connect: Connect, seconds: float, left: float) -> None:
     """The time is that of the call, or of the attempt if that is sooner over: then nobody waits for this answer."""
     clock = FakeClock()
-    dependency = pricing(world=World(clock, Random(1).random))
-    with Server([drop, answer()]) as server, deadline(seconds, world=dependency.world):
+    dependency = pricing(runtime=Runtime(clock, Random(1).random))
+    with Server([drop, answer()]) as server, deadline(seconds, runtime=dependency.runtime):
         got = connect(dependency).send("GET", server.url)
     sent = [seen.headers for seen in server.seen]
     assert [headers["holdfast-retry-owner"] for headers in sent] == ["pricing", "pricing"]

@@ -38,7 +38,7 @@ from holdfast.calls.adapters.httpx import (
     call_options,
 )
 from holdfast.calls.adapters.httpx.pool import give_back
-from holdfast.calls.ambient import SCOPE
+from holdfast.calls.context import SCOPE
 from holdfast.calls.scope import Incoming
 from tests.integration.calls.clients import AT_ONCE, Events, failures, pricing
 from tests.integration.calls.servers import (

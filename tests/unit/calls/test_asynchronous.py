@@ -26,7 +26,7 @@ from holdfast.calls import (
     current_attempt,
     deadline,
 )
-from holdfast.calls.world import World
+from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
 
 AT_ONCE = Retry(backoff=Backoff(base=0, cap=0))
@@ -381,8 +381,8 @@ def test_loops_that_are_closed_are_forgotten() -> None:
 def test_its_latency_is_learned_and_its_successes_fill_the_bucket() -> None:
     async def main() -> None:
         clock = FakeClock()
-        world = World(clock, lambda: 0.5)
-        dependency = Dependency("pricing", retry=AT_ONCE, world=world, timeouts=Timeouts(attempt=None, total=None))
+        runtime = Runtime(clock, lambda: 0.5)
+        dependency = Dependency("pricing", retry=AT_ONCE, runtime=runtime, timeouts=Timeouts(attempt=None, total=None))
         await dependency.run_async(failing(ConnectionResetError(), ConnectionResetError()), idempotent=True)
         assert dependency.tokens == 500 - 14
 
@@ -417,7 +417,9 @@ def test_a_layer_that_finds_an_owner_leaves_it_to_that_one() -> None:
 def test_a_hint_may_hold_first_attempts_too() -> None:
     async def main() -> None:
         clock = FakeClock()
-        dependency = Dependency("pricing", hints=Hints(hold=HintsHold.ALL, spread=0), world=World(clock, lambda: 0.5))
+        dependency = Dependency(
+            "pricing", hints=Hints(hold=HintsHold.ALL, spread=0), runtime=Runtime(clock, lambda: 0.5)
+        )
         dependency.hold.note(8.0, clock.monotonic())
         assert await dependency.run_async(failing(), idempotent=True) == 1
         assert clock.sleeps == [8.0]
@@ -426,7 +428,7 @@ def test_a_hint_may_hold_first_attempts_too() -> None:
 
 
 def test_a_timer_that_is_early_is_set_again() -> None:
-    """The world's clock stands still for a while: each timer of the loop finds that it is not yet time."""
+    """The runtime's clock stands still for a while: each timer of the loop finds that it is not yet time."""
 
     async def main() -> None:
         class Slow(FakeClock):
@@ -436,8 +438,8 @@ def test_a_timer_that_is_early_is_set_again() -> None:
                 return 2000.0
 
         times = [0.0] * 12
-        world = World(Slow(), lambda: 0.5)
-        dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=SHORT, world=world)
+        runtime = Runtime(Slow(), lambda: 0.5)
+        dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=SHORT, runtime=runtime)
         with pytest.raises(AttemptTimedOut):
             await dependency.run_async(forever, idempotent=True)
         assert times == []

@@ -8,7 +8,7 @@ import pytest
 from holdfast import InvalidValue
 from holdfast._errors import AttemptTimedOut, LimitReached
 from holdfast.calls import Backoff, Dependency, Jitter, Limit, Retry, Timeouts, current_attempt
-from holdfast.calls.world import World
+from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
 
 PLAIN = Retry(backoff=Backoff(base=1, jitter=Jitter.NONE))
@@ -22,7 +22,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def dependency(clock: FakeClock) -> Dependency:
-    return Dependency("pricing", world=World(clock, lambda: 0.5), retry=PLAIN, limit=Limit(1))
+    return Dependency("pricing", runtime=Runtime(clock, lambda: 0.5), retry=PLAIN, limit=Limit(1))
 
 
 def test_the_loop_ends_with_the_attempt_that_succeeds(dependency: Dependency, clock: FakeClock) -> None:

@@ -79,7 +79,7 @@ def test_children_of_one_parent_do_not_jitter_alike() -> None:
     reads, writes = zip(*[os.pipe() for _ in range(3)], strict=True)
 
     def draw(pipe: int) -> bool:
-        delay = Backoff(base=1, cap=1).delay(1, 0, Dependency("pricing").world.chance)
+        delay = Backoff(base=1, cap=1).delay(1, 0, Dependency("pricing").runtime.chance)
         return os.write(pipe, repr(delay).encode()) > 0
 
     for pipe in writes:

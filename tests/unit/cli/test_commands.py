@@ -215,6 +215,6 @@ def test_an_interrupt_exits_with_130_and_says_nothing(run: Run, monkeypatch: pyt
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holdfast.cli.check.load", interrupted)
+    monkeypatch.setattr("holdfast.cli.server.load", interrupted)
     ran = run("check")
     assert (ran.code, ran.out, ran.err) == (130, "", "")

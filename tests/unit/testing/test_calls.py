@@ -32,7 +32,7 @@ from holdfast.calls import (
     deadline,
     remaining,
 )
-from holdfast.calls.world import PROCESS, World
+from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.testing import FakeClock
 from holdfast.testing.calls import Faults, HttpStatus, RecordedEvents, Script, instant_calls, recorded_events
 
@@ -127,8 +127,8 @@ class TestInstantCalls:
     def test_of_nested_ones_the_inner_counts_and_the_outer_goes_on_after_it(self) -> None:
         with instant_calls() as outer:
             with instant_calls() as inner:
-                MADE_BEFORE.world.clock.sleep(2)
-            MADE_BEFORE.world.clock.sleep(1)
+                MADE_BEFORE.runtime.clock.sleep(2)
+            MADE_BEFORE.runtime.clock.sleep(1)
         assert (outer.sleeps, inner.sleeps) == ([1], [2])
 
     def test_one_is_entered_once_at_a_time(self) -> None:
@@ -163,11 +163,11 @@ class TestInstantCalls:
             assert instant.clock is PROCESS.clock is clock
 
     def test_another_world_can_be_made_instant(self) -> None:
-        world = World(SystemClock(), random.random)
-        with instant_calls(world=world) as instant:
-            assert world.clock is instant.clock
+        runtime = Runtime(SystemClock(), random.random)
+        with instant_calls(runtime=runtime) as instant:
+            assert runtime.clock is instant.clock
             assert isinstance(PROCESS.clock, SystemClock)
-        assert isinstance(world.clock, SystemClock)
+        assert isinstance(runtime.clock, SystemClock)
 
     def test_a_deadline_around_it_goes_on_with_what_it_had_left(self) -> None:
         with deadline(100.0):
@@ -350,13 +350,13 @@ class TestFaults:
             async def sleep_async(self, seconds: float) -> None:
                 waited.append(("task", seconds))
 
-        world = World(Waited(), random.random)
-        pricing = Dependency("pricing", world=world)
+        runtime = Runtime(Waited(), random.random)
+        pricing = Dependency("pricing", runtime=runtime)
 
         async def work() -> None:
             pass
 
-        with Faults(world=world) as faults:
+        with Faults(runtime=runtime) as faults:
             faults.on().slow(0.5)
             pricing.run(lambda: None, idempotent=True)
             asyncio.run(pricing.run_async(work, idempotent=True))

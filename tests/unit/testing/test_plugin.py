@@ -25,7 +25,7 @@ import pytest
 import service
 from holdfast._clock import SystemClock
 from holdfast.calls import Attempted, GaveUp
-from holdfast.calls.world import PROCESS
+from holdfast.calls.runtime import PROCESS
 
 def test_retries_do_not_wait(holdfast_calls):
     holdfast_calls.faults.on("pricing").fail(ConnectionResetError, times=2)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._errors import EngineError, InvalidValue, NotAllowed, SettingsError
 from holdfast._names import zone_of
 from holdfast._types import Zone
-from holdfast.calls.resolvers.form import check_form, fill
-from holdfast.calls.resolvers.resolver import ByZone
+from holdfast.calls.resolvers.resolver import ByZone, check_form, fill
 
 if TYPE_CHECKING:
     from holdfast.engines.aws import AwsSession

@@ -11,9 +11,9 @@ import msgspec
 
 from holdfast._clock import Clock
 from holdfast._errors import InvalidValue
-from holdfast.calls.ambient import SCOPE
+from holdfast.calls.context import SCOPE
+from holdfast.calls.runtime import PROCESS
 from holdfast.calls.scope import Incoming
-from holdfast.calls.world import PROCESS
 from holdfast.queue.handling import HANDLING
 from holdfast.queue.job import Job, Packed, is_asynchronous, unpack
 from holdfast.queue.message import LONGEST, Again, Bury, Delivery, Done

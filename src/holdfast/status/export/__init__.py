@@ -1,7 +1,7 @@
 """CloudFormation templates that make DNS leave a zone: records, their health checks, and status endpoints.
 
 May import the base, the engines and the rest of `status`. Pure functions from frozen options to a template as a dict;
-only `discovery.py` calls AWS, and is not imported here. Start reading at `route53.py`; what a health check of several
+only `discover_zones` calls AWS. Start reading at `route53.py`; what a health check of several
 endpoints decides is in `checks.py`.
 """
 

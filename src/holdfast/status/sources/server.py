@@ -6,14 +6,15 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from holdfast._types import Zone, ZoneStatus
+from holdfast.status.sources.endpoint import EndpointSource
 from holdfast.status.sources.rhythm import PERIOD_SECONDS, Rhythm, pauses
-from holdfast.status.sources.source import Listener
+from holdfast.status.sources.source import Listener, Source
 from holdfast.status.sources.web import FORGOTTEN_SECONDS, Reply, ask, check, events
 from holdfast.status.wire import TIME_HEADER, Change, Snapshot
 
@@ -147,3 +148,20 @@ class ServerSource:
         self._stream = stream
         if self._stopping.is_set():  # closed while it was connecting
             self.close()
+
+
+def source_of(
+    address: str,
+    *,
+    zones: Sequence[Zone] = (),
+    workload: str | None = None,
+    token: str | None = None,
+    period: float = PERIOD_SECONDS,
+) -> Source:
+    """A Holdfast server, or, with `{zone}` in the address, an EndpointSource that is asked about `zones`.
+
+    A token is for servers only: it is never sent elsewhere.
+    """
+    if "{zone}" in address:
+        return EndpointSource(address, zones, workload=workload, period=period)
+    return ServerSource(address, token=token, period=period)

@@ -9,8 +9,8 @@ from holdfast._errors import InvalidValue
 from holdfast._types import Sink
 from holdfast.calls.dependency import Dependency
 from holdfast.calls.events import CallEvent
+from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.calls.sinks.several import Several
-from holdfast.calls.world import PROCESS, World
 
 Kind = TypeVar("Kind")
 
@@ -22,9 +22,9 @@ class RecordedEvents(list[CallEvent]):
     inside of it takes its place.
     """
 
-    def __init__(self, world: World = PROCESS) -> None:
+    def __init__(self, runtime: Runtime = PROCESS) -> None:
         super().__init__()
-        self._world = world
+        self._world = runtime
         self._watched: WeakKeyDictionary[Dependency, tuple[Sink[CallEvent] | None, Sink[CallEvent]]] | None = None
         self._joined: Callable[[Dependency], object] | None = None
 
@@ -68,6 +68,6 @@ class RecordedEvents(list[CallEvent]):
         dependency.sink = installed
 
 
-def recorded_events(world: World = PROCESS) -> RecordedEvents:
+def recorded_events(runtime: Runtime = PROCESS) -> RecordedEvents:
     """Keep events in a list: those of the dependencies that have it as a sink or, in a `with` block, those of all."""
-    return RecordedEvents(world)
+    return RecordedEvents(runtime)

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast._errors import InvalidValue
 from holdfast.calls import Backoff, Jitter, deadline, remaining
-from holdfast.calls.ambient import around
+from holdfast.calls.context import around
 from holdfast.calls.scope import Incoming, trace_of
 from holdfast.queue import Again, Delivery, Outgoing, Postpone, Reject, Want, current_message
 from holdfast.queue.message import LONGEST

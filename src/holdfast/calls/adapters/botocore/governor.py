@@ -1,4 +1,7 @@
-"""What a governed client does, event by event."""
+"""What a governed client does, event by event, and Holdfast's refusals as botocore knows errors.
+
+`except (BotoCoreError, ClientError)` goes on catching everything.
+"""
 
 import math
 import weakref
@@ -11,20 +14,52 @@ from zlib import crc32
 from botocore.client import BaseClient
 from botocore.compat import set_socket_timeout
 from botocore.config import Config
-from botocore.exceptions import ChecksumError
+from botocore.exceptions import BotoCoreError, ChecksumError
 
-from holdfast._errors import CallError, InvalidValue
+from holdfast._errors import CallError, DeadlineExceeded, HeldBack, HoldfastError, InvalidValue, LimitReached
 from holdfast._types import Operation
-from holdfast.calls.adapters.botocore.errors import (
-    as_botocore,
-)
 from holdfast.calls.adapters.botocore.operations import is_long_poll, is_repeatable, refined
-from holdfast.calls.ambient import around
+from holdfast.calls.adapters.rules import twin_of
 from holdfast.calls.attempt import Attempt
+from holdfast.calls.classify import Failure, Kind
+from holdfast.calls.context import around
 from holdfast.calls.dependency import Dependency
 from holdfast.calls.engine import Call
-from holdfast.calls.failure import Failure, Kind
 from holdfast.calls.timeout import Percentile
+
+
+class _OfBotocore(BotoCoreError):
+    """An error with a message of its own; those of botocore are made of a format and what goes into it."""
+
+    fmt = "{message}"
+
+    def __init__(self, message: str) -> None:
+        BotoCoreError.__init__(self, message=message)  # it keeps this, and is pickled by it
+
+
+class BotocoreDeadlineExceeded(_OfBotocore, DeadlineExceeded):
+    """The time for the whole of it was over before the call began; nothing was sent."""
+
+
+class BotocoreHeldBack(_OfBotocore, HeldBack):
+    """The service asked every caller to wait, and longer than there is time; nothing was sent."""
+
+
+class BotocoreLimitReached(_OfBotocore, LimitReached):
+    """As many calls to the dependency as may be are under way; nothing was sent."""
+
+
+_TWINS: tuple[tuple[type[HoldfastError], type[HoldfastError]], ...] = (
+    (DeadlineExceeded, BotocoreDeadlineExceeded),
+    (HeldBack, BotocoreHeldBack),
+    (LimitReached, BotocoreLimitReached),
+)
+
+
+def as_botocore(error: CallError) -> HoldfastError:
+    """The same error, which is also one of botocore; as it is if it has no counterpart there."""
+    return twin_of(error, _TWINS) or error
+
 
 Client = TypeVar("Client")
 
@@ -95,7 +130,7 @@ class _AwsCall(Call):
 
     def __init__(self, core: Dependency, model: Any, *, repeatable: bool) -> None:
         named = Operation(core.name, model.name)
-        super().__init__(core, named, around(), core.world.monotonic(), idempotent=repeatable)
+        super().__init__(core, named, around(), core.runtime.monotonic(), idempotent=repeatable)
         self._model = model
         self._repeatable = repeatable
         self._is_long_poll = is_long_poll(model.service_model.service_name, model.name)
@@ -105,7 +140,7 @@ class _AwsCall(Call):
     def read_timeout(self, attempt: Attempt, most: float) -> float:
         """Seconds that the answer to this attempt may take, and each part of it."""
         if self._is_long_poll:
-            return max(SHORTEST, min(LONGEST_POLL, self.expires - self.core.world.monotonic()))
+            return max(SHORTEST, min(LONGEST_POLL, self.expires - self.core.runtime.monotonic()))
         return max(SHORTEST, min(most, attempt.timeout))
 
     def understand(self, result: Any, error: Exception | None) -> Failure | None:
@@ -248,7 +283,7 @@ class _Governor:
 
     def _wait(self, seconds: float) -> None:
         if seconds:
-            self._core.world.clock.sleep(seconds)
+            self._core.runtime.clock.sleep(seconds)
 
     def _hand_over(self, answer: Any, operation: Any) -> None:
         """Let the caller read a stream as slowly as the client may: what is left of the attempt is no measure of it."""

@@ -10,7 +10,7 @@ from holdfast._errors import (
     HoldfastError,
     LimitReached,
 )
-from holdfast.calls.adapters.twins import twin_of
+from holdfast.calls.adapters.rules import twin_of
 from holdfast.calls.endpoints import NoEndpoint
 
 

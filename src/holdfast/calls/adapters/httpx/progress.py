@@ -51,7 +51,7 @@ class Progress:
     def __init__(self, attempt: Attempt, asked: Mapping[str, float | None], *, is_cut_off: bool = False) -> None:
         self._asked = asked
         self._attempt = attempt
-        self._began = attempt.core.world.monotonic()
+        self._began = attempt.core.runtime.monotonic()
         self._half_open: Any = None
         self._is_cut_off = is_cut_off
         self._is_default = asked == DEFAULT
@@ -71,7 +71,7 @@ class Progress:
         attempt = self._attempt
         if not self.is_whole_call:
             return attempt.timeout
-        left: float = attempt.limit - attempt.core.world.monotonic()
+        left: float = attempt.limit - attempt.core.runtime.monotonic()
         return max(0.0, left)
 
     def saw(self, name: str, about: MutableMapping[str, Any]) -> None:
@@ -145,7 +145,7 @@ class Progress:
         attempt = self._attempt
         if not self.has_begun and attempt.connecting_since is None:
             attempt.queued = True
-            attempt.setup = attempt.core.world.monotonic() - self._began
+            attempt.setup = attempt.core.runtime.monotonic() - self._began
 
     def _asked_for(self, way: str, left: float) -> float | None:
         """The client's own timeout; none if it is only the default, and there is another bound."""

@@ -12,7 +12,7 @@ from holdfast.calls.adapters.httpx.errors import as_httpx
 from holdfast.calls.adapters.httpx.exchange import Exchange, Manners, refuse_retries
 from holdfast.calls.adapters.httpx.pool import Lent, give_back, give_back_async
 from holdfast.calls.adapters.httpx.warm import warm, warm_async
-from holdfast.calls.ambient import current_attempt
+from holdfast.calls.context import current_attempt
 from holdfast.calls.dependency import Dependency
 
 WHOLE = 1_048_576

@@ -14,7 +14,7 @@ from holdfast.calls.adapters.httpx.errors import as_httpx
 from holdfast.calls.adapters.httpx.exchange import Tell
 from holdfast.calls.adapters.httpx.pool import Lent, give_back, give_back_async
 from holdfast.calls.adapters.httpx.progress import Progress
-from holdfast.calls.adapters.warm import check_connections, ready_among, stays_open
+from holdfast.calls.adapters.rules import check_connections, ready_among, stays_open
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.dependency import Dependency
 
@@ -89,7 +89,7 @@ async def _finish_async(response: httpx.Response) -> bool | Exception:
 
 
 def _progress(core: Dependency) -> Progress:
-    until = core.world.monotonic() + core.connects.value
+    until = core.runtime.monotonic() + core.connects.value
     progress = Progress(Attempt(until, None, None, core, until), {})
     progress.is_whole_call = True
     return progress

@@ -12,14 +12,20 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import EmptyPoolError
 
 from holdfast._errors import CallError, EngineUnavailable, InvalidValue
-from holdfast.calls.adapters.options import DEFAULTS, RequestOptions, manner_of
 from holdfast.calls.adapters.requests.body import is_repeatable
 from holdfast.calls.adapters.requests.connection import POOLS, sooner
 from holdfast.calls.adapters.requests.errors import as_requests
 from holdfast.calls.adapters.requests.exchange import Exchange
-from holdfast.calls.adapters.warm import check_connections, ready_among, stays_open
-from holdfast.calls.ambient import SCOPE
+from holdfast.calls.adapters.rules import (
+    DEFAULTS,
+    RequestOptions,
+    check_connections,
+    manner_of,
+    ready_among,
+    stays_open,
+)
 from holdfast.calls.attempt import Attempt
+from holdfast.calls.context import SCOPE
 from holdfast.calls.dependency import Dependency
 
 _ASKED: ContextVar[RequestOptions] = ContextVar("holdfast.calls.adapters.requests", default=DEFAULTS)
@@ -151,7 +157,7 @@ class HoldfastAdapter(HTTPAdapter):
                 f"warm-up of {connections} connections: expected at most {self._most_kept}, which is pool_maxsize"
             )
         prepared = requests.Request(method, url).prepare()
-        until = self._dependency.world.monotonic() + self._dependency.connects.value
+        until = self._dependency.runtime.monotonic() + self._dependency.connects.value
 
         def open_one(_: int) -> requests.Response | Exception:
             attempt = _Warming(until, None, None, self._dependency, until)
@@ -184,7 +190,7 @@ class _Warming(Attempt, eq=False):
 
     @property
     def timeout(self) -> float:
-        left: float = self.limit - self.core.world.monotonic()
+        left: float = self.limit - self.core.runtime.monotonic()
         return max(0.0, left)
 
 

@@ -112,7 +112,7 @@ class BoundedResponse(requests.Response):
 
 def _left(attempt: Attempt) -> float:
     """Seconds until the whole call must be over."""
-    left: float = attempt.limit - attempt.core.world.monotonic()
+    left: float = attempt.limit - attempt.core.runtime.monotonic()
     return left
 
 

@@ -10,15 +10,14 @@ from urllib3.exceptions import ProtocolError
 from urllib3.util import Timeout
 
 from holdfast._errors import CallError
-from holdfast.calls.adapters.options import Manner
-from holdfast.calls.adapters.origin import origin_of
 from holdfast.calls.adapters.requests.body import BoundedResponse, late, rewind, take_in
 from holdfast.calls.adapters.requests.connection import sooner
 from holdfast.calls.adapters.requests.errors import as_requests
-from holdfast.calls.ambient import current_attempt
+from holdfast.calls.adapters.rules import Manner, origin_of
 from holdfast.calls.attempt import Attempt
+from holdfast.calls.context import current_attempt
 from holdfast.calls.dependency import Dependency
-from holdfast.calls.headers import IDEMPOTENCY_KEY, TRACEPARENT
+from holdfast.calls.scope import IDEMPOTENCY_KEY, TRACEPARENT
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,7 +94,7 @@ class Exchange:
             return self.timeout
         connect, read = self.timeout if isinstance(self.timeout, tuple) else (self.timeout, self.timeout)
         # Not `attempt.timeout`, of which a moment has passed: if there is a connection to be set up, it begins anew.
-        most = min(self.core.timeout, attempt.limit - self.core.world.monotonic())
+        most = min(self.core.timeout, attempt.limit - self.core.runtime.monotonic())
         return sooner(connect, attempt.connect_timeout), sooner(read, most)
 
     def _most(self) -> float | None:
