@@ -341,7 +341,7 @@ def test_calls_follow_what_is_registered_and_stay_when_it_is_all_taken_away(
 ) -> None:
     caplog.set_level(logging.WARNING, "holdfast.calls")
     registry.add("i-1", **instance("10.0.1.1", ONE))
-    with Refreshing(cloud_map(session, name), clock=FakeClock(manual=True), name="pricing") as known:
+    with Refreshing(cloud_map(session, name), clock=FakeClock(), name="pricing") as known:
         endpoints = Endpoints(known)
         assert endpoints.next() == (ONE, "10.0.1.1:8080")
         registry.add("i-2", **instance("10.0.2.1", TWO))
@@ -354,5 +354,5 @@ def test_calls_follow_what_is_registered_and_stay_when_it_is_all_taken_away(
         assert not known.refresh()
         assert endpoints.next().address == "10.0.2.1:8080"
     assert caplog.messages == [
-        "endpoints of pricing cannot be looked up, and stay as they are: nobody is listed in any zone"
+        "cannot look up the endpoints of pricing, trying again in 30.00 s: EngineUnavailable: nobody is listed in any zone"
     ]
