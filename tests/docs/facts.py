@@ -73,6 +73,8 @@ PACKAGES = (
     "holdfast.testing.queue",
 )
 MODULES = (
+    "holdfast.calls.events",
+    "holdfast.calls.periodic",
     "holdfast.calls.sinks.emf",
     "holdfast.calls.sinks.logs",
     "holdfast.calls.sinks.opentelemetry",
@@ -81,10 +83,8 @@ MODULES = (
     "holdfast.calls.sinks.several",
     "holdfast.queue.alarms",
     "holdfast.queue.metrics.opentelemetry",
-    "holdfast.shards.layout",
     "holdfast.shards.batch",
     "holdfast.shards.schemes",
-    "holdfast.status.export.zones",
     "holdfast.status.stores.dynamodb",
     "holdfast.status.stores.s3",
     "holdfast.telemetry.sinks.lines",

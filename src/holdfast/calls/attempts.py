@@ -14,7 +14,7 @@ from holdfast.calls.engine import Call
 from holdfast.calls.scope import Scope
 
 if TYPE_CHECKING:
-    from holdfast.calls.dependency import Dependency
+    from holdfast.calls.state import DependencyState
 
 
 class LoopAttempt(TimedAttempt, eq=False):
@@ -47,7 +47,7 @@ class LoopCall(Call):
 class Attempts:
     """An iterator, synchronous and asynchronous, over attempts that are made `with attempt:`. For one call."""
 
-    def __init__(self, core: "Dependency", operation: Operation, *, idempotent: bool) -> None:
+    def __init__(self, core: "DependencyState", operation: Operation, *, idempotent: bool) -> None:
         self._core = core
         self._call = LoopCall(core, operation, around(), core.runtime.monotonic(), idempotent=idempotent)
         self._delay: float | None = None

@@ -13,7 +13,7 @@ from holdfast.calls.context import SCOPE, place_here
 from holdfast.calls.engine import Call, refusal
 
 if TYPE_CHECKING:
-    from holdfast.calls.dependency import Dependency
+    from holdfast.calls.state import DependencyState
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -21,7 +21,7 @@ found: Callable[[], Any] = SCOPE.get
 
 
 def bind(  # noqa: C901 - the short way is written out: every call of a function is a tenth of what it costs
-    core: "Dependency", function: Function, operation: Operation, *, idempotent: bool
+    core: "DependencyState", function: Function, operation: Operation, *, idempotent: bool
 ) -> Function:
     """The function, called as the dependency's policies say.
 

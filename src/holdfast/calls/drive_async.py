@@ -14,7 +14,7 @@ from holdfast.calls.engine import Call, refusal
 from holdfast.calls.expiries import cut_off, unwatch, watch
 
 if TYPE_CHECKING:
-    from holdfast.calls.dependency import Dependency
+    from holdfast.calls.state import DependencyState
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -30,7 +30,7 @@ class TimedCall(Call):
 
 
 def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `drive.py`
-    core: "Dependency", function: Function, operation: Operation, *, idempotent: bool
+    core: "DependencyState", function: Function, operation: Operation, *, idempotent: bool
 ) -> Function:
     """The function, awaited as the dependency's policies say. As in `drive.py`, a first success takes a short way."""
     runtime, bucket, note = core.runtime, core.bucket, core.waiting.append

@@ -18,7 +18,7 @@ from holdfast.calls.retry import IN_WORDS, GiveUp, Owner, Reason, decide
 from holdfast.calls.scope import Scope
 
 if TYPE_CHECKING:
-    from holdfast.calls.dependency import Dependency
+    from holdfast.calls.state import DependencyState
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Call:
     """Of what its attempts are made."""
 
     def __init__(
-        self, core: "Dependency", operation: Operation, outer: Scope | None, started: float, *, idempotent: bool
+        self, core: "DependencyState", operation: Operation, outer: Scope | None, started: float, *, idempotent: bool
     ) -> None:
         self.core = core
         self.number = 0

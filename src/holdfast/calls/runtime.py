@@ -12,7 +12,7 @@ from holdfast._types import Operation
 
 if TYPE_CHECKING:
     from holdfast.calls.attempt import Attempt
-    from holdfast.calls.dependency import Dependency
+    from holdfast.calls.state import DependencyState
 
 GLANCE = 0.001
 """Real seconds after which a timer looks again at a clock that is not the machine's: no event loop knows its time."""
@@ -40,9 +40,9 @@ class Runtime:
     __slots__ = ("_intercept", "chance", "clock", "dependencies", "glance", "joined", "monotonic")
 
     def __init__(self, clock: Clock, chance: Chance) -> None:
-        self.dependencies: WeakSet[Dependency] = WeakSet()
+        self.dependencies: WeakSet[DependencyState] = WeakSet()
         """All that live in it."""
-        self.joined: Callable[[Dependency], object] | None = None
+        self.joined: Callable[[DependencyState], object] | None = None
         """Is told of every dependency that is made, if set."""
         self._intercept: Intercept | None = None
         self.use(clock, chance)
@@ -58,7 +58,7 @@ class Runtime:
         for dependency in list(self.dependencies):
             dependency.set_plain()
 
-    def join(self, dependency: "Dependency") -> None:
+    def join(self, dependency: "DependencyState") -> None:
         """A dependency was made."""
         self.dependencies.add(dependency)
         if self.joined is not None:

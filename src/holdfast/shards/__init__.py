@@ -8,7 +8,7 @@ from holdfast.shards.assignments import Assignments, Change, Version
 from holdfast.shards.designed import Designed
 from holdfast.shards.fleet import Fleet, Slot
 from holdfast.shards.hashed import Hashed
-from holdfast.shards.layout import Layout, Numbered
+from holdfast.shards.layout import Layout, Numbered, adapted
 from holdfast.shards.plan import Move, Plan, Sharding, plan
 from holdfast.shards.registry import Registry, ShardStore, StoredLayout
 from holdfast.shards.searched import Searched
@@ -34,6 +34,7 @@ __all__ = [
     "StoredLayout",
     "Suspect",
     "Version",
+    "adapted",
     "pick",
     "plan",
     "suspects",

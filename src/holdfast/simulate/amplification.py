@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation
 from holdfast.calls.attempt import Attempt
-from holdfast.calls.dependency import Dependency
+from holdfast.calls.dependency import Dependency, state_of
 from holdfast.calls.engine import Call
 from holdfast.calls.limits import Bucket
 from holdfast.calls.retry import Budget, Retry
 from holdfast.calls.runtime import Runtime
 from holdfast.calls.scope import Scope
+from holdfast.calls.state import DependencyState
 from holdfast.calls.timeout import Timeouts
 from holdfast.simulate.budgets import FailureBucket, OtherBucket, RequestBucket
 from holdfast.simulate.virtual import Failed, Process, Timeline, chance_of, pursue
@@ -98,13 +99,13 @@ class Policy:
         """Whether what happened to one request changes what happens to the next."""
         return self.is_default or self.budget is not _FREE
 
-    def layer(self, name: str, options: Stack, runtime: Runtime) -> Dependency:
+    def layer(self, name: str, options: Stack, runtime: Runtime) -> DependencyState:
         """One layer with this policy."""
         retry = Retry(attempts=options.attempts)
         if self.is_default:
-            return Dependency(name, retry=retry, runtime=runtime)
+            return state_of(Dependency(name, retry=retry, runtime=runtime))
         budget = self.budget if isinstance(self.budget, Budget) else _FREE
-        made = Dependency(name, retry=retry, budget=budget, timeouts=_UNBOUNDED, runtime=runtime)
+        made = state_of(Dependency(name, retry=retry, budget=budget, timeouts=_UNBOUNDED, runtime=runtime))
         if not isinstance(self.budget, Budget):
             made.bucket = self.budget()
         return made
@@ -160,7 +161,7 @@ def _coming(timeline: Timeline, stack: "_Layers", requests: int, interval: float
 class _Layers:
     """The stack, and the service under it."""
 
-    def __init__(self, layers: list[Dependency], options: Stack, policy: Policy, chance: random.Random) -> None:
+    def __init__(self, layers: list[DependencyState], options: Stack, policy: Policy, chance: random.Random) -> None:
         self._layers = layers
         self._failing = options.failing
         self._is_aware = policy.is_aware

@@ -20,14 +20,10 @@ from botocore.parsers import ResponseParserError
 from holdfast import InvalidValue
 from holdfast._errors import DeadlineExceeded, HeldBack, LimitReached
 from holdfast.calls import (
-    Attempted,
     Backoff,
     Budget,
-    CallEvent,
     Dependency,
-    Exhausted,
     Failure,
-    GaveUp,
     Hints,
     HintsHold,
     Jitter,
@@ -35,15 +31,15 @@ from holdfast.calls import (
     Limit,
     Owner,
     Percentile,
-    Reason,
     Retry,
-    Retrying,
     Timeouts,
     deadline,
 )
 from holdfast.calls.adapters.botocore import NOTE, config, govern
 from holdfast.calls.adapters.botocore.governor import LONGEST_POLL
 from holdfast.calls.context import around
+from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying
+from holdfast.calls.retry import Reason
 from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
 from tests.services.start import free_port

@@ -105,7 +105,7 @@ def test_a_loop_that_is_left_early_frees_its_slot(dependency: Dependency) -> Non
 
 
 def test_an_attempt_without_room_is_refused(dependency: Dependency) -> None:
-    dependency.running.enter()
+    dependency._state.running.enter()
     attempt = next(dependency.attempts(idempotent=True))
     with pytest.raises(LimitReached), attempt:
         raise AssertionError
@@ -200,7 +200,7 @@ def test_a_loop_that_is_closed_in_another_context_gives_back_what_it_held() -> N
         await anext(generator)
         await asyncio.create_task(generator.aclose())  # type: ignore[attr-defined]
         assert dependency.in_flight == 0
-        assert dependency.last_expiries is not None
-        assert not dependency.last_expiries.pending
+        assert dependency._state.last_expiries is not None
+        assert not dependency._state.last_expiries.pending
 
     asyncio.run(main())

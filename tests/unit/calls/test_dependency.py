@@ -16,15 +16,11 @@ import pytest
 from holdfast import InvalidValue, Operation, Zone
 from holdfast._errors import AttemptTimedOut, DeadlineExceeded, HeldBack, LimitReached
 from holdfast.calls import (
-    Attempted,
     Backoff,
     Budget,
-    CallEvent,
     Dependency,
     Endpoints,
-    Exhausted,
     Failure,
-    GaveUp,
     Hints,
     HintsHold,
     Jitter,
@@ -32,15 +28,14 @@ from holdfast.calls import (
     Limit,
     Owner,
     Percentile,
-    Reason,
     Retry,
-    Retrying,
-    TimeoutChanged,
     Timeouts,
     current_attempt,
     deadline,
     remaining,
 )
+from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
+from holdfast.calls.retry import Reason
 from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.testing import FakeClock, seeded
 
@@ -275,7 +270,7 @@ def test_the_total_bounds_attempts_and_waits(make: Callable[..., Dependency], cl
 
     @dependency.call(idempotent=True)
     def slow() -> None:
-        begun.append(remaining(runtime=dependency.runtime))
+        begun.append(remaining(runtime=dependency._state.runtime))
         clock.advance(0.5)
         raise ConnectionResetError
 
@@ -371,7 +366,7 @@ def test_a_connection_is_measured_and_bounded_apart(make: Callable[..., Dependen
 
     assert with_new_connection() == (5.0, 1.0)
     assert dependency.latency(50) == pytest.approx(0.5, rel=1 / 16)
-    assert dependency.connects.seen.above(0.5) == pytest.approx(4.0, rel=1 / 16)
+    assert dependency._state.connects.seen.above(0.5) == pytest.approx(4.0, rel=1 / 16)
 
 
 def test_after_a_connection_failed_anything_may_have_been_sent(
@@ -394,7 +389,7 @@ def test_after_a_connection_failed_anything_may_have_been_sent(
     with pytest.raises(AttemptTimedOut):
         falls_back()
     assert sent == [1]
-    assert dependency.connects.seen.unbounded == 1
+    assert dependency._state.connects.seen.unbounded == 1
 
 
 def test_neither_a_connection_nor_an_attempt_has_more_time_than_the_call(
@@ -415,7 +410,7 @@ def test_neither_a_connection_nor_an_attempt_has_more_time_than_the_call(
 def test_a_connection_that_never_began_has_not_ended(make: Callable[..., Dependency]) -> None:
     dependency = make()
     dependency.run(lambda: current_attempt().connect_ended(), idempotent=True)
-    assert dependency.connects.seen.total == 0
+    assert dependency._state.connects.seen.total == 0
 
 
 def test_a_connection_that_does_not_come_about_in_time_is_unbounded_and_one_that_is_refused_says_nothing(
@@ -432,7 +427,7 @@ def test_a_connection_that_does_not_come_about_in_time_is_unbounded_and_one_that
     for seconds in (0.5, 5.0):
         with pytest.raises(ConnectionRefusedError):
             cannot_connect(seconds)
-    assert (dependency.connects.seen.total, dependency.connects.seen.unbounded) == (1, 1)
+    assert (dependency._state.connects.seen.total, dependency._state.connects.seen.unbounded) == (1, 1)
     assert dependency.latency(50) is None
 
 
@@ -459,7 +454,7 @@ def test_timeouts_are_counted_as_unbounded_and_answers_that_say_no_as_answers(
         with pytest.raises(type(error)):
             dependency.run(Script(error), idempotent=True)
     dependency.latency(50)
-    assert (dependency.attempts_seen.seen.total, dependency.attempts_seen.seen.unbounded) == (2, 1)
+    assert (dependency._state.attempts_seen.seen.total, dependency._state.attempts_seen.seen.unbounded) == (2, 1)
 
 
 def test_callers_with_little_time_do_not_shorten_the_timeout_of_the_others(
@@ -734,7 +729,7 @@ def test_a_retry_that_finds_no_slot_raises_what_had_failed(runtime: Runtime) -> 
     class Filling(FakeClock):
         def sleep(self, seconds: float) -> None:
             if seconds:
-                dependency.running.enter()
+                dependency._state.running.enter()
 
     dependency = Dependency("pricing", runtime=Runtime(Filling(), lambda: 0.5), retry=PLAIN, limit=Limit(1))
     error = ConnectionResetError()
@@ -863,7 +858,7 @@ def test_a_timeout_that_moves_is_told(make: Callable[..., Dependency], clock: Fa
     for _ in range(300):
         dependency.run(lambda: clock.advance(0.1), idempotent=True)
     for _ in range(100):
-        dependency.connected(0.01)
+        dependency._state.connected(0.01)
     changed = [event for event in events.all if isinstance(event, TimeoutChanged)]
     assert [(event.what, event.before) for event in changed] == [("attempt", 5.0), ("connect", 5.0)]
     assert changed[0].after == pytest.approx(0.2, rel=1 / 16)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue
-from holdfast.calls import Backoff, Budget, Failure, Hints, Jitter, Kind, Owner, Reason, Retry
+from holdfast.calls import Backoff, Budget, Failure, Hints, Jitter, Kind, Owner, Retry
 from holdfast.calls.hints import Hold
 from holdfast.calls.limits import Bucket
-from holdfast.calls.retry import IN_WORDS, Again, GiveUp, decide
+from holdfast.calls.retry import IN_WORDS, Again, GiveUp, Reason, decide
 
 PLAIN = Retry(backoff=Backoff(base=1, jitter=Jitter.NONE), throttled=Backoff(base=3, jitter=Jitter.NONE))
 

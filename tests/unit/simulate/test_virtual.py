@@ -78,7 +78,7 @@ def test_a_call_makes_its_attempts_with_the_delays_of_its_policy() -> None:
         yield 0.25
         return errors[attempt.number - 1]
 
-    call = Call(dependency, OPERATION, None, 0.0, idempotent=True)
+    call = Call(dependency._state, OPERATION, None, 0.0, idempotent=True)
     assert outcome(pursue(call, attempted)) == (None, [0.25, 1.0, 0.25, 2.0, 0.25])
 
 
@@ -90,7 +90,7 @@ def test_a_call_ends_with_the_failure_of_its_last_attempt() -> None:
         return error
         yield
 
-    assert outcome(pursue(Call(dependency, OPERATION, None, 0.0, idempotent=True), attempted)) == (error, [])
+    assert outcome(pursue(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted)) == (error, [])
 
 
 def test_a_call_that_is_refused_ends_with_the_refusal_and_leaves_room_for_others() -> None:
@@ -100,12 +100,12 @@ def test_a_call_that_is_refused_ends_with_the_refusal_and_leaves_room_for_others
         yield 1.0
         return None
 
-    first = pursue(Call(dependency, OPERATION, None, 0.0, idempotent=True), attempted)
+    first = pursue(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted)
     assert next(first) == 1.0
-    refused, _ = outcome(pursue(Call(dependency, OPERATION, None, 0.0, idempotent=True), attempted))
+    refused, _ = outcome(pursue(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted))
     assert isinstance(refused, CallError)
     assert outcome(first) == (None, [])
-    assert outcome(pursue(Call(dependency, OPERATION, None, 0.0, idempotent=True), attempted)) == (None, [1.0])
+    assert outcome(pursue(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted)) == (None, [1.0])
 
 
 def test_chance_repeats_for_the_same_parts_and_only_for_them() -> None:

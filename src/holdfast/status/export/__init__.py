@@ -9,7 +9,7 @@ from holdfast.status.export.bucket import BucketOptions, bucket_template
 from holdfast.status.export.checks import ObjectCheck, Pace, RoutingControlCheck, SharedCheck, StatusBucket, StatusCheck
 from holdfast.status.export.gateway import GatewayOptions, gateway_template
 from holdfast.status.export.route53 import RecordOptions, record_template
-from holdfast.status.export.zones import MappedZone
+from holdfast.status.export.zones import MappedZone, discover_zones
 
 __all__ = [
     "BucketOptions",
@@ -23,6 +23,7 @@ __all__ = [
     "StatusBucket",
     "StatusCheck",
     "bucket_template",
+    "discover_zones",
     "gateway_template",
     "record_template",
 ]

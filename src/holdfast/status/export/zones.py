@@ -3,12 +3,14 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from holdfast._errors import InvalidValue
 from holdfast._names import zone_of
 from holdfast._types import Zone
-from holdfast.engines.aws import AwsSession
+
+if TYPE_CHECKING:
+    from holdfast.engines.aws import AwsSession
 
 _ID = re.compile(r"(?P<region>[a-z]+\d+)-az\d+")
 _NAME = re.compile(r"(?P<region>[a-z]{2,3}(-[a-z]+)+-\d+)[a-z]")
@@ -66,7 +68,7 @@ def _area(zone: MappedZone) -> str:
     return zone.id.partition("-")[0]
 
 
-def discover_zones(session: AwsSession, wanted: Iterable[str] = ()) -> tuple[MappedZone, ...]:
+def discover_zones(session: "AwsSession", wanted: Iterable[str] = ()) -> tuple[MappedZone, ...]:
     """The zones of the session's account and region that are `wanted`, or all that there are.
 
     A zone is wanted by its AZ-ID, or as `use1-az1=us-east-1b`, which is an error if the account calls it otherwise.

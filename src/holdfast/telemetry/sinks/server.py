@@ -18,7 +18,7 @@ HELD_LINES = 10_000
 BATCH_LINES = 500
 """Most lines in one request: some 400 KB, below the server's limit of 1 MiB."""
 FLUSH_SECONDS = 0.25
-AWAY_BACKOFF = Backoff(base=FLUSH_SECONDS, cap=2.0, jitter=Jitter.EQUAL)
+_AWAY_BACKOFF = Backoff(base=FLUSH_SECONDS, cap=2.0, jitter=Jitter.EQUAL)
 """Two seconds at most: a detector waits little longer than that for late lines."""
 _TIMEOUT = 5.0
 
@@ -41,7 +41,7 @@ class ServerSink:
             self._flush,
             doing="send telemetry",
             logger=logger,
-            backoff=AWAY_BACKOFF,
+            backoff=_AWAY_BACKOFF,
             expected=(OSError, http.client.HTTPException),
             continue_after_fork=True,
         )

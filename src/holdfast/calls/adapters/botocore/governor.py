@@ -23,8 +23,9 @@ from holdfast.calls.adapters.rules import twin_of
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.classify import Failure, Kind
 from holdfast.calls.context import around
-from holdfast.calls.dependency import Dependency
+from holdfast.calls.dependency import Dependency, state_of
 from holdfast.calls.engine import Call
+from holdfast.calls.state import DependencyState
 from holdfast.calls.timeout import Percentile
 
 
@@ -81,10 +82,10 @@ def config(dependency: Dependency) -> Config:
     Timeouts that follow the latency are fixed here at their ceiling; each request then has less. For settings of your
     own: `config(dependency).merge(Config(max_pool_connections=50))`.
     """
-    _check_dependency(dependency)
+    state = state_of(dependency)
     return Config(
-        connect_timeout=min(_longest(dependency.connects.policy), dependency.total),
-        read_timeout=_reading(dependency),
+        connect_timeout=min(_longest(state.connects.policy), state.total),
+        read_timeout=_reading(state),
         retries={"mode": "standard", "total_max_attempts": 1},
     )
 
@@ -97,23 +98,18 @@ def govern(client: Client, dependency: Dependency, *, idempotent: Callable[[str]
     when nothing was sent, or when the service said that it is too much: then it did nothing. Raises InvalidValue for a
     client that would go on to retry by itself, as in the mode `adaptive`.
     """
-    _check_dependency(dependency)
+    state = state_of(dependency)
     if not isinstance(client, BaseClient):
         hint = ", which a resource has as resource.meta.client" if hasattr(client, "meta") else ""
         raise InvalidValue(f"{client!r} cannot be governed: expected a client of boto3 or botocore{hint}")
     if idempotent is not None and not callable(idempotent):
         raise InvalidValue(f"idempotent is {idempotent!r}: expected a function of the name of an operation, or None")
-    _Governor(client, dependency, idempotent).install()
+    _Governor(client, state, idempotent).install()
     return client
 
 
-def _check_dependency(dependency: object) -> None:
-    if not isinstance(dependency, Dependency):
-        raise InvalidValue(f"dependency is {dependency!r}: expected a Dependency")
-
-
-def _reading(dependency: Dependency) -> float:
-    longest = min(_longest(dependency.attempts_seen.policy), dependency.total)
+def _reading(state: DependencyState) -> float:
+    longest = min(_longest(state.attempts_seen.policy), state.total)
     return UNBOUNDED if longest == math.inf else longest
 
 
@@ -128,7 +124,7 @@ class _AwsCall(Call):
 
     __slots__ = ("_is_long_poll", "_model", "_repeatable", "is_over")
 
-    def __init__(self, core: Dependency, model: Any, *, repeatable: bool) -> None:
+    def __init__(self, core: DependencyState, model: Any, *, repeatable: bool) -> None:
         named = Operation(core.name, model.name)
         super().__init__(core, named, around(), core.runtime.monotonic(), idempotent=repeatable)
         self._model = model
@@ -189,7 +185,7 @@ class _Turns:
 class _Governor:
     """The handlers of one client. What they know of a call is in its context, so threads do not meet here."""
 
-    def __init__(self, client: Any, core: Dependency, idempotent: Callable[[str], bool] | None) -> None:
+    def __init__(self, client: Any, core: DependencyState, idempotent: Callable[[str], bool] | None) -> None:
         self._client = weakref.proxy(client)  # it holds its handlers: nothing should keep its connections open
         self._core = core
         self._idempotent = idempotent

@@ -13,8 +13,8 @@ from holdfast.calls.adapters.httpx.progress import Progress
 from holdfast.calls.adapters.rules import RequestOptions, asked_by, manner_of, origin_of
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.classify import Kind, of_status
-from holdfast.calls.dependency import Dependency
 from holdfast.calls.scope import IDEMPOTENCY_KEY, TRACEPARENT
+from holdfast.calls.state import DependencyState
 
 EXTENSION = "holdfast"
 """Where a request's own options are, among its extensions."""
@@ -64,7 +64,7 @@ class Exchange:
         "response",
     )
 
-    def __init__(self, core: Dependency, request: httpx.Request, manners: Manners) -> None:
+    def __init__(self, core: DependencyState, request: httpx.Request, manners: Manners) -> None:
         self._core = core
         self._manners = manners
         self._asked = asked_by(request.extensions.get(EXTENSION))

@@ -13,7 +13,7 @@ from holdfast.calls.adapters.httpx.exchange import Exchange, Manners, refuse_ret
 from holdfast.calls.adapters.httpx.pool import Lent, give_back, give_back_async
 from holdfast.calls.adapters.httpx.warm import warm, warm_async
 from holdfast.calls.context import current_attempt
-from holdfast.calls.dependency import Dependency
+from holdfast.calls.dependency import Dependency, state_of
 
 WHOLE = 1_048_576
 """Bytes; a body that says that it is no longer is read within the attempt: about what one may well read into memory."""
@@ -57,11 +57,12 @@ class HoldfastTransport(httpx.BaseTransport):
     ) -> None:
         refuse_retries(transport)
         self._dependency = dependency
+        self._state = state_of(dependency)
         self._transport = httpx.HTTPTransport() if transport is None else transport
         self._manners = Manners(idempotency_key=idempotency_key, propagate=propagate, whole=whole)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        exchange = Exchange(self._dependency, request, self._manners)
+        exchange = Exchange(self._state, request, self._manners)
         manner = exchange.manner
         try:
             self._dependency.run(self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation)
@@ -84,7 +85,7 @@ class HoldfastTransport(httpx.BaseTransport):
         transport must be as large (`max_keepalive_connections`), and a new connection is as good as it lives: see
         `keepalive_expiry`. Endpoints do not matter here: warm up each of them.
         """
-        return warm(self._dependency, self._transport, _request(method, url), connections)
+        return warm(self._state, self._transport, _request(method, url), connections)
 
     def close(self) -> None:
         self._transport.close()
@@ -137,11 +138,12 @@ class AsyncHoldfastTransport(httpx.AsyncBaseTransport):
     ) -> None:
         refuse_retries(transport)
         self._dependency = dependency
+        self._state = state_of(dependency)
         self._transport = httpx.AsyncHTTPTransport() if transport is None else transport
         self._manners = Manners(idempotency_key=idempotency_key, propagate=propagate, whole=whole)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        exchange = Exchange(self._dependency, request, self._manners)
+        exchange = Exchange(self._state, request, self._manners)
         manner = exchange.manner
         try:
             await self._dependency.run_async(
@@ -160,7 +162,7 @@ class AsyncHoldfastTransport(httpx.AsyncBaseTransport):
 
     async def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
         """Open connections before there is traffic, as `HoldfastTransport.warm_up` does."""
-        return await warm_async(self._dependency, self._transport, _request(method, url), connections)
+        return await warm_async(self._state, self._transport, _request(method, url), connections)
 
     async def aclose(self) -> None:
         await self._transport.aclose()

@@ -16,10 +16,10 @@ from holdfast.calls.adapters.httpx.pool import Lent, give_back, give_back_async
 from holdfast.calls.adapters.httpx.progress import Progress
 from holdfast.calls.adapters.rules import check_connections, ready_among, stays_open
 from holdfast.calls.attempt import Attempt
-from holdfast.calls.dependency import Dependency
+from holdfast.calls.state import DependencyState
 
 
-def warm(core: Dependency, transport: httpx.BaseTransport, request: httpx.Request, connections: int) -> int:
+def warm(core: DependencyState, transport: httpx.BaseTransport, request: httpx.Request, connections: int) -> int:
     """Open so many connections at once; how many of them are ready."""
     check_connections(connections)
 
@@ -47,7 +47,7 @@ def _finish(response: httpx.Response) -> bool | Exception:
 
 
 async def warm_async(
-    core: Dependency, transport: httpx.AsyncBaseTransport, request: httpx.Request, connections: int
+    core: DependencyState, transport: httpx.AsyncBaseTransport, request: httpx.Request, connections: int
 ) -> int:
     """The same, in an event loop."""
     check_connections(connections)
@@ -88,7 +88,7 @@ async def _finish_async(response: httpx.Response) -> bool | Exception:
     return stays_open(response.http_version, response.headers)
 
 
-def _progress(core: Dependency) -> Progress:
+def _progress(core: DependencyState) -> Progress:
     until = core.runtime.monotonic() + core.connects.value
     progress = Progress(Attempt(until, None, None, core, until), {})
     progress.is_whole_call = True

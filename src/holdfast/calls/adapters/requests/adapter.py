@@ -26,7 +26,7 @@ from holdfast.calls.adapters.rules import (
 )
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import SCOPE
-from holdfast.calls.dependency import Dependency
+from holdfast.calls.dependency import Dependency, state_of
 
 _ASKED: ContextVar[RequestOptions] = ContextVar("holdfast.calls.adapters.requests", default=DEFAULTS)
 
@@ -79,8 +79,7 @@ class HoldfastAdapter(HTTPAdapter):
         pool_block: bool = False,
         max_retries: int = 0,
     ) -> None:
-        if not isinstance(dependency, Dependency):
-            raise InvalidValue(f"dependency is {dependency!r}: expected a Dependency")
+        self._state = state_of(dependency)
         if max_retries != 0:  # urllib3's Retry(0) as well: it may be told of statuses and redirects
             raise InvalidValue(f"max_retries is {max_retries!r}: expected 0, because the dependency retries")
         self._dependency = dependency
@@ -109,7 +108,7 @@ class HoldfastAdapter(HTTPAdapter):
         proxies: Any = None,
     ) -> requests.Response:
         exchange = Exchange(
-            core=self._dependency,
+            core=self._state,
             request=request,
             manner=manner_of(
                 request.method or "", _ASKED.get(), keyed=self._idempotency_key, repeatable=is_repeatable(request)
@@ -157,10 +156,10 @@ class HoldfastAdapter(HTTPAdapter):
                 f"warm-up of {connections} connections: expected at most {self._most_kept}, which is pool_maxsize"
             )
         prepared = requests.Request(method, url).prepare()
-        until = self._dependency.runtime.monotonic() + self._dependency.connects.value
+        until = self._state.runtime.monotonic() + self._state.connects.value
 
         def open_one(_: int) -> requests.Response | Exception:
-            attempt = _Warming(until, None, None, self._dependency, until)
+            attempt = _Warming(until, None, None, self._state, until)
             token = SCOPE.set(attempt)
             try:
                 timeout = (sooner(None, attempt.connect_timeout), sooner(None, attempt.timeout))

@@ -16,15 +16,15 @@ from holdfast.calls.adapters.requests.errors import as_requests
 from holdfast.calls.adapters.rules import Manner, origin_of
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import current_attempt
-from holdfast.calls.dependency import Dependency
 from holdfast.calls.scope import IDEMPOTENCY_KEY, TRACEPARENT
+from holdfast.calls.state import DependencyState
 
 
 @dataclass(slots=True, kw_only=True)
 class Exchange:
     """One request, which may take several attempts, and the answer that came last."""
 
-    core: Dependency
+    core: DependencyState
     request: requests.PreparedRequest
     manner: Manner
     propagate: bool
