@@ -12,9 +12,8 @@ from holdfast.calls.classify import Failure, Kind, classify
 from holdfast.calls.context import carried, current_attempt, deadline, detached, remaining
 from holdfast.calls.dependency import Dependency
 from holdfast.calls.endpoints import Endpoint, Endpoints, NoEndpoint, ShardEndpoints
-from holdfast.calls.hints import Hints, HintsHold
 from holdfast.calls.limits import Limit
-from holdfast.calls.retry import Budget, Owner, Retry
+from holdfast.calls.retry import Budget, Hints, HintsHold, Owner, Retry
 from holdfast.calls.timeout import Percentile, Timeouts
 
 __all__ = [

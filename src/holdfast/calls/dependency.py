@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Sink
 from holdfast.calls.events import CallEvent
-from holdfast.calls.hints import Hints
 from holdfast.calls.limits import Limit
-from holdfast.calls.retry import Budget, Retry
+from holdfast.calls.retry import Budget, Hints, Retry
 from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.calls.state import DependencyState
 from holdfast.calls.timeout import Timeouts

@@ -13,8 +13,7 @@ from holdfast._types import Operation
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.classify import PERMANENT, Failure, Kind, classify
 from holdfast.calls.events import Attempted, Exhausted, GaveUp, Retrying
-from holdfast.calls.hints import HintsHold
-from holdfast.calls.retry import IN_WORDS, GiveUp, Owner, Reason, decide
+from holdfast.calls.retry import IN_WORDS, GiveUp, HintsHold, Owner, Reason, decide
 from holdfast.calls.scope import Scope
 
 if TYPE_CHECKING:

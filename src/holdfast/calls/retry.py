@@ -1,8 +1,8 @@
-"""When a call is repeated: the policy, the budget, and the rule that follows them. `limits.py` keeps the tokens.
+"""When a call is repeated: the policy, the budget, the server's hints, and the rule that follows them. Pure.
 
-The budget also stops retries when a dependency is unhealthy: without successes the bucket runs dry within
-`capacity / cost` retries, and fills again with the successes of ordinary calls. There is no mode to fall into or to
-come back from, as a circuit breaker has: first attempts always go out. Pure.
+`limits.py` keeps the tokens. The budget also stops retries when a dependency is unhealthy: without successes the bucket
+runs dry within `capacity / cost` retries, and fills again with the successes of ordinary calls. There is no mode to
+fall into or to come back from, as a circuit breaker has: first attempts always go out.
 """
 
 import math
@@ -16,7 +16,55 @@ import msgspec
 from holdfast._backoff import Backoff, Chance
 from holdfast._errors import InvalidValue
 from holdfast.calls.classify import Failure, Kind
-from holdfast.calls.hints import Hold
+
+
+class HintsHold(StrEnum):
+    """Whom a server's hint holds back, of those that call the same dependency."""
+
+    RETRIES = "retries"
+    """Every caller's retries. One overloaded host behind a balancer does not stop the calls to the others."""
+    ALL = "all"
+    """First attempts as well: for services that limit the client as a whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hints:
+    """How far a server is believed that says when to come back."""
+
+    cap: float = 20.0
+    """Seconds; a longer hint is cut: a wrong one must not stop the service for an hour."""
+    hold: HintsHold = HintsHold.RETRIES
+    spread: float = 0.25
+    """Share of a hint that is added by chance, so that those who waited together do not come back together."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cap < math.inf or not 0 <= self.spread < math.inf:
+            raise InvalidValue(f"hints cap {self.cap} and spread {self.spread}: expected 0 or more")
+        object.__setattr__(self, "hold", HintsHold(self.hold))
+
+
+class Hold:
+    """Until when a dependency wants to be left alone. Threads may race on it: the later hint stays, or nearly so."""
+
+    __slots__ = ("hints", "seconds", "until")
+
+    def __init__(self, hints: Hints) -> None:
+        self.hints = hints
+        self.until = -math.inf
+        self.seconds = 0.0
+
+    def note(self, seconds: float, now: float) -> None:
+        """Take a hint; one that ends before another that holds changes nothing."""
+        seconds = min(seconds, self.hints.cap)
+        if now + seconds > self.until:
+            self.until = now + seconds
+            self.seconds = seconds
+
+    def wait(self, now: float, chance: Callable[[], float]) -> float:
+        """Seconds to wait before an attempt at `now`; 0 when nothing holds."""
+        if self.until <= now:
+            return 0.0
+        return self.until - now + chance() * self.hints.spread * self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,8 @@ from holdfast._errors import InvalidValue
 from holdfast._forks import renew_after_fork
 from holdfast._types import Sink
 from holdfast.calls.events import CallEvent, TimeoutChanged
-from holdfast.calls.hints import Hints, HintsHold, Hold
 from holdfast.calls.limits import Bucket, Limit, Running
-from holdfast.calls.retry import Budget, Owner, Retry
+from holdfast.calls.retry import Budget, Hints, HintsHold, Hold, Owner, Retry
 from holdfast.calls.runtime import Runtime
 from holdfast.calls.timeout import Estimator, Percentile, Timeouts
 

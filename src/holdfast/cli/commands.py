@@ -1,6 +1,7 @@
 """The command line: its commands, its exit codes, and how errors are told."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from cyclopts import App, CycloptsError
 
@@ -15,7 +16,7 @@ from holdfast._errors import (
     NotAllowed,
     SettingsError,
 )
-from holdfast.cli.output import print_error
+from holdfast.cli.output import Json, print_error, print_json
 
 FAILED, MISUSED, UNAVAILABLE, REFUSED, INTERRUPTED = 1, 2, 3, 4, 130
 
@@ -60,7 +61,7 @@ app.command("holdfast.cli.agent:agent", name="agent", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.server:backup", name="backup", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.calls:app", name="calls")
 app.command("holdfast.cli.server:check", name="check", help_epilogue=EXIT_CODES)
-app.command("holdfast.cli.completion:completion", name="completion", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.commands:completion", name="completion", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.credential:app", name="credential")
 app.command("holdfast.cli.demo:demo", name="demo", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.export:app", name="export")
@@ -84,3 +85,15 @@ def run(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
+
+
+def completion(shell: Literal["bash", "zsh", "fish"], /, *, json: Json = False) -> None:
+    """Print a completion script for a shell: `bash`, `zsh` or `fish`.
+
+    Example: holdfast completion bash >> ~/.bashrc
+    """
+    script = app.generate_completion(prog_name="holdfast", shell=shell)
+    if json:
+        print_json({"shell": shell, "script": script})
+    else:
+        print(script)

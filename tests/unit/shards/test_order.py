@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidValue
 from holdfast.shards.designs import Design, Families, Pairs, Parity, Polynomials, Quadruples, Tuples
-from holdfast.shards.lattice import rounds
+from holdfast.shards.hashed import rounds
 from holdfast.shards.order import LARGEST, Order, Permutation
 
 KEY = b"a secret of sixteen bytes or more"

@@ -22,8 +22,8 @@ from holdfast import (
     LimitReached,
 )
 from holdfast.calls import Kind, NoEndpoint, classify
-from holdfast.calls.adapters.httpx.errors import as_httpx
-from holdfast.calls.adapters.requests.errors import as_requests
+from holdfast.calls.adapters.httpx.progress import as_httpx
+from holdfast.calls.adapters.requests.body import as_requests
 from holdfast.calls.adapters.rules import (
     DEFAULTS,
     IDEMPOTENT_METHODS,

@@ -1,4 +1,7 @@
-"""Bodies of requests that can be sent again, and of responses that are read in time."""
+"""Bodies of requests that can be sent again, and of responses that are read in time; errors as requests knows them.
+
+`except requests.RequestException` goes on catching everything.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,10 +10,64 @@ import requests
 from requests import exceptions
 from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError, SSLError
 
-from holdfast._errors import AttemptTimedOut, DeadlineExceeded
+from holdfast._errors import (
+    AttemptTimedOut,
+    DeadlineExceeded,
+    HeldBack,
+    HoldfastError,
+    LimitReached,
+)
 from holdfast.calls.adapters.requests.connection import sooner, wait_at_most
-from holdfast.calls.adapters.requests.errors import as_requests
+from holdfast.calls.adapters.rules import twin_of
 from holdfast.calls.attempt import Attempt
+from holdfast.calls.endpoints import NoEndpoint
+
+
+class RequestsAttemptTimedOut(AttemptTimedOut, exceptions.ReadTimeout):
+    """One attempt took longer than it may; the server may have done the work all the same."""
+
+    request = response = None  # set by requests, which does not get to see these errors being made
+
+
+class RequestsDeadlineExceeded(DeadlineExceeded, exceptions.ReadTimeout):
+    """The time for the whole of it is over."""
+
+    request = response = None
+
+
+class RequestsHeldBack(HeldBack, exceptions.RequestException):
+    """The server asked every caller to wait, and longer than there is time."""
+
+    request = response = None
+
+
+class RequestsLimitReached(LimitReached, exceptions.RequestException):
+    """As many calls to the dependency as may be are under way."""
+
+    request = response = None
+
+
+class RequestsNoEndpoint(NoEndpoint, exceptions.ConnectionError):
+    """Every zone that has endpoints is out."""
+
+    request = response = None
+
+
+_TWINS: tuple[tuple[type[HoldfastError], type[HoldfastError]], ...] = (
+    (AttemptTimedOut, RequestsAttemptTimedOut),
+    (DeadlineExceeded, RequestsDeadlineExceeded),
+    (HeldBack, RequestsHeldBack),
+    (LimitReached, RequestsLimitReached),
+    (NoEndpoint, RequestsNoEndpoint),
+)
+
+
+def as_requests(error: HoldfastError) -> HoldfastError:
+    """The same error, which is also one of requests; as it is if it is that already, or has no counterpart there."""
+    if isinstance(error, exceptions.RequestException):
+        return error
+    return twin_of(error, _TWINS) or error
+
 
 CHUNK = 65_536
 

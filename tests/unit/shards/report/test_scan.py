@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.shards.report import pairs as pairing
+from holdfast.shards.report import scan as pairing
 from holdfast.shards.report import table_of
-from holdfast.shards.report.pairs import meetings, products
+from holdfast.shards.report.scan import meetings, products
 from holdfast.shards.report.table import Table
 from tests.unit.shards.report.samples import Shards, shards
 

@@ -1,10 +1,12 @@
-"""Endpoints that are registered with AWS Cloud Map."""
+"""Endpoints that AWS knows: registered with Cloud Map, in a DynamoDB table, or in the Parameter Store."""
 
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast._errors import EngineError, InvalidValue, NotAllowed, SettingsError
 from holdfast._names import zone_of
@@ -99,3 +101,98 @@ class CloudMap:
             raise NotAllowed(f"{error}. Allow servicediscovery:DiscoverInstances") from error
         except known.ClientError as error:
             raise EngineError(f"Cloud Map refuses to tell of {self.service} in {self.namespace}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoDbMap:
+    """One item for each zone of a service, with a list or a set of addresses. Thread-safe.
+
+    The table's partition key is the service and its sort key the AZ-ID, both text, so that one table serves many. An
+    item that makes no sense is an error as a whole, so that a slip of the hand changes nothing.
+    """
+
+    session: "AwsSession"
+    table: str
+    service: str
+    service_key: str = field(default="Service", kw_only=True)
+    zone_key: str = field(default="AZ-ID", kw_only=True)
+    attribute: str = field(default="Endpoints", kw_only=True)
+
+    def resolve(self) -> ByZone:
+        known = self.session.client("dynamodb").exceptions
+        items = self.session.paginate(
+            "dynamodb",
+            "query",
+            TableName=self.table,
+            KeyConditionExpression="#service = :service",
+            ExpressionAttributeNames={"#service": self.service_key},
+            ExpressionAttributeValues={":service": {"S": self.service}},
+        )
+        try:
+            return dict(self._entry(item) for item in items)
+        except known.ResourceNotFoundException as error:
+            raise SettingsError(
+                f"there is no DynamoDB table {self.table} for these credentials in this region: check the three, or "
+                f"create it with the keys {self.service_key} and {self.zone_key} (strings)"
+            ) from error
+        except NotAllowed as error:
+            raise NotAllowed(f"{error}. For table {self.table} allow dynamodb:Query") from error
+        except known.ClientError as error:
+            raise EngineError(f"DynamoDB refuses to tell of {self.service} in {self.table}: {error}") from error
+
+    def _entry(self, item: Mapping[str, Mapping[str, Any]]) -> tuple[Zone, list[str]]:
+        name = item.get(self.zone_key, {}).get("S", "")
+        match item.get(self.attribute):
+            case {"SS": list(texts)}:
+                addresses = sorted(texts)
+            case {"L": list(values)} if all("S" in value for value in values):
+                addresses = [value["S"] for value in values]
+            case other:
+                raise InvalidValue(
+                    f"{self.attribute} of {self.service} in {name} is {other}: expected a list or a set of texts "
+                    f"(table {self.table})"
+                )
+        return zone_of(name), addresses
+
+
+class ParameterStore:
+    """One parameter for each zone under a path: `/pricing/endpoints/use1-az1` has the addresses of that zone.
+
+    Its value is a list with commas or a JSON list; an empty JSON list takes a zone's endpoints away. A parameter that
+    makes no sense is an error as a whole, so that a slip of the hand changes nothing. Thread-safe.
+    """
+
+    def __init__(self, session: "AwsSession", path: str) -> None:
+        if not path.startswith("/") or len(path.rstrip("/")) == 0:
+            raise InvalidValue(f"path is {path!r}: expected one such as /pricing/endpoints")
+        self._session = session
+        self._path = path.rstrip("/")
+
+    def resolve(self) -> ByZone:
+        known = self._session.client("ssm").exceptions
+        try:
+            found = dict(
+                _entry(parameter)
+                for parameter in self._session.paginate("ssm", "get_parameters_by_path", Path=self._path)
+            )
+        except NotAllowed as error:
+            raise NotAllowed(f"{error}. For {self._path} allow ssm:GetParametersByPath") from error
+        except known.ClientError as error:
+            raise EngineError(f"Parameter Store refuses to tell of {self._path}: {error}") from error
+        return found
+
+
+def _entry(parameter: Mapping[str, Any]) -> tuple[Zone, list[str]]:
+    name, value = parameter["Name"], parameter["Value"]
+    if parameter["Type"] == "SecureString":
+        raise InvalidValue(f"parameter {name} is encrypted: expected a String or a StringList; addresses are no secret")
+    try:
+        return zone_of(name.rpartition("/")[2]), _addresses(value)
+    except (InvalidValue, msgspec.MsgspecError) as error:
+        raise InvalidValue(f"parameter {name}: {error}") from error
+
+
+def _addresses(value: str) -> list[str]:
+    if value.lstrip().startswith("["):
+        return msgspec.json.decode(value, type=list[str])
+    return [address.strip() for address in value.split(",") if address.strip()]
