@@ -16,7 +16,7 @@ from holdfast._errors import (
     NotAllowed,
     SettingsError,
 )
-from holdfast.cli.output import Json, print_error, print_json
+from holdfast.cli.output import Json, print_error, print_result
 
 FAILED, MISUSED, UNAVAILABLE, REFUSED, INTERRUPTED = 1, 2, 3, 4, 130
 
@@ -93,7 +93,4 @@ def completion(shell: Literal["bash", "zsh", "fish"], /, *, json: Json = False) 
     Example: holdfast completion bash >> ~/.bashrc
     """
     script = app.generate_completion(prog_name="holdfast", shell=shell)
-    if json:
-        print_json({"shell": shell, "script": script})
-    else:
-        print(script)
+    print_result({"shell": shell, "script": script}, script, as_json=json)

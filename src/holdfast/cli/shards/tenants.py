@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_json, print_table
+from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_json, print_result, print_table
 from holdfast.cli.shards.inputs import as_name, read_tenants
 from holdfast.cli.shards.kept import Name, as_object, as_row, open_assignments, text_of, told
 from holdfast.shards import Assignments, Layout, Shard
@@ -92,10 +92,7 @@ def remove(
     """
     with open_assignments(name, settings, data_directory) as assignments:
         removed = sum(map(assignments.remove, _chunks(told(_named(tenants, file), "tenants"))))
-    if json:
-        print_json({"removed": removed})
-    else:
-        print(f"{removed} removed")
+    print_result({"removed": removed}, f"{removed} removed", as_json=json)
 
 
 def suspects(
@@ -193,10 +190,7 @@ def forget(
     seconds = seconds_of(lookback)
     with open_assignments(name, settings, data_directory) as assignments:
         gone = assignments.forget(seconds)
-    if json:
-        print_json({"forgotten": gone})
-    else:
-        print(f"{gone} forgotten")
+    print_result({"forgotten": gone}, f"{gone} forgotten", as_json=json)
 
 
 def _show_one(tenant: str, shard: Shard, assignments: Assignments, *, json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Push over SNS, both sides: publish zone statuses; subscribe at boot, confirm, take in only what is genuine and new."""
+"""Push over SNS: publish zone statuses; subscribe at boot, confirm, and take in only what is genuine and new."""
 
 import http.client
 import logging

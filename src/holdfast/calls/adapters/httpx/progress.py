@@ -22,46 +22,38 @@ from holdfast.calls.attempt import Attempt
 from holdfast.calls.endpoints import NoEndpoint
 
 
-class HttpxAttemptTimedOut(AttemptTimedOut, httpx.ReadTimeout):
+class _WithoutRequest:
+    """An error whose request is not known: httpx sets it, and does not get to see these errors being made."""
+
+    _request: Any = None
+
+
+class HttpxAttemptTimedOut(_WithoutRequest, AttemptTimedOut, httpx.ReadTimeout):
     """One attempt took longer than it may; the server may have done the work all the same."""
 
-    _request = None  # set by httpx, which does not get to see these errors being made
 
-
-class HttpxConnectTimedOut(ConnectTimedOut, httpx.ConnectTimeout):
+class HttpxConnectTimedOut(_WithoutRequest, ConnectTimedOut, httpx.ConnectTimeout):
     """No connection came about in time; nothing was sent."""
 
-    _request = None
 
-
-class HttpxPoolTimedOut(ConnectTimedOut, httpx.PoolTimeout):
+class HttpxPoolTimedOut(_WithoutRequest, ConnectTimedOut, httpx.PoolTimeout):
     """No connection of the pool was free in time; nothing was sent."""
 
-    _request = None
 
-
-class HttpxDeadlineExceeded(DeadlineExceeded, httpx.ReadTimeout):
+class HttpxDeadlineExceeded(_WithoutRequest, DeadlineExceeded, httpx.ReadTimeout):
     """The time for the whole of it is over."""
 
-    _request = None
 
-
-class HttpxHeldBack(HeldBack, httpx.TransportError):
+class HttpxHeldBack(_WithoutRequest, HeldBack, httpx.TransportError):
     """The server asked every caller to wait, and longer than there is time."""
 
-    _request = None
 
-
-class HttpxLimitReached(LimitReached, httpx.TransportError):
+class HttpxLimitReached(_WithoutRequest, LimitReached, httpx.TransportError):
     """As many calls to the dependency as may be are under way."""
 
-    _request = None
 
-
-class HttpxNoEndpoint(NoEndpoint, httpx.ConnectError):
+class HttpxNoEndpoint(_WithoutRequest, NoEndpoint, httpx.ConnectError):
     """Every zone that has endpoints is out."""
-
-    _request = None
 
 
 _TWINS: tuple[tuple[type[HoldfastError], type[HoldfastError]], ...] = (

@@ -23,34 +23,31 @@ from holdfast.calls.attempt import Attempt
 from holdfast.calls.endpoints import NoEndpoint
 
 
-class RequestsAttemptTimedOut(AttemptTimedOut, exceptions.ReadTimeout):
+class _WithoutRequest:
+    """An error whose request is not known: requests sets it, and does not get to see these errors being made."""
+
+    request: Any = None
+    response: Any = None
+
+
+class RequestsAttemptTimedOut(_WithoutRequest, AttemptTimedOut, exceptions.ReadTimeout):
     """One attempt took longer than it may; the server may have done the work all the same."""
 
-    request = response = None  # set by requests, which does not get to see these errors being made
 
-
-class RequestsDeadlineExceeded(DeadlineExceeded, exceptions.ReadTimeout):
+class RequestsDeadlineExceeded(_WithoutRequest, DeadlineExceeded, exceptions.ReadTimeout):
     """The time for the whole of it is over."""
 
-    request = response = None
 
-
-class RequestsHeldBack(HeldBack, exceptions.RequestException):
+class RequestsHeldBack(_WithoutRequest, HeldBack, exceptions.RequestException):
     """The server asked every caller to wait, and longer than there is time."""
 
-    request = response = None
 
-
-class RequestsLimitReached(LimitReached, exceptions.RequestException):
+class RequestsLimitReached(_WithoutRequest, LimitReached, exceptions.RequestException):
     """As many calls to the dependency as may be are under way."""
 
-    request = response = None
 
-
-class RequestsNoEndpoint(NoEndpoint, exceptions.ConnectionError):
+class RequestsNoEndpoint(_WithoutRequest, NoEndpoint, exceptions.ConnectionError):
     """Every zone that has endpoints is out."""
-
-    request = response = None
 
 
 _TWINS: tuple[tuple[type[HoldfastError], type[HoldfastError]], ...] = (
