@@ -13,7 +13,7 @@ from benchmarks._queue_noise import FIFO, TEN, Heard, Noise, listen, tell
 from benchmarks._queue_report import Report, milliseconds
 from benchmarks._queue_roles import CONCURRENCY
 from benchmarks._queue_servers import Servers
-from holdfast.simulate.panel import Scale, picture, text
+from holdfast.simulate.pictures import Scale, picture, text
 
 LEFT, RIGHT, TOP, ROW, WIDTH = 190.0, 175.0, 64.0, 44.0, 860.0
 TICKS = (0.001, 0.01, 0.1, 1.0, 10.0)

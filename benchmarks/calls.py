@@ -32,7 +32,8 @@ sys.path[0] = str(Path(__file__).parents[1])  # finds `benchmarks`, and no file 
 from benchmarks import _call_peers as peers
 from benchmarks._harness import Benchmark, Contender, Goal, Results, Work, main, paired_ratio
 from holdfast.calls import Backoff, Dependency, Retry, Timeouts, deadline
-from holdfast.calls.world import PROCESS
+from holdfast.calls.dependency import state_of
+from holdfast.calls.runtime import PROCESS
 
 Call = Callable[[], object]
 AsyncCall = Callable[[], Awaitable[object]]
@@ -209,9 +210,10 @@ def weigh() -> tuple[int, int]:
             function = weighed.call(idempotent=True)(nothing)
             loop(function, AROUND, CALLS // 2)
             runner.run(loop_async(weighed.call(idempotent=True)(nothing_async), AROUND, CALLS // 2))
-            weighed.look_at = math.inf
-            loop(function, AROUND, weighed.waiting.maxlen or 0)
-            assert len(weighed.waiting) == weighed.waiting.maxlen
+            state = state_of(weighed)
+            state.look_at = math.inf
+            loop(function, AROUND, state.waiting.maxlen or 0)
+            assert len(state.waiting) == state.waiting.maxlen
             gc.collect()
             after, _ = tracemalloc.get_traced_memory()
         finally:

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count as count_from
 from itertools import repeat
 from pathlib import Path
 from typing import Self
@@ -35,8 +36,8 @@ import uvloop
 
 from benchmarks._harness import Benchmark, Contender, Goal, Results, Work, main, paired_ratio
 from holdfast import Zone, ZoneState, ZoneStatus
+from holdfast._background import RECONNECT_BACKOFF
 from holdfast.status import Board
-from holdfast.status.sources.rhythm import pauses
 
 ZONE = "use1-az1"
 ASKING = 8
@@ -237,6 +238,11 @@ class Subscriber(asyncio.Protocol):
         self.crowd.lost.add(self.number)
 
 
+def pauses(seed: int) -> Iterator[float]:
+    chance = random.Random(seed).random
+    return (RECONNECT_BACKOFF.delay(number, 0.0, chance) for number in count_from(1))
+
+
 async def join(crowd: Crowd, number: int, *, waits: Iterator[float] | None = None) -> None:
     loop = asyncio.get_running_loop()
     while True:
@@ -282,7 +288,7 @@ async def push(server: Server, count: int) -> Pushed:
     begun = time.monotonic()
     reads: list[float] = []
     asking = asyncio.create_task(asyncio.to_thread(keep_reading, server.port, reads, crowd, count))
-    await asyncio.gather(*(join(crowd, number, waits=pauses(random.Random(number))) for number in range(count)))
+    await asyncio.gather(*(join(crowd, number, waits=pauses(number)) for number in range(count)))
     back = await crowd.until(lambda: len(crowd.greeted) == count, 120) - begun
     await asking
     return Pushed(told, megabytes, back, max(reads))

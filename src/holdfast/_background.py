@@ -5,25 +5,37 @@ import random
 import threading
 from collections.abc import Callable
 
-from holdfast._backoff import Backoff, Jitter
+from holdfast._backoff import Backoff, Chance, Jitter
 from holdfast._errors import HoldfastError
 from holdfast._forks import renew_after_fork
 
 FAILURE_BACKOFF = Backoff(base=0.1, cap=5.0, jitter=Jitter.EQUAL)
 """From a tenth of a second, so that a short fault is soon over; five seconds add no load to a store that is down."""
+RECONNECT_BACKOFF = Backoff(base=1.0, cap=15.0, jitter=Jitter.FULL)
+"""For thousands of processes that lose the same server at once: full jitter, of all kinds, spreads them best."""
 LONGEST_WAIT = 3600.0
 """Seconds; a step may return infinity, which `Event.wait` refuses."""
+
+
+def steady(seconds: float) -> Backoff:
+    """Return a backoff for work that is repeated at the same pace, whether it fails or not."""
+    return Backoff(base=seconds, cap=seconds, jitter=Jitter.NONE)
 
 
 class BackgroundLoop:
     """Call `step` in a daemon thread until `stop`; each call returns the seconds to wait before the next one.
 
     A step that raises is called again after the pauses of `backoff`. The first failure of a series is logged as
-    "cannot {doing}", with a traceback unless it is a HoldfastError, and so is the end of the series; `on_failure`
-    is called for every failure, with the error and the seconds until the next attempt.
+    "cannot {doing}", with a traceback unless it is of an `expected` kind, and so is the end of the series;
+    `on_failure` is called for every failure, with the error and the seconds until the next attempt. A step that fails
+    after `stop` is not reported: what it uses may be closed.
 
     `wake` ends the current wait early. `start` and `stop` may be repeated. In the child of a fork the loop runs
     if `continue_after_fork` is true and it ran in the parent.
+
+    `spread` is the share by which each pause differs at random, up or down, so that processes that start together
+    drift apart. `wake_spread` is the time in seconds within which a step follows a `wake`, at random, for a wake that
+    reaches thousands of processes at once.
     """
 
     def __init__(
@@ -34,6 +46,10 @@ class BackgroundLoop:
         doing: str,
         logger: logging.Logger,
         backoff: Backoff = FAILURE_BACKOFF,
+        spread: float = 0.0,
+        wake_spread: float = 0.0,
+        chance: Chance = random.random,
+        expected: tuple[type[Exception], ...] = (HoldfastError, OSError),
         on_failure: Callable[[Exception, float], None] | None = None,
         continue_after_fork: bool = False,
     ) -> None:
@@ -42,12 +58,18 @@ class BackgroundLoop:
         self._doing = doing
         self._logger = logger
         self._backoff = backoff
+        self._spread = spread
+        self._wake_spread = wake_spread
+        self._chance = chance
+        self._expected = expected
         self._on_failure = on_failure
         self._continue_after_fork = continue_after_fork
         self._failures = 0
         self._pause = 0.0
         self._lock = threading.Lock()
         self._run: _Run | None = None
+        self._last: _Run | None = None
+        """The run that was stopped last; its thread may not have ended yet."""
         renew_after_fork(self)
 
     @property
@@ -55,14 +77,26 @@ class BackgroundLoop:
         """Whether the loop was started and not stopped since."""
         return self._run is not None
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last step failed."""
+        return self._failures > 0
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the calling thread belongs to a loop and was told to stop."""
+        thread = threading.current_thread()
+        return isinstance(thread, _Run) and thread.stopping.is_set()
+
     def start(self) -> None:
         """Start the thread, unless it runs already."""
         with self._lock:
             if self._run is None:
-                self._run = _Run(self._name, self.run_step)
+                self._run = _Run(self._name, self.run_step, lambda: self._chance() * self._wake_spread)
+                self._run.start()
 
     def wake(self) -> None:
-        """Take the next step now."""
+        """Take the next step now, or within `wake_spread`."""
         run = self._run
         if run is not None:
             run.woken.set()
@@ -74,6 +108,7 @@ class BackgroundLoop:
         """
         with self._lock:
             run, self._run = self._run, None
+            run = self._last = run or self._last
         return run is None or run.stop(wait)
 
     def run_step(self) -> float:
@@ -81,20 +116,22 @@ class BackgroundLoop:
         try:
             pause = self._step()
         except Exception as error:  # noqa: BLE001 - a loop must survive whatever its step meets
+            if self.is_stopping:
+                return 0.0
             self._failures += 1
-            self._pause = self._backoff.delay(self._failures, self._pause, random.random)
+            self._pause = pause = self._backoff.delay(self._failures, self._pause, self._chance)
             self._report(error)
-            return self._pause
-        if self._failures:
-            self._logger.warning("can %s again, after %d failed attempts", self._doing, self._failures)
-        self._failures, self._pause = 0, 0.0
-        return pause
+        else:
+            if self._failures:
+                self._logger.warning("can %s again, after %d failed attempts", self._doing, self._failures)
+            self._failures, self._pause = 0, 0.0
+        return pause * (1 + self._spread * (2 * self._chance() - 1)) if self._spread else pause
 
     def renew(self) -> None:
         """Start anew in the child of a fork, if the loop should run there."""
         was_running = self._run is not None
         self._lock = threading.Lock()
-        self._run = None
+        self._run = self._last = None
         self._failures, self._pause = 0, 0.0
         if was_running and self._continue_after_fork:
             self.start()
@@ -107,33 +144,33 @@ class BackgroundLoop:
                 self._pause,
                 type(error).__name__,
                 error,
-                exc_info=None if isinstance(error, HoldfastError) else error,
+                exc_info=None if isinstance(error, self._expected) else error,
             )
         if self._on_failure is not None:
             self._on_failure(error, self._pause)
 
 
-class _Run:
+class _Run(threading.Thread):
     """One run of a loop, from `start` to `stop`: a loop that is started again must not revive its old thread."""
 
-    def __init__(self, name: str, step: Callable[[], float]) -> None:
+    def __init__(self, name: str, step: Callable[[], float], wake_delay: Callable[[], float]) -> None:
+        super().__init__(name=name, daemon=True)
         self.woken = threading.Event()
+        self.stopping = threading.Event()
         self._step = step
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._wake_delay = wake_delay
 
     def stop(self, wait: float | None) -> bool:
-        self._stopping.set()
+        self.stopping.set()
         self.woken.set()
-        if self._thread is threading.current_thread():
+        if self is threading.current_thread():
             return False
-        self._thread.join(wait)
-        return not self._thread.is_alive()
+        self.join(wait)
+        return not self.is_alive()
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
+    def run(self) -> None:
+        while not self.stopping.is_set():
             pause = self._step()
-            if pause > 0:
-                self.woken.wait(min(pause, LONGEST_WAIT))
+            if pause > 0 and self.woken.wait(min(pause, LONGEST_WAIT)):
+                self.stopping.wait(self._wake_delay())
             self.woken.clear()

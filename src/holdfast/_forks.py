@@ -1,8 +1,9 @@
 """Restore objects in the child of a fork, where the threads that held their locks do not exist."""
 
 import os
+from itertools import count
 from typing import Protocol
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 
 class Renewable(Protocol):
@@ -13,16 +14,21 @@ class Renewable(Protocol):
 
 
 # Module state, because a function given to `os.register_at_fork` can never be removed.
-_alive: WeakSet[Renewable] = WeakSet()
+_alive: WeakValueDictionary[int, Renewable] = WeakValueDictionary()
+_numbers = count()
 
 
 def renew_after_fork(instance: Renewable) -> None:
-    """Call `instance.renew()` in every child that is forked while `instance` lives."""
-    _alive.add(instance)
+    """Call `instance.renew()` in every child that is forked while `instance` lives.
+
+    Instances are renewed in the order in which they came here. An object that owns another one comes first, so that
+    it is in order before the other one uses it again.
+    """
+    _alive[next(_numbers)] = instance
 
 
 def _renew() -> None:
-    for instance in list(_alive):
+    for instance in list(_alive.values()):
         instance.renew()
 
 

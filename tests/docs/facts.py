@@ -77,6 +77,8 @@ PACKAGES = (
     "holdfast.watch",
 )
 MODULES = (
+    "holdfast.calls.events",
+    "holdfast.calls.periodic",
     "holdfast.calls.sinks.emf",
     "holdfast.calls.sinks.logs",
     "holdfast.calls.sinks.opentelemetry",
@@ -89,10 +91,8 @@ MODULES = (
     "holdfast.queue.events",
     "holdfast.queue.metrics.opentelemetry",
     "holdfast.queue.open",
-    "holdfast.shards.adapt",
     "holdfast.shards.batch",
     "holdfast.shards.schemes",
-    "holdfast.status.export.discovery",
     "holdfast.status.stores.dynamodb",
     "holdfast.status.stores.s3",
     "holdfast.telemetry.sinks.lines",

@@ -4,12 +4,14 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from holdfast._background import BackgroundLoop
+from holdfast._background import BackgroundLoop, steady
 from holdfast._backoff import Backoff, Jitter
 from holdfast._errors import EngineUnavailable
+from holdfast._forks import renew_after_fork
 from tests.unit.forked import in_child
 
 LOGGER = logging.getLogger("holdfast.test")
@@ -22,6 +24,7 @@ def loop_of(
     backoff: Backoff = Backoff(base=1.0, cap=4.0, jitter=Jitter.NONE),  # noqa: B008 - frozen
     on_failure: Callable[[Exception, float], None] | None = None,
     continue_after_fork: bool = False,
+    **options: Any,
 ) -> BackgroundLoop:
     return BackgroundLoop(
         "holdfast-test",
@@ -31,6 +34,7 @@ def loop_of(
         backoff=backoff,
         on_failure=on_failure,
         continue_after_fork=continue_after_fork,
+        **options,
     )
 
 
@@ -61,6 +65,73 @@ def test_an_unexpected_error_is_logged_with_its_traceback(caplog: pytest.LogCapt
 
     loop_of(step).run_step()
     assert caplog.records[0].exc_info is not None
+    loop_of(step, expected=(ValueError,)).run_step()
+    assert caplog.records[1].exc_info is None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_each_pause_differs_by_a_share_so_that_processes_drift_apart(fails: bool) -> None:
+    def step() -> float:
+        if fails:
+            raise EngineUnavailable("away")
+        return 10.0
+
+    for chance, pause in ((0.0, 8.0), (0.5, 10.0), (0.75, 11.0)):
+        loop = loop_of(step, backoff=steady(10.0), spread=0.2, chance=lambda chance=chance: chance)
+        assert [loop.run_step() for _ in range(3)] == [pytest.approx(pause)] * 3
+        assert loop.is_failing is fails
+
+
+def test_a_step_follows_a_wake_after_a_random_part_of_the_spread_of_wakes() -> None:
+    steps = threading.Semaphore(0)
+    drawn: list[float] = []
+
+    def chance() -> float:
+        drawn.append(0.5)
+        return 0.5
+
+    def step() -> float:
+        steps.release()
+        return math.inf
+
+    loop = loop_of(step, wake_spread=0.002, chance=chance)
+    loop.start()
+    assert steps.acquire(timeout=SOON)
+    assert drawn == []
+    loop.wake()
+    assert steps.acquire(timeout=SOON)
+    assert drawn == [0.5]
+    slow = loop_of(step, wake_spread=3600.0, chance=chance)
+    slow.start()
+    assert steps.acquire(timeout=SOON)
+    slow.wake()
+    assert slow.stop(wait=SOON), "also while it waits after a wake"
+    loop.stop(wait=SOON)
+
+
+def test_a_step_that_fails_after_the_stop_is_not_reported_and_a_second_stop_waits_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    seen: list[bool] = []
+
+    def step() -> float:
+        begun.set()
+        go_on.wait(SOON)
+        seen.append(loop.is_stopping)
+        raise EngineUnavailable("closed")
+
+    loop = loop_of(step)
+    loop.start()
+    assert begun.wait(SOON)
+    assert not loop.stop()
+    assert not loop.stop()
+    assert not loop.is_stopping, "this thread is not one of the loop's"
+    go_on.set()
+    assert loop.stop(wait=SOON)
+    assert seen == [True]
+    assert not loop.is_failing
+    assert caplog.messages == []
 
 
 def test_the_pauses_begin_again_after_a_success() -> None:
@@ -146,3 +217,30 @@ def test_a_forked_child_runs_the_loop_only_if_it_should(continues: bool) -> None
 
     in_child(has_run)
     loop.stop(wait=None)
+
+
+def test_a_forked_child_renews_an_owner_before_the_loop_that_uses_it() -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.renewed = False
+            self.found: list[bool] = []
+            self.has_run = threading.Semaphore(0)
+            renew_after_fork(self)
+            self.loop = loop_of(self.step, continue_after_fork=True)
+
+        def renew(self) -> None:
+            self.renewed = True
+            self.has_run = threading.Semaphore(0)
+
+        def step(self) -> float:
+            self.found.append(self.renewed)
+            self.has_run.release()
+            return math.inf
+
+    owners = [Owner() for _ in range(20)]
+    for owner in owners:
+        owner.loop.start()
+        assert owner.has_run.acquire(timeout=SOON)
+    in_child(lambda: all(owner.has_run.acquire(timeout=SOON) and owner.found[-1] for owner in owners))
+    for owner in owners:
+        owner.loop.stop(wait=None)

@@ -2,17 +2,16 @@
 
 import asyncio
 import logging
-import random
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from holdfast._background import RECONNECT_BACKOFF, BackgroundLoop
 from holdfast._errors import EngineError, EngineUnavailable, HoldfastError, InvalidValue, NotAllowed, OutcomeUnknown
 from holdfast._types import ZoneStatus
 from holdfast.agent.answers import Answer, told
 from holdfast.compose import open_aws
 from holdfast.config import Settings
-from holdfast.status.sources.rhythm import pauses
 
 logger = logging.getLogger("holdfast.agent")
 
@@ -37,11 +36,19 @@ class Channel:
         self._receiver = SnsReceiver(self._topic, report, session=self._session, fetch=fetch)
         self._subscription: str | None = None
         self._posts = 0
-        self._stopping = threading.Event()
+        self._failed: Callable[[HoldfastError], None] = lambda _: None
+        self._subscribing = BackgroundLoop(
+            "holdfast-subscribe",
+            self._subscribe,
+            doing=f"subscribe to {self._topic}",
+            logger=logger,
+            backoff=RECONNECT_BACKOFF,
+        )
 
     def start(self, failed: Callable[[HoldfastError], None]) -> None:
         """Subscribe, in a thread, as often as it takes. `failed` is told what no repetition will mend."""
-        threading.Thread(target=self._subscribe, args=(failed,), name="holdfast-subscribe", daemon=True).start()
+        self._failed = failed
+        self._subscribing.start()
 
     async def receive(self, body: bytes) -> Answer:
         """Take one POST; the answer tells SNS whether to try again."""
@@ -69,7 +76,7 @@ class Channel:
 
     def close(self, within: float) -> None:
         """Unsubscribe, as far as that is done in time."""
-        self._stopping.set()
+        self._subscribing.stop()
         thread = threading.Thread(target=self._unsubscribe, name="holdfast-unsubscribe", daemon=True)
         thread.start()
         thread.join(within)
@@ -90,22 +97,18 @@ class Channel:
             return told(500, "the agent could not do its part; its log says why")
         return told(200, "taken")
 
-    def _subscribe(self, failed: Callable[[HoldfastError], None]) -> None:
+    def _subscribe(self) -> float:
         from holdfast.status.sns import subscribe
 
-        for pause in pauses(random.Random()):  # noqa: S311 - spreads load, hides nothing
-            try:
-                self._subscription = subscribe(self._session, self._topic, self._endpoint)
-            except (EngineUnavailable, OutcomeUnknown) as error:
-                logger.warning("subscribing to %s will be tried again: %s", self._topic, error)
-            except HoldfastError as error:
-                if not self._stopping.is_set():
-                    failed(error)
-                return
-            else:
-                return
-            if self._stopping.wait(pause):
-                return
+        try:
+            self._subscription = subscribe(self._session, self._topic, self._endpoint)
+        except (EngineUnavailable, OutcomeUnknown):
+            raise
+        except HoldfastError as error:
+            if not self._subscribing.is_stopping:
+                self._failed(error)
+        self._subscribing.stop()
+        return 0.0
 
     def _unsubscribe(self) -> None:
         from holdfast.status.sns import unsubscribe

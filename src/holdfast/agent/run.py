@@ -16,9 +16,8 @@ from holdfast._types import Zone, ZoneStatus
 from holdfast.agent.answers import Answer, Known, answer, path_of
 from holdfast.agent.channel import Channel
 from holdfast.agent.courier import Courier
-from holdfast.agent.file import StateFile
 from holdfast.agent.hook import Hook
-from holdfast.agent.state import State
+from holdfast.agent.state import State, StateFile
 from holdfast.agent.web import BACKLOG, Request, Web
 from holdfast.config import Settings
 from holdfast.status import Board, PushedSource, Source

@@ -1,8 +1,17 @@
-"""What the agent holds to be true, and tells the host."""
+"""What the agent holds to be true, and the file in which it tells the host."""
 
+import logging
+import os
+import secrets
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from holdfast._errors import SettingsError
 from holdfast._types import Zone
 
 
@@ -24,3 +33,51 @@ class State:
     def facts(self) -> dict[str, Any]:
         """As JSON has it, without the time."""
         return {"zone": self.zone, "workload": self.workload, "out": sorted(self.out), "is_out": self.is_out}
+
+
+logger = logging.getLogger("holdfast.agent")
+
+
+class StateFile:
+    """A file that always holds one whole state: readers see the old or the new, never half.
+
+    Raises SettingsError for a path that cannot be a file's.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.name:
+            raise SettingsError(f"agent.file {path} is a folder: name a file")
+        self._path = path
+
+    def clear(self) -> None:
+        """Remove what an agent that was killed in the middle of writing has left."""
+        with suppress(OSError):
+            for left in self._path.parent.iterdir():
+                if left.name.startswith(f".{self._path.name}.") and left.suffix == ".tmp":
+                    left.unlink(missing_ok=True)
+
+    def write(self, state: State) -> None:
+        """Replace the file. Raises OSError; then it is as it was."""
+        document = msgspec.json.encode({**state.facts(), "changed_at": state.changed_at})
+        # A name of its own: two agents that share a file by mistake must not write into each other's.
+        draft = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            # For others to read, as far as the umask lets them: it is written for them.
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+                file.write(document + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self._path)
+        except OSError:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise
+
+    def take(self, state: State, stopping: threading.Event) -> bool:
+        del stopping  # it takes no time
+        try:
+            self.write(state)
+        except OSError as error:
+            logger.warning("agent.file %s cannot be written, and will be tried again: %s", self._path, error)
+            return False
+        return True

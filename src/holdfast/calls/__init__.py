@@ -2,41 +2,28 @@
 
 May import the base and the engines. Start reading at `dependency.py`, then `engine.py` and the rule in `retry.py`;
 `drive.py` and `drive_async.py` are what performs. Adapters to HTTP clients and botocore are in `adapters`, resolvers of
-endpoints in `resolvers`, sinks for events in `sinks`: each is imported by its own name, because it needs more.
+endpoints in `resolvers`, sinks for events in `sinks`, events in `events`, timers that are spread over hosts in
+`periodic`: each is imported by its own name.
 """
 
 from holdfast._backoff import Backoff, Jitter
-from holdfast.calls.ambient import carried, current_attempt
 from holdfast.calls.attempt import Attempt
-from holdfast.calls.attempts import Attempts
-from holdfast.calls.budget import Budget
-from holdfast.calls.classify import classify
-from holdfast.calls.deadline import deadline, detached, remaining
+from holdfast.calls.classify import Failure, Kind, classify
+from holdfast.calls.context import carried, current_attempt, deadline, detached, remaining
 from holdfast.calls.dependency import Dependency
-from holdfast.calls.endpoints import AllIn, Choose, Endpoint, Endpoints, NoEndpoint, ShardEndpoints
-from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
-from holdfast.calls.failure import Failure, Kind
-from holdfast.calls.hints import Hints, HintsHold
-from holdfast.calls.limit import Limit
-from holdfast.calls.periodic import Periodic, Ticker, daily, host_jitter, host_name, hourly, spread, weekly
-from holdfast.calls.retry import Owner, Reason, Retry
+from holdfast.calls.endpoints import Endpoint, Endpoints, NoEndpoint, ShardEndpoints
+from holdfast.calls.limits import Limit
+from holdfast.calls.retry import Budget, Hints, HintsHold, Owner, Retry
 from holdfast.calls.timeout import Percentile, Timeouts
 
 __all__ = [
-    "AllIn",
     "Attempt",
-    "Attempted",
-    "Attempts",
     "Backoff",
     "Budget",
-    "CallEvent",
-    "Choose",
     "Dependency",
     "Endpoint",
     "Endpoints",
-    "Exhausted",
     "Failure",
-    "GaveUp",
     "Hints",
     "HintsHold",
     "Jitter",
@@ -45,24 +32,13 @@ __all__ = [
     "NoEndpoint",
     "Owner",
     "Percentile",
-    "Periodic",
-    "Reason",
     "Retry",
-    "Retrying",
     "ShardEndpoints",
-    "Ticker",
-    "TimeoutChanged",
     "Timeouts",
     "carried",
     "classify",
     "current_attempt",
-    "daily",
     "deadline",
     "detached",
-    "host_jitter",
-    "host_name",
-    "hourly",
     "remaining",
-    "spread",
-    "weekly",
 ]

@@ -9,8 +9,7 @@ from uuid import uuid4
 import msgspec
 
 from holdfast._types import Carrier
-from holdfast.calls.headers import IDEMPOTENCY_KEY, headers_of
-from holdfast.calls.scope import Scope, trace_of
+from holdfast.calls.scope import IDEMPOTENCY_KEY, Scope, headers_of, trace_of
 
 if TYPE_CHECKING:
     from holdfast.calls.endpoints import Endpoint
@@ -56,13 +55,13 @@ class Attempt(Scope, eq=False, gc=False):
     @property
     def timeout(self) -> float:
         """Seconds that are left for this attempt: hand them to the client that makes it."""
-        left: float = self.expires - self.core.world.monotonic()
+        left: float = self.expires - self.core.runtime.monotonic()
         return max(0.0, left)
 
     @property
     def connect_timeout(self) -> float:
         """Seconds that a new connection may take; they count apart from `timeout`."""
-        left: float = min(self.core.connects.value, self.limit - self.core.world.monotonic())
+        left: float = min(self.core.connects.value, self.limit - self.core.runtime.monotonic())
         return max(0.0, left)
 
     @property
@@ -114,14 +113,14 @@ class Attempt(Scope, eq=False, gc=False):
     def connect_began(self) -> None:
         """The same in two halves, for clients that tell by callbacks; it may begin again before it has ended."""
         if self.connecting_since is None:
-            self.connecting_since = now = self.core.world.monotonic()
+            self.connecting_since = now = self.core.runtime.monotonic()
             self._move(now + self.core.connects.value)
 
     def connect_ended(self) -> None:
         """A connection is ready. One that did not come about has not ended: it tells that nothing was sent."""
         if self.connecting_since is None:
             return
-        now = self.core.world.monotonic()
+        now = self.core.runtime.monotonic()
         self.core.connected(now - self.connecting_since)
         self.setup += now - self.connecting_since
         self.connecting_since = None
@@ -129,7 +128,7 @@ class Attempt(Scope, eq=False, gc=False):
 
     def ready(self, since: float) -> None:
         """There is a connection, waited for since then: that is no latency, and the attempt's time begins now."""
-        now = self.core.world.monotonic()
+        now = self.core.runtime.monotonic()
         if self.connecting_since is not None:
             self.connect_ended()
         elif now - since > NEGLIGIBLE:
@@ -143,7 +142,7 @@ class Attempt(Scope, eq=False, gc=False):
 
     def _gave_up_connecting(self) -> None:
         """No connection; the function may go on with another one, so that from here on anything may have been sent."""
-        now = self.core.world.monotonic()
+        now = self.core.runtime.monotonic()
         if now >= self.expires:
             self.core.connected(math.inf)
         self.connecting_since = None

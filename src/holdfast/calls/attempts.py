@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation
-from holdfast.calls.ambient import SCOPE, Place, around, leave
 from holdfast.calls.attempt import TimedAttempt
+from holdfast.calls.classify import Failure
+from holdfast.calls.context import SCOPE, Place, around, leave
 from holdfast.calls.engine import Call
-from holdfast.calls.failure import Failure
 from holdfast.calls.scope import Scope
 
 if TYPE_CHECKING:
-    from holdfast.calls.dependency import Dependency
+    from holdfast.calls.state import DependencyState
 
 
 class LoopAttempt(TimedAttempt, eq=False):
@@ -47,9 +47,9 @@ class LoopCall(Call):
 class Attempts:
     """An iterator, synchronous and asynchronous, over attempts that are made `with attempt:`. For one call."""
 
-    def __init__(self, core: "Dependency", operation: Operation, *, idempotent: bool) -> None:
+    def __init__(self, core: "DependencyState", operation: Operation, *, idempotent: bool) -> None:
         self._core = core
-        self._call = LoopCall(core, operation, around(), core.world.monotonic(), idempotent=idempotent)
+        self._call = LoopCall(core, operation, around(), core.runtime.monotonic(), idempotent=idempotent)
         self._delay: float | None = None
         self._error: Exception | None = None
         self._given: LoopAttempt | None = None
@@ -60,14 +60,14 @@ class Attempts:
         return self
 
     def __next__(self) -> LoopAttempt:
-        world = self._core.world
+        runtime = self._core.runtime
         while True:
             delay = self._next_delay()
             if delay is None:
                 raise StopIteration
             if delay:
-                world.clock.sleep(delay)
-            given, intercept = self._give(), world.intercept
+                runtime.clock.sleep(delay)
+            given, intercept = self._give(), runtime.intercept
             if intercept is None:
                 return given
             try:
@@ -83,14 +83,14 @@ class Attempts:
         return self
 
     async def __anext__(self) -> LoopAttempt:
-        world = self._core.world
+        runtime = self._core.runtime
         while True:
             delay = self._next_delay()
             if delay is None:
                 raise StopAsyncIteration
             if delay:
-                await world.clock.sleep_async(delay)
-            given, intercept = self._give(), world.intercept
+                await runtime.clock.sleep_async(delay)
+            given, intercept = self._give(), runtime.intercept
             if intercept is None:
                 return given
             try:

@@ -1,15 +1,48 @@
-"""Which failures are worth another attempt: exceptions of the standard library, of HTTP clients and of botocore. Pure.
+"""What a failure is, and which failures are worth another attempt. Pure.
 
-Exceptions of other libraries are known by their names, so that none of them has to be installed, or imported.
+Knows the exceptions of the standard library, of HTTP clients and of botocore. Exceptions of other libraries are known
+by their names, so that none of them has to be installed, or imported.
 """
 
 import errno
+import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded, EngineUnavailable, HoldfastError
-from holdfast.calls.failure import Failure, Kind
-from holdfast.calls.hints import retry_after
+
+
+class Kind(StrEnum):
+    """Why an attempt failed, as far as it matters to what comes next."""
+
+    UNSENT = "unsent"
+    """Nothing was sent, provably: no connection came about. Safe to repeat, whatever the call does."""
+    TRANSIENT = "transient"
+    """The server, or the way to it, failed; it may have done the work."""
+    THROTTLED = "throttled"
+    """The server says that it is too much now."""
+    TIMEOUT = "timeout"
+    """No answer in time; the server may have done the work, or still do it."""
+    EVENTUAL = "eventual"
+    """What was asked for may not have spread yet, such as a 404 just after a create."""
+    PERMANENT = "permanent"
+    """The same request will fail again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt, understood."""
+
+    kind: Kind
+    status: int | None = None
+    """Of the HTTP response, if there was one."""
+    code: str | None = None
+    """The service's own name for it, such as ThrottlingException."""
+    after: float | None = None
+    """Seconds that the server asked to wait."""
+
 
 PERMANENT = Failure(Kind.PERMANENT)
 _UNSENT = Failure(Kind.UNSENT)
@@ -171,3 +204,36 @@ def _content(error: BaseException) -> object:
 
 def _cause(error: BaseException) -> object:
     return error.__cause__ or error.__context__
+
+
+def retry_after(headers: Mapping[str, str], wall: Callable[[], float]) -> float | None:
+    """Seconds that the response's headers ask to wait; None if they say nothing that can be understood.
+
+    `Retry-After` in seconds or as a date (RFC 9110, 10.2.3), and `x-amz-retry-after` in milliseconds, which wins: it is
+    finer. The mapping must not mind upper and lower case, or have names in lower case.
+    """
+    exact = headers.get("x-amz-retry-after")
+    if exact is not None:
+        milliseconds = _number(exact)
+        if milliseconds is not None:
+            return milliseconds / 1000
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    seconds = _number(value)
+    if seconds is not None:
+        return seconds
+    from email.utils import parsedate_to_datetime  # 15 ms, for servers that answer with a date
+
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - wall())
+    except (ValueError, OverflowError):
+        return None
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if 0 <= number < math.inf else None

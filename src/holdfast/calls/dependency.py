@@ -1,44 +1,26 @@
 """One service that is called, and everything that its callers share. Start reading at `Dependency`."""
 
 import inspect
-import logging
 import math
-import threading
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from holdfast._errors import InvalidValue
-from holdfast._forks import renew_after_fork
 from holdfast._types import Operation, Sink
-from holdfast.calls.bucket import Bucket
-from holdfast.calls.budget import Budget
-from holdfast.calls.events import CallEvent, TimeoutChanged
-from holdfast.calls.hints import Hints, HintsHold, Hold
-from holdfast.calls.limit import Limit, Running
-from holdfast.calls.retry import Owner, Retry
-from holdfast.calls.timeout import Estimator, Percentile, Timeouts
-from holdfast.calls.world import PROCESS, World
+from holdfast.calls.events import CallEvent
+from holdfast.calls.limits import Limit
+from holdfast.calls.retry import Budget, Hints, Retry
+from holdfast.calls.runtime import PROCESS, Runtime
+from holdfast.calls.state import DependencyState
+from holdfast.calls.timeout import Timeouts
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
     from holdfast.calls.attempts import Attempts
-    from holdfast.calls.endpoints import Endpoint, Endpoints, ShardEndpoints
-    from holdfast.calls.expiries import Expiries
+    from holdfast.calls.endpoints import Endpoints, ShardEndpoints
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-SAMPLES = 512
-"""Latencies that wait to be looked at; of more than that in `LOOK_EVERY` seconds, the last ones are."""
-LOOK_EVERY = 0.5
-"""Seconds between looks at them: a look takes up to half a millisecond, which no single call should pay often."""
-CHANGED = 1.1
-"""A timeout that has moved by this factor is told; smaller moves are noise."""
-
-log = logging.getLogger(__name__)
 
 
 class Dependency:
@@ -59,7 +41,7 @@ class Dependency:
         limit: Limit | None = None,
         endpoints: "Endpoints | ShardEndpoints | None" = None,
         sink: Sink[CallEvent] | None = None,
-        world: World = PROCESS,
+        runtime: Runtime = PROCESS,
     ) -> None:
         _expect("dependency name", name, str)
         if not name or not name.isprintable():
@@ -69,58 +51,68 @@ class Dependency:
         _expect("budget", budget, Budget)
         _expect("hints", hints, Hints)
         _expect("limit", limit, Limit | None)
-        self.name = name
-        self.retry = retry
-        self.claim = name if retry.attempts > 1 and retry.owner is not Owner.BELOW else None
-        """The name that calls which can be repeated tell the layers below: that of whoever does so."""
-        self.endpoints = endpoints
-        self.world = world
-        self.total = math.inf if timeouts.total is None else timeouts.total
-        self.bucket = Bucket(budget)
-        self.hold = Hold(hints)
-        self.running = Running(limit)
-        self.connects = Estimator(timeouts.connect)
-        self.attempts_seen = Estimator(timeouts.attempt)
-        self.timeout = self.attempts_seen.value
-        """Seconds that an attempt may take now."""
-        self.waiting: deque[float] = deque(maxlen=SAMPLES)
-        self.look_at = world.monotonic() + LOOK_EVERY
-        self._told = {"attempt": self.timeout, "connect": self.connects.value}
-        self._sink = sink
-        self.lost_events = 0
-        """Events that the sink failed to take."""
-        self.is_heard = False
-        """Whether there is a sink."""
-        self.plain = False
-        """Whether a call that succeeds at once has nothing to do but to be measured."""
-        self.set_plain()
-        self._lock = threading.Lock()
-        self._by_loop: dict[AbstractEventLoop, Expiries] = {}
-        self.last_expiries: Expiries | None = None
-        """Those of the loop that was asked for last: nearly always there is one."""
-        renew_after_fork(self)
-        world.join(self)
+        self._name = name
+        self._state = DependencyState(
+            name,
+            timeouts=timeouts,
+            retry=retry,
+            budget=budget,
+            hints=hints,
+            limit=limit,
+            endpoints=endpoints,
+            sink=sink,
+            runtime=runtime,
+        )
+
+    @property
+    def name(self) -> str:
+        """What it is called in logs, metrics and errors."""
+        return self._name
+
+    @property
+    def endpoints(self) -> "Endpoints | ShardEndpoints | None":
+        """Where calls go, if that is chosen here."""
+        return self._state.endpoints
 
     @property
     def sink(self) -> Sink[CallEvent] | None:
         """Where events go; may be set at any time. None: nothing is paid for them."""
-        return self._sink
+        return self._state.sink
 
     @sink.setter
     def sink(self, sink: Sink[CallEvent] | None) -> None:
-        self._sink = sink
-        self.lost_events = 0
-        self.set_plain()
+        self._state.sink = sink
+
+    @property
+    def lost_events(self) -> int:
+        """Events that the sink failed to take."""
+        return self._state.lost_events
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that an attempt may take now."""
+        return self._state.timeout
+
+    @property
+    def connect_timeout(self) -> float:
+        """Seconds that setting up a connection may take now."""
+        return self._state.connects.value
 
     @property
     def tokens(self) -> float:
         """What is left of the retry budget."""
-        return self.bucket.tokens
+        return self._state.bucket.tokens
 
     @property
     def in_flight(self) -> int:
         """Attempts that are under way; counted only if there is a limit."""
-        return self.running.count
+        return self._state.running.count
+
+    @property
+    def limit(self) -> int | None:
+        """How many attempts may be under way at once; None: any number."""
+        most = self._state.running.most
+        return None if most == math.inf else int(most)
 
     def latency(self, percent: float) -> float | None:
         """The percentile of the latency in seconds, as far as it was observed; None without samples.
@@ -129,8 +121,9 @@ class Dependency:
         """
         if not 0 < percent < 100:
             raise InvalidValue(f"percentile {percent}: expected a number above 0 and below 100")
-        self.look(self.world.monotonic())
-        seen = self.attempts_seen.seen
+        state = self._state
+        state.look(state.runtime.monotonic())
+        seen = state.attempts_seen.seen
         return seen.above(1 - percent / 100) if seen.total else None
 
     def call(self, *, idempotent: bool, operation: str | None = None) -> Callable[[Function], Function]:
@@ -153,10 +146,10 @@ class Dependency:
             if _is_asynchronous(function):
                 from holdfast.calls.drive_async import bind_async
 
-                return bind_async(self, function, named, idempotent=idempotent)
+                return bind_async(self._state, function, named, idempotent=idempotent)
             from holdfast.calls.drive import bind
 
-            return bind(self, function, named, idempotent=idempotent)
+            return bind(self._state, function, named, idempotent=idempotent)
 
         return decorate
 
@@ -184,7 +177,7 @@ class Dependency:
 
         _expect("idempotent", idempotent, bool)
         named = Operation(self.name, operation or _name_of(function))
-        result: Result = await bind_async(self, function, named, idempotent=idempotent)(*arguments)
+        result: Result = await bind_async(self._state, function, named, idempotent=idempotent)(*arguments)
         return result
 
     def attempts(self, *, idempotent: bool, operation: str = "attempts") -> "Attempts":
@@ -195,102 +188,14 @@ class Dependency:
         from holdfast.calls.attempts import Attempts
 
         _expect("idempotent", idempotent, bool)
-        return Attempts(self, Operation(self.name, operation), idempotent=idempotent)
+        return Attempts(self._state, Operation(self.name, operation), idempotent=idempotent)
 
-    # What follows is for drivers and adapters.
 
-    def endpoint(self, tried: tuple[str, ...]) -> "Endpoint":
-        """Where the next attempt goes."""
-        if self.endpoints is None:
-            raise InvalidValue(f"dependency {self.name} has no endpoints: give it some when it is made")
-        return self.endpoints.next(tried)
-
-    def expiries(self, loop: "AbstractEventLoop") -> "Expiries":
-        """The attempts that are under way in an event loop, to be cut off in time."""
-        last = self.last_expiries
-        if last is not None and last.loop is loop:
-            return last
-        from holdfast.calls.expiries import Expiries
-
-        with self._lock:
-            found = self._by_loop.get(loop)
-            if found is None:
-                self._by_loop = {other: kept for other, kept in self._by_loop.items() if not other.is_closed()}
-                found = self._by_loop[loop] = Expiries(loop, self.world)
-            self.last_expiries = found
-            return found
-
-    def connected(self, seconds: float) -> None:
-        """A connection took so long to set up; infinity: it did not come about in time."""
-        with self._lock:
-            after = self.connects.learn([seconds])
-        self._tell_timeout("connect", after)
-
-    def look(self, now: float) -> None:
-        """Learn from the latencies that wait. Returns at once if another thread is at it."""
-        self.look_at = now + LOOK_EVERY
-        if not self._lock.acquire(blocking=False):
-            return
-        try:
-            waiting = self.waiting
-            samples = [waiting.popleft() for _ in range(len(waiting))]
-            self.timeout = self.attempts_seen.learn(samples)
-        finally:
-            self._lock.release()
-        self._tell_timeout("attempt", self.timeout)
-
-    def emit(self, event: CallEvent) -> None:
-        """Hand an event to the sink, if there is one; whatever the sink does, the call goes on."""
-        if self._sink is None:
-            return
-        try:
-            self._sink.emit(event)
-        except Exception:
-            self.lost_events += 1
-            if self.lost_events == 1:  # a sink that fails once mostly fails for every event
-                log.exception("the sink of dependency %s failed; its events are lost, and counted", self.name)
-
-    def renew(self) -> None:
-        """Have a lock that nobody holds, and no event loop: after a fork, those of the parent are gone."""
-        self._lock = threading.Lock()
-        self._by_loop = {}
-        self.last_expiries = None
-
-    def forget(self) -> None:
-        """Begin anew: with a full budget, without a hint that holds, with the timeouts of the start."""
-        self.bucket.fill()
-        self.hold.until = -math.inf
-        with self._lock:
-            self.waiting.clear()
-            self.connects = Estimator(self.connects.policy)
-            self.attempts_seen = Estimator(self.attempts_seen.policy)
-            self.timeout = self.attempts_seen.value
-            self._told = {"attempt": self.timeout, "connect": self.connects.value}
-            self.look_at = self.world.monotonic() + LOOK_EVERY
-
-    def set_plain(self) -> None:
-        """Find out whether calls may take the short way; to be repeated when what decides it has changed."""
-        self.is_heard = self._sink is not None
-        self.plain = (
-            not self.is_heard
-            and self.world.intercept is None
-            and self.running.most == math.inf
-            and self.retry.judge is None
-            and self.retry.owner is not Owner.HERE
-            and self.hold.hints.hold is HintsHold.RETRIES
-        )
-
-    def _tell_timeout(self, what: str, after: float) -> None:
-        before = self._told[what]
-        if self._sink is None or before / CHANGED < after < before * CHANGED:
-            return
-        self._told[what] = after
-        estimator = self.attempts_seen if what == "attempt" else self.connects
-        if isinstance(estimator.policy, Percentile):
-            at, samples = self.world.clock.wall(), estimator.seen.total
-            self.emit(
-                TimeoutChanged(dependency=self.name, at=at, what=what, before=before, after=after, samples=samples)
-            )
+def state_of(dependency: Dependency) -> DependencyState:
+    """Return what adapters and drivers know of a dependency. Raises InvalidValue for anything else."""
+    if not isinstance(dependency, Dependency):
+        raise InvalidValue(f"dependency is {dependency!r}: expected a Dependency")
+    return dependency._state  # noqa: SLF001 - the one place where it is handed out
 
 
 def _name_of(function: Callable[..., Any]) -> str:

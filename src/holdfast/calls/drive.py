@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation
-from holdfast.calls.ambient import SCOPE, place_here
 from holdfast.calls.attempt import Attempt
+from holdfast.calls.context import SCOPE, place_here
 from holdfast.calls.engine import Call, refusal
 
 if TYPE_CHECKING:
-    from holdfast.calls.dependency import Dependency
+    from holdfast.calls.state import DependencyState
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -21,14 +21,14 @@ found: Callable[[], Any] = SCOPE.get
 
 
 def bind(  # noqa: C901 - the short way is written out: every call of a function is a tenth of what it costs
-    core: "Dependency", function: Function, operation: Operation, *, idempotent: bool
+    core: "DependencyState", function: Function, operation: Operation, *, idempotent: bool
 ) -> Function:
     """The function, called as the dependency's policies say.
 
     A first attempt that succeeds is made right here, and not by the engine: it is what nearly every call is, and what
     it costs is measured. `Call` does the same in general, step by step.
     """
-    world, bucket, note = core.world, core.bucket, core.waiting.append
+    runtime, bucket, note = core.runtime, core.bucket, core.waiting.append
     claim = core.claim if idempotent else None
     manner = (operation, idempotent)  # in one, because each name from out here is paid for by every call
     is_new = True
@@ -40,7 +40,7 @@ def bind(  # noqa: C901 - the short way is written out: every call of a function
         if place.thread != get_ident():
             place = place_here()
         outer = place.inner
-        monotonic = world.monotonic  # apart from its call, because CPython 3.11 makes that quicker: 20 ns
+        monotonic = runtime.monotonic  # apart from its call, because CPython 3.11 makes that quicker: 20 ns
         started = monotonic()
         limit = started + core.total
         owner = claim
@@ -93,8 +93,8 @@ def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
 ) -> Any:
     """Make attempts until one is the last; the first one may have failed already."""
     result: Any = None
-    world = call.core.world
-    sleep, intercept, is_limited = world.clock.sleep, world.intercept, call.core.running.most < inf
+    runtime = call.core.runtime
+    sleep, intercept, is_limited = runtime.clock.sleep, runtime.intercept, call.core.running.most < inf
     if intercept is not None:
         function = intercept.around(call.operation, function)
     if attempt is None:

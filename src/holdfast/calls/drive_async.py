@@ -8,13 +8,13 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast._types import Operation
-from holdfast.calls.ambient import NOWHERE, SCOPE, Place, around_task
 from holdfast.calls.attempt import TimedAttempt
+from holdfast.calls.context import NOWHERE, SCOPE, Place, around_task
 from holdfast.calls.engine import Call, refusal
 from holdfast.calls.expiries import cut_off, unwatch, watch
 
 if TYPE_CHECKING:
-    from holdfast.calls.dependency import Dependency
+    from holdfast.calls.state import DependencyState
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -30,10 +30,10 @@ class TimedCall(Call):
 
 
 def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `drive.py`
-    core: "Dependency", function: Function, operation: Operation, *, idempotent: bool
+    core: "DependencyState", function: Function, operation: Operation, *, idempotent: bool
 ) -> Function:
     """The function, awaited as the dependency's policies say. As in `drive.py`, a first success takes a short way."""
-    world, bucket, note = core.world, core.bucket, core.waiting.append
+    runtime, bucket, note = core.runtime, core.bucket, core.waiting.append
     claim = core.claim if idempotent else None
     manner = (operation, idempotent)  # in one, because each name from out here is paid for by every call
 
@@ -44,7 +44,7 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
             outer = None
         elif type(outer) is Place:
             outer = around_task()
-        monotonic = world.monotonic  # apart from its call, because CPython 3.11 makes that quicker: 20 ns
+        monotonic = runtime.monotonic  # apart from its call, because CPython 3.11 makes that quicker: 20 ns
         started = monotonic()
         limit = started + core.total
         owner = claim
@@ -121,8 +121,8 @@ async def pursue(  # noqa: PLR0917 - a driver's own loop
 ) -> Any:
     """Make attempts until one is the last; the first one may have failed already."""
     result: Any = None
-    world = call.core.world
-    sleep, intercept = world.clock.sleep_async, world.intercept
+    runtime = call.core.runtime
+    sleep, intercept = runtime.clock.sleep_async, runtime.intercept
     if intercept is not None:
         function = intercept.around_async(call.operation, function)
     if attempt is None:

@@ -6,8 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from holdfast._errors import EngineUnavailable, InvalidValue
 from holdfast._types import Zone, ZoneView
-from holdfast.calls.resolvers.listed import Listed
-from holdfast.calls.resolvers.resolver import ByZone, Directory
+from holdfast.calls.resolvers.resolver import ByZone, Directory, Listed
 
 Choose: TypeAlias = Callable[[Collection[str], frozenset[Zone]], str | None]
 """Names the address to call, given those that were tried and the zones that are out; None if none is left."""

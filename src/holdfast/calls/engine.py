@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from holdfast._errors import DeadlineExceeded, HeldBack, LimitReached
 from holdfast._types import Operation
 from holdfast.calls.attempt import Attempt
-from holdfast.calls.classify import PERMANENT, classify
+from holdfast.calls.classify import PERMANENT, Failure, Kind, classify
 from holdfast.calls.events import Attempted, Exhausted, GaveUp, Retrying
-from holdfast.calls.failure import Failure, Kind
-from holdfast.calls.hints import HintsHold
-from holdfast.calls.retry import IN_WORDS, GiveUp, Owner, Reason, decide
+from holdfast.calls.retry import IN_WORDS, GiveUp, HintsHold, Owner, Reason, decide
 from holdfast.calls.scope import Scope
 
 if TYPE_CHECKING:
-    from holdfast.calls.dependency import Dependency
+    from holdfast.calls.state import DependencyState
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +53,7 @@ class Call:
     """Of what its attempts are made."""
 
     def __init__(
-        self, core: "Dependency", operation: Operation, outer: Scope | None, started: float, *, idempotent: bool
+        self, core: "DependencyState", operation: Operation, outer: Scope | None, started: float, *, idempotent: bool
     ) -> None:
         self.core = core
         self.number = 0
@@ -82,7 +80,7 @@ class Call:
         core = self.core
         if core.hold.hints.hold is not HintsHold.ALL:
             return 0.0
-        seconds = core.hold.wait(self._started, core.world.chance)
+        seconds = core.hold.wait(self._started, core.runtime.chance)
         if seconds and self._started + seconds >= self.expires:
             self._gave_up(Reason.HELD, self._started)
             raise HeldBack(f"{self.operation}: the server asked to be left alone for {seconds:.1f} s more")
@@ -91,7 +89,7 @@ class Call:
     def begin(self, error: Exception | None = None) -> Attempt:
         """The next attempt. Raises if there is no time for it: the `error` before it, if there was one."""
         core = self.core
-        now = core.world.monotonic()
+        now = core.runtime.monotonic()
         if self.expires <= now:
             self._gave_up(Reason.DEADLINE, now)
             if error is not None:
@@ -122,7 +120,7 @@ class Call:
         core = self.core
         if core.running.most < math.inf and not core.running.enter():
             self.number -= 1  # it is not made
-            now = core.world.monotonic()
+            now = core.runtime.monotonic()
             self._gave_up(Reason.LIMIT, now)
             if error is not None:
                 error.add_note(self._note(Reason.LIMIT, now))
@@ -150,7 +148,7 @@ class Call:
         An `error` that is final is given a note on what was tried.
         """
         core = self.core
-        now = core.world.monotonic()
+        now = core.runtime.monotonic()
         failure = self.understand(result, error)
         self.learn(attempt, failure, now)
         if core.is_heard:
@@ -172,11 +170,11 @@ class Call:
             previous=self._delay,
             bucket=core.bucket,
             hold=core.hold,
-            chance=core.world.chance,
+            chance=core.runtime.chance,
         )
         if isinstance(step, GiveUp):
             if step.reason is Reason.BUDGET and not refused_before:
-                core.emit(Exhausted(dependency=core.name, at=core.world.clock.wall(), tokens=core.bucket.tokens))
+                core.emit(Exhausted(dependency=core.name, at=core.runtime.clock.wall(), tokens=core.bucket.tokens))
             self._gave_up(step.reason, now)
             if error is not None:
                 if self.number > 1 or step.reason is not Reason.PERMANENT:
@@ -185,7 +183,7 @@ class Call:
             return None
         self._delay, self._cost = step.delay, step.cost or core.bucket.budget.refund
         if core.is_heard:
-            at = core.world.clock.wall()
+            at = core.runtime.clock.wall()
             core.emit(
                 Retrying(
                     operation=self.operation, at=at, number=self.number + 1, delay=step.delay, failure=failure.kind
@@ -212,7 +210,7 @@ class Call:
         own = self.core.retry.classify
         try:
             failure = None if own is None else own(error)
-            return classify(error, self.core.world.clock.wall) if failure is None else failure
+            return classify(error, self.core.runtime.clock.wall) if failure is None else failure
         except Exception:
             log.exception("%s: what %r means could not be found out; it is not repeated", self.operation, error)
             return PERMANENT
@@ -239,7 +237,7 @@ class Call:
         core.emit(
             Attempted(
                 operation=self.operation,
-                at=core.world.clock.wall(),
+                at=core.runtime.clock.wall(),
                 number=self.number,
                 seconds=now - self._began,
                 failure=None if failure is None else failure.kind,
@@ -258,7 +256,7 @@ class Call:
         core.emit(
             GaveUp(
                 operation=self.operation,
-                at=core.world.clock.wall(),
+                at=core.runtime.clock.wall(),
                 number=self.number,
                 reason=reason,
                 seconds=now - self._started,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from holdfast._types import Operation, Zone
-from holdfast.calls.failure import Kind
+from holdfast.calls.classify import Kind
 from holdfast.calls.retry import Reason
 
 

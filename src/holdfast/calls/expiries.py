@@ -10,7 +10,7 @@ from holdfast.calls.attempt import TimedAttempt
 from holdfast.calls.engine import EARLY
 
 if TYPE_CHECKING:
-    from holdfast.calls.world import World
+    from holdfast.calls.runtime import Runtime
 
 
 class Expiries:
@@ -21,11 +21,11 @@ class Expiries:
     keep the order have timers of their own.
     """
 
-    __slots__ = ("_timer", "armed_for", "latest", "loop", "pending", "world")
+    __slots__ = ("_timer", "armed_for", "latest", "loop", "pending", "runtime")
 
-    def __init__(self, loop: AbstractEventLoop, world: "World") -> None:
+    def __init__(self, loop: AbstractEventLoop, runtime: "Runtime") -> None:
         self.loop = loop
-        self.world = world
+        self.runtime = runtime
         self.pending: dict[TimedAttempt, float] = {}
         """When each is due, in this order."""
         self.latest = 0.0
@@ -38,21 +38,21 @@ class Expiries:
         if self._timer is not None:
             self._timer.cancel()
         self.armed_for = due
-        self._timer = self.loop.call_later(min(due - self.world.monotonic(), self.world.glance), self._fire)
+        self._timer = self.loop.call_later(min(due - self.runtime.monotonic(), self.runtime.glance), self._fire)
 
     def arm_one(self, attempt: TimedAttempt) -> None:
         """Set a timer for one, at the time at which it must end as things are."""
         if attempt.timer is not None:
             attempt.timer.cancel()
         expires = attempt.expires
-        left = min(expires - self.world.monotonic(), self.world.glance)
+        left = min(expires - self.runtime.monotonic(), self.runtime.glance)
         attempt.timer = self.loop.call_later(left, self._fire_one, attempt, expires)
 
     def _fire(self) -> None:
         """Cut off those whose time is over; set the timer for the next one."""
         while self.pending:
             attempt, due = next(iter(self.pending.items()))
-            if due - self.world.monotonic() > EARLY:
+            if due - self.runtime.monotonic() > EARLY:
                 self.arm(due)
                 return
             del self.pending[attempt]
@@ -61,7 +61,7 @@ class Expiries:
         self.armed_for, self._timer = math.inf, None
 
     def _fire_one(self, attempt: TimedAttempt, expires: float) -> None:
-        if expires - self.world.monotonic() > EARLY:
+        if expires - self.runtime.monotonic() > EARLY:
             self.arm_one(attempt)
         else:
             _cut(attempt)

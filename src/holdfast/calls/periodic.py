@@ -19,15 +19,15 @@ from typing import Literal, TypeAlias
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
 
-HOST_VARIABLE = "HOLDFAST_HOST"
-SHORTEST_PERIOD = 0.001
+_HOST_VARIABLE = "HOLDFAST_HOST"
+_SHORTEST_PERIOD = 0.001
 """Seconds. Below a millisecond sleeping is too coarse for a timer."""
 LONGEST_SLEEP = 10.0
 """Seconds between two looks at the clock, so that one that was set, or stood still with the machine, is noticed."""
-LONGEST_DELAY = 60.0
+_LONGEST_DELAY = 60.0
 """Seconds by which a moment may be late and still count: a busy machine, a short pause of a virtual one."""
 HOUR, DAY, WEEK = 3_600.0, 86_400.0, 604_800.0
-Weekday: TypeAlias = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+_Weekday: TypeAlias = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 # The epoch began on a Thursday.
 _WEEKDAYS = ("thursday", "friday", "saturday", "sunday", "monday", "tuesday", "wednesday")
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
@@ -38,7 +38,7 @@ def host_name() -> str:
 
     In a container that is made anew under another name, set the variable to what stays, such as the node's name.
     """
-    return os.environ.get(HOST_VARIABLE) or socket.gethostname()
+    return os.environ.get(_HOST_VARIABLE) or socket.gethostname()
 
 
 def host_jitter(period: float, key: str, host: str | None = None) -> float:
@@ -88,8 +88,8 @@ class Periodic:
 
     def __post_init__(self) -> None:
         _expect_period(self.period)
-        if self.spread is not None and not SHORTEST_PERIOD <= self.spread <= self.period:
-            raise InvalidValue(f"spread is {self.spread}: expected {SHORTEST_PERIOD} to {self.period}, the period")
+        if self.spread is not None and not _SHORTEST_PERIOD <= self.spread <= self.period:
+            raise InvalidValue(f"spread is {self.spread}: expected {_SHORTEST_PERIOD} to {self.period}, the period")
         if not 0 <= self.at < self.period:
             raise InvalidValue(f"at is {self.at}: expected seconds from 0 up to {self.period}, the period")
         jitter = host_jitter(self.period if self.spread is None else self.spread, self.key, self.host)
@@ -116,7 +116,7 @@ def daily(key: str, *, at: str = "00:00", spread: float = HOUR, host: str | None
 
 
 def weekly(
-    key: str, *, day: Weekday = "monday", at: str = "00:00", spread: float = DAY, host: str | None = None
+    key: str, *, day: _Weekday = "monday", at: str = "00:00", spread: float = DAY, host: str | None = None
 ) -> Periodic:
     """Once in each week, from `day` and `at` (UTC) on, at this host's own moment of the `spread` seconds after it."""
     if day not in _WEEKDAYS:
@@ -140,7 +140,7 @@ class Ticker:
     def __init__(self, periodic: Periodic, clock: Clock | None = None) -> None:
         self.periodic = periodic
         self._clock = clock or SystemClock()
-        self._delay = min(periodic.period / 2, LONGEST_DELAY)
+        self._delay = min(periodic.period / 2, _LONGEST_DELAY)
         self._last: float | None = None
 
     def wait(self) -> float:
@@ -187,8 +187,8 @@ class Ticker:
 
 
 def _expect_period(period: float) -> None:
-    if not SHORTEST_PERIOD <= period < math.inf:
-        raise InvalidValue(f"period is {period}: expected seconds, {SHORTEST_PERIOD} or more")
+    if not _SHORTEST_PERIOD <= period < math.inf:
+        raise InvalidValue(f"period is {period}: expected seconds, {_SHORTEST_PERIOD} or more")
 
 
 def _seconds(at: str) -> float:

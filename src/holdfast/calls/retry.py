@@ -1,17 +1,103 @@
-"""When a call is repeated: a policy, and the rule that follows it. Pure."""
+"""When a call is repeated: the policy, the budget, the server's hints, and the rule that follows them. Pure.
 
+`limits.py` keeps the tokens. The budget also stops retries when a dependency is unhealthy: without successes the bucket
+runs dry within `capacity / cost` retries, and fills again with the successes of ordinary calls. There is no mode to
+fall into or to come back from, as a circuit breaker has: first attempts always go out.
+"""
+
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from holdfast._backoff import Backoff, Chance
 from holdfast._errors import InvalidValue
-from holdfast.calls.budget import Tokens
-from holdfast.calls.failure import Failure, Kind
-from holdfast.calls.hints import Hold
+from holdfast.calls.classify import Failure, Kind
+
+
+class HintsHold(StrEnum):
+    """Whom a server's hint holds back, of those that call the same dependency."""
+
+    RETRIES = "retries"
+    """Every caller's retries. One overloaded host behind a balancer does not stop the calls to the others."""
+    ALL = "all"
+    """First attempts as well: for services that limit the client as a whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hints:
+    """How far a server is believed that says when to come back."""
+
+    cap: float = 20.0
+    """Seconds; a longer hint is cut: a wrong one must not stop the service for an hour."""
+    hold: HintsHold = HintsHold.RETRIES
+    spread: float = 0.25
+    """Share of a hint that is added by chance, so that those who waited together do not come back together."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cap < math.inf or not 0 <= self.spread < math.inf:
+            raise InvalidValue(f"hints cap {self.cap} and spread {self.spread}: expected 0 or more")
+        object.__setattr__(self, "hold", HintsHold(self.hold))
+
+
+class Hold:
+    """Until when a dependency wants to be left alone. Threads may race on it: the later hint stays, or nearly so."""
+
+    __slots__ = ("hints", "seconds", "until")
+
+    def __init__(self, hints: Hints) -> None:
+        self.hints = hints
+        self.until = -math.inf
+        self.seconds = 0.0
+
+    def note(self, seconds: float, now: float) -> None:
+        """Take a hint; one that ends before another that holds changes nothing."""
+        seconds = min(seconds, self.hints.cap)
+        if now + seconds > self.until:
+            self.until = now + seconds
+            self.seconds = seconds
+
+    def wait(self, now: float, chance: Callable[[], float]) -> float:
+        """Seconds to wait before an attempt at `now`; 0 when nothing holds."""
+        if self.until <= now:
+            return 0.0
+        return self.until - now + chance() * self.hints.spread * self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The sizes of a bucket of tokens; the default has botocore's."""
+
+    capacity: float = 500.0
+    """Tokens of a full bucket: 35 retries in a row before a single success. 0: only the trickle."""
+    cost: float = 14.0
+    """Tokens that a retry takes; a retry that succeeds gives them back."""
+    throttle_cost: float = 5.0
+    """Tokens that a retry takes after the server said that it is too much: it lives, and the delay is longer."""
+    refund: float = 1.0
+    """Tokens that a call gives that succeeds at its first attempt."""
+    trickle: float = 0.5
+    """Retries per second that go out when the tokens are gone, and at most one of ten that were asked for."""
+
+    def __post_init__(self) -> None:
+        for name in ("capacity", "cost", "throttle_cost", "refund", "trickle"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InvalidValue(f"budget {name} {getattr(self, name)}: expected 0 or more")
+
+
+class Tokens(Protocol):
+    """Tokens to pay for retries with; `Bucket` has them."""
+
+    @property
+    def budget(self) -> Budget:
+        """The sizes."""
+
+    def take(self, cost: float, now: float) -> float | None:
+        """Pay for one retry, at a monotonic time; what was paid. None: there is nothing left to pay with."""
+
 
 # Looked up once: in CPython 3.11 each look at a member of an enumeration takes 65 ns.
 _PERMANENT, _UNSENT, _THROTTLED = Kind.PERMANENT, Kind.UNSENT, Kind.THROTTLED

@@ -1,8 +1,16 @@
-"""What a call finds around it: until when, and who retries. Pure; `ambient.py` is where it is found."""
+"""The bounds around a call, until when and who retries, and the HTTP headers that carry them to other processes. Pure.
 
+`context.py` finds the scope that holds in a thread or a task.
+"""
+
+import math
+import re
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import msgspec
+
+from holdfast._types import Carrier
 
 
 class Scope(msgspec.Struct, eq=False):
@@ -32,3 +40,54 @@ def trace_of(scope: Scope | None) -> str | None:
             return scope.trace
         scope = scope.enclosing
     return None
+
+
+REMAINING = "holdfast-remaining"
+"""Seconds until the caller's deadline, as a decimal number: clocks of two machines need not agree."""
+RETRY_OWNER = "holdfast-retry-owner"
+"""Who retries already, by name."""
+TRACEPARENT = "traceparent"
+TRACE = re.compile(r"(?!ff|00.{54})[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
+"""What it may be, https://www.w3.org/TR/trace-context/#traceparent-header: version, trace id, parent id, flags.
+
+Version ff and ids of zeros are not valid; only a version after 00 may go on behind the flags.
+"""
+IDEMPOTENCY_KEY = "idempotency-key"
+"""https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/"""
+
+LONGEST_OWNER = 128
+"""Characters; a name that came from outside is kept and sent on."""
+
+
+def headers_of(carrier: Carrier) -> dict[str, str]:
+    """The headers to send."""
+    found = {}
+    if carrier.remaining is not None:
+        found[REMAINING] = f"{carrier.remaining:.6f}"
+    if carrier.retry_owner is not None:
+        # A header is ASCII; a name is not the place where a request should fail.
+        found[RETRY_OWNER] = carrier.retry_owner.encode("ascii", "replace").decode()[:LONGEST_OWNER]
+    if carrier.trace is not None:
+        found[TRACEPARENT] = carrier.trace
+    return found
+
+
+def carrier_of(headers: Mapping[str, str]) -> Carrier:
+    """What came in; names in lower case. A value that makes no sense is ignored: it is the caller's, not ours."""
+    owner = headers.get(RETRY_OWNER)
+    if owner is not None and (not owner.isprintable() or not 1 <= len(owner) <= LONGEST_OWNER):
+        owner = None
+    trace = headers.get(TRACEPARENT)
+    if trace is not None and not TRACE.fullmatch(trace):
+        trace = None
+    return Carrier(trace=trace, remaining=_seconds(headers.get(REMAINING)), retry_owner=owner)
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(seconds) or seconds == math.inf else max(0.0, seconds)

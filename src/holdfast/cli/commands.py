@@ -1,6 +1,7 @@
 """The command line: its commands, its exit codes, and how errors are told."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from cyclopts import App, CycloptsError
 
@@ -15,7 +16,7 @@ from holdfast._errors import (
     NotAllowed,
     SettingsError,
 )
-from holdfast.cli.output import print_error
+from holdfast.cli.output import Json, print_error, print_result
 
 FAILED, MISUSED, UNAVAILABLE, REFUSED, INTERRUPTED = 1, 2, 3, 4, 130
 
@@ -57,16 +58,16 @@ app = App(
 )
 # By name, so that a command imports only what it needs itself.
 app.command("holdfast.cli.agent:agent", name="agent", help_epilogue=EXIT_CODES)
-app.command("holdfast.cli.backup:backup", name="backup", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.server:backup", name="backup", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.calls:app", name="calls")
-app.command("holdfast.cli.check:check", name="check", help_epilogue=EXIT_CODES)
-app.command("holdfast.cli.completion:completion", name="completion", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.server:check", name="check", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.commands:completion", name="completion", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.credential:app", name="credential")
 app.command("holdfast.cli.demo:demo", name="demo", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.export:app", name="export")
 app.command("holdfast.cli.queue:app", name="queue")
 app.command("holdfast.cli.shards:app", name="shards")
-app.command("holdfast.cli.up:up", name="up", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.server:up", name="up", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.worker.command:worker", name="worker", help_epilogue=EXIT_CODES)
 app.command("holdfast.cli.zone:app", name="zone")
 
@@ -84,3 +85,12 @@ def run(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
+
+
+def completion(shell: Literal["bash", "zsh", "fish"], /, *, json: Json = False) -> None:
+    """Print a completion script for a shell: `bash`, `zsh` or `fish`.
+
+    Example: holdfast completion bash >> ~/.bashrc
+    """
+    script = app.generate_completion(prog_name="holdfast", shell=shell)
+    print_result({"shell": shell, "script": script}, script, as_json=json)

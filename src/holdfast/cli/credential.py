@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from holdfast._clock import SystemClock
 from holdfast.cli.commands import EXIT_CODES
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_json, print_table
+from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_json, print_result, print_table
 from holdfast.compose import existing_store, open_database
 from holdfast.config import load
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore, Role
@@ -37,10 +37,7 @@ def create(
     """
     with _store(settings, data_directory, is_new=True) as store:
         credential, token = store.create(role, tenant=tenant, note=note)
-    if json:
-        print_json({"credential": credential, "token": token})
-    else:
-        print(token)
+    print_result({"credential": credential, "token": token}, token, as_json=json)
 
 
 @app.command(name="list")
@@ -76,10 +73,7 @@ def revoke(
     """
     with _store(settings, data_directory) as store:
         credential = store.revoke(credential_id)
-    if json:
-        print_json(credential)
-    else:
-        print(f"{credential.id} is revoked")
+    print_result(credential, f"{credential.id} is revoked", as_json=json)
 
 
 @contextmanager

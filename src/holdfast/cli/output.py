@@ -1,9 +1,10 @@
 """What commands print: a table or a line for people, one JSON document for machines."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeAlias
 
@@ -33,6 +34,14 @@ def print_json(value: Any) -> None:
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode(), flush=True)
 
 
+def print_result(value: Any, text: str, *, as_json: bool) -> None:
+    """Print `value` as one JSON document for machines, or `text` for people."""
+    if as_json:
+        print_json(value)
+    else:
+        print(text)
+
+
 def printable(text: str) -> str:
     """Text for people as it is, but for line ends and what a terminal would obey, which are shown and do nothing."""
     return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
@@ -50,6 +59,33 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     for row in rows:
         table.add_row(*("" if cell is None else printable(str(cell)) for cell in row))
     console.print(table)
+
+
+STANDARD_INPUT = "-"
+
+
+def source_of(path: str) -> str:
+    """Return what people call the file at `path`."""
+    return "standard input" if path == STANDARD_INPUT else path
+
+
+@contextmanager
+def open_input(path: str, *, errors: str) -> Iterator[Iterable[str]]:
+    """Open a file of UTF-8, or standard input for `-`, line ends as they are. Raises InvalidValue if that fails."""
+    if path.startswith("-") and path != STANDARD_INPUT:  # let through because of that one
+        raise InvalidValue(f"{path}: expected a file, and not an option; a file of this name is ./{path}")
+    try:
+        if path != STANDARD_INPUT:
+            with Path(path).open(encoding="utf-8-sig", errors=errors, newline="") as file:
+                yield file
+            return
+        if sys.stdin is None:  # whoever started this closed it
+            raise InvalidValue("standard input is closed: hand something in, or name a file")
+        if isinstance(sys.stdin, TextIOWrapper):
+            sys.stdin.reconfigure(encoding="utf-8-sig", errors=errors, newline="")
+        yield sys.stdin
+    except OSError as error:
+        raise InvalidValue(f"{source_of(path)} cannot be read: {error.strerror}") from error
 
 
 @contextmanager

@@ -1,11 +1,11 @@
 """What stands between a web server and an application: deadlines that come in, outcomes that go out, zones obeyed.
 
-May import calls, telemetry, status and the base, and no web framework. Start reading at `service.py` for what can be
+May import calls, telemetry, status and the base, and no web framework. Start reading at `rules.py` for what can be
 said, then `rules.py` for what follows; `asgi.py` and `wsgi.py` are two thin drivers over `gate.py`.
 """
 
 from holdfast.middleware.asgi import AsgiMiddleware
-from holdfast.middleware.service import Service
+from holdfast.middleware.rules import Service
 from holdfast.middleware.wsgi import WsgiMiddleware
 
 __all__ = ["AsgiMiddleware", "Service", "WsgiMiddleware"]

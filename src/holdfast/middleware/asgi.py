@@ -5,11 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast._types import Operation, Outcome, Sink, ZoneView
-from holdfast.calls.ambient import SCOPE
-from holdfast.calls.world import PROCESS, World
+from holdfast.calls.context import SCOPE
+from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.middleware.gate import Exchange, Gate, Name
-from holdfast.middleware.rules import CARRIED, Answer, Bounds, overrun, routed
-from holdfast.middleware.service import Service
+from holdfast.middleware.rules import CARRIED, Answer, Bounds, Service, overrun, routed
 
 if TYPE_CHECKING:
     from asyncio import Timeout
@@ -41,10 +40,10 @@ class AsgiMiddleware:
         sink: Sink[Outcome] | None = None,
         zones: ZoneView | None = None,
         operation: Name | None = None,
-        world: World = PROCESS,
+        runtime: Runtime = PROCESS,
     ) -> None:
         self._app = app
-        self._gate = Gate(service, name=operation or self._route, sink=sink, zones=zones, world=world)
+        self._gate = Gate(service, name=operation or self._route, sink=sink, zones=zones, runtime=runtime)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -66,7 +65,7 @@ class AsgiMiddleware:
         watch = _Watch(Exchange(self._gate, scope, bounds), receive, send)
         try:
             if self._gate.service.cut:
-                await self._cut(scope, watch, bounds.expires - self._gate.world.monotonic())
+                await self._cut(scope, watch, bounds.expires - self._gate.runtime.monotonic())
             else:
                 await self._app(scope, watch.receive, watch.send)
         except Exception as error:

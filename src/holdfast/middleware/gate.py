@@ -6,13 +6,14 @@ from typing import Any
 
 from holdfast._errors import DeadlineExceeded, InvalidValue
 from holdfast._types import Operation, Outcome, Sink, ZoneView
-from holdfast.calls.headers import carrier_of
 from holdfast.calls.periodic import host_name
-from holdfast.calls.world import World
+from holdfast.calls.runtime import Runtime
+from holdfast.calls.scope import carrier_of
 from holdfast.middleware.rules import (
     UNMATCHED,
     Answer,
     Bounds,
+    Service,
     bounds,
     counted,
     late,
@@ -21,7 +22,6 @@ from holdfast.middleware.rules import (
     refused,
     unhealthy,
 )
-from holdfast.middleware.service import Service
 
 log = logging.getLogger("holdfast.middleware")
 
@@ -33,7 +33,7 @@ class Gate:
     """One service's door. Thread-safe, as far as the sink and the view are."""
 
     def __init__(
-        self, service: Service, *, name: Name, sink: Sink[Outcome] | None, zones: ZoneView | None, world: World
+        self, service: Service, *, name: Name, sink: Sink[Outcome] | None, zones: ZoneView | None, runtime: Runtime
     ) -> None:
         for what, given in (("a sink", sink), ("a view of zones", zones)):
             if given is not None and service.zone is None:
@@ -41,7 +41,7 @@ class Gate:
         if service.refuse and zones is None:
             raise InvalidValue(f"service {service.workload} is to refuse requests: expected a view of zones as well")
         self.service = service
-        self.world = world
+        self.runtime = runtime
         self._name = name
         self._sink = sink
         self._zones = zones
@@ -59,8 +59,8 @@ class Gate:
         if path == service.health_path:
             return unhealthy(service) if is_out else None
         if is_out and service.refuse:
-            return refused(service, self.world.chance)
-        return bounds(service, carrier_of(headers), self.world.monotonic()) or late(service)
+            return refused(service, self.runtime.chance)
+        return bounds(service, carrier_of(headers), self.runtime.monotonic()) or late(service)
 
     def refuse(self, request: Mapping[str, Any], path: str, answer: Answer) -> None:
         """A request was refused by `admit`."""
@@ -89,7 +89,7 @@ class Gate:
                     operation,
                     zone=service.zone,
                     instance=self._instance,
-                    at=self.world.clock.wall(),
+                    at=self.runtime.clock.wall(),
                     status=status,
                     seconds=seconds,
                     internal=internal,
@@ -123,7 +123,7 @@ class Exchange:
         self._gate = gate
         self._bounds = bounds
         self._request = request
-        self._began = gate.world.monotonic()
+        self._began = gate.runtime.monotonic()
         self._operation: Operation | None = None
         self._status: int | None = None
         self._is_late = False
@@ -136,7 +136,7 @@ class Exchange:
     @property
     def has_expired(self) -> bool:
         """Whether the deadline has passed."""
-        return self._gate.world.monotonic() >= self._bounds.expires
+        return self._gate.runtime.monotonic() >= self._bounds.expires
 
     def gives_up(self, error: BaseException) -> Answer | None:
         """The answer for an application that raised this before it has begun one; None if it is to be raised on.
@@ -165,7 +165,7 @@ class Exchange:
             self._is_late = self.has_expired
         late = self._bounds if self._is_late else None
         status = counted(self._status, failed=failed, gone=self.is_gone, late=late)
-        seconds = self._gate.world.monotonic() - self._began
+        seconds = self._gate.runtime.monotonic() - self._began
         self._gate.tell(self._operation or self._gate.name(self._request), status=status, seconds=seconds)
 
     def lose(self) -> None:
@@ -173,7 +173,7 @@ class Exchange:
         if not self.is_gone:
             self.is_gone = True
             if self._status is None:
-                self._is_late = self._gate.world.monotonic() >= self._bounds.waited
+                self._is_late = self._gate.runtime.monotonic() >= self._bounds.waited
 
     def leave(self) -> None:
         """The client is gone, and the application is done."""

@@ -6,11 +6,10 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from holdfast._types import Operation, Outcome, Sink, ZoneView
-from holdfast.calls.ambient import SCOPE
-from holdfast.calls.world import PROCESS, World
+from holdfast.calls.context import SCOPE
+from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.middleware.gate import Exchange, Gate, Name
-from holdfast.middleware.rules import CARRIED, Answer, code_of, routed
-from holdfast.middleware.service import Service
+from holdfast.middleware.rules import CARRIED, Answer, Service, code_of, routed
 
 Environment = dict[str, Any]
 ErrorInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None] | None
@@ -37,10 +36,10 @@ class WsgiMiddleware:
         sink: Sink[Outcome] | None = None,
         zones: ZoneView | None = None,
         operation: Name | None = None,
-        world: World = PROCESS,
+        runtime: Runtime = PROCESS,
     ) -> None:
         self._app = app
-        self._gate = Gate(service, name=operation or self._route, sink=sink, zones=zones, world=world)
+        self._gate = Gate(service, name=operation or self._route, sink=sink, zones=zones, runtime=runtime)
 
     def __call__(self, environ: Environment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")

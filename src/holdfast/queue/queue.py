@@ -13,9 +13,9 @@ from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Backpressure, InvalidValue
 from holdfast._forks import renew_after_fork
 from holdfast._names import queue_of
-from holdfast.calls.ambient import around
+from holdfast.calls.context import around
+from holdfast.calls.runtime import PROCESS
 from holdfast.calls.scope import Scope, trace_of
-from holdfast.calls.world import PROCESS
 from holdfast.queue.backend import Backend, Change, require_support, require_topics
 from holdfast.queue.job import HandlerOptions, Job, name_of, require_that_it_runs
 from holdfast.queue.message import LONGEST, NORMAL, Delivery, Outgoing, Refusal, Refused, Sent

@@ -7,7 +7,7 @@ from typing import Any
 
 from litestar.types import ASGIApp, Message, Receive, Send
 
-from holdfast.calls.headers import TRACE
+from holdfast.calls.scope import TRACE
 from holdfast.server.credentials import masked
 
 logger = logging.getLogger("holdfast.access")

@@ -2,18 +2,18 @@
 
 import logging
 import random
-import threading
 from typing import Protocol
 
-from holdfast._errors import EngineError, HoldfastError
+from holdfast._background import RECONNECT_BACKOFF, BackgroundLoop
+from holdfast._backoff import Chance
+from holdfast._errors import EngineError
 from holdfast._types import ZoneStatus
 from holdfast.server.status_log import StatusLog
-from holdfast.status.sources.rhythm import pauses
 
 logger = logging.getLogger("holdfast.status")
 
 LOOK_SECONDS = 0.25
-"""How often the record is looked at for what is still to be published."""
+"""How often the record is looked at for changes that are still to be published."""
 
 
 class Publisher(Protocol):
@@ -24,30 +24,37 @@ class Publisher(Protocol):
 
 
 class Announcer:
-    """Publishes what the log says has not been, in a thread of its own.
+    """Publishes the changes that the log says have not been, in a thread of its own.
 
     A change is marked when it has been published, so one that a crash interrupts is published again.
     """
 
-    def __init__(self, log: StatusLog, publisher: Publisher, randomness: random.Random | None = None) -> None:
+    def __init__(self, log: StatusLog, publisher: Publisher, chance: Chance = random.random) -> None:
         self._log = log
         self._publisher = publisher
-        self._randomness = randomness or random.Random()  # noqa: S311 - spreads load, hides nothing
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-announce", daemon=True)
+        self._is_closed = False
+        self._loop = BackgroundLoop(
+            "holdfast-announce",
+            self._look,
+            doing="publish a change of status",
+            logger=logger,
+            backoff=RECONNECT_BACKOFF,
+            chance=chance,
+        )
 
     def start(self) -> None:
         """Begin to publish."""
-        self._thread.start()
+        self._loop.start()
 
     def close(self) -> None:
-        """Publish no more; what is left is published after the next start. May be repeated."""
-        self._stopping.set()
+        """Publish no more; changes that are left are published after the next start. May be repeated."""
+        self._is_closed = True
+        self._loop.stop()
 
     def announce(self) -> None:
         """Publish what is due. Raises HoldfastError at the first that fails: the next ones wait for it."""
         for entry in self._log.unannounced():
-            if self._stopping.is_set():
+            if self._is_closed:
                 return
             try:
                 self._publisher.publish(entry.status)
@@ -57,17 +64,6 @@ class Announcer:
                 logger.error("a change of status is not published, because it is refused: %s", error)  # noqa: TRY400
             self._log.announced(entry.number)
 
-    def _run(self) -> None:
-        waits, is_held_up = pauses(self._randomness), False
-        while not self._stopping.is_set():
-            pause = LOOK_SECONDS
-            try:
-                self.announce()
-            except Exception as error:
-                if not is_held_up:
-                    unforeseen = None if isinstance(error, HoldfastError) else error
-                    logger.warning("a change of status cannot be published yet: %s", error, exc_info=unforeseen)
-                is_held_up, pause = True, next(waits)
-            else:
-                waits, is_held_up = pauses(self._randomness), False
-            self._stopping.wait(pause)
+    def _look(self) -> float:
+        self.announce()
+        return LOOK_SECONDS

@@ -15,7 +15,7 @@ from holdfast.engines import Database
 from holdfast.queue.metrics import PrometheusQueueMetrics
 from holdfast.server.auth import Authority
 from holdfast.server.credentials import CredentialStore
-from holdfast.server.lane import Lane
+from holdfast.server.executor import BoundedExecutor
 from holdfast.server.problems import answer
 from holdfast.server.push import Hub
 from holdfast.server.queue_watch import QueueWatch
@@ -137,7 +137,7 @@ def create_app(services: Services, *, is_open: bool = False, open_reads: bool = 
                 "authority": Authority(None if is_open else services.credentials),
                 "stopping": False,
                 "probe": Probe(services.database),
-                "changing": Lane("holdfast-changing"),
+                "changing": BoundedExecutor("holdfast-changing"),
                 "queue_scrape": QueueScrape(services.queues, queue_metrics),
                 **{field.name: getattr(services, field.name) for field in fields(services)},
             }

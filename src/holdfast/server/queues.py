@@ -7,7 +7,7 @@ from typing import TypeVar
 from holdfast._clock import Clock, SystemClock
 from holdfast.queue import Outgoing, Refused, Sent
 from holdfast.queue.backend import Backend, require_support
-from holdfast.server.shared_lane import SharedLane
+from holdfast.server.executor import BoundedExecutor
 
 Result = TypeVar("Result")
 
@@ -44,8 +44,8 @@ class Queues:
         self._is_there = is_there
         self._backend: Backend | None = None
         self._lock = threading.Lock()
-        self._sending = SharedLane("holdfast-sending", threads=THREADS, most=MOST, share=SHARE)
-        self._asking = SharedLane("holdfast-queues", threads=ASKING_THREADS, most=ASKING_MOST, share=ASKING_SHARE)
+        self._sending = BoundedExecutor("holdfast-sending", threads=THREADS, most=MOST, share=SHARE)
+        self._asking = BoundedExecutor("holdfast-queues", threads=ASKING_THREADS, most=ASKING_MOST, share=ASKING_SHARE)
 
     async def send(self, queue: str, tenant: str, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
         """What became of each message of one tenant. Raises EngineUnavailable where the tenant has too many under way.

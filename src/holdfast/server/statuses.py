@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from holdfast._background import BackgroundLoop, steady
 from holdfast._clock import Clock
 from holdfast._errors import Conflict, EngineError, EngineUnavailable, HoldfastError
 from holdfast._types import StatusStore, Zone, ZoneState, ZoneStatus
@@ -70,8 +71,9 @@ class Statuses:
         """What is still to be recorded; as much as the record keeps."""
         self._is_held_up = False
         self._answered = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._keep_reading, name="holdfast-status", daemon=True)
+        self._loop = BackgroundLoop(
+            "holdfast-status", self._keep_reading, doing="read zone statuses", logger=logger, backoff=steady(refresh)
+        )
 
     def read(self) -> Sequence[ZoneStatus]:
         return self._store.read()
@@ -91,14 +93,12 @@ class Statuses:
 
     def start(self) -> None:
         """Begin to read the store; returns when it has answered, or not answered in time."""
-        self._thread.start()
+        self._loop.start()
         self._answered.wait(FIRST_SECONDS)
 
     def close(self) -> None:
         """Stop reading; a reading that takes long is left behind. May be repeated."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(LAST_SECONDS)
+        self._loop.stop(LAST_SECONDS)
 
     @property
     def age(self) -> float | None:
@@ -183,21 +183,12 @@ class Statuses:
         finally:
             self._recording.release()
 
-    def _keep_reading(self) -> None:
-        is_away = False
-        while not self._stopping.is_set():
-            try:
-                self.refresh()
-            except Exception as error:
-                if not is_away and not self._stopping.is_set():
-                    logger.warning("zone statuses stay as they are last known: %s", error, exc_info=_unforeseen(error))
-                is_away = True
-            else:
-                if is_away:
-                    logger.warning("zone statuses are read again")
-                is_away = False
+    def _keep_reading(self) -> float:
+        try:
+            self.refresh()
+        finally:
             self._answered.set()
-            self._stopping.wait(self._refresh)
+        return self._refresh
 
 
 def _unforeseen(error: Exception) -> Exception | None:

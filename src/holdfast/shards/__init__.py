@@ -8,12 +8,11 @@ from holdfast.shards.assignments import Assignments, Change, Version
 from holdfast.shards.designed import Designed
 from holdfast.shards.fleet import Fleet, Slot
 from holdfast.shards.hashed import Hashed
-from holdfast.shards.layout import Layout, Numbered
-from holdfast.shards.pick import pick
+from holdfast.shards.layout import Layout, Numbered, adapted
 from holdfast.shards.plan import Move, Plan, Sharding, plan
 from holdfast.shards.registry import Registry, ShardStore, StoredLayout
 from holdfast.shards.searched import Searched
-from holdfast.shards.shard import Shard
+from holdfast.shards.shard import Shard, pick
 from holdfast.shards.suspects import Suspect, suspects
 
 __all__ = [
@@ -35,6 +34,7 @@ __all__ = [
     "StoredLayout",
     "Suspect",
     "Version",
+    "adapted",
     "pick",
     "plan",
     "suspects",

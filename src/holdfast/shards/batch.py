@@ -14,8 +14,7 @@ from holdfast.shards.designs import Disjoint, Pairs, Parity, Polynomials, Quadru
 from holdfast.shards.designs.quadruples import count_of
 from holdfast.shards.field import Field
 from holdfast.shards.layout import Layout, Numbered
-from holdfast.shards.order import TURNS, Order
-from holdfast.shards.permutation import LARGEST, Permutation
+from holdfast.shards.order import LARGEST, TURNS, Order, Permutation
 
 try:
     import numpy as np

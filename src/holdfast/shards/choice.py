@@ -9,7 +9,7 @@ from holdfast.shards.designs import Disjoint, Families, Pairs, Parity, Polynomia
 from holdfast.shards.designs.quadruples import MOST_BITS
 from holdfast.shards.field import largest_prime_power
 from holdfast.shards.fleet import Fleet
-from holdfast.shards.lattice import diagonals, require_all, rounds
+from holdfast.shards.hashed import diagonals, require_all, rounds
 
 AnyDesign: TypeAlias = Disjoint | Families | Pairs | Parity | Polynomials | Quadruples | Tuples
 Cells: TypeAlias = Sequence[Sequence[int]]

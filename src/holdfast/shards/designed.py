@@ -7,8 +7,8 @@ from functools import partial
 from holdfast._errors import CapacityExhausted, InvalidValue
 from holdfast.shards.choice import choose, doubled, in_class
 from holdfast.shards.fleet import Fleet
+from holdfast.shards.names import mixed, number_of, score
 from holdfast.shards.order import Order
-from holdfast.shards.scores import mixed, number_of, score
 from holdfast.shards.shard import Shard
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from holdfast._errors import InvalidValue
 from holdfast.calls.histogram import Histogram
-from holdfast.calls.limit import Limit
+from holdfast.calls.limits import Limit
 from holdfast.calls.timeout import Percentile
 
 REFUSED = 1e-4

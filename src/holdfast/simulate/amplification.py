@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation
 from holdfast.calls.attempt import Attempt
-from holdfast.calls.bucket import Bucket
-from holdfast.calls.budget import Budget
-from holdfast.calls.dependency import Dependency
+from holdfast.calls.dependency import Dependency, state_of
 from holdfast.calls.engine import Call
-from holdfast.calls.retry import Retry
+from holdfast.calls.limits import Bucket
+from holdfast.calls.retry import Budget, Retry
+from holdfast.calls.runtime import Runtime
 from holdfast.calls.scope import Scope
+from holdfast.calls.state import DependencyState
 from holdfast.calls.timeout import Timeouts
-from holdfast.calls.world import World
 from holdfast.simulate.budgets import FailureBucket, OtherBucket, RequestBucket
 from holdfast.simulate.virtual import Failed, Process, Timeline, chance_of, pursue
 
@@ -99,13 +99,13 @@ class Policy:
         """Whether what happened to one request changes what happens to the next."""
         return self.is_default or self.budget is not _FREE
 
-    def layer(self, name: str, options: Stack, world: World) -> Dependency:
+    def layer(self, name: str, options: Stack, runtime: Runtime) -> DependencyState:
         """One layer with this policy."""
         retry = Retry(attempts=options.attempts)
         if self.is_default:
-            return Dependency(name, retry=retry, world=world)
+            return state_of(Dependency(name, retry=retry, runtime=runtime))
         budget = self.budget if isinstance(self.budget, Budget) else _FREE
-        made = Dependency(name, retry=retry, budget=budget, timeouts=_UNBOUNDED, world=world)
+        made = state_of(Dependency(name, retry=retry, budget=budget, timeouts=_UNBOUNDED, runtime=runtime))
         if not isinstance(self.budget, Budget):
             made.bucket = self.budget()
         return made
@@ -144,8 +144,8 @@ def amplify(options: Stack, policy: Policy) -> Amplified:
     if not policy.has_memory:
         requests = min(requests, math.ceil(ENOUGH_CALLS / expected(options, is_aware=policy.is_aware)))
     timeline = Timeline()
-    world = World(timeline.clock, chance_of("amplification", options.seed, policy.name, "backoff").random)
-    layers = [policy.layer(f"layer-{number}", options, world) for number in range(1, options.layers + 1)]
+    runtime = Runtime(timeline.clock, chance_of("amplification", options.seed, policy.name, "backoff").random)
+    layers = [policy.layer(f"layer-{number}", options, runtime) for number in range(1, options.layers + 1)]
     stack = _Layers(layers, options, policy, chance_of("amplification", options.seed, policy.name))
     timeline.start(0.0, _coming(timeline, stack, requests, 1 / options.rate))
     timeline.run()
@@ -161,7 +161,7 @@ def _coming(timeline: Timeline, stack: "_Layers", requests: int, interval: float
 class _Layers:
     """The stack, and the service under it."""
 
-    def __init__(self, layers: list[Dependency], options: Stack, policy: Policy, chance: random.Random) -> None:
+    def __init__(self, layers: list[DependencyState], options: Stack, policy: Policy, chance: random.Random) -> None:
         self._layers = layers
         self._failing = options.failing
         self._is_aware = policy.is_aware
@@ -180,7 +180,7 @@ class _Layers:
             self.calls += 1
             return ConnectionError() if self._chance.random() < self._failing else None
         layer = self._layers[depth]
-        now, bucket = layer.world.monotonic(), layer.bucket
+        now, bucket = layer.runtime.monotonic(), layer.bucket
         if isinstance(bucket, OtherBucket):
             bucket.began(now)
 

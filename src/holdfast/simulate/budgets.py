@@ -4,8 +4,8 @@ Each is a bucket that a Dependency can have in place of its own. Nothing here is
 dependency drown, or give up too early, is what the simulations show. Pure.
 """
 
-from holdfast.calls.bucket import Bucket
-from holdfast.calls.budget import Budget
+from holdfast.calls.limits import Bucket
+from holdfast.calls.retry import Budget
 
 
 class OtherBucket(Bucket):

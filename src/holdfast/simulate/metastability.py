@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from holdfast._errors import AttemptTimedOut, InvalidValue
 from holdfast._types import Operation
 from holdfast.calls.attempt import Attempt
-from holdfast.calls.bucket import Bucket
-from holdfast.calls.budget import Budget
-from holdfast.calls.dependency import Dependency
+from holdfast.calls.dependency import Dependency, state_of
 from holdfast.calls.engine import Call
-from holdfast.calls.retry import Retry
+from holdfast.calls.limits import Bucket
+from holdfast.calls.retry import Budget, Retry
+from holdfast.calls.runtime import Runtime
+from holdfast.calls.state import DependencyState
 from holdfast.calls.timeout import Timeouts
-from holdfast.calls.world import World
 from holdfast.simulate.budgets import OtherBucket, RequestBucket
 from holdfast.simulate.virtual import Failed, Process, Timeline, chance_of, pursue
 
@@ -111,15 +111,10 @@ class Callers:
     bucket: Callable[[], Bucket] | None = None
     """In place of the budget, to compare with."""
 
-    def make(self, options: Stall, world: World) -> Dependency:
+    def make(self, options: Stall, runtime: Runtime) -> DependencyState:
         """What one process has."""
-        made = Dependency(
-            "server",
-            timeouts=Timeouts(attempt=options.timeout),
-            retry=self.retry,
-            budget=self.budget,
-            world=world,
-        )
+        timeouts = Timeouts(attempt=options.timeout)
+        made = state_of(Dependency("server", timeouts=timeouts, retry=self.retry, budget=self.budget, runtime=runtime))
         if self.bucket is not None:
             made.bucket = self.bucket()
         return made
@@ -180,8 +175,8 @@ class _Run:
         # Not named after the callers: all kinds meet the same requests and the same work.
         self._arrivals = chance_of("metastability", options.seed, "arrivals")
         self._work = chance_of("metastability", options.seed, "work")
-        world = World(self._clock, chance_of("metastability", options.seed, "backoff").random)
-        self._clients = [callers.make(options, world) for _ in range(options.clients)]
+        runtime = Runtime(self._clock, chance_of("metastability", options.seed, "backoff").random)
+        self._clients = [callers.make(options, runtime) for _ in range(options.clients)]
         self._free = 0.0
         seconds = math.ceil(options.seconds)
         self.offered, self.answered, self.calls = [0] * seconds, [0] * seconds, [0] * seconds
@@ -205,7 +200,7 @@ class _Run:
         """See how long a call would wait now."""
         self.queue[math.ceil(now) - 1] = max(0.0, self._free - now)
 
-    def _request(self, client: Dependency) -> Process[None]:
+    def _request(self, client: DependencyState) -> Process[None]:
         came = int(self._clock.now)
         self.offered[came] += 1
         if isinstance(client.bucket, OtherBucket):

@@ -11,8 +11,8 @@ from statistics import NormalDist
 from typing import Protocol
 
 from holdfast._errors import InvalidValue
-from holdfast.calls.dependency import LOOK_EVERY, SAMPLES
 from holdfast.calls.histogram import Histogram
+from holdfast.calls.state import LOOK_EVERY, SAMPLES
 from holdfast.calls.timeout import Estimator, Percentile
 from holdfast.simulate.virtual import chance_of
 

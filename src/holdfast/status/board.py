@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from holdfast._background import BackgroundLoop
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
 from holdfast._types import Zone, ZoneStatus
@@ -72,9 +73,7 @@ class Board:
         self._out = _readable(self._decision)
         self._on_change = on_change
         self._decided = threading.Event()
-        self._stirred = threading.Event()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._keep, name="holdfast-board", daemon=True)
+        self._loop = BackgroundLoop("holdfast-board", self.review, doing="decide which zones are out", logger=logger)
 
     def out(self, workload: str | None = None) -> frozenset[Zone]:
         by_workload, everywhere = self._out
@@ -98,8 +97,8 @@ class Board:
 
     def start(self) -> Self:
         """Begin to follow the sources, in threads. May be repeated."""
-        if not self._thread.is_alive():
-            self._thread.start()
+        if not self._loop.is_running:
+            self._loop.start()
             for position, source in enumerate(self._sources):
                 source.start(_Listener(self, position))
         return self
@@ -118,8 +117,7 @@ class Board:
 
     def close(self) -> None:
         """Stop following; what is known stays. May be repeated."""
-        self._stopping = True
-        self._stirred.set()
+        self._loop.stop()
         for source in self._sources:
             source.close()
 
@@ -143,7 +141,7 @@ class Board:
             if status.is_out(at)
         }
         self._votes[position] = Vote(now, out, about)
-        self._stirred.set()
+        self._loop.wake()
 
     def review(self) -> float:
         """Decide anew; returns the seconds until time alone may change the decision.
@@ -161,14 +159,6 @@ class Board:
         if self._decision.heard >= self._rules.majority:
             self._decided.set()
         return self._decision.review_at - self._clock.monotonic()
-
-    def _keep(self) -> None:
-        pause = 0.0
-        while not self._stopping:
-            # Bounded: threads cannot wait for ever and a day.
-            self._stirred.wait(min(max(pause, 0.0), 60.0))
-            self._stirred.clear()
-            pause = self.review()
 
 
 def _readable(decision: Decision) -> tuple[Mapping[str | None, frozenset[Zone]], frozenset[Zone]]:

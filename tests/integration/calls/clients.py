@@ -10,11 +10,12 @@ from typing import Any, Protocol
 import httpx
 import requests
 
-from holdfast.calls import Attempted, Backoff, CallEvent, Dependency, Jitter, Kind, Retry, Timeouts
+from holdfast.calls import Backoff, Dependency, Jitter, Kind, Retry, Timeouts
 from holdfast.calls.adapters.httpx import AsyncHoldfastTransport, HoldfastTransport
 from holdfast.calls.adapters.httpx import call_options as extensions_of
 from holdfast.calls.adapters.requests import HoldfastAdapter
 from holdfast.calls.adapters.requests import call_options as options_around
+from holdfast.calls.events import Attempted, CallEvent
 
 
 @dataclass(frozen=True, slots=True)

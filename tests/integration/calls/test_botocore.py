@@ -20,14 +20,10 @@ from botocore.parsers import ResponseParserError
 from holdfast import InvalidValue
 from holdfast._errors import DeadlineExceeded, HeldBack, LimitReached
 from holdfast.calls import (
-    Attempted,
     Backoff,
     Budget,
-    CallEvent,
     Dependency,
-    Exhausted,
     Failure,
-    GaveUp,
     Hints,
     HintsHold,
     Jitter,
@@ -35,16 +31,16 @@ from holdfast.calls import (
     Limit,
     Owner,
     Percentile,
-    Reason,
     Retry,
-    Retrying,
     Timeouts,
     deadline,
 )
 from holdfast.calls.adapters.botocore import NOTE, config, govern
 from holdfast.calls.adapters.botocore.governor import LONGEST_POLL
-from holdfast.calls.ambient import around
-from holdfast.calls.world import World
+from holdfast.calls.context import around
+from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying
+from holdfast.calls.retry import Reason
+from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
 from tests.services.start import free_port
 
@@ -151,8 +147,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def world(clock: FakeClock) -> World:
-    return World(clock, lambda: 0.5)
+def runtime(clock: FakeClock) -> Runtime:
+    return Runtime(clock, lambda: 0.5)
 
 
 @pytest.fixture
@@ -161,10 +157,10 @@ def sink() -> Kept:
 
 
 @pytest.fixture
-def dependency(world: World, sink: Kept) -> Callable[..., Dependency]:
+def dependency(runtime: Runtime, sink: Kept) -> Callable[..., Dependency]:
     def make(**options: Any) -> Dependency:
         options.setdefault("retry", Retry(backoff=STEADY))
-        return Dependency("table", world=world, sink=sink, **options)
+        return Dependency("table", runtime=runtime, sink=sink, **options)
 
     return make
 
@@ -275,11 +271,11 @@ def test_other_clients_of_the_same_session_keep_their_own_retries(
 
 
 def test_under_a_layer_that_retries_there_is_one_attempt(
-    server: Scripted, dependency: Make, connect: Connect, sink: Kept, world: World
+    server: Scripted, dependency: Make, connect: Connect, sink: Kept, runtime: Runtime
 ) -> None:
     server.script = [DOWN]
     client = govern(connect(server.url), dependency())
-    above = Dependency("above", world=world, retry=Retry(attempts=2))
+    above = Dependency("above", runtime=runtime, retry=Retry(attempts=2))
     with pytest.raises(boto.ClientError):
         above.run(lambda: client.get_item(**KEY), idempotent=True)
     assert server.count == 2
@@ -570,10 +566,10 @@ def test_a_stream_without_anything_in_it_is_read(server: Scripted, dependency: M
 
 
 def test_after_the_deadline_nothing_is_sent(
-    server: Scripted, dependency: Make, connect: Connect, sink: Kept, world: World, clock: FakeClock
+    server: Scripted, dependency: Make, connect: Connect, sink: Kept, runtime: Runtime, clock: FakeClock
 ) -> None:
     client = govern(connect(server.url), dependency())
-    with deadline(1.0, world=world):
+    with deadline(1.0, runtime=runtime):
         clock.advance(1.0)
         with pytest.raises(DeadlineExceeded, match="table/GetItem") as caught:
             client.get_item(**KEY)
@@ -583,11 +579,11 @@ def test_after_the_deadline_nothing_is_sent(
 
 
 def test_a_retry_that_would_come_after_the_deadline_is_not_waited_for(
-    server: Scripted, dependency: Make, connect: Connect, sink: Kept, world: World, clock: FakeClock
+    server: Scripted, dependency: Make, connect: Connect, sink: Kept, runtime: Runtime, clock: FakeClock
 ) -> None:
     server.script = [DOWN]
     client = govern(connect(server.url), dependency())
-    with deadline(0.25, world=world), pytest.raises(boto.ClientError) as caught:
+    with deadline(0.25, runtime=runtime), pytest.raises(boto.ClientError) as caught:
         client.get_item(**KEY)
     assert server.count == 2
     assert sum(clock.sleeps) == pytest.approx(0.1)
@@ -603,7 +599,7 @@ def test_a_wait_that_took_longer_than_it_should_ends_in_the_failure_before_it(
             super().sleep(seconds + 60.0 if seconds else seconds)
 
     server.script = [fails(500, "InternalServerError")]
-    one = Dependency("table", world=World(Oversleeping(), lambda: 0.5), sink=sink, limit=Limit(1))
+    one = Dependency("table", runtime=Runtime(Oversleeping(), lambda: 0.5), sink=sink, limit=Limit(1))
     client = govern(connect(server.url), one)
     with pytest.raises(client.exceptions.InternalServerError):
         client.get_item(**KEY)
@@ -660,14 +656,14 @@ def test_the_service_says_when_to_come_back(
 
 
 def test_a_hint_may_hold_first_attempts_back_as_well(
-    server: Scripted, dependency: Make, connect: Connect, clock: FakeClock, world: World
+    server: Scripted, dependency: Make, connect: Connect, clock: FakeClock, runtime: Runtime
 ) -> None:
     server.script = [fails(503, "ServiceUnavailable", x_amz_retry_after="4000"), WORKS]
     one = dependency(hints=Hints(hold=HintsHold.ALL, spread=0), retry=Retry(attempts=1))
     client = govern(connect(server.url), one)
     with pytest.raises(boto.ClientError):
         client.get_item(**KEY)
-    with deadline(1.0, world=world), pytest.raises(HeldBack) as caught:
+    with deadline(1.0, runtime=runtime), pytest.raises(HeldBack) as caught:
         client.get_item(**KEY)
     assert isinstance(caught.value, boto.BotoCoreError)
     client.get_item(**KEY)
@@ -755,14 +751,14 @@ def test_latency_is_learned_and_that_of_a_long_poll_is_not(
 
 
 def test_a_long_poll_has_longer_than_other_attempts_within_the_deadline(
-    server: Scripted, dependency: Make, connect: Connect, world: World
+    server: Scripted, dependency: Make, connect: Connect, runtime: Runtime
 ) -> None:
     given: list[float] = []
     one = dependency(timeouts=Timeouts(attempt=2.0, total=None))
     queue = govern(connect(server.url, "sqs", config(one)), one)
     queue.meta.events.register("before-send", lambda request, **_: given.append(request.context["read_timeout"]))
     queue.receive_message(QueueUrl=f"{server.url}/q")
-    with deadline(5.0, world=world):
+    with deadline(5.0, runtime=runtime):
         queue.receive_message(QueueUrl=f"{server.url}/q")
     queue.send_message(QueueUrl=f"{server.url}/q", MessageBody="m")
     assert given == [LONGEST_POLL, 5.0, 2.0]

@@ -21,23 +21,21 @@ from holdfast import (
     Zone,
 )
 from holdfast.calls import (
-    Attempted,
     Dependency,
     Endpoints,
     Failure,
-    GaveUp,
     Hints,
     HintsHold,
     Kind,
     Limit,
     NoEndpoint,
-    Reason,
     Retry,
-    Retrying,
     Timeouts,
     deadline,
 )
-from holdfast.calls.world import World
+from holdfast.calls.events import Attempted, GaveUp, Retrying
+from holdfast.calls.retry import Reason
+from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
 from tests.integration.calls.clients import AT_ONCE, KINDS, Client, Events, opened, pricing
 from tests.integration.calls.servers import (
@@ -347,7 +345,7 @@ def test_setting_up_tls_may_take_longer_than_an_attempt(
         got = connect(dependency, trusted).send("GET", server.url)
         assert (got.body, server.connections) == (b"fine", 1)
     assert [it.failure for it in happened(dependency, Attempted)] == [None]
-    assert dependency.connects.seen.total == 1
+    assert dependency._state.connects.seen.total == 1
 
 
 def test_an_attempt_after_a_slow_set_up_has_its_whole_time_and_no_more(
@@ -407,7 +405,7 @@ def test_a_certificate_that_is_not_trusted_sends_nothing(connect: Connect, ident
 
 def test_a_server_that_says_when_to_come_back_is_believed(connect: Connect) -> None:
     clock = FakeClock()
-    dependency = pricing(world=World(clock, Random(1).random))
+    dependency = pricing(runtime=Runtime(clock, Random(1).random))
     with Server([answer(503, b"", Retry_After="7"), answer()]) as server:
         assert connect(dependency).send("GET", server.url).status == 200
     waited = sum(clock.sleeps)
@@ -416,7 +414,7 @@ def test_a_server_that_says_when_to_come_back_is_believed(connect: Connect) -> N
 
 def test_other_clients_of_the_dependency_are_held_back_as_well(kind: str) -> None:
     clock = FakeClock()
-    dependency = pricing(world=World(clock, Random(1).random), hints=Hints(hold=HintsHold.ALL))
+    dependency = pricing(runtime=Runtime(clock, Random(1).random), hints=Hints(hold=HintsHold.ALL))
     with (
         Server([answer(429, b"", Retry_After="7"), answer()]) as server,
         opened(kind, dependency) as one,
@@ -446,8 +444,8 @@ def test_who_is_held_back_longer_than_there_is_time_is_told_so(connect: Connect)
 def test_the_time_that_is_left_and_who_retries_are_sent_along(connect: Connect, seconds: float, left: float) -> None:
     """The time is that of the call, or of the attempt if that is sooner over: then nobody waits for this answer."""
     clock = FakeClock()
-    dependency = pricing(world=World(clock, Random(1).random))
-    with Server([drop, answer()]) as server, deadline(seconds, world=dependency.world):
+    dependency = pricing(runtime=Runtime(clock, Random(1).random))
+    with Server([drop, answer()]) as server, deadline(seconds, runtime=dependency._state.runtime):
         got = connect(dependency).send("GET", server.url)
     sent = [seen.headers for seen in server.seen]
     assert [headers["holdfast-retry-owner"] for headers in sent] == ["pricing", "pricing"]
@@ -576,10 +574,10 @@ def test_more_calls_than_may_be_are_refused_with_an_error_of_the_library(connect
     dependency = pricing(limit=Limit(1))
     client = connect(dependency)
     with Server([answer()]) as server:
-        assert dependency.running.enter()
+        assert dependency._state.running.enter()
         with pytest.raises(LimitReached) as caught:
             client.send("GET", server.url)
-        dependency.running.leave()
+        dependency._state.running.leave()
         assert client.send("GET", server.url).status == 200
     assert isinstance(caught.value, client.error)
     assert dependency.in_flight == 0
@@ -611,7 +609,7 @@ def test_connections_are_opened_before_there_is_traffic(
         assert (server.connections, {seen.method for seen in server.seen}) == (3, {"HEAD"})
         client.send("GET", server.url)
         assert server.connections == 3
-    assert dependency.connects.seen.total == 3
+    assert dependency._state.connects.seen.total == 3
 
 
 def test_any_answer_to_a_warm_up_will_do(connect: Connect) -> None:

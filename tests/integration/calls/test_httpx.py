@@ -13,21 +13,7 @@ import httpx
 import pytest
 
 from holdfast import ConnectTimedOut, HoldfastError, InvalidValue
-from holdfast.calls import (
-    Backoff,
-    Budget,
-    CallEvent,
-    Failure,
-    GaveUp,
-    Jitter,
-    Kind,
-    Limit,
-    Percentile,
-    Retry,
-    Retrying,
-    Timeouts,
-    deadline,
-)
+from holdfast.calls import Backoff, Budget, Failure, Jitter, Kind, Limit, Percentile, Retry, Timeouts, deadline
 from holdfast.calls.adapters.httpx import (
     AsyncHoldfastTransport,
     HoldfastTransport,
@@ -38,7 +24,8 @@ from holdfast.calls.adapters.httpx import (
     call_options,
 )
 from holdfast.calls.adapters.httpx.pool import give_back
-from holdfast.calls.ambient import SCOPE
+from holdfast.calls.context import SCOPE
+from holdfast.calls.events import CallEvent, GaveUp, Retrying
 from holdfast.calls.scope import Incoming
 from tests.integration.calls.clients import AT_ONCE, Events, failures, pricing
 from tests.integration.calls.servers import (
@@ -401,7 +388,7 @@ def test_waiting_in_vain_for_a_free_connection_is_told_as_such_and_says_nothing_
     ):
         client.post(server.url)
     assert failures(dependency) == [Kind.UNSENT]
-    assert dependency.connects.seen.total == 0
+    assert dependency._state.connects.seen.total == 0
 
 
 def test_so_it_is_where_the_attempt_is_cut_off_in_the_meantime() -> None:
@@ -429,7 +416,7 @@ def test_so_it_is_where_the_attempt_is_cut_off_in_the_meantime() -> None:
     ):
         asyncio.run(wait(server))
     assert failures(dependency) == [Kind.UNSENT]
-    assert dependency.connects.seen.total == 0
+    assert dependency._state.connects.seen.total == 0
 
 
 # Traces

@@ -15,9 +15,9 @@ from requests.auth import HTTPDigestAuth
 from holdfast import CallError, InvalidValue
 from holdfast.calls import Dependency, Kind, Retry, Timeouts, deadline
 from holdfast.calls.adapters.requests import HoldfastAdapter, RequestsAttemptTimedOut, RequestsDeadlineExceeded
-from holdfast.calls.ambient import SCOPE
+from holdfast.calls.context import SCOPE
+from holdfast.calls.runtime import Runtime
 from holdfast.calls.scope import Incoming
-from holdfast.calls.world import World
 from holdfast.testing import FakeClock
 from tests.integration.calls.clients import AT_ONCE, failures, pricing
 from tests.integration.calls.servers import (
@@ -217,7 +217,7 @@ def test_a_pause_in_a_stream_ends_with_the_deadline(session: requests.Session) -
 def test_each_read_of_a_body_takes_at_most_what_is_left_of_the_attempt() -> None:
     """The part that came late in the attempt does not buy the next one as much time again."""
     clock = FakeClock()
-    adapter = SlowReads(pricing(timeouts=Timeouts(attempt=5.0, total=10.0), world=World(clock, lambda: 0.5)), clock)
+    adapter = SlowReads(pricing(timeouts=Timeouts(attempt=5.0, total=10.0), runtime=Runtime(clock, lambda: 0.5)), clock)
     with Server([chunks(b"one ", b"two")]) as server, requests.Session() as session:
         session.mount("http://", adapter)
         assert session.get(server.url).content == b"one two"
@@ -235,7 +235,7 @@ def test_a_body_whose_parts_all_come_in_time_is_cut_off_when_they_are_too_many(
 ) -> None:
     clock = FakeClock()
     dependency = pricing(
-        timeouts=Timeouts(attempt=5.0, total=total), retry=Retry(attempts=1), world=World(clock, lambda: 0.5)
+        timeouts=Timeouts(attempt=5.0, total=total), retry=Retry(attempts=1), runtime=Runtime(clock, lambda: 0.5)
     )
     with Server([chunks(b"1", b"2", b"3", b"4")]) as server, requests.Session() as session:
         session.mount("http://", SlowReads(dependency, clock))
@@ -245,7 +245,7 @@ def test_a_body_whose_parts_all_come_in_time_is_cut_off_when_they_are_too_many(
 
 def test_a_stream_whose_parts_all_come_in_time_ends_with_the_deadline() -> None:
     clock = FakeClock()
-    dependency = pricing(timeouts=Timeouts(attempt=5.0, total=10.0), world=World(clock, lambda: 0.5))
+    dependency = pricing(timeouts=Timeouts(attempt=5.0, total=10.0), runtime=Runtime(clock, lambda: 0.5))
     with (
         Server([chunks(b"1", b"2", b"3")]) as server,
         session_of(dependency) as session,
@@ -298,7 +298,7 @@ def test_a_body_that_nobody_takes_ends_with_the_attempt() -> None:
 
 def test_a_connection_that_breaks_when_the_time_is_over_is_still_a_broken_one() -> None:
     clock = FakeClock()
-    dependency = pricing(retry=Retry(attempts=1), world=World(clock, lambda: 0.5))
+    dependency = pricing(retry=Retry(attempts=1), runtime=Runtime(clock, lambda: 0.5))
 
     class Slow(HoldfastAdapter):
         def add_headers(self, request: requests.PreparedRequest, **kwargs: Any) -> None:
@@ -363,7 +363,7 @@ def test_a_request_through_a_proxy_is_measured_as_any_other(session: requests.Se
     with Server([drop, answer()]) as proxy:
         got = session.get("http://pricing.example/price", proxies={"http": proxy.url})
         assert (got.content, proxy.paths()) == (b"fine", ["http://pricing.example/price"] * 2)
-    assert dependency.connects.seen.total == 2
+    assert dependency._state.connects.seen.total == 2
 
 
 def test_a_traceparent_of_the_callers_own_is_kept(session: requests.Session) -> None:
@@ -385,7 +385,7 @@ def test_connections_that_no_attempt_makes_are_as_those_of_urllib3(dependency: D
     with Server([answer()]) as server:
         assert adapter.poolmanager.request("GET", server.url).data == b"fine"
         adapter.close()
-    assert dependency.connects.seen.total == 0
+    assert dependency._state.connects.seen.total == 0
 
 
 def test_a_warm_up_whose_answer_breaks_off_is_not_ready(dependency: Dependency) -> None:

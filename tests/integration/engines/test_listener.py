@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.engines import Transaction
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
-from holdfast.engines.postgres.listener import Listener
+from holdfast.engines.postgres.connection import Listener
 from tests.services.postgres import RestartablePostgres
 
 CHANNEL = 'Odd "channel"; name'

@@ -28,7 +28,7 @@ from holdfast.engines import Database, Migration, Transaction
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.postgres import connection as postgres_connection
 from holdfast.engines.postgres.connection import IDLE_SECONDS
-from holdfast.engines.postgres.persistence import RUNS
+from holdfast.engines.postgres.faults import RUNS
 from holdfast.testing import FakeClock
 from holdfast.testing.proxy import LossyProxy
 from tests.services.postgres import RestartablePostgres

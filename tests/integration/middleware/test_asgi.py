@@ -19,7 +19,7 @@ from websockets.sync.client import connect as open_socket
 from holdfast import DeadlineExceeded
 from holdfast._types import Operation
 from holdfast.calls import Dependency, Retry, Timeouts, current_attempt, remaining
-from holdfast.calls.world import World
+from holdfast.calls.runtime import Runtime
 from holdfast.middleware import AsgiMiddleware, Service
 from holdfast.testing import FakeClock
 from tests.integration.middleware.place import FAULT, HERE, LEFT, OK, Status, Told, ask, classes, connect
@@ -245,7 +245,7 @@ def test_a_client_that_waits_until_its_deadline_for_a_handler_that_hangs_is_a_fa
     for seconds, expected in (("1", FAULT), ("0.000001", LEFT)):
         asking = threading.Event()
         clock = FakeClock()
-        with serving(shop(told, hang, world=World(clock, lambda: 0.5)), protocol) as port:
+        with serving(shop(told, hang, runtime=Runtime(clock, lambda: 0.5)), protocol) as port:
             client = connect(port)
             client.request("GET", "/hang", headers={"Holdfast-Remaining": seconds})
             assert asking.wait(10)
@@ -263,7 +263,7 @@ def test_an_application_that_gives_up_past_its_deadline_answers_so_if_it_lets_th
         clock.advance(2.0)
         raise DeadlineExceeded("pricing: refused")
 
-    with serving(AsgiMiddleware(app, SHOP, sink=told, world=World(clock, lambda: 0.5)), protocol) as port:
+    with serving(AsgiMiddleware(app, SHOP, sink=told, runtime=Runtime(clock, lambda: 0.5)), protocol) as port:
         code, headers, _ = ask(port, "/", Holdfast_Remaining="1")
         assert (code, headers["content-type"]) == (504, "application/problem+json")
         assert classes(told.next()) == FAULT

@@ -1,12 +1,13 @@
 """The latest state arrives, one at a time and in order, however often it takes."""
 
-import itertools
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast import Zone
+from holdfast._background import steady
+from holdfast._backoff import Backoff, Chance, Jitter
 from holdfast.agent.courier import Courier
 from holdfast.agent.state import State
 
@@ -36,8 +37,8 @@ class Desk:
 
 
 @contextmanager
-def courier(desk: Desk, waits: Callable[[], Iterator[float]] = lambda: itertools.repeat(0.0)) -> Iterator[Courier]:
-    brings = Courier(desk, "test", waits)
+def courier(desk: Desk, backoff: Backoff = steady(0.0)) -> Iterator[Courier]:  # noqa: B008 - frozen
+    brings = Courier(desk, "test", backoff)
     yield brings
     brings.stop()
     desk.replies.put(True)
@@ -104,12 +105,12 @@ def test_what_failed_is_brought_again_after_pauses_that_grow_until_it_arrives() 
     desk = Desk()
     taken: list[float] = []
 
-    def waits() -> Iterator[float]:
-        for number in itertools.count():
-            taken.append(number / 1000)
-            yield number / 1000
+    class Noted(Backoff):
+        def delay(self, retry: int, previous: float, chance: Chance) -> float:
+            taken.append(super().delay(retry, previous, chance))
+            return taken[-1]
 
-    with courier(desk, waits) as brings:
+    with courier(desk, Noted(base=0.001, cap=1.0, jitter=Jitter.NONE)) as brings:
         brings.start(state(0))
         brings.submit(state(1))
         for reply in (False, OSError("broken"), False, True):
@@ -117,12 +118,12 @@ def test_what_failed_is_brought_again_after_pauses_that_grow_until_it_arrives() 
             desk.replies.put(reply)
         brings.submit(state(2))
         assert desk.next() == state(2)
-    assert taken == [0.0, 0.001, 0.002]
+    assert taken == [0.001, 0.002, 0.004]
 
 
 def test_a_change_is_brought_at_once_although_the_last_one_failed() -> None:
     desk = Desk()
-    with courier(desk, lambda: itertools.repeat(3600.0)) as brings:
+    with courier(desk, steady(3600.0)) as brings:
         brings.start(state(0))
         brings.submit(state(1))
         assert desk.next() == state(1)
@@ -133,7 +134,7 @@ def test_a_change_is_brought_at_once_although_the_last_one_failed() -> None:
 
 def test_stopping_ends_the_wait_for_another_try() -> None:
     desk = Desk()
-    brings = Courier(desk, "test", lambda: itertools.repeat(3600.0))
+    brings = Courier(desk, "test", steady(3600.0))
     brings.start(state(0))
     brings.submit(state(1))
     desk.next()

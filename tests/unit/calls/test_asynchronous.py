@@ -26,7 +26,7 @@ from holdfast.calls import (
     current_attempt,
     deadline,
 )
-from holdfast.calls.world import World
+from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
 
 AT_ONCE = Retry(backoff=Backoff(base=0, cap=0))
@@ -90,7 +90,7 @@ def test_an_attempt_is_cut_off_when_its_time_is_over_and_made_again(limit: Limit
         assert await hangs_twice() == 3
         assert begun == [1, 2, 3]
         dependency.latency(50)
-        assert dependency.attempts_seen.seen.unbounded == 2
+        assert dependency._state.attempts_seen.seen.unbounded == 2
         assert dependency.in_flight == 0
         begun.clear()
         with pytest.raises(AttemptTimedOut, match=r"pricing: attempt 3 was cut off after 0\.020 s") as raised:
@@ -121,8 +121,8 @@ def test_cancelling_it_passes_through_at_once_and_releases_what_it_holds(limit: 
             await task
         assert cleaned == [1]
         assert dependency.in_flight == 0
-        assert dependency.last_expiries is not None
-        assert not dependency.last_expiries.pending
+        assert dependency._state.last_expiries is not None
+        assert not dependency._state.last_expiries.pending
         assert dependency.tokens == 500
 
     asyncio.run(main())
@@ -252,9 +252,9 @@ def test_many_at_once_are_each_cut_off() -> None:
             *[dependency.run_async(forever, idempotent=True) for _ in range(500)], return_exceptions=True
         )
         assert {type(result) for result in results} == {AttemptTimedOut}
-        assert dependency.last_expiries is not None
-        assert not dependency.last_expiries.pending
-        assert dependency.last_expiries.armed_for == math.inf
+        assert dependency._state.last_expiries is not None
+        assert not dependency._state.last_expiries.pending
+        assert dependency._state.last_expiries.armed_for == math.inf
 
     asyncio.run(main())
 
@@ -278,7 +278,7 @@ def test_a_timeout_that_has_shrunk_is_kept() -> None:
     async def main() -> None:
         dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=Timeouts(attempt=30.0, total=60.0))
         await dependency.run_async(failing(), idempotent=True)
-        dependency.timeout = 0.02
+        dependency._state.timeout = 0.02
         with pytest.raises(AttemptTimedOut):
             await dependency.run_async(forever, idempotent=True)
 
@@ -316,7 +316,7 @@ def test_time_that_a_connection_takes_is_given_to_the_attempt() -> None:
             return "done"
 
         assert await with_new_connection() == "done"
-        assert dependency.connects.seen.total == 1
+        assert dependency._state.connects.seen.total == 1
 
     asyncio.run(main())
 
@@ -335,7 +335,7 @@ def test_a_connection_that_takes_too_long_proves_that_nothing_was_sent() -> None
         with pytest.raises(ConnectTimedOut, match=r"pricing: no connection in 0\.020 s"):
             await cannot_connect()
         assert len(begun) == 3
-        assert dependency.connects.seen.unbounded == 3
+        assert dependency._state.connects.seen.unbounded == 3
 
     asyncio.run(main())
 
@@ -375,14 +375,14 @@ def test_loops_that_are_closed_are_forgotten() -> None:
     dependency = Dependency("pricing")
     for _ in range(5):
         asyncio.run(dependency.run_async(failing(), idempotent=True))
-    assert len(dependency._by_loop) == 1
+    assert len(dependency._state._by_loop) == 1
 
 
 def test_its_latency_is_learned_and_its_successes_fill_the_bucket() -> None:
     async def main() -> None:
         clock = FakeClock()
-        world = World(clock, lambda: 0.5)
-        dependency = Dependency("pricing", retry=AT_ONCE, world=world, timeouts=Timeouts(attempt=None, total=None))
+        runtime = Runtime(clock, lambda: 0.5)
+        dependency = Dependency("pricing", retry=AT_ONCE, runtime=runtime, timeouts=Timeouts(attempt=None, total=None))
         await dependency.run_async(failing(ConnectionResetError(), ConnectionResetError()), idempotent=True)
         assert dependency.tokens == 500 - 14
 
@@ -392,7 +392,7 @@ def test_its_latency_is_learned_and_its_successes_fill_the_bucket() -> None:
         for _ in range(4):
             await dependency.run_async(answer, idempotent=True)
         assert dependency.tokens == 500 - 14 + 4
-        assert dependency.attempts_seen.seen.total >= 4
+        assert dependency._state.attempts_seen.seen.total >= 4
         assert dependency.latency(50) == pytest.approx(0.25, rel=1 / 16)
 
     asyncio.run(main())
@@ -417,8 +417,10 @@ def test_a_layer_that_finds_an_owner_leaves_it_to_that_one() -> None:
 def test_a_hint_may_hold_first_attempts_too() -> None:
     async def main() -> None:
         clock = FakeClock()
-        dependency = Dependency("pricing", hints=Hints(hold=HintsHold.ALL, spread=0), world=World(clock, lambda: 0.5))
-        dependency.hold.note(8.0, clock.monotonic())
+        dependency = Dependency(
+            "pricing", hints=Hints(hold=HintsHold.ALL, spread=0), runtime=Runtime(clock, lambda: 0.5)
+        )
+        dependency._state.hold.note(8.0, clock.monotonic())
         assert await dependency.run_async(failing(), idempotent=True) == 1
         assert clock.sleeps == [8.0]
 
@@ -426,7 +428,7 @@ def test_a_hint_may_hold_first_attempts_too() -> None:
 
 
 def test_a_timer_that_is_early_is_set_again() -> None:
-    """The world's clock stands still for a while: each timer of the loop finds that it is not yet time."""
+    """The runtime's clock stands still for a while: each timer of the loop finds that it is not yet time."""
 
     async def main() -> None:
         class Slow(FakeClock):
@@ -436,8 +438,8 @@ def test_a_timer_that_is_early_is_set_again() -> None:
                 return 2000.0
 
         times = [0.0] * 12
-        world = World(Slow(), lambda: 0.5)
-        dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=SHORT, world=world)
+        runtime = Runtime(Slow(), lambda: 0.5)
+        dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=SHORT, runtime=runtime)
         with pytest.raises(AttemptTimedOut):
             await dependency.run_async(forever, idempotent=True)
         assert times == []
@@ -450,7 +452,7 @@ def test_a_timer_that_is_early_is_set_again() -> None:
                 current_attempt().connect_began()  # again, which changes nothing
                 await forever()
 
-        dependency.connects.value = 0.02
+        dependency._state.connects.value = 0.02
         with pytest.raises(ConnectTimedOut):
             await connects()
 
@@ -489,11 +491,11 @@ def test_a_coroutine_that_is_closed_elsewhere_leaves_no_timer_behind() -> None:
         dependency = Dependency("pricing")
         coroutine = dependency.run_async(forever, idempotent=True)
         contextvars.copy_context().run(coroutine.send, None)
-        assert dependency.last_expiries is not None
-        assert len(dependency.last_expiries.pending) == 1
+        assert dependency._state.last_expiries is not None
+        assert len(dependency._state.last_expiries.pending) == 1
         with suppress(ValueError):
             coroutine.close()
-        assert not dependency.last_expiries.pending
+        assert not dependency._state.last_expiries.pending
 
     asyncio.run(main())
 
@@ -510,7 +512,7 @@ def test_a_connection_is_bounded_also_where_nothing_else_is() -> None:
 
         with pytest.raises(ConnectTimedOut):
             await connects()
-        assert dependency.last_expiries is not None
-        assert not dependency.last_expiries.pending
+        assert dependency._state.last_expiries is not None
+        assert not dependency._state.last_expiries.pending
 
     asyncio.run(asyncio.wait_for(main(), 20))

@@ -8,7 +8,7 @@ import pytest
 from holdfast import InvalidValue
 from holdfast._errors import AttemptTimedOut, LimitReached
 from holdfast.calls import Backoff, Dependency, Jitter, Limit, Retry, Timeouts, current_attempt
-from holdfast.calls.world import World
+from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
 
 PLAIN = Retry(backoff=Backoff(base=1, jitter=Jitter.NONE))
@@ -22,7 +22,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def dependency(clock: FakeClock) -> Dependency:
-    return Dependency("pricing", world=World(clock, lambda: 0.5), retry=PLAIN, limit=Limit(1))
+    return Dependency("pricing", runtime=Runtime(clock, lambda: 0.5), retry=PLAIN, limit=Limit(1))
 
 
 def test_the_loop_ends_with_the_attempt_that_succeeds(dependency: Dependency, clock: FakeClock) -> None:
@@ -105,7 +105,7 @@ def test_a_loop_that_is_left_early_frees_its_slot(dependency: Dependency) -> Non
 
 
 def test_an_attempt_without_room_is_refused(dependency: Dependency) -> None:
-    dependency.running.enter()
+    dependency._state.running.enter()
     attempt = next(dependency.attempts(idempotent=True))
     with pytest.raises(LimitReached), attempt:
         raise AssertionError
@@ -200,7 +200,7 @@ def test_a_loop_that_is_closed_in_another_context_gives_back_what_it_held() -> N
         await anext(generator)
         await asyncio.create_task(generator.aclose())  # type: ignore[attr-defined]
         assert dependency.in_flight == 0
-        assert dependency.last_expiries is not None
-        assert not dependency.last_expiries.pending
+        assert dependency._state.last_expiries is not None
+        assert not dependency._state.last_expiries.pending
 
     asyncio.run(main())

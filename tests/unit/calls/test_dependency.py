@@ -16,15 +16,11 @@ import pytest
 from holdfast import InvalidValue, Operation, Zone
 from holdfast._errors import AttemptTimedOut, DeadlineExceeded, HeldBack, LimitReached
 from holdfast.calls import (
-    Attempted,
     Backoff,
     Budget,
-    CallEvent,
     Dependency,
     Endpoints,
-    Exhausted,
     Failure,
-    GaveUp,
     Hints,
     HintsHold,
     Jitter,
@@ -32,16 +28,15 @@ from holdfast.calls import (
     Limit,
     Owner,
     Percentile,
-    Reason,
     Retry,
-    Retrying,
-    TimeoutChanged,
     Timeouts,
     current_attempt,
     deadline,
     remaining,
 )
-from holdfast.calls.world import PROCESS, World
+from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
+from holdfast.calls.retry import Reason
+from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.testing import FakeClock, seeded
 
 PLAIN = Retry(backoff=Backoff(base=1, jitter=Jitter.NONE), throttled=Backoff(base=3, jitter=Jitter.NONE))
@@ -77,13 +72,13 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def world(clock: FakeClock) -> World:
-    return World(clock, lambda: 0.5)
+def runtime(clock: FakeClock) -> Runtime:
+    return Runtime(clock, lambda: 0.5)
 
 
 @pytest.fixture
-def make(world: World) -> Callable[..., Dependency]:
-    return functools.partial(Dependency, "pricing", world=world, retry=PLAIN)
+def make(runtime: Runtime) -> Callable[..., Dependency]:
+    return functools.partial(Dependency, "pricing", runtime=runtime, retry=PLAIN)
 
 
 def test_arguments_and_results_pass_unchanged(make: Callable[..., Dependency]) -> None:
@@ -180,7 +175,7 @@ def test_nothing_is_kept_of_an_error(make: Callable[..., Dependency], failures: 
             finally:
                 del error
 
-    dependency = make(timeouts=Timeouts(total=total), world=World(Oversleeper(), lambda: 0.5))
+    dependency = make(timeouts=Timeouts(total=total), runtime=Runtime(Oversleeper(), lambda: 0.5))
     gc.collect()
     gc.disable()
     try:
@@ -263,7 +258,7 @@ def test_an_object_that_is_awaited_when_it_is_called_is_asynchronous(make: Calla
         async def __call__(self) -> int:
             return 1
 
-    dependency = make(world=PROCESS)
+    dependency = make(runtime=PROCESS)
     assert asyncio.run(dependency.call(idempotent=True)(Answer())()) == 1
 
 
@@ -275,7 +270,7 @@ def test_the_total_bounds_attempts_and_waits(make: Callable[..., Dependency], cl
 
     @dependency.call(idempotent=True)
     def slow() -> None:
-        begun.append(remaining(world=dependency.world))
+        begun.append(remaining(runtime=dependency._state.runtime))
         clock.advance(0.5)
         raise ConnectionResetError
 
@@ -285,18 +280,20 @@ def test_the_total_bounds_attempts_and_waits(make: Callable[..., Dependency], cl
     assert "2 attempts in 2.000 s, no more: there is no time left" in raised.value.__notes__[0]
 
 
-def test_a_deadline_around_it_bounds_it_too(make: Callable[..., Dependency], clock: FakeClock, world: World) -> None:
-    with deadline(0.5, world=world), pytest.raises(ConnectionResetError):
+def test_a_deadline_around_it_bounds_it_too(
+    make: Callable[..., Dependency], clock: FakeClock, runtime: Runtime
+) -> None:
+    with deadline(0.5, runtime=runtime), pytest.raises(ConnectionResetError):
         make().run(Script(ConnectionResetError()), idempotent=True)
     assert clock.sleeps == []
 
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_what_begins_after_its_deadline_is_refused_at_once(
-    make: Callable[..., Dependency], world: World, clock: FakeClock, plain: bool
+    make: Callable[..., Dependency], runtime: Runtime, clock: FakeClock, plain: bool
 ) -> None:
     script = Script()
-    with deadline(1.0, world=world):
+    with deadline(1.0, runtime=runtime):
         clock.advance(1.0)
         with pytest.raises(DeadlineExceeded, match="pricing/Script: refused, because the deadline had passed"):
             make(sink=None if plain else Events()).run(script, idempotent=True)
@@ -310,15 +307,15 @@ def test_waking_up_too_late_raises_what_had_failed(make: Callable[..., Dependenc
         def sleep(self, seconds: float) -> None:
             super().sleep(seconds + 100)
 
-    late = World(Oversleeper(), lambda: 0.5)
+    late = Runtime(Oversleeper(), lambda: 0.5)
     with pytest.raises(ConnectionResetError) as raised:
-        Dependency("pricing", world=late, retry=PLAIN).run(Script(error), idempotent=True)
+        Dependency("pricing", runtime=late, retry=PLAIN).run(Script(error), idempotent=True)
     assert raised.value is error
     assert "1 attempt in 101.000 s, no more: there is no time left" in raised.value.__notes__[0]
 
 
 def test_an_attempt_knows_its_time_and_inner_calls_are_bounded_by_it(
-    make: Callable[..., Dependency], clock: FakeClock, world: World
+    make: Callable[..., Dependency], clock: FakeClock, runtime: Runtime
 ) -> None:
     outer = make(timeouts=Timeouts(attempt=2.0, total=3.0, connect=0.5))
     inner = make(timeouts=Timeouts(attempt=5.0, total=5.0))
@@ -331,7 +328,7 @@ def test_an_attempt_knows_its_time_and_inner_calls_are_bounded_by_it(
     def outside() -> tuple[float, ...]:
         attempt = current_attempt()
         clock.advance(0.25)
-        with deadline(None, world=world):
+        with deadline(None, runtime=runtime):
             assert current_attempt() is attempt
         return attempt.timeout, attempt.connect_timeout, inside()
 
@@ -369,7 +366,7 @@ def test_a_connection_is_measured_and_bounded_apart(make: Callable[..., Dependen
 
     assert with_new_connection() == (5.0, 1.0)
     assert dependency.latency(50) == pytest.approx(0.5, rel=1 / 16)
-    assert dependency.connects.seen.above(0.5) == pytest.approx(4.0, rel=1 / 16)
+    assert dependency._state.connects.seen.above(0.5) == pytest.approx(4.0, rel=1 / 16)
 
 
 def test_after_a_connection_failed_anything_may_have_been_sent(
@@ -392,7 +389,7 @@ def test_after_a_connection_failed_anything_may_have_been_sent(
     with pytest.raises(AttemptTimedOut):
         falls_back()
     assert sent == [1]
-    assert dependency.connects.seen.unbounded == 1
+    assert dependency._state.connects.seen.unbounded == 1
 
 
 def test_neither_a_connection_nor_an_attempt_has_more_time_than_the_call(
@@ -413,7 +410,7 @@ def test_neither_a_connection_nor_an_attempt_has_more_time_than_the_call(
 def test_a_connection_that_never_began_has_not_ended(make: Callable[..., Dependency]) -> None:
     dependency = make()
     dependency.run(lambda: current_attempt().connect_ended(), idempotent=True)
-    assert dependency.connects.seen.total == 0
+    assert dependency._state.connects.seen.total == 0
 
 
 def test_a_connection_that_does_not_come_about_in_time_is_unbounded_and_one_that_is_refused_says_nothing(
@@ -430,7 +427,7 @@ def test_a_connection_that_does_not_come_about_in_time_is_unbounded_and_one_that
     for seconds in (0.5, 5.0):
         with pytest.raises(ConnectionRefusedError):
             cannot_connect(seconds)
-    assert (dependency.connects.seen.total, dependency.connects.seen.unbounded) == (1, 1)
+    assert (dependency._state.connects.seen.total, dependency._state.connects.seen.unbounded) == (1, 1)
     assert dependency.latency(50) is None
 
 
@@ -457,17 +454,17 @@ def test_timeouts_are_counted_as_unbounded_and_answers_that_say_no_as_answers(
         with pytest.raises(type(error)):
             dependency.run(Script(error), idempotent=True)
     dependency.latency(50)
-    assert (dependency.attempts_seen.seen.total, dependency.attempts_seen.seen.unbounded) == (2, 1)
+    assert (dependency._state.attempts_seen.seen.total, dependency._state.attempts_seen.seen.unbounded) == (2, 1)
 
 
 def test_callers_with_little_time_do_not_shorten_the_timeout_of_the_others(
-    make: Callable[..., Dependency], world: World, clock: FakeClock
+    make: Callable[..., Dependency], runtime: Runtime, clock: FakeClock
 ) -> None:
     """Of what they did not wait for is only known that it took longer."""
     dependency = make(retry=Retry(attempts=1), timeouts=Timeouts(attempt=Percentile(99, padding=0, enough=100)))
 
     def answer(seconds: float) -> None:
-        left = remaining(world=world)
+        left = remaining(runtime=runtime)
         clock.advance(min(seconds, left or 0.0))
         if left is None or left < seconds:
             raise TimeoutError
@@ -475,7 +472,7 @@ def test_callers_with_little_time_do_not_shorten_the_timeout_of_the_others(
     random = seeded("little time")
     for number in range(4000):
         seconds = random.lognormvariate(-3, 0.5)
-        with deadline(0.05 if number % 10 else 10.0, world=world), contextlib.suppress(TimeoutError):
+        with deadline(0.05 if number % 10 else 10.0, runtime=runtime), contextlib.suppress(TimeoutError):
             dependency.run(answer, seconds, idempotent=True)
     assert dependency.timeout == pytest.approx(math.exp(-3 + 0.5 * 2.326), rel=0.15)
 
@@ -535,12 +532,12 @@ def test_first_attempts_are_held_only_if_asked_for(make: Callable[..., Dependenc
     assert [seconds for seconds in clock.sleeps if seconds] == [8.0]
 
 
-def test_a_call_without_time_for_the_hint_is_refused(make: Callable[..., Dependency], world: World) -> None:
+def test_a_call_without_time_for_the_hint_is_refused(make: Callable[..., Dependency], runtime: Runtime) -> None:
     events, script = Events(), Script()
     dependency = make(hints=Hints(spread=0, hold=HintsHold.ALL), retry=Retry(attempts=1), sink=events)
     with pytest.raises(httpx.HTTPStatusError):
         dependency.run(Script(hinted(8)), idempotent=True)
-    with deadline(5.0, world=world), pytest.raises(HeldBack, match=r"asked to be left alone for 8\.0 s more"):
+    with deadline(5.0, runtime=runtime), pytest.raises(HeldBack, match=r"asked to be left alone for 8\.0 s more"):
         dependency.run(script, idempotent=True)
     assert script.calls == 0
     assert isinstance(events.all[-1], GaveUp)
@@ -624,12 +621,12 @@ def test_a_layer_below_retries_if_those_above_leave_it_to_it(make: Callable[...,
     assert len(calls) == 3
 
 
-def test_nested_in_a_deadline_the_owner_is_still_found(make: Callable[..., Dependency], world: World) -> None:
+def test_nested_in_a_deadline_the_owner_is_still_found(make: Callable[..., Dependency], runtime: Runtime) -> None:
     calls: list[int] = []
     inner = nested(make(), calls=calls)
 
     def bounded() -> None:
-        with deadline(20.0, world=world):
+        with deadline(20.0, runtime=runtime):
             inner()
 
     with pytest.raises(ConnectionResetError):
@@ -715,7 +712,7 @@ def test_what_exceeds_the_limit_is_refused_at_once(make: Callable[..., Dependenc
     assert dependency.in_flight == 0
 
 
-def test_a_slot_is_free_while_a_call_waits_to_try_again(world: World) -> None:
+def test_a_slot_is_free_while_a_call_waits_to_try_again(runtime: Runtime) -> None:
     seen: list[int] = []
 
     class Looking(FakeClock):
@@ -723,18 +720,18 @@ def test_a_slot_is_free_while_a_call_waits_to_try_again(world: World) -> None:
             seen.append(dependency.in_flight)
             super().sleep(seconds)
 
-    dependency = Dependency("pricing", world=World(Looking(), lambda: 0.5), retry=PLAIN, limit=Limit(1))
+    dependency = Dependency("pricing", runtime=Runtime(Looking(), lambda: 0.5), retry=PLAIN, limit=Limit(1))
     dependency.run(Script(ConnectionResetError()), idempotent=True)
     assert seen == [0]
 
 
-def test_a_retry_that_finds_no_slot_raises_what_had_failed(world: World) -> None:
+def test_a_retry_that_finds_no_slot_raises_what_had_failed(runtime: Runtime) -> None:
     class Filling(FakeClock):
         def sleep(self, seconds: float) -> None:
             if seconds:
-                dependency.running.enter()
+                dependency._state.running.enter()
 
-    dependency = Dependency("pricing", world=World(Filling(), lambda: 0.5), retry=PLAIN, limit=Limit(1))
+    dependency = Dependency("pricing", runtime=Runtime(Filling(), lambda: 0.5), retry=PLAIN, limit=Limit(1))
     error = ConnectionResetError()
     with pytest.raises(ConnectionResetError) as raised:
         dependency.run(Script(error), idempotent=True)
@@ -861,7 +858,7 @@ def test_a_timeout_that_moves_is_told(make: Callable[..., Dependency], clock: Fa
     for _ in range(300):
         dependency.run(lambda: clock.advance(0.1), idempotent=True)
     for _ in range(100):
-        dependency.connected(0.01)
+        dependency._state.connected(0.01)
     changed = [event for event in events.all if isinstance(event, TimeoutChanged)]
     assert [(event.what, event.before) for event in changed] == [("attempt", 5.0), ("connect", 5.0)]
     assert changed[0].after == pytest.approx(0.2, rel=1 / 16)

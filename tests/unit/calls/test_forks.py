@@ -16,7 +16,8 @@ def test_a_lock_that_another_thread_holds_at_the_fork_does_not_stop_the_child() 
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with dependency.bucket._lock, dependency.running._lock, dependency._lock:
+        state = dependency._state
+        with state.bucket._lock, state.running._lock, state._lock:
             held.set()
             done.wait()
 
@@ -43,7 +44,7 @@ def test_a_child_that_is_forked_in_an_event_loop_has_timers_of_its_own() -> None
     dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=Timeouts(attempt=0.05))
 
     async def hang() -> bool:
-        dependency.timeout = 0.05
+        dependency._state.timeout = 0.05
         try:
             await dependency.run_async(asyncio.Event().wait, idempotent=True)
         except AttemptTimedOut:
@@ -60,7 +61,7 @@ def test_a_child_that_is_forked_in_an_event_loop_has_timers_of_its_own() -> None
 
         await dependency.run_async(answer, idempotent=True)
 
-    dependency.timeout = 30.0
+    dependency._state.timeout = 30.0
     asyncio.run(main())
 
 
@@ -79,7 +80,7 @@ def test_children_of_one_parent_do_not_jitter_alike() -> None:
     reads, writes = zip(*[os.pipe() for _ in range(3)], strict=True)
 
     def draw(pipe: int) -> bool:
-        delay = Backoff(base=1, cap=1).delay(1, 0, Dependency("pricing").world.chance)
+        delay = Backoff(base=1, cap=1).delay(1, 0, Dependency("pricing")._state.runtime.chance)
         return os.write(pipe, repr(delay).encode()) > 0
 
     for pipe in writes:

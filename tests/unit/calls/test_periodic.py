@@ -19,7 +19,7 @@ from holdfast.calls.periodic import (
     HOUR,
     Periodic,
     Ticker,
-    Weekday,
+    _Weekday,
     daily,
     host_jitter,
     host_name,
@@ -206,7 +206,7 @@ def test_a_time_that_is_none_is_refused(at: str) -> None:
 def test_a_minute_or_day_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidValue, match="minute is 60: expected 0 to 59"):
         hourly("job", minute=60)
-    wrong: Weekday = "someday"  # type: ignore[assignment]
+    wrong: _Weekday = "someday"  # type: ignore[assignment]
     with pytest.raises(InvalidValue, match="day is 'someday': expected one of thursday"):
         weekly("job", day=wrong)
 

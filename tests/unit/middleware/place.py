@@ -1,7 +1,7 @@
 """What tests of both drivers need around the application."""
 
 from holdfast._types import Outcome, Zone
-from holdfast.calls.world import World
+from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
 
 HERE = Zone("use1-az1")
@@ -46,5 +46,5 @@ class Zones:
         return self.are_out
 
 
-def fake_world(clock: FakeClock) -> World:
-    return World(clock, lambda: 0.5)
+def fake_world(clock: FakeClock) -> Runtime:
+    return Runtime(clock, lambda: 0.5)

@@ -11,9 +11,9 @@ import pytest
 from holdfast import DeadlineExceeded, InvalidValue
 from holdfast._types import Operation
 from holdfast.calls import remaining
-from holdfast.calls.ambient import around
+from holdfast.calls.context import around
+from holdfast.calls.runtime import Runtime
 from holdfast.calls.scope import Incoming
-from holdfast.calls.world import World
 from holdfast.middleware import AsgiMiddleware, Service
 from holdfast.testing import FakeClock
 from tests.unit.middleware.place import HERE, Broken, Kept, Zones, fake_world
@@ -32,7 +32,7 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def world(clock: FakeClock) -> World:
+def runtime(clock: FakeClock) -> Runtime:
     return fake_world(clock)
 
 
@@ -99,57 +99,59 @@ def service(**options: Any) -> Service:
     return Service(workload="shop", zone=HERE, instance="i-1", **options)
 
 
-def wrap(app: App, sink: Kept | Broken | None, world: World, **options: Any) -> AsgiMiddleware:
+def wrap(app: App, sink: Kept | Broken | None, runtime: Runtime, **options: Any) -> AsgiMiddleware:
     around = {name: options.pop(name) for name in ("zones", "operation") if name in options}
-    return AsgiMiddleware(app, service(**options), sink=sink, world=world, **around)
+    return AsgiMiddleware(app, service(**options), sink=sink, runtime=runtime, **around)
 
 
 # Bounds
 
 
-def test_calls_inside_see_the_deadline_the_owner_and_the_trace_that_came_in(world: World) -> None:
+def test_calls_inside_see_the_deadline_the_owner_and_the_trace_that_came_in(runtime: Runtime) -> None:
     seen: list[Any] = []
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
-        seen.extend((around(), remaining(world=world)))
+        seen.extend((around(), remaining(runtime=runtime)))
         await fine(scope, receive, send)
 
     headers = {"holdfast-remaining": "1.5", "holdfast-retry-owner": "cart", "traceparent": TRACE}
-    ask(wrap(app, None, world), headers=headers)
+    ask(wrap(app, None, runtime), headers=headers)
     bounds, left = seen
     assert isinstance(bounds, Incoming)
     assert (left, bounds.owner, bounds.trace) == (1.5, "cart", TRACE)
 
 
-def test_a_request_that_is_late_is_refused_without_the_application(world: World, sink: Kept) -> None:
+def test_a_request_that_is_late_is_refused_without_the_application(runtime: Runtime, sink: Kept) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         raise AssertionError("called for nobody")
 
-    first, second = ask(wrap(app, sink, world), headers={"holdfast-remaining": "0.000000"})
+    first, second = ask(wrap(app, sink, runtime), headers={"holdfast-remaining": "0.000000"})
     assert first["status"] == 504
     assert json.loads(second["body"])["type"] == "urn:holdfast:problem:deadline-exceeded"
     assert sink.counts == ["5xx 0"]
     assert sink.outcomes[0].internal
 
 
-def test_a_refusal_of_a_head_request_has_no_body_but_its_length(world: World) -> None:
-    first, second = ask(wrap(fine, None, world), method="HEAD", headers={"holdfast-remaining": "0"})
+def test_a_refusal_of_a_head_request_has_no_body_but_its_length(runtime: Runtime) -> None:
+    first, second = ask(wrap(fine, None, runtime), method="HEAD", headers={"holdfast-remaining": "0"})
     assert second["body"] == b""
     assert int(dict(first["headers"])[b"content-length"]) > 0
 
 
-def test_headers_that_make_no_sense_are_no_headers(world: World) -> None:
-    assert ask(wrap(fine, None, world), headers={"holdfast-remaining": "soon", "traceparent": "ä"})[0]["status"] == 200
+def test_headers_that_make_no_sense_are_no_headers(runtime: Runtime) -> None:
+    assert (
+        ask(wrap(fine, None, runtime), headers={"holdfast-remaining": "soon", "traceparent": "ä"})[0]["status"] == 200
+    )
 
 
 @pytest.mark.parametrize("kind", ["websocket", "lifespan"])
-def test_what_is_not_http_passes_untouched(kind: str, world: World, sink: Kept) -> None:
+def test_what_is_not_http_passes_untouched(kind: str, runtime: Runtime, sink: Kept) -> None:
     seen: list[Any] = []
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         seen.append((around(), receive.__qualname__, send.__qualname__))
 
-    ask(wrap(app, sink, world), kind=kind)
+    ask(wrap(app, sink, runtime), kind=kind)
     assert [one[0] for one in seen] == [None]
     assert "_Watch" not in seen[0][1] + seen[0][2]
     assert sink.outcomes == []
@@ -158,13 +160,13 @@ def test_what_is_not_http_passes_untouched(kind: str, world: World, sink: Kept) 
 # Outcomes
 
 
-def test_a_request_is_reported_once_with_its_place_and_latency(world: World, clock: FakeClock, sink: Kept) -> None:
+def test_a_request_is_reported_once_with_its_place_and_latency(runtime: Runtime, clock: FakeClock, sink: Kept) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         scope["path_template"] = "/users/{id}"
         clock.advance(0.25)
         await fine(scope, receive, send)
 
-    ask(wrap(app, sink, world), path="/users/7")
+    ask(wrap(app, sink, runtime), path="/users/7")
     (told,) = sink.outcomes
     assert sink.counts == ["2xx 0.25"]
     assert (told.workload, told.zone, told.instance, told.at) == ("shop", HERE, "i-1", clock.wall())
@@ -173,7 +175,7 @@ def test_a_request_is_reported_once_with_its_place_and_latency(world: World, clo
 
 
 def test_the_latency_ends_with_the_last_byte_and_not_with_what_is_done_afterwards(
-    world: World, clock: FakeClock, sink: Kept
+    runtime: Runtime, clock: FakeClock, sink: Kept
 ) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         await send(start())
@@ -186,64 +188,64 @@ def test_the_latency_ends_with_the_last_byte_and_not_with_what_is_done_afterward
         raise RuntimeError("a task in the background")
 
     with pytest.raises(RuntimeError):
-        ask(wrap(app, sink, world))
+        ask(wrap(app, sink, runtime))
     assert sink.counts == ["2xx 2"]
 
 
 @pytest.mark.parametrize(
     "last", [{"type": "http.response.pathsend", "path": "/x"}, {"type": "http.response.zerocopysend", "file": 1}]
 )
-def test_files_that_the_server_sends_end_a_response_as_well(last: Any, world: World, sink: Kept) -> None:
+def test_files_that_the_server_sends_end_a_response_as_well(last: Any, runtime: Runtime, sink: Kept) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.debug"})
         await send(start())
         await send(last)
         assert len(sink.outcomes) == 1
 
-    ask(wrap(app, sink, world))
+    ask(wrap(app, sink, runtime))
 
 
 @pytest.mark.parametrize("status", [204, 302, 404, 500])
-def test_answers_count_by_their_class(status: int, world: World, sink: Kept) -> None:
+def test_answers_count_by_their_class(status: int, runtime: Runtime, sink: Kept) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         await send(start(status))
         await send(body())
 
-    ask(wrap(app, sink, world))
+    ask(wrap(app, sink, runtime))
     assert sink.counts == [f"{status // 100}xx 0"]
 
 
-def test_an_exception_is_a_fault_and_is_raised_on(world: World, sink: Kept) -> None:
+def test_an_exception_is_a_fault_and_is_raised_on(runtime: Runtime, sink: Kept) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        ask(wrap(app, sink, world))
+        ask(wrap(app, sink, runtime))
     assert sink.counts == ["5xx 0"]
 
 
-def test_an_exception_after_the_response_began_is_a_fault_whatever_its_status(world: World, sink: Kept) -> None:
+def test_an_exception_after_the_response_began_is_a_fault_whatever_its_status(runtime: Runtime, sink: Kept) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         await send(start(200))
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        ask(wrap(app, sink, world))
+        ask(wrap(app, sink, runtime))
     assert sink.counts == ["5xx 0"]
 
 
 @pytest.mark.parametrize("messages", [[], [start()], [start(), body(b"half", more=True)]])
-def test_a_response_that_is_not_finished_is_a_fault(messages: list[Any], world: World, sink: Kept) -> None:
+def test_a_response_that_is_not_finished_is_a_fault(messages: list[Any], runtime: Runtime, sink: Kept) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         for message in messages:
             await send(message)
 
-    ask(wrap(app, sink, world))
+    ask(wrap(app, sink, runtime))
     assert sink.counts == ["5xx 0"]
 
 
 def test_a_client_that_left_before_the_answer_is_no_fault_whatever_the_application_does_then(
-    world: World, sink: Kept
+    runtime: Runtime, sink: Kept
 ) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         await receive()
@@ -255,78 +257,80 @@ def test_a_client_that_left_before_the_answer_is_no_fault_whatever_the_applicati
         await send(body())
 
     with pytest.raises(RuntimeError):
-        ask(wrap(app, sink, world), incoming=[GONE])
-    ask(wrap(frames_it, sink, world), incoming=[GONE])
+        ask(wrap(app, sink, runtime), incoming=[GONE])
+    ask(wrap(frames_it, sink, runtime), incoming=[GONE])
     assert sink.counts == ["4xx 0", "4xx 0"]
 
 
-def test_a_client_that_left_in_the_middle_counts_with_the_status_that_it_saw(world: World, sink: Kept) -> None:
+def test_a_client_that_left_in_the_middle_counts_with_the_status_that_it_saw(runtime: Runtime, sink: Kept) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         await send(start(200))
         await receive()
         raise RuntimeError("the client is gone")
 
     with pytest.raises(RuntimeError):
-        ask(wrap(app, sink, world), incoming=[GONE])
+        ask(wrap(app, sink, runtime), incoming=[GONE])
     assert sink.counts == ["2xx 0"]
 
 
-def test_a_client_that_is_still_there_is_not_taken_to_have_left(world: World, sink: Kept) -> None:
+def test_a_client_that_is_still_there_is_not_taken_to_have_left(runtime: Runtime, sink: Kept) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         await receive()
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        ask(wrap(app, sink, world))
+        ask(wrap(app, sink, runtime))
     assert sink.counts == ["5xx 0"]
 
 
-def test_a_send_that_fails_because_the_client_is_gone_is_no_fault(world: World, sink: Kept) -> None:
+def test_a_send_that_fails_because_the_client_is_gone_is_no_fault(runtime: Runtime, sink: Kept) -> None:
     with pytest.raises(BrokenPipeError):
-        ask(wrap(fine, sink, world), send_error=BrokenPipeError())
+        ask(wrap(fine, sink, runtime), send_error=BrokenPipeError())
     assert sink.counts == ["4xx 0"]
 
 
-def test_a_request_that_is_cancelled_is_reported_and_no_fault(world: World, sink: Kept) -> None:
+def test_a_request_that_is_cancelled_is_reported_and_no_fault(runtime: Runtime, sink: Kept) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        ask(wrap(app, sink, world))
+        ask(wrap(app, sink, runtime))
     assert sink.counts == ["4xx 0"]
 
 
-def test_a_sink_that_raises_reaches_nobody(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    app = wrap(fine, Broken(), world)
+def test_a_sink_that_raises_reaches_nobody(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    app = wrap(fine, Broken(), runtime)
     assert [ask(app)[0]["status"] for _ in range(3)] == [200, 200, 200]
     [record] = caplog.records
     assert "could not be told" in record.getMessage(), "once: more would flood the log"
     assert app._gate.lost == 3
 
 
-def test_an_operation_is_what_you_say_it_is(world: World, sink: Kept) -> None:
-    ask(wrap(fine, sink, world, operation=lambda scope: Operation("users", scope["path"])), path="/me")
+def test_an_operation_is_what_you_say_it_is(runtime: Runtime, sink: Kept) -> None:
+    ask(wrap(fine, sink, runtime, operation=lambda scope: Operation("users", scope["path"])), path="/me")
     assert [one.operation for one in sink.outcomes] == [Operation("users", "/me")]
 
 
-def test_a_name_that_cannot_be_had_reaches_nobody(world: World, sink: Kept, caplog: pytest.LogCaptureFixture) -> None:
-    assert ask(wrap(fine, sink, world, operation=lambda scope: scope["none"]))[0]["status"] == 200
+def test_a_name_that_cannot_be_had_reaches_nobody(
+    runtime: Runtime, sink: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert ask(wrap(fine, sink, runtime, operation=lambda scope: scope["none"]))[0]["status"] == 200
     assert "could not be named" in caplog.text
     assert [one.operation for one in sink.outcomes] == [Operation("shop", "unmatched")]
 
 
-def test_the_route_of_fastapi_is_known_and_a_path_is_never_a_name(world: World, sink: Kept) -> None:
+def test_the_route_of_fastapi_is_known_and_a_path_is_never_a_name(runtime: Runtime, sink: Kept) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         scope["route"] = SimpleNamespace(path="/items/{id}")
         await fine(scope, receive, send)
 
-    ask(wrap(app, sink, world), path="/items/1")
-    ask(wrap(fine, sink, world), path="/wp-admin.php")
+    ask(wrap(app, sink, runtime), path="/items/1")
+    ask(wrap(fine, sink, runtime), path="/wp-admin.php")
     assert [one.operation.name for one in sink.outcomes] == ["GET /items/{id}", "GET unmatched"]
 
 
-def test_without_a_sink_nothing_is_reported(world: World) -> None:
-    assert ask(wrap(fine, None, world))[1]["body"] == b"fine"
+def test_without_a_sink_nothing_is_reported(runtime: Runtime) -> None:
+    assert ask(wrap(fine, None, runtime))[1]["body"] == b"fine"
 
 
 # Past the deadline
@@ -342,30 +346,30 @@ class Twin(DeadlineExceeded, OSError):
     [({"holdfast-remaining": "2"}, "5xx 61"), ({"holdfast-remaining": "0.09"}, "4xx 61"), ({}, "5xx 61")],
 )
 def test_an_application_that_gives_up_because_its_deadline_has_passed_is_answered_for(
-    kind: type[Exception], given: dict[str, str], counts: str, world: World, clock: FakeClock, sink: Kept
+    kind: type[Exception], given: dict[str, str], counts: str, runtime: Runtime, clock: FakeClock, sink: Kept
 ) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         clock.advance(61.0)
         raise kind("pricing: refused")
 
-    first, second = ask(wrap(app, sink, world), headers=given)
+    first, second = ask(wrap(app, sink, runtime), headers=given)
     assert first["status"] == 504
     assert json.loads(second["body"])["type"] == "urn:holdfast:problem:deadline-exceeded"
     assert sink.counts == [counts]
-    assert ask(wrap(app, sink, world, late_status=503), headers=given)[0]["status"] == 503
+    assert ask(wrap(app, sink, runtime, late_status=503), headers=given)[0]["status"] == 503
 
 
-def test_a_deadline_that_is_not_the_requests_own_is_an_exception_like_others(world: World, sink: Kept) -> None:
+def test_a_deadline_that_is_not_the_requests_own_is_an_exception_like_others(runtime: Runtime, sink: Kept) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         raise DeadlineExceeded("one of its own")
 
     with pytest.raises(DeadlineExceeded):
-        ask(wrap(app, sink, world), headers={"holdfast-remaining": "2"})
+        ask(wrap(app, sink, runtime), headers={"holdfast-remaining": "2"})
     assert sink.counts == ["5xx 0"]
 
 
 def test_an_application_that_gives_up_after_it_began_to_answer_or_for_nobody_is_not_answered_for(
-    world: World, clock: FakeClock
+    runtime: Runtime, clock: FakeClock
 ) -> None:
     async def began(scope: Any, receive: Receive, send: Send) -> None:
         await send(start())
@@ -379,7 +383,7 @@ def test_an_application_that_gives_up_after_it_began_to_answer_or_for_nobody_is_
 
     for app in (began, gone):
         with pytest.raises(DeadlineExceeded):
-            ask(wrap(app, None, world), incoming=[GONE])
+            ask(wrap(app, None, runtime), incoming=[GONE])
 
 
 @pytest.mark.parametrize(
@@ -387,30 +391,30 @@ def test_an_application_that_gives_up_after_it_began_to_answer_or_for_nobody_is_
     [("2", 2.5, "5xx 2.5"), ("2", 1.9, "5xx 1.9"), ("2", 1.0, "4xx 1"), ("0.05", 0.5, "4xx 0.5"), ("", 61.0, "5xx 61")],
 )
 def test_a_client_that_waited_until_its_deadline_and_left_is_a_fault_if_the_time_was_fair(
-    given: str, after: float, counts: str, world: World, clock: FakeClock, sink: Kept
+    given: str, after: float, counts: str, runtime: Runtime, clock: FakeClock, sink: Kept
 ) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         clock.advance(after)
         await receive()
 
-    ask(wrap(app, sink, world), headers={"holdfast-remaining": given}, incoming=[GONE])
+    ask(wrap(app, sink, runtime), headers={"holdfast-remaining": given}, incoming=[GONE])
     assert sink.counts == [counts]
 
 
 def test_a_client_that_left_early_is_no_fault_however_long_the_application_goes_on(
-    world: World, clock: FakeClock, sink: Kept
+    runtime: Runtime, clock: FakeClock, sink: Kept
 ) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         await receive()
         clock.advance(100.0)
         await receive()
 
-    ask(wrap(app, sink, world), headers={"holdfast-remaining": "2"}, incoming=[GONE, GONE])
+    ask(wrap(app, sink, runtime), headers={"holdfast-remaining": "2"}, incoming=[GONE, GONE])
     assert sink.counts == ["4xx 100"]
 
 
 def test_an_answer_after_the_callers_deadline_is_for_nobody_and_one_in_time_counts_as_it_is(
-    world: World, clock: FakeClock, sink: Kept
+    runtime: Runtime, clock: FakeClock, sink: Kept
 ) -> None:
     async def late(scope: Any, receive: Receive, send: Send) -> None:
         clock.advance(3.0)
@@ -422,8 +426,8 @@ def test_an_answer_after_the_callers_deadline_is_for_nobody_and_one_in_time_coun
         await send(body())
 
     for app in (late, in_time):
-        ask(wrap(app, sink, world), headers={"holdfast-remaining": "2"})
-    ask(wrap(late, sink, world, deadline=1.0))
+        ask(wrap(app, sink, runtime), headers={"holdfast-remaining": "2"})
+    ask(wrap(late, sink, runtime, deadline=1.0))
     assert sink.counts == ["5xx 3", "2xx 3", "2xx 3"]
 
 
@@ -431,29 +435,29 @@ def test_an_answer_after_the_callers_deadline_is_for_nobody_and_one_in_time_coun
 
 
 def test_a_health_check_is_the_applications_own_while_the_zone_is_in_and_never_an_outcome(
-    world: World, sink: Kept, zones: Zones
+    runtime: Runtime, sink: Kept, zones: Zones
 ) -> None:
-    assert ask(wrap(fine, sink, world, zones=zones), path="/health")[1]["body"] == b"fine"
+    assert ask(wrap(fine, sink, runtime, zones=zones), path="/health")[1]["body"] == b"fine"
     assert zones.asked == ["shop"]
     assert sink.outcomes == []
 
 
-def test_while_the_zone_is_out_only_the_health_check_says_so(world: World, sink: Kept, zones: Zones) -> None:
+def test_while_the_zone_is_out_only_the_health_check_says_so(runtime: Runtime, sink: Kept, zones: Zones) -> None:
     zones.are_out = frozenset({HERE})
-    app = wrap(fine, sink, world, zones=zones)
+    app = wrap(fine, sink, runtime, zones=zones)
     assert ask(app, path="/health")[0]["status"] == 503
     assert ask(app, path="/")[0]["status"] == 200
     assert sink.counts == ["2xx 0"]
 
 
-def test_another_zone_that_is_out_is_none_of_our_business(world: World, zones: Zones) -> None:
+def test_another_zone_that_is_out_is_none_of_our_business(runtime: Runtime, zones: Zones) -> None:
     zones.are_out = frozenset({HERE[:-1] + "2"})  # type: ignore[arg-type]
-    assert ask(wrap(fine, None, world, zones=zones), path="/health")[0]["status"] == 200
+    assert ask(wrap(fine, None, runtime, zones=zones), path="/health")[0]["status"] == 200
 
 
-def test_a_service_that_refuses_says_when_to_come_back(world: World, sink: Kept, zones: Zones) -> None:
+def test_a_service_that_refuses_says_when_to_come_back(runtime: Runtime, sink: Kept, zones: Zones) -> None:
     zones.are_out = frozenset({HERE})
-    app = wrap(fine, sink, world, zones=zones, refuse=True)
+    app = wrap(fine, sink, runtime, zones=zones, refuse=True)
     answer = ask(app)[0]
     assert (answer["status"], dict(answer["headers"])[b"retry-after"]) == (503, b"8")
     assert [one.internal for one in sink.outcomes] == [True]
@@ -461,9 +465,9 @@ def test_a_service_that_refuses_says_when_to_come_back(world: World, sink: Kept,
     assert ask(app)[0]["status"] == 200
 
 
-def test_the_health_path_is_yours_to_choose(world: World, zones: Zones) -> None:
+def test_the_health_path_is_yours_to_choose(runtime: Runtime, zones: Zones) -> None:
     zones.are_out = frozenset({HERE})
-    app = wrap(fine, None, world, zones=zones, health_path="/ready")
+    app = wrap(fine, None, runtime, zones=zones, health_path="/ready")
     assert [ask(app, path=path)[0]["status"] for path in ("/health", "/ready")] == [200, 503]
 
 
@@ -494,25 +498,25 @@ async def hangs(scope: Any, receive: Receive, send: Send) -> None:
     await asyncio.Event().wait()
 
 
-def test_a_handler_that_overruns_is_cut_off_if_that_is_wanted(sink: Kept, world: World) -> None:
-    first, second = ask(wrap(hangs, sink, world, cut=True))
+def test_a_handler_that_overruns_is_cut_off_if_that_is_wanted(sink: Kept, runtime: Runtime) -> None:
+    first, second = ask(wrap(hangs, sink, runtime, cut=True))
     assert (first["status"], json.loads(second["body"])["status"]) == (504, 504)
     assert [one.count_5xx for one in sink.outcomes] == [1]
     assert not sink.outcomes[0].internal
 
 
-def test_a_handler_that_has_begun_to_answer_is_not_cut_off(sink: Kept, world: World) -> None:
+def test_a_handler_that_has_begun_to_answer_is_not_cut_off(sink: Kept, runtime: Runtime) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         await send(start())
         await an_hour_later()
         await send(body())
 
-    messages = ask(wrap(app, sink, world, cut=True))
+    messages = ask(wrap(app, sink, runtime, cut=True))
     assert [message["type"] for message in messages] == ["http.response.start", "http.response.body"]
     assert [one.count_2xx for one in sink.outcomes] == [1]
 
 
-def test_a_handler_that_answers_while_it_is_cut_off_has_the_last_word(sink: Kept, world: World) -> None:
+def test_a_handler_that_answers_while_it_is_cut_off_has_the_last_word(sink: Kept, runtime: Runtime) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         try:
             await hangs(scope, receive, send)
@@ -520,28 +524,28 @@ def test_a_handler_that_answers_while_it_is_cut_off_has_the_last_word(sink: Kept
             await send(start(503))
             await send(body())
 
-    (first, _) = ask(wrap(app, sink, world, cut=True))
+    (first, _) = ask(wrap(app, sink, runtime, cut=True))
     assert first["status"] == 503
 
 
-def test_a_handler_that_swallows_the_cancellation_is_answered_for(sink: Kept, world: World) -> None:
+def test_a_handler_that_swallows_the_cancellation_is_answered_for(sink: Kept, runtime: Runtime) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         try:
             await hangs(scope, receive, send)
         except asyncio.CancelledError:
             return
 
-    assert ask(wrap(app, sink, world, cut=True))[0]["status"] == 504
+    assert ask(wrap(app, sink, runtime, cut=True))[0]["status"] == 504
 
 
-def test_a_timeout_of_the_handlers_own_is_an_exception_like_others(sink: Kept, world: World) -> None:
+def test_a_timeout_of_the_handlers_own_is_an_exception_like_others(sink: Kept, runtime: Runtime) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         raise TimeoutError("the database")
 
     with pytest.raises(TimeoutError, match="the database"):
-        ask(wrap(app, sink, world, cut=True))
+        ask(wrap(app, sink, runtime, cut=True))
     assert sink.counts == ["5xx 0"]
 
 
-def test_without_any_deadline_nothing_is_cut_off(sink: Kept, world: World) -> None:
-    assert ask(wrap(fine, sink, world, cut=True, deadline=None, longest=None))[0]["status"] == 200
+def test_without_any_deadline_nothing_is_cut_off(sink: Kept, runtime: Runtime) -> None:
+    assert ask(wrap(fine, sink, runtime, cut=True, deadline=None, longest=None))[0]["status"] == 200

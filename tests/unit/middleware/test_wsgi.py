@@ -15,9 +15,9 @@ import pytest
 from holdfast import DeadlineExceeded
 from holdfast._types import Operation
 from holdfast.calls import remaining
-from holdfast.calls.ambient import around
+from holdfast.calls.context import around
+from holdfast.calls.runtime import Runtime
 from holdfast.calls.scope import Incoming
-from holdfast.calls.world import World
 from holdfast.middleware import Service, WsgiMiddleware
 from holdfast.testing import FakeClock
 from tests.unit.middleware.place import HERE, Broken, Kept, Zones, fake_world
@@ -33,7 +33,7 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def world(clock: FakeClock) -> World:
+def runtime(clock: FakeClock) -> Runtime:
     return fake_world(clock)
 
 
@@ -92,22 +92,22 @@ class Server:
             self.close()
 
 
-def wrap(app: App, sink: Kept | Broken | None, world: World, **options: Any) -> App:
+def wrap(app: App, sink: Kept | Broken | None, runtime: Runtime, **options: Any) -> App:
     around = {name: options.pop(name) for name in ("zones", "operation") if name in options}
     service = Service(workload="shop", zone=HERE, instance="i-1", **options)
-    return WsgiMiddleware(app, service, sink=sink, world=world, **around)
+    return WsgiMiddleware(app, service, sink=sink, runtime=runtime, **around)
 
 
-def checked(app: App, sink: Kept | Broken | None, world: World, **options: Any) -> App:
+def checked(app: App, sink: Kept | Broken | None, runtime: Runtime, **options: Any) -> App:
     """The same, with both sides held to PEP 3333."""
-    checked: App = validator(wrap(validator(app), sink, world, **options))
+    checked: App = validator(wrap(validator(app), sink, runtime, **options))
     return checked
 
 
 # Bounds
 
 
-def test_bounds_hold_in_the_application_in_every_piece_and_in_close_and_nowhere_else(world: World) -> None:
+def test_bounds_hold_in_the_application_in_every_piece_and_in_close_and_nowhere_else(runtime: Runtime) -> None:
     seen: list[Any] = []
 
     class Pieces:
@@ -121,7 +121,7 @@ def test_bounds_hold_in_the_application_in_every_piece_and_in_close_and_nowhere_
             seen.append(around())
 
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        seen.extend((around(), remaining(world=world)))
+        seen.extend((around(), remaining(runtime=runtime)))
         start_response("200 OK", TEXT)
         return Pieces()
 
@@ -130,7 +130,7 @@ def test_bounds_hold_in_the_application_in_every_piece_and_in_close_and_nowhere_
         "HTTP_HOLDFAST_RETRY_OWNER": "cart",
         "HTTP_TRACEPARENT": TRACE,
     }
-    server = Server(wrap(app, None, world), **headers)
+    server = Server(wrap(app, None, runtime), **headers)
     assert around() is None
     assert next(server.pieces) == b"x"
     assert around() is None
@@ -142,19 +142,19 @@ def test_bounds_hold_in_the_application_in_every_piece_and_in_close_and_nowhere_
     assert len(seen) == 5
 
 
-def test_a_request_that_is_late_is_refused_without_the_application(world: World, sink: Kept) -> None:
+def test_a_request_that_is_late_is_refused_without_the_application(runtime: Runtime, sink: Kept) -> None:
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         raise AssertionError("called for nobody")
 
-    server = Server(checked(app, sink, world), HTTP_HOLDFAST_REMAINING="0")
+    server = Server(checked(app, sink, runtime), HTTP_HOLDFAST_REMAINING="0")
     assert json.loads(server.read())["type"] == "urn:holdfast:problem:deadline-exceeded"
     assert server.status == "504 Gateway Timeout"
     assert sink.counts == ["5xx 0"]
     assert sink.outcomes[0].internal
 
 
-def test_a_refusal_of_a_head_request_has_no_body_but_its_length(world: World) -> None:
-    server = Server(wrap(fine, None, world), REQUEST_METHOD="HEAD", HTTP_HOLDFAST_REMAINING="0")
+def test_a_refusal_of_a_head_request_has_no_body_but_its_length(runtime: Runtime) -> None:
+    server = Server(wrap(fine, None, runtime), REQUEST_METHOD="HEAD", HTTP_HOLDFAST_REMAINING="0")
     assert server.read() == b""
     assert int(server.headers["content-length"]) > 0
 
@@ -162,7 +162,7 @@ def test_a_refusal_of_a_head_request_has_no_body_but_its_length(world: World) ->
 # Outcomes
 
 
-def test_a_request_is_reported_once_with_its_place_and_latency(world: World, clock: FakeClock, sink: Kept) -> None:
+def test_a_request_is_reported_once_with_its_place_and_latency(runtime: Runtime, clock: FakeClock, sink: Kept) -> None:
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         environ["werkzeug.request"] = SimpleNamespace(url_rule=SimpleNamespace(rule="/users/<id>"))
         start_response("200 OK", TEXT)
@@ -171,7 +171,7 @@ def test_a_request_is_reported_once_with_its_place_and_latency(world: World, clo
         clock.advance(1.0)
         yield b"b"
 
-    server = Server(wrap(app, sink, world))
+    server = Server(wrap(app, sink, runtime))
     assert next(server.pieces) == b"a"
     assert sink.outcomes == []
     assert server.read() == b"b"
@@ -182,39 +182,39 @@ def test_a_request_is_reported_once_with_its_place_and_latency(world: World, clo
     assert not told.internal
 
 
-def test_an_ordinary_answer_passes_as_it_is(world: World, sink: Kept) -> None:
-    server = Server(checked(fine, sink, world))
+def test_an_ordinary_answer_passes_as_it_is(runtime: Runtime, sink: Kept) -> None:
+    server = Server(checked(fine, sink, runtime))
     assert (server.read(), server.status) == (b"fine", "200 OK")
     assert sink.counts == ["2xx 0"]
 
 
-def test_a_server_that_counts_the_pieces_still_can(world: World) -> None:
-    assert len(Server(wrap(fine, None, world)).pieces) == 1
-    assert not hasattr(Server(wrap(lambda environ, start: iter(()), None, world)).pieces, "__len__")
+def test_a_server_that_counts_the_pieces_still_can(runtime: Runtime) -> None:
+    assert len(Server(wrap(fine, None, runtime)).pieces) == 1
+    assert not hasattr(Server(wrap(lambda environ, start: iter(()), None, runtime)).pieces, "__len__")
 
 
-def test_an_exception_is_a_fault_and_is_raised_on(world: World, sink: Kept) -> None:
+def test_an_exception_is_a_fault_and_is_raised_on(runtime: Runtime, sink: Kept) -> None:
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        Server(wrap(app, sink, world))
+        Server(wrap(app, sink, runtime))
     assert sink.counts == ["5xx 0"]
 
 
-def test_an_exception_in_the_middle_of_the_body_is_a_fault_whatever_the_status(world: World, sink: Kept) -> None:
+def test_an_exception_in_the_middle_of_the_body_is_a_fault_whatever_the_status(runtime: Runtime, sink: Kept) -> None:
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         start_response("200 OK", TEXT)
         yield b"a"
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        Server(wrap(app, sink, world)).read()
+        Server(wrap(app, sink, runtime)).read()
     assert sink.counts == ["5xx 0"]
 
 
 def test_an_application_that_changes_its_mind_before_anything_is_sent_counts_with_the_last_status(
-    world: World, sink: Kept
+    runtime: Runtime, sink: Kept
 ) -> None:
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         start_response("200 OK", TEXT)
@@ -224,12 +224,12 @@ def test_an_application_that_changes_its_mind_before_anything_is_sent_counts_wit
             start_response("503 Service Unavailable", TEXT, sys.exc_info())
         return [b"sorry"]
 
-    server = Server(checked(app, sink, world))
+    server = Server(checked(app, sink, runtime))
     assert (server.read(), server.status) == (b"sorry", "503 Service Unavailable")
     assert sink.counts == ["5xx 0"]
 
 
-def test_an_application_that_changes_its_mind_too_late_gets_its_own_error_back(world: World, sink: Kept) -> None:
+def test_an_application_that_changes_its_mind_too_late_gets_its_own_error_back(runtime: Runtime, sink: Kept) -> None:
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         start_response("200 OK", TEXT)
         yield b"a"
@@ -239,11 +239,13 @@ def test_an_application_that_changes_its_mind_too_late_gets_its_own_error_back(w
             start_response("503 Service Unavailable", TEXT, sys.exc_info())
 
     with pytest.raises(ZeroDivisionError):
-        Server(wrap(app, sink, world)).read()
+        Server(wrap(app, sink, runtime)).read()
     assert sink.counts == ["5xx 0"]
 
 
-def test_a_client_that_leaves_in_the_middle_is_no_fault_and_the_application_is_closed(world: World, sink: Kept) -> None:
+def test_a_client_that_leaves_in_the_middle_is_no_fault_and_the_application_is_closed(
+    runtime: Runtime, sink: Kept
+) -> None:
     closed: list[bool] = []
 
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -254,7 +256,7 @@ def test_a_client_that_leaves_in_the_middle_is_no_fault_and_the_application_is_c
         finally:
             closed.append(True)
 
-    server = Server(wrap(app, sink, world))
+    server = Server(wrap(app, sink, runtime))
     next(server.pieces)
     server.close()
     server.close()
@@ -262,29 +264,29 @@ def test_a_client_that_leaves_in_the_middle_is_no_fault_and_the_application_is_c
     assert sink.counts == ["2xx 0"]
 
 
-def test_a_body_that_nobody_ever_read_counts_as_a_client_that_left(world: World, sink: Kept) -> None:
+def test_a_body_that_nobody_ever_read_counts_as_a_client_that_left(runtime: Runtime, sink: Kept) -> None:
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         start_response("200 OK", TEXT)
         yield b"a"
 
-    Server(wrap(app, sink, world)).close()
+    Server(wrap(app, sink, runtime)).close()
     assert sink.counts == ["4xx 0"]
 
 
-def test_a_body_that_was_abandoned_is_reported_all_the_same(world: World, sink: Kept) -> None:
+def test_a_body_that_was_abandoned_is_reported_all_the_same(runtime: Runtime, sink: Kept) -> None:
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         start_response("200 OK", TEXT)
         yield b"a"
         yield b"b"
 
-    server = Server(wrap(app, sink, world))
+    server = Server(wrap(app, sink, runtime))
     next(server.pieces)
     del server
     gc.collect()
     assert sink.counts == ["2xx 0"]
 
 
-def test_a_client_that_is_gone_when_the_application_writes_is_no_fault(world: World, sink: Kept) -> None:
+def test_a_client_that_is_gone_when_the_application_writes_is_no_fault(runtime: Runtime, sink: Kept) -> None:
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         write = start_response("200 OK", TEXT)
         write(b"a")
@@ -295,12 +297,12 @@ def test_a_client_that_is_gone_when_the_application_writes_is_no_fault(world: Wo
             raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        Cut(wrap(app, sink, world))
-    Server(wrap(app, sink, world)).read()
+        Cut(wrap(app, sink, runtime))
+    Server(wrap(app, sink, runtime)).read()
     assert sink.counts == ["2xx 0", "2xx 0"]
 
 
-def test_an_error_while_closing_is_raised_on_and_the_answer_counts_as_it_was(world: World, sink: Kept) -> None:
+def test_an_error_while_closing_is_raised_on_and_the_answer_counts_as_it_was(runtime: Runtime, sink: Kept) -> None:
     class Pieces(list[bytes]):
         def close(self) -> None:
             raise ZeroDivisionError
@@ -310,23 +312,23 @@ def test_an_error_while_closing_is_raised_on_and_the_answer_counts_as_it_was(wor
         return Pieces([b"a"])
 
     with pytest.raises(ZeroDivisionError):
-        Server(wrap(app, sink, world)).read()
+        Server(wrap(app, sink, runtime)).read()
     assert sink.counts == ["2xx 0"]
 
 
-def test_a_sink_that_raises_reaches_nobody(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    assert Server(checked(fine, Broken(), world)).read() == b"fine"
+def test_a_sink_that_raises_reaches_nobody(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    assert Server(checked(fine, Broken(), runtime)).read() == b"fine"
     assert "could not be told" in caplog.text
 
 
-def test_the_route_of_bottle_is_known_and_a_path_is_never_a_name(world: World, sink: Kept) -> None:
+def test_the_route_of_bottle_is_known_and_a_path_is_never_a_name(runtime: Runtime, sink: Kept) -> None:
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         environ["bottle.route"] = SimpleNamespace(rule="/items/<id>")
         return fine(environ, start_response)
 
-    Server(wrap(app, sink, world), PATH_INFO="/items/1").read()
-    Server(wrap(fine, sink, world), PATH_INFO="/wp-admin.php").read()
-    own = wrap(fine, sink, world, operation=lambda environ: Operation("users", environ["PATH_INFO"]))
+    Server(wrap(app, sink, runtime), PATH_INFO="/items/1").read()
+    Server(wrap(fine, sink, runtime), PATH_INFO="/wp-admin.php").read()
+    own = wrap(fine, sink, runtime, operation=lambda environ: Operation("users", environ["PATH_INFO"]))
     Server(own, PATH_INFO="/me").read()
     assert [one.operation.name for one in sink.outcomes] == ["GET /items/<id>", "GET unmatched", "/me"]
 
@@ -353,9 +355,9 @@ def gives_up_in_its_body(clock: FakeClock) -> App:
 @pytest.mark.parametrize("app", [gives_up, gives_up_in_its_body])
 @pytest.mark.parametrize(("given", "counts"), [("2", "5xx"), ("0.09", "4xx"), ("soon", "5xx")])
 def test_an_application_that_gives_up_because_its_deadline_has_passed_is_answered_for(
-    app: Callable[[FakeClock], App], given: str, counts: str, world: World, clock: FakeClock, sink: Kept
+    app: Callable[[FakeClock], App], given: str, counts: str, runtime: Runtime, clock: FakeClock, sink: Kept
 ) -> None:
-    server = Server(wrap(app(clock), sink, world), HTTP_HOLDFAST_REMAINING=given)
+    server = Server(wrap(app(clock), sink, runtime), HTTP_HOLDFAST_REMAINING=given)
     assert json.loads(server.read())["type"] == "urn:holdfast:problem:deadline-exceeded"
     assert server.status == "504 Gateway Timeout"
     assert [one.partition(" ")[0] for one in sink.counts] == [counts]
@@ -363,16 +365,16 @@ def test_an_application_that_gives_up_because_its_deadline_has_passed_is_answere
 
 @pytest.mark.parametrize("app", [gives_up, gives_up_in_its_body])
 def test_the_same_for_a_head_request_has_no_body(
-    app: Callable[[FakeClock], App], world: World, clock: FakeClock, sink: Kept
+    app: Callable[[FakeClock], App], runtime: Runtime, clock: FakeClock, sink: Kept
 ) -> None:
-    server = Server(wrap(app(clock), sink, world), REQUEST_METHOD="HEAD")
+    server = Server(wrap(app(clock), sink, runtime), REQUEST_METHOD="HEAD")
     assert server.read() == b""
     assert server.status == "504 Gateway Timeout"
     assert len(sink.outcomes) == 1
 
 
 def test_an_application_that_gives_up_in_time_or_after_it_began_to_answer_is_not_answered_for(
-    world: World, clock: FakeClock, sink: Kept
+    runtime: Runtime, clock: FakeClock, sink: Kept
 ) -> None:
     def in_time(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         raise DeadlineExceeded("one of its own")
@@ -384,27 +386,27 @@ def test_an_application_that_gives_up_in_time_or_after_it_began_to_answer_is_not
 
     for app in (in_time, began):
         with pytest.raises(DeadlineExceeded):
-            Server(wrap(app, sink, world))
+            Server(wrap(app, sink, runtime))
     assert [one.count_5xx for one in sink.outcomes] == [1, 1]
 
 
 @pytest.mark.parametrize(("given", "counts"), [("2", ["5xx 3"]), ("0.05", ["4xx 3"]), ("soon", ["2xx 3"])])
 def test_an_answer_after_the_callers_deadline_is_for_nobody(
-    given: str, counts: list[str], world: World, clock: FakeClock, sink: Kept
+    given: str, counts: list[str], runtime: Runtime, clock: FakeClock, sink: Kept
 ) -> None:
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         clock.advance(3.0)
         return fine(environ, start_response)
 
-    assert Server(wrap(app, sink, world), HTTP_HOLDFAST_REMAINING=given).read() == b"fine"
+    assert Server(wrap(app, sink, runtime), HTTP_HOLDFAST_REMAINING=given).read() == b"fine"
     assert sink.counts == counts
 
 
 # The zone
 
 
-def test_health_checks_obey_the_zone_and_are_never_outcomes(world: World, sink: Kept, zones: Zones) -> None:
-    app = checked(fine, sink, world, zones=zones)
+def test_health_checks_obey_the_zone_and_are_never_outcomes(runtime: Runtime, sink: Kept, zones: Zones) -> None:
+    app = checked(fine, sink, runtime, zones=zones)
     assert Server(app, PATH_INFO="/health").read() == b"fine"
     zones.are_out = frozenset({HERE})
     server = Server(app, PATH_INFO="/health")
@@ -415,18 +417,18 @@ def test_health_checks_obey_the_zone_and_are_never_outcomes(world: World, sink: 
     assert sink.counts == ["2xx 0"]
 
 
-def test_a_health_path_is_found_under_where_the_application_is_mounted(world: World, zones: Zones) -> None:
+def test_a_health_path_is_found_under_where_the_application_is_mounted(runtime: Runtime, zones: Zones) -> None:
     zones.are_out = frozenset({HERE})
     server = Server(
-        wrap(fine, None, world, zones=zones, health_path="/shop/health"), SCRIPT_NAME="/shop", PATH_INFO="/health"
+        wrap(fine, None, runtime, zones=zones, health_path="/shop/health"), SCRIPT_NAME="/shop", PATH_INFO="/health"
     )
     server.read()
     assert server.status == "503 Service Unavailable"
 
 
-def test_a_service_that_refuses_says_when_to_come_back(world: World, sink: Kept, zones: Zones) -> None:
+def test_a_service_that_refuses_says_when_to_come_back(runtime: Runtime, sink: Kept, zones: Zones) -> None:
     zones.are_out = frozenset({HERE})
-    server = Server(checked(fine, sink, world, zones=zones, refuse=True))
+    server = Server(checked(fine, sink, runtime, zones=zones, refuse=True))
     server.read()
     assert (server.status, server.headers["retry-after"]) == ("503 Service Unavailable", "8")
     assert [one.internal for one in sink.outcomes] == [True]

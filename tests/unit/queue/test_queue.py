@@ -11,7 +11,7 @@ import pytest
 
 from holdfast._errors import Backpressure, EngineUnavailable, InvalidValue, NotFound
 from holdfast.calls import deadline, detached
-from holdfast.calls.ambient import SCOPE, leave
+from holdfast.calls.context import SCOPE, leave
 from holdfast.calls.scope import Incoming
 from holdfast.queue import Delivery, Limits, Outgoing, Queue, QueuePolicy, Refused, Sent, Topic, open_backend
 from holdfast.queue.backend import Change, LeaseRequest

@@ -128,7 +128,7 @@ def test_its_thread_goes_on_after_a_failure_and_complains_once(
     topic = Topic(1, 2)
     topic.error = error
     record(log, "a", "b")
-    announcer = Announcer(log, topic, seeded("announce"))
+    announcer = Announcer(log, topic, seeded("announce").random)
     announcer.start()
     end = time.monotonic() + 30
     while log.unannounced():
@@ -138,5 +138,5 @@ def test_its_thread_goes_on_after_a_failure_and_complains_once(
     [thread] = [thread for thread in threading.enumerate() if thread.name == "holdfast-announce"]
     thread.join(30)
     assert topic.published == ["a", "b"]
-    [complaint] = [message for message in caplog.messages if "cannot be published yet" in message]
+    [complaint] = [message for message in caplog.messages if "cannot publish a change of status" in message]
     assert str(error) in complaint

@@ -13,8 +13,8 @@ from holdfast import EngineUnavailable
 from holdfast.queue import Outgoing, Refused, Sent, open_backend
 from holdfast.queue.backend import FULL, Backend, Change
 from holdfast.queue.backends.memory import MemoryBackend
+from holdfast.server.executor import BoundedExecutor
 from holdfast.server.queues import ASKING_MOST, ASKING_SHARE, SHARE, Queues
-from holdfast.server.shared_lane import SharedLane
 from holdfast.testing import FakeClock
 from tests.unit.server.queue_api import QUEUE, Api, running
 
@@ -206,16 +206,16 @@ def test_what_nobody_waits_for_any_more_counts_until_it_is_done() -> None:
 
 def test_what_is_refused_is_logged_once_a_second_at_the_most(caplog: pytest.LogCaptureFixture) -> None:
     clock, go_on = FakeClock(), threading.Event()
-    lane = SharedLane("holdfast-test", threads=1, most=4, share=1, clock=clock)
+    executor = BoundedExecutor("holdfast-test", threads=1, most=4, share=1, clock=clock)
 
     async def use() -> None:
-        asked = asyncio.ensure_future(lane.run(lambda: go_on.wait(STUCK), "noisy"))
+        asked = asyncio.ensure_future(executor.run(lambda: go_on.wait(STUCK), "noisy"))
         await asyncio.sleep(0)
         for seconds in (0.0, 0.9, 0.2):
             clock.advance(seconds)
             for _ in range(3):
                 with pytest.raises(EngineUnavailable):
-                    await lane.run(lambda: True, "noisy")
+                    await executor.run(lambda: True, "noisy")
         go_on.set()
         await asked
 

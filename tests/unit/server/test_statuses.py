@@ -529,9 +529,9 @@ class TestItsThread:
 
         monkeypatch.setattr(world.store, "read", read)
         world.statuses.start()
-        eventually(lambda: "zone statuses are read again" in caplog.messages)
+        eventually(lambda: any("can read zone statuses again" in message for message in caplog.messages))
         world.statuses.close()
-        [complaint] = [record for record in caplog.records if "last known" in record.getMessage()]
+        [complaint] = [record for record in caplog.records if "cannot read zone statuses" in record.getMessage()]
         assert str(error) in complaint.getMessage()
         assert (complaint.exc_info is None) is isinstance(error, EngineUnavailable)
 

@@ -15,7 +15,7 @@ from holdfast.shards import Designed, Fleet, Layout, Numbered, Slot
 from holdfast.shards.batch import AT_ONCE, Batch, table
 from holdfast.shards.choice import AnyDesign
 from holdfast.shards.designs import Disjoint, Families, Parity, Polynomials, Tuples
-from holdfast.shards.permutation import LARGEST
+from holdfast.shards.order import LARGEST
 
 KEY = b"a secret of sixteen bytes or more"
 MOST = (1 << 63) - 1

@@ -11,7 +11,7 @@ from holdfast import InvalidValue
 from holdfast.shards import Fleet, Slot
 from holdfast.shards.choice import AnyDesign, choose, doubled
 from holdfast.shards.designs import Families, Pairs, Parity, Polynomials, Quadruples, Tuples
-from holdfast.shards.lattice import rounds
+from holdfast.shards.hashed import rounds
 
 
 def fleet(*sizes: int) -> Fleet:

@@ -19,7 +19,7 @@ from holdfast.simulate import (
     pictures,
     timeout,
 )
-from holdfast.simulate.panel import Panel, Scale, picture, text
+from holdfast.simulate.pictures import Panel, Scale, picture, text
 
 SVG = "{http://www.w3.org/2000/svg}"
 SAMPLES = [0.001 * number for number in range(1, 2000)]

@@ -6,7 +6,7 @@ from holdfast._errors import CallError
 from holdfast._types import Operation
 from holdfast.calls import Attempt, Backoff, Dependency, Jitter, Limit, Retry
 from holdfast.calls.engine import Call
-from holdfast.calls.world import World
+from holdfast.calls.runtime import Runtime
 from holdfast.simulate.virtual import Failed, Process, Timeline, VirtualClock, chance_of, pursue
 
 OPERATION = Operation("service", "call")
@@ -69,43 +69,43 @@ def outcome(process: Failed) -> tuple[Exception | None, list[float]]:
 
 
 def test_a_call_makes_its_attempts_with_the_delays_of_its_policy() -> None:
-    world = World(VirtualClock(), lambda: 0.5)
+    runtime = Runtime(VirtualClock(), lambda: 0.5)
     backoff = Backoff(base=1.0, cap=8.0, jitter=Jitter.NONE)
-    dependency = Dependency("service", retry=Retry(attempts=4, backoff=backoff), world=world)
+    dependency = Dependency("service", retry=Retry(attempts=4, backoff=backoff), runtime=runtime)
     errors = [ConnectionError("first"), ConnectionError("second"), None]
 
     def attempted(attempt: Attempt) -> Failed:
         yield 0.25
         return errors[attempt.number - 1]
 
-    call = Call(dependency, OPERATION, None, 0.0, idempotent=True)
+    call = Call(dependency._state, OPERATION, None, 0.0, idempotent=True)
     assert outcome(pursue(call, attempted)) == (None, [0.25, 1.0, 0.25, 2.0, 0.25])
 
 
 def test_a_call_ends_with_the_failure_of_its_last_attempt() -> None:
-    dependency = Dependency("service", retry=Retry(attempts=1), world=World(VirtualClock(), lambda: 0.5))
+    dependency = Dependency("service", retry=Retry(attempts=1), runtime=Runtime(VirtualClock(), lambda: 0.5))
     error = ConnectionError("only one")
 
     def attempted(_: Attempt) -> Failed:
         return error
         yield
 
-    assert outcome(pursue(Call(dependency, OPERATION, None, 0.0, idempotent=True), attempted)) == (error, [])
+    assert outcome(pursue(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted)) == (error, [])
 
 
 def test_a_call_that_is_refused_ends_with_the_refusal_and_leaves_room_for_others() -> None:
-    dependency = Dependency("service", limit=Limit(1), world=World(VirtualClock(), lambda: 0.5))
+    dependency = Dependency("service", limit=Limit(1), runtime=Runtime(VirtualClock(), lambda: 0.5))
 
     def attempted(_: Attempt) -> Failed:
         yield 1.0
         return None
 
-    first = pursue(Call(dependency, OPERATION, None, 0.0, idempotent=True), attempted)
+    first = pursue(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted)
     assert next(first) == 1.0
-    refused, _ = outcome(pursue(Call(dependency, OPERATION, None, 0.0, idempotent=True), attempted))
+    refused, _ = outcome(pursue(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted))
     assert isinstance(refused, CallError)
     assert outcome(first) == (None, [])
-    assert outcome(pursue(Call(dependency, OPERATION, None, 0.0, idempotent=True), attempted)) == (None, [1.0])
+    assert outcome(pursue(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted)) == (None, [1.0])
 
 
 def test_chance_repeats_for_the_same_parts_and_only_for_them() -> None:

@@ -17,22 +17,20 @@ from holdfast import InvalidValue, Operation, Zone
 from holdfast._clock import SystemClock
 from holdfast._errors import AttemptTimedOut, DeadlineExceeded
 from holdfast.calls import (
-    Attempted,
     Backoff,
     Dependency,
     Endpoints,
     Failure,
-    GaveUp,
     Jitter,
     Kind,
     Retry,
-    Retrying,
     Timeouts,
     current_attempt,
     deadline,
     remaining,
 )
-from holdfast.calls.world import PROCESS, World
+from holdfast.calls.events import Attempted, GaveUp, Retrying
+from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.testing import FakeClock
 from holdfast.testing.calls import Faults, HttpStatus, RecordedEvents, Script, instant_calls, recorded_events
 
@@ -88,8 +86,8 @@ def restored() -> Iterator[None]:
     assert PROCESS.chance == random.random
     assert PROCESS.intercept is None
     assert PROCESS.joined is None
-    assert MADE_BEFORE.plain
-    assert MADE_BEFORE.tokens == MADE_BEFORE.bucket.budget.capacity
+    assert MADE_BEFORE._state.plain
+    assert MADE_BEFORE.tokens == MADE_BEFORE._state.bucket.budget.capacity
 
 
 class TestInstantCalls:
@@ -127,8 +125,8 @@ class TestInstantCalls:
     def test_of_nested_ones_the_inner_counts_and_the_outer_goes_on_after_it(self) -> None:
         with instant_calls() as outer:
             with instant_calls() as inner:
-                MADE_BEFORE.world.clock.sleep(2)
-            MADE_BEFORE.world.clock.sleep(1)
+                MADE_BEFORE._state.runtime.clock.sleep(2)
+            MADE_BEFORE._state.runtime.clock.sleep(1)
         assert (outer.sleeps, inner.sleeps) == ([1], [2])
 
     def test_one_is_entered_once_at_a_time(self) -> None:
@@ -163,11 +161,11 @@ class TestInstantCalls:
             assert instant.clock is PROCESS.clock is clock
 
     def test_another_world_can_be_made_instant(self) -> None:
-        world = World(SystemClock(), random.random)
-        with instant_calls(world=world) as instant:
-            assert world.clock is instant.clock
+        runtime = Runtime(SystemClock(), random.random)
+        with instant_calls(runtime=runtime) as instant:
+            assert runtime.clock is instant.clock
             assert isinstance(PROCESS.clock, SystemClock)
-        assert isinstance(world.clock, SystemClock)
+        assert isinstance(runtime.clock, SystemClock)
 
     def test_a_deadline_around_it_goes_on_with_what_it_had_left(self) -> None:
         with deadline(100.0):
@@ -205,15 +203,15 @@ class TestInstantCalls:
                 price()
             assert instant.sleeps[0] >= 5
             assert MADE_BEFORE.tokens < 500
-            assert MADE_BEFORE.hold.until > instant.clock.monotonic()
-            MADE_BEFORE.waiting.append(3.0)
-            MADE_BEFORE.connected(math.inf)
-            MADE_BEFORE.timeout = 0.5
+            assert MADE_BEFORE._state.hold.until > instant.clock.monotonic()
+            MADE_BEFORE._state.waiting.append(3.0)
+            MADE_BEFORE._state.connected(math.inf)
+            MADE_BEFORE._state.timeout = 0.5
         assert MADE_BEFORE.tokens == 500
-        assert MADE_BEFORE.hold.until == -math.inf
+        assert MADE_BEFORE._state.hold.until == -math.inf
         assert MADE_BEFORE.timeout == 5.0
         assert MADE_BEFORE.latency(50) is None
-        assert MADE_BEFORE.look_at <= PROCESS.monotonic() + 1
+        assert MADE_BEFORE._state.look_at <= PROCESS.monotonic() + 1
 
     def test_latencies_are_looked_at_by_the_clock_that_holds(self) -> None:
         """Whatever the machine's own clock shows."""
@@ -221,9 +219,9 @@ class TestInstantCalls:
             for _ in range(3):
                 instant.clock.advance(1.0)
                 price()
-            assert MADE_BEFORE.attempts_seen.seen.total == 3
+            assert MADE_BEFORE._state.attempts_seen.seen.total == 3
         price()
-        assert MADE_BEFORE.attempts_seen.seen.total == 0
+        assert MADE_BEFORE._state.attempts_seen.seen.total == 0
 
     def test_a_coroutine_that_really_hangs_is_cut_off_when_the_test_moves_the_clock(self) -> None:
         async def scene(clock: FakeClock) -> None:
@@ -350,13 +348,13 @@ class TestFaults:
             async def sleep_async(self, seconds: float) -> None:
                 waited.append(("task", seconds))
 
-        world = World(Waited(), random.random)
-        pricing = Dependency("pricing", world=world)
+        runtime = Runtime(Waited(), random.random)
+        pricing = Dependency("pricing", runtime=runtime)
 
         async def work() -> None:
             pass
 
-        with Faults(world=world) as faults:
+        with Faults(runtime=runtime) as faults:
             faults.on().slow(0.5)
             pricing.run(lambda: None, idempotent=True)
             asyncio.run(pricing.run_async(work, idempotent=True))

@@ -24,8 +24,8 @@ import asyncio
 import pytest
 import service
 from holdfast._clock import SystemClock
-from holdfast.calls import Attempted, GaveUp
-from holdfast.calls.world import PROCESS
+from holdfast.calls.events import Attempted, GaveUp
+from holdfast.calls.runtime import PROCESS
 
 def test_retries_do_not_wait(holdfast_calls):
     holdfast_calls.faults.on("pricing").fail(ConnectionResetError, times=2)
@@ -54,7 +54,7 @@ def test_that_fails(holdfast_calls):
 
 def test_without_it_calls_are_real():
     assert isinstance(PROCESS.clock, SystemClock)
-    assert service.pricing.plain
+    assert service.pricing._state.plain
     assert service.price() == 7
 """
 

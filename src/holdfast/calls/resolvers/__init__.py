@@ -4,14 +4,10 @@ May import the base and the engines; boto3 only when something of AWS is asked. 
 `refreshing.py`, which keeps what any of them finds.
 """
 
-from holdfast.calls.resolvers.called import Called
-from holdfast.calls.resolvers.cloud_map import CloudMap
+from holdfast.calls.resolvers.aws import CloudMap, DynamoDbMap, ParameterStore
 from holdfast.calls.resolvers.dns import Dns
-from holdfast.calls.resolvers.dynamodb import DynamoDbMap
-from holdfast.calls.resolvers.listed import Listed, Pattern
-from holdfast.calls.resolvers.parameter_store import ParameterStore
 from holdfast.calls.resolvers.refreshing import Refreshing
-from holdfast.calls.resolvers.resolver import ByZone, Directory, Resolver
+from holdfast.calls.resolvers.resolver import ByZone, Called, Directory, Listed, Pattern, Resolver
 
 __all__ = [
     "ByZone",

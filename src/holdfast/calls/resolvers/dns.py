@@ -6,8 +6,7 @@ from typing import Any, TypeAlias
 
 from holdfast._errors import EngineUnavailable, InvalidValue
 from holdfast._types import Zone
-from holdfast.calls.resolvers.form import check_form, fill
-from holdfast.calls.resolvers.resolver import ByZone, zones_of
+from holdfast.calls.resolvers.resolver import ByZone, check_form, fill, zones_of
 
 LookUp: TypeAlias = Callable[..., Sequence[tuple[Any, ...]]]
 """As `socket.getaddrinfo`."""

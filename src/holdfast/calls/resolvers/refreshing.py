@@ -6,10 +6,11 @@ import random
 import threading
 from typing import Self
 
+from holdfast._background import BackgroundLoop, steady
+from holdfast._backoff import Chance
 from holdfast._clock import Clock, SystemClock
-from holdfast._errors import EngineError, EngineUnavailable, HoldfastError, InvalidValue
+from holdfast._errors import EngineError, EngineUnavailable, InvalidValue
 from holdfast._forks import renew_after_fork
-from holdfast.calls.periodic import spread
 from holdfast.calls.resolvers.resolver import ByZone, Resolver, tidy
 
 logger = logging.getLogger("holdfast.calls")
@@ -18,8 +19,6 @@ PERIOD_SECONDS = 30.0
 """Between two look-ups. Instances come and go in minutes; in the meantime a retry finds another one."""
 SPREAD = 0.2
 """The share by which each pause differs, so that processes that start together drift apart."""
-LONGEST_SLEEP = 1.0
-"""Seconds after which the thread of a list that was stopped has noticed."""
 
 
 class Refreshing:
@@ -42,7 +41,7 @@ class Refreshing:
         known: ByZone | None = None,
         name: str = "a service",
         clock: Clock | None = None,
-        randomness: random.Random | None = None,
+        chance: Chance = random.random,
     ) -> None:
         if not 0 < every < math.inf:
             raise InvalidValue(f"every is {every}: expected seconds, more than 0")
@@ -50,23 +49,27 @@ class Refreshing:
         self._every = every
         self._name = name
         self._clock = clock or SystemClock()
-        self._randomness = randomness
         self._known = None if known is None else tidy(known)
         self._refreshed: float | None = None
-        self._is_failing = False
-        self._stopping: threading.Event | None = None
-        self._unlock()
-        renew_after_fork(self)
-
-    def _unlock(self) -> None:
-        self._lifecycle = threading.Lock()
-        self._asking = threading.Lock()  # one look-up at a time: an old answer must not replace a new one
+        self.renew()
+        renew_after_fork(self)  # before the loop, whose thread in the child needs the locks
+        self._loop = BackgroundLoop(
+            f"holdfast-endpoints-{name}",
+            self._look_up,
+            doing=f"look up the endpoints of {name}",
+            logger=logger,
+            backoff=steady(every),
+            spread=SPREAD,
+            chance=chance,
+            continue_after_fork=True,
+        )
 
     def renew(self) -> None:
-        """Go on asking in the child of a fork, which has none of its parent's threads."""
-        self._unlock()
-        if self._stopping is not None:
-            self._begin(is_late=self._refreshed is None)
+        """Have locks that nobody holds, in the child of a fork."""
+        self._lifecycle = threading.Lock()
+        self._asking = threading.RLock()  # one look-up at a time: an old answer must not replace a new one
+        self._is_fresh = self._refreshed is not None
+        """Whether the first step of the loop need not look up anything, because `start` or the parent has done so."""
 
     def current(self) -> ByZone:
         """What is known, at once. Raises EngineError before the first `start`, if nothing is."""
@@ -84,25 +87,18 @@ class Refreshing:
     def start(self) -> Self:
         """Begin to ask, in a thread. May be repeated, also after `stop`."""
         with self._lifecycle:
-            if self._stopping is None:
-                is_late = self._known is not None
-                if not is_late:
+            if not self._loop.is_running:
+                self._is_fresh = self._known is None
+                if self._is_fresh:
                     with self._asking:
                         self._take(self._resolver.resolve())
-                self._begin(is_late=is_late)
+                self._loop.start()
         return self
-
-    def _begin(self, *, is_late: bool) -> None:
-        stopping = self._stopping = threading.Event()
-        name = f"holdfast-endpoints-{self._name}"
-        threading.Thread(target=self._run, args=(stopping, is_late), name=name, daemon=True).start()
 
     def stop(self) -> None:
         """Ask no more; what is known stays. Does not wait for a look-up that has begun. May be repeated."""
         with self._lifecycle:
-            if self._stopping is not None:
-                self._stopping.set()
-                self._stopping = None
+            self._loop.stop()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -112,27 +108,19 @@ class Refreshing:
 
     def refresh(self) -> bool:
         """Ask now, in the calling thread. False if that failed, which is in the log; then what is known stays."""
-        return self._refresh(threading.Event())
-
-    def _refresh(self, stopping: threading.Event) -> bool:
         with self._asking:
-            try:
+            self._is_fresh = False
+            self._loop.run_step()
+            return not self._loop.is_failing
+
+    def _look_up(self) -> float:
+        with self._asking:
+            if not self._is_fresh:
                 found = self._resolver.resolve()
-                if stopping.is_set():
-                    return False
-                self._take(found)
-            except (HoldfastError, OSError) as error:
-                if self._begins_to_fail(stopping):
-                    logger.warning("endpoints of %s cannot be looked up, and stay as they are: %s", self._name, error)
-                return False
-            except Exception:
-                if self._begins_to_fail(stopping):
-                    logger.exception("looking up endpoints of %s failed in a way that nobody foresaw", self._name)
-                return False
-            if self._is_failing:
-                logger.info("endpoints of %s can be looked up again", self._name)
-            self._is_failing = False
-            return True
+                if not self._loop.is_stopping:
+                    self._take(found)
+            self._is_fresh = False
+            return self._every
 
     def _take(self, found: ByZone) -> None:
         found = tidy(found)
@@ -147,26 +135,6 @@ class Refreshing:
                 "endpoints of %s: %d; new: %s; gone: %s",
                 *(self._name, len(after), _list(after - before), _list(before - after)),
             )
-
-    def _begins_to_fail(self, stopping: threading.Event) -> bool:
-        """Whether somebody should be told. Once stopped, what it asks may well be closed."""
-        if self._is_failing or stopping.is_set():
-            return False
-        self._is_failing = True
-        return True
-
-    def _run(self, stopping: threading.Event, is_late: bool) -> None:
-        due = self._clock.monotonic() if is_late else self._next()
-        while not stopping.is_set():
-            left = due - self._clock.monotonic()
-            if left > 0:
-                self._clock.sleep(min(left, LONGEST_SLEEP))
-                continue
-            self._refresh(stopping)
-            due = self._next()
-
-    def _next(self) -> float:
-        return self._clock.monotonic() + spread(self._every, SPREAD, self._randomness)
 
 
 def _pairs(by_zone: ByZone) -> frozenset[tuple[str, str]]:

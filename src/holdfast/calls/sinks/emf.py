@@ -13,8 +13,8 @@ from typing import Self, TextIO
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._forks import renew_after_fork
+from holdfast.calls.classify import Kind
 from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying
-from holdfast.calls.failure import Kind
 from holdfast.calls.sinks.embedded import Lines, Metrics, Spread, checked_every, dimension
 from holdfast.calls.sinks.names import Names
 

@@ -4,8 +4,8 @@ A server that cannot be reached reports nothing: that a zone is cut off is often
 """
 
 from holdfast._types import Outcome, Side, Sink
+from holdfast.calls.classify import Kind
 from holdfast.calls.events import Attempted, CallEvent
-from holdfast.calls.failure import Kind
 
 __all__ = ["OutcomeSink"]
 

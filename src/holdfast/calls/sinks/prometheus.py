@@ -4,7 +4,6 @@ The format: https://prometheus.io/docs/instrumenting/exposition_formats/ and the
 https://prometheus.io/docs/practices/naming/.
 """
 
-import math
 import threading
 from bisect import bisect_left
 from collections import defaultdict
@@ -100,9 +99,9 @@ class PrometheusSink:
         for dependency in self._dependencies:
             label = ("dependency", dependency.name)
             timeouts[label, ("what", "attempt")] = dependency.timeout
-            timeouts[label, ("what", "connect")] = dependency.connects.value
+            timeouts[label, ("what", "connect")] = dependency.connect_timeout
             tokens[label,] = dependency.tokens
-            if dependency.running.most < math.inf:
+            if dependency.limit is not None:
                 in_flight[label,] = float(dependency.in_flight)
         yield from family("holdfast_call_timeout_seconds", "gauge", "How long it may take now.", timeouts)
         yield from family("holdfast_call_budget_tokens", "gauge", "What is left of the retry budget.", tokens)

@@ -3,20 +3,16 @@
 import csv
 import json
 import math
-import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from io import TextIOWrapper
 from itertools import chain
-from pathlib import Path
-from typing import Literal, TextIO
+from typing import Literal
 
 from holdfast._errors import InvalidValue
+from holdfast.cli.output import open_input, source_of
 
-STANDARD_INPUT = "-"
 Unit = Literal["s", "ms", "us"]
 _SIZES: dict[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
-_ENCODING, _ERRORS = "utf-8-sig", "replace"
 _LONGEST = 40
 """Letters of a bad value that are shown."""
 
@@ -27,18 +23,9 @@ def read_latencies(path: str, *, unit: Unit = "s", column: str | None = None) ->
     `column` names the column of CSV, or the field of JSON; not needed where there is only one. Raises InvalidValue,
     which names the file and the line.
     """
-    if path.startswith("-") and path != STANDARD_INPUT:  # let through because of that one
-        raise InvalidValue(f"{path}: expected a file, and not an option; a file of this name is ./{path}")
-    source = "standard input" if path == STANDARD_INPUT else path
-    size = _SIZES[unit]
-    try:
-        if path == STANDARD_INPUT:
-            values = array("d", (value * size for value in _values(source, _standard_input(), column)))
-        else:
-            with Path(path).open(encoding=_ENCODING, errors=_ERRORS, newline="") as file:
-                values = array("d", (value * size for value in _values(source, file, column)))
-    except OSError as error:
-        raise InvalidValue(f"{source} cannot be read: {error.strerror}") from error
+    source, size = source_of(path), _SIZES[unit]
+    with open_input(path, errors="replace") as lines:
+        values = array("d", (value * size for value in _values(source, lines, column)))
     if not values:
         raise InvalidValue(f"{source}: no latencies in it; expected a number on each line, CSV or JSON lines")
     return values
@@ -128,11 +115,3 @@ def _number(place: str, value: object) -> float:
             "that was cut off"
         )
     return number
-
-
-def _standard_input() -> TextIO:
-    if sys.stdin is None:  # whoever started this closed it
-        raise InvalidValue("standard input is closed: hand something in, or name a file")
-    if isinstance(sys.stdin, TextIOWrapper):
-        sys.stdin.reconfigure(encoding=_ENCODING, errors=_ERRORS)
-    return sys.stdin

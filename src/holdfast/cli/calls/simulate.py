@@ -4,7 +4,7 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
-from holdfast.cli.calls.drawn import Force, Svg, check_svg, draw, told
+from holdfast.cli.calls.advise import Force, Svg, check_svg, draw, told
 from holdfast.cli.output import Json, print_json, print_table
 
 Seed: TypeAlias = Annotated[int, Parameter(help="The same number gives the same result.")]

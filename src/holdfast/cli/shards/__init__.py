@@ -8,8 +8,7 @@ from cyclopts import App
 from holdfast.cli.commands import EXIT_CODES
 from holdfast.cli.shards.change import grow, plan
 from holdfast.cli.shards.failure import blast, report
-from holdfast.cli.shards.fleet import fleet
-from holdfast.cli.shards.tenants import assign, forget, isolate, release, remove, suspects
+from holdfast.cli.shards.tenants import assign, fleet, forget, isolate, release, remove, suspects
 
 __all__ = ["app"]
 

@@ -16,7 +16,7 @@ from holdfast.cli.shards.inputs import read_fleet
 from holdfast.cli.shards.kept import Name, open_assignments, text_of
 from holdfast.cli.shards.outcome import SHOWN, show_change, show_choices, show_layout
 from holdfast.shards import Assignments, Fleet, Layout, Version
-from holdfast.shards.adapt import adapted
+from holdfast.shards.layout import adapted
 from holdfast.shards.names import shown
 
 _KEY_BYTES = 32

@@ -9,8 +9,8 @@ import msgspec
 from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue, NotFound
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, new_file, print_json, print_table
-from holdfast.cli.shards.inputs import as_name, read_assignments, read_fleet, source_of
+from holdfast.cli.output import DataDirectory, Json, SettingsFile, new_file, print_json, print_table, source_of
+from holdfast.cli.shards.inputs import as_name, read_assignments, read_fleet
 from holdfast.cli.shards.kept import Name, open_assignments, text_of, told
 from holdfast.shards import Fleet, Layout
 from holdfast.shards.names import shown

@@ -5,21 +5,18 @@ Files are UTF-8; what is not is kept byte by byte, because a tenant's name may b
 
 import csv
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from io import TextIOWrapper
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TextIO
+from typing import Any, Literal, NamedTuple
 
 from holdfast._errors import InvalidValue
+from holdfast.cli.output import open_input, source_of
 from holdfast.shards.fleet import Fleet, Slot
 
-STANDARD_INPUT = "-"
 _OWN = ("worker", "weight", "host")
 _TOLD = (".csv", ".json", ".jsonl", ".ndjson")
 """Ends of names of files that say what is in them: no names alone."""
-_ENCODING, _ERRORS = "utf-8-sig", "surrogateescape"
 
 
 class Record(NamedTuple):
@@ -82,24 +79,10 @@ def as_name(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-def source_of(path: str) -> str:
-    """What is read, for people."""
-    return "standard input" if path == STANDARD_INPUT else path
-
-
 def _records(path: str, wanted: str, *, or_lines: bool = False) -> Iterator[Record]:
     """The lines of a file that are not empty, each with what it says of what is wanted and whatever else it says."""
-    source = source_of(path)
-    if path.startswith("-") and path != STANDARD_INPUT:  # let through because of that one
-        raise InvalidValue(f"{path}: expected a file, and not an option; a file of this name is ./{path}")
-    try:
-        if path == STANDARD_INPUT:
-            yield from _parsed(source, _standard_input(), wanted, or_lines=or_lines)
-            return
-        with Path(path).open(encoding=_ENCODING, errors=_ERRORS, newline="") as file:
-            yield from _parsed(source, file, wanted, or_lines=or_lines)
-    except OSError as error:
-        raise InvalidValue(f"{source} cannot be read: {error.strerror}") from error
+    with open_input(path, errors="surrogateescape") as lines:
+        yield from _parsed(source_of(path), lines, wanted, or_lines=or_lines)
 
 
 def _parsed(source: str, lines: Iterable[str], wanted: str, *, or_lines: bool) -> Iterator[Record]:
@@ -207,12 +190,3 @@ def _text(place: str, value: object, what: str) -> str:
     if not isinstance(value, str):
         raise InvalidValue(f"{place}: {value!r}: expected {what}")
     return value
-
-
-def _standard_input() -> TextIO:
-    """Read as a file is: bytes that are not UTF-8 and ends of lines as they are."""
-    if sys.stdin is None:  # whoever started this closed it
-        raise InvalidValue("standard input is closed: hand something in, or name a file")
-    if isinstance(sys.stdin, TextIOWrapper):
-        sys.stdin.reconfigure(encoding=_ENCODING, errors=_ERRORS, newline="")
-    return sys.stdin

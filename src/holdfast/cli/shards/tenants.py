@@ -1,5 +1,6 @@
-"""`holdfast shards assign|suspects|isolate|release|remove`: tenants, one by one or by the file."""
+"""`holdfast shards assign|remove|suspects|isolate|release|forget|fleet`: tenants, and the workers that are kept."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Annotated, TypeAlias
@@ -8,10 +9,10 @@ from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_table
+from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_json, print_result, print_table
 from holdfast.cli.shards.inputs import as_name, read_tenants
 from holdfast.cli.shards.kept import Name, as_object, as_row, open_assignments, text_of, told
-from holdfast.shards import Assignments, Shard
+from holdfast.shards import Assignments, Layout, Shard
 from holdfast.shards.names import shown
 
 _TOGETHER = 5000
@@ -91,10 +92,7 @@ def remove(
     """
     with open_assignments(name, settings, data_directory) as assignments:
         removed = sum(map(assignments.remove, _chunks(told(_named(tenants, file), "tenants"))))
-    if json:
-        print_json({"removed": removed})
-    else:
-        print(f"{removed} removed")
+    print_result({"removed": removed}, f"{removed} removed", as_json=json)
 
 
 def suspects(
@@ -192,10 +190,7 @@ def forget(
     seconds = seconds_of(lookback)
     with open_assignments(name, settings, data_directory) as assignments:
         gone = assignments.forget(seconds)
-    if json:
-        print_json({"forgotten": gone})
-    else:
-        print(f"{gone} forgotten")
+    print_result({"forgotten": gone}, f"{gone} forgotten", as_json=json)
 
 
 def _show_one(tenant: str, shard: Shard, assignments: Assignments, *, json: bool) -> None:
@@ -217,3 +212,70 @@ def _named(tenants: Sequence[str], file: str | None) -> Iterator[bytes]:
 def _chunks(names: Iterator[bytes]) -> Iterator[list[bytes]]:
     while some := list(islice(names, _TOGETHER)):
         yield some
+
+
+def fleet(
+    *, name: Name = "default", settings: SettingsFile = None, data_directory: DataDirectory = None, json: Json = False
+) -> None:
+    """Show the workers that are kept: in which group, and whether in shards, spare, drained or a tenant's own.
+
+    Example: holdfast shards fleet
+    """
+    with open_assignments(name, settings, data_directory) as assignments:
+        current = assignments.current
+    layout, uses = current.layout, list(_uses(current.layout))
+    if json:
+        print_json(
+            {
+                "version": current.number,
+                "at": current.at,
+                "size": layout.size,
+                "overlap": layout.overlap,
+                "workers": [
+                    {
+                        "slot": place,
+                        "worker": slot.worker,
+                        "group": slot.group,
+                        "weight": slot.weight,
+                        "host": slot.host,
+                        "use": use,
+                        "is_drained": slot.is_drained,
+                        "relieves": slot.relieves,
+                    }
+                    for place, (slot, use) in enumerate(zip(layout.fleet.slots, uses, strict=True))
+                ],
+                "isolated": [
+                    {
+                        "tenant": text_of(tenant),
+                        "workers": [layout.fleet.slots[place].worker for place in places],
+                    }
+                    for tenant, places in layout.isolated
+                ],
+            }
+        )
+        return
+    print(f"version {current.number}, since {moment(current.at)}: shards of {layout.size}, overlap {layout.overlap}")
+    print()
+    rows = [
+        (slot.worker, " / ".join(slot.group), slot.host, f"{use} (drained)" if slot.is_drained else use)
+        for slot, use in zip(layout.fleet.slots, uses, strict=True)
+    ]
+    print_table(("worker", "group", "host", "use"), rows)
+    print()
+    counted = Counter(
+        (" / ".join(slot.group), "drained" if slot.is_drained else use.split()[0])
+        for slot, use in zip(layout.fleet.slots, uses, strict=True)
+    )
+    print_table(("group", "use", "workers"), [(*kind, count) for kind, count in counted.items()])
+
+
+def _uses(layout: Layout) -> Iterator[str]:
+    """What each worker is there for."""
+    spare, owners = {*layout.spare}, {place: tenant for tenant, places in layout.isolated for place in places}
+    for place, slot in enumerate(layout.fleet.slots):
+        if slot.relieves is not None:
+            yield f"relieves {slot.relieves}"
+        elif place in owners:
+            yield f"isolated for {shown(owners[place])}"
+        else:
+            yield "spare" if place in spare else "shards"

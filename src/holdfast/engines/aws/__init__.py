@@ -11,7 +11,6 @@ try:
 except ImportError as error:
     raise MissingExtra("the AWS engine", "aws") from error
 
-from holdfast.engines.aws.options import AwsOptions
-from holdfast.engines.aws.session import AwsSession
+from holdfast.engines.aws.session import AwsOptions, AwsSession
 
 __all__ = ["AwsOptions", "AwsSession"]

@@ -11,7 +11,7 @@ try:
 except ImportError as error:
     raise MissingExtra("the PostgreSQL engine", "postgres") from error
 
+from holdfast.engines.postgres.connection import PostgresOptions
 from holdfast.engines.postgres.database import PostgresDatabase
-from holdfast.engines.postgres.options import PostgresOptions
 
 __all__ = ["PostgresDatabase", "PostgresOptions"]

@@ -16,11 +16,8 @@ from holdfast._clock import Clock, SystemClock
 from holdfast._errors import EngineError, EngineMismatch, EngineUnavailable, SettingsError
 from holdfast.engines.database import Result, Row, Transaction, Value
 from holdfast.engines.migrations import Migration, apply, pending
-from holdfast.engines.postgres.connection import PostgresConnection, connect
-from holdfast.engines.postgres.faults import Fault, Remedy, diagnose, one_line, refusal
-from holdfast.engines.postgres.listener import Listener
-from holdfast.engines.postgres.options import PostgresOptions
-from holdfast.engines.postgres.persistence import next_pause
+from holdfast.engines.postgres.connection import Listener, PostgresConnection, PostgresOptions, connect
+from holdfast.engines.postgres.faults import Fault, Remedy, diagnose, next_pause, one_line, refusal
 from holdfast.engines.postgres.pool import Pool, PoolBusy
 from holdfast.engines.postgres.transaction import Interrupted, run_alone, run_once
 

@@ -8,10 +8,9 @@ import psycopg
 from psycopg import IsolationLevel, pq
 
 from holdfast._errors import EngineError, HoldfastError, OutcomeUnknown
-from holdfast.engines.database import Result, Row, Transaction, Value
+from holdfast.engines.database import Result, Row, Transaction, Value, require_portable
 from holdfast.engines.postgres.connection import PostgresConnection, has_ended
 from holdfast.engines.postgres.faults import Fault, Remedy, diagnose
-from holdfast.engines.statement import require_portable
 
 
 class Interrupted(Exception):

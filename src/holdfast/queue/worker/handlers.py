@@ -11,9 +11,9 @@ import msgspec
 
 from holdfast._clock import Clock
 from holdfast._errors import InvalidValue
-from holdfast.calls.ambient import SCOPE
+from holdfast.calls.context import SCOPE
+from holdfast.calls.runtime import PROCESS
 from holdfast.calls.scope import Incoming
-from holdfast.calls.world import PROCESS
 from holdfast.queue.job import HANDLING, Job, Packed, Postpone, Reject, is_asynchronous, unpack
 from holdfast.queue.message import LONGEST, Ack, Bury, Delivery, RetryLater
 from holdfast.queue.queue import Handler, HandlerTime, Queue

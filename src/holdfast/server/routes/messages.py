@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from holdfast._errors import InvalidValue, NotFound, OutcomeUnknown
 from holdfast._names import queue_of
-from holdfast.calls.headers import TRACE, TRACEPARENT, carrier_of
+from holdfast.calls.scope import TRACE, TRACEPARENT, carrier_of
 from holdfast.queue import Outgoing, Refusal, Refused, Sent
 from holdfast.queue.backend import Stage
 from holdfast.queue.message import BODY_BYTES, KEY_BYTES, LONGEST, NORMAL, PRIORITIES, BatchKeys, checked_message

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -21,7 +22,7 @@ from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.config.workloads import require_known
 from holdfast.server.auth import SECURITY, requires
 from holdfast.server.credentials import Credential, Role
-from holdfast.server.lane import Lane
+from holdfast.server.executor import BoundedExecutor
 from holdfast.server.problems import described
 from holdfast.server.push import Event, Hub
 from holdfast.server.status_log import Logged, StatusLog
@@ -231,8 +232,8 @@ async def change_zone(
     request: Request[Any, Any, Any], state: State, zone: ZoneName, data: JSONBody[Wanted]
 ) -> ZoneStatus:
     """For all workloads. Recorded with the credential and the reason. One zone is out at a time, unless by force."""
-    lane: Lane = state.changing
-    return await lane.run(_change, state, request.state.credential, zone_of(zone), None, data)
+    executor: BoundedExecutor = state.changing
+    return await executor.run(partial(_change, state, request.state.credential, zone_of(zone), None, data))
 
 
 @put("/v1/zones/{zone:str}/{workload:str}", summary="Take a zone out for one workload, or bring it in", **_WRITE)
@@ -240,8 +241,10 @@ async def change_workload(
     request: Request[Any, Any, Any], state: State, zone: ZoneName, workload: WorkloadName, data: JSONBody[Wanted]
 ) -> ZoneStatus:
     """For one workload."""
-    lane: Lane = state.changing
-    return await lane.run(_change, state, request.state.credential, zone_of(zone), workload_of(workload), data)
+    executor: BoundedExecutor = state.changing
+    return await executor.run(
+        partial(_change, state, request.state.credential, zone_of(zone), workload_of(workload), data)
+    )
 
 
 def _change(state: State, credential: Credential, zone: Zone, workload: str | None, wanted: Wanted) -> ZoneStatus:

@@ -4,13 +4,10 @@ A design deals in numbers only: workers are 0 to `workers` - 1, shards 0 to `cap
 `design.py`; each of the others is one construction.
 """
 
-from holdfast.shards.designs.design import Design
-from holdfast.shards.designs.disjoint import Disjoint
+from holdfast.shards.designs.design import Design, Disjoint, Pairs, Tuples
 from holdfast.shards.designs.families import Families
-from holdfast.shards.designs.pairs import Pairs
 from holdfast.shards.designs.parity import Parity
 from holdfast.shards.designs.polynomials import Polynomials
 from holdfast.shards.designs.quadruples import Quadruples
-from holdfast.shards.designs.tuples import Tuples
 
 __all__ = ["Design", "Disjoint", "Families", "Pairs", "Parity", "Polynomials", "Quadruples", "Tuples"]

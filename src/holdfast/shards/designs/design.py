@@ -1,8 +1,10 @@
-"""What every design promises."""
+"""What every design promises, and the simple designs: disjoint shards, pairs, tuples. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from holdfast._errors import InvalidValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +46,108 @@ class Design(Protocol):
 
     def shard(self, number: int) -> tuple[int, ...]:
         """The workers of a shard, all different. In constant time. Raises InvalidValue past the capacity."""
+
+
+class Disjoint:
+    """The design on `groups` groups that began with `start` workers each and were doubled so many times.
+
+    Worker w of group g is g * per_group + w.
+    """
+
+    __slots__ = ("_doublings", "_start", "capacity", "per_group", "size")
+
+    overlap = 0
+
+    def __init__(self, groups: int, start: int, doublings: int = 0) -> None:
+        if groups < 1 or start < 1 or not 0 <= doublings <= 32:
+            raise InvalidValue(
+                f"{groups} groups of {start} workers, doubled {doublings} times: expected 1 group, 1 worker, 0 to 32"
+            )
+        self.size = groups
+        self.per_group = self.capacity = start << doublings
+        self._start = start
+        self._doublings = doublings
+
+    @property
+    def workers(self) -> int:
+        return self.size * self.per_group
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        halves = (self._start << doubling for doubling in range(self._doublings))
+        return (Segment(0, self._start, 1), *(Segment(half, half, 1) for half in halves))
+
+    def doubled(self) -> "Disjoint":
+        """The design on twice the workers in every group, the same shards at the same numbers, and as many more."""
+        return Disjoint(self.size, self._start, self._doublings + 1)
+
+    def shard(self, number: int) -> tuple[int, ...]:
+        if not 0 <= number < self.capacity:
+            raise InvalidValue(f"shard {number}: expected 0 to {self.capacity - 1}")
+        return tuple(range(number, self.workers, self.per_group))
+
+
+class Pairs:
+    """The design on so many workers, without groups."""
+
+    __slots__ = ("workers",)
+
+    size = 2
+    overlap = 1
+
+    def __init__(self, workers: int) -> None:
+        if workers < 2:
+            raise InvalidValue(f"pairs of {workers} workers: expected 2 or more")
+        self.workers = workers
+
+    @property
+    def capacity(self) -> int:
+        return self.workers * (self.workers - 1) // 2
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        full = Segment(0, self.workers, (self.workers - 1) // 2)
+        opposite = Segment(full.end, self.workers // 2, 1 - self.workers % 2)
+        return tuple(segment for segment in (full, opposite) if segment.classes)
+
+    def shard(self, number: int) -> tuple[int, ...]:
+        if not 0 <= number < self.capacity:
+            raise InvalidValue(f"shard {number}: expected 0 to {self.capacity - 1}")
+        distance, worker = divmod(number, self.workers)
+        return worker, (worker + distance + 1) % self.workers
+
+
+class Tuples:
+    """The design on `groups` groups of `per_group` workers each; worker w of group g is g * per_group + w."""
+
+    __slots__ = ("capacity", "per_group", "size")
+
+    def __init__(self, groups: int, per_group: int) -> None:
+        if groups < 1 or per_group < 1:
+            raise InvalidValue(f"{groups} groups of {per_group} workers: expected 1 or more of each")
+        self.size = groups
+        self.per_group = per_group
+        self.capacity = int(per_group**groups)
+
+    @property
+    def overlap(self) -> int:
+        return self.size - 1
+
+    @property
+    def workers(self) -> int:
+        return self.size * self.per_group
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        return (Segment(0, self.per_group, self.per_group ** (self.size - 1)),)
+
+    def shard(self, number: int) -> tuple[int, ...]:
+        if not 0 <= number < self.capacity:
+            raise InvalidValue(f"shard {number}: expected 0 to {self.capacity - 1}")
+        per_group = self.per_group
+        number, step = divmod(number, per_group)
+        found = [step]
+        for group in range(1, self.size):
+            number, worker = divmod(number, per_group)
+            found.append(group * per_group + (worker + step) % per_group)
+        return tuple(found)

@@ -7,11 +7,9 @@ that they fill alike, and a shard keeps its number when the design is doubled.
 from collections.abc import Sequence
 
 from holdfast._errors import InvalidValue
-from holdfast.shards.designs.design import Segment
-from holdfast.shards.designs.disjoint import Disjoint
+from holdfast.shards.designs.design import Disjoint, Segment, Tuples
 from holdfast.shards.designs.parity import Parity
 from holdfast.shards.designs.polynomials import Polynomials
-from holdfast.shards.designs.tuples import Tuples
 
 
 class Families:

@@ -12,8 +12,7 @@ except ImportError as error:
     raise MissingExtra("reports on shards", "shards") from error
 
 from holdfast.shards.report.blast import Blast, Peak, Worst, blast, worst
-from holdfast.shards.report.hosts import SharedHost, by_host
-from holdfast.shards.report.load import Load, Range, load, slack
+from holdfast.shards.report.load import Load, Range, SharedHost, by_host, load, slack
 from holdfast.shards.report.overlap import Neighbours, Overlaps, overlaps, worst_neighbours
 from holdfast.shards.report.picture import histogram, matrix
 from holdfast.shards.report.report import Report, report

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from holdfast._errors import InvalidValue
 from holdfast.shards.report.method import USUAL, Method, Way
-from holdfast.shards.report.pairs import meetings, products
-from holdfast.shards.report.scan import Scan, scan
+from holdfast.shards.report.scan import Scan, meetings, products, scan
 from holdfast.shards.report.table import Distinct, Ints, Table
 from holdfast.shards.report.walk import walk
 

@@ -9,8 +9,7 @@ import numpy.typing as npt
 from holdfast._errors import InvalidValue
 from holdfast.shards.fleet import Fleet
 from holdfast.shards.report.blast import Worst, worst_of
-from holdfast.shards.report.hosts import SharedHost, on_hosts, shared_hosts
-from holdfast.shards.report.load import Load, load, slack
+from holdfast.shards.report.load import Load, SharedHost, load, on_hosts, shared_hosts, slack
 from holdfast.shards.report.overlap import Neighbours, Overlaps, closest, overlaps, summed
 from holdfast.shards.report.scan import scan
 from holdfast.shards.report.table import Table

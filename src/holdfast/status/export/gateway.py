@@ -1,4 +1,10 @@
-"""A status endpoint without a server: API Gateway in front of a DynamoDB table, and nothing between them."""
+"""A status endpoint without a server: API Gateway in front of a DynamoDB table, and nothing between them.
+
+What API Gateway says to DynamoDB, and makes of its answer, is written in the Velocity Template Language, with few
+words of it, because API Gateway's dialect is documented by example:
+https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-mapping-template-reference.html
+CloudFormation puts in `${Table}` before anything is deployed. The name of a table has no characters that matter.
+"""
 
 import hashlib
 import json
@@ -7,8 +13,59 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast._errors import InvalidValue
-from holdfast.status.export import mapping
 from holdfast.status.export.template import REGION, Template, expect, new_template
+
+# Names in a path may contain anything. This escapes all that ends a string in JSON, and an apostrophe as \', which JSON
+# does not know: so that is taken back, as the page above says. The result goes nowhere but into strings.
+_ZONE = """#set($zone = $util.escapeJavaScript($input.params('az-id')).replaceAll("\\\\'", "'"))"""
+_WORKLOAD = """#set($workload = $util.escapeJavaScript($input.params('workload')).replaceAll("\\\\'", "'"))"""
+
+# The status may be overridden once, or API Gateway fails: hence the variable, and the override at the end.
+# https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-override-request-response-parameters.html
+_ANSWER = """#if($status != 200)
+#set($context.responseOverride.status = $status)
+#end
+{"healthy": $healthy}"""
+
+ASK_FOR_ZONE = f"""{_ZONE}
+{{"TableName": "${{Table}}", "Key": {{"AZ-ID": {{"S": "$zone"}}}}, "ConsistentRead": true,
+"ProjectionExpression": "Healthy"}}"""
+"""GetItem: is the zone out for all workloads?"""
+
+ANSWER_FOR_ZONE = f"""#set($root = $input.path('$'))
+#set($status = 200)
+#set($healthy = true)
+#if($root.Item.Healthy['BOOL'] == false)
+#set($status = 500)
+#set($healthy = false)
+#end
+{_ANSWER}"""
+"""500 if an item says that the zone is not healthy; 200 if it says so, or there is none."""
+
+ASK_FOR_WORKLOAD = f"""{_ZONE}
+{_WORKLOAD}
+{{"RequestItems": {{"${{Table}}": {{"Keys": [{{"AZ-ID": {{"S": "$zone"}}}}, {{"AZ-ID": {{"S": "$zone/$workload"}}}}],
+"ConsistentRead": true, "ProjectionExpression": "Healthy"}}}}}}"""
+"""BatchGetItem: is the zone out for all workloads, or for this one?"""
+
+ANSWER_FOR_WORKLOAD = f"""#set($root = $input.path('$'))
+#set($status = 200)
+#set($healthy = true)
+#foreach($key in $root.UnprocessedKeys['${{Table}}'].Keys)
+#set($status = 503)
+#set($healthy = "null")
+#end
+#foreach($item in $root.Responses['${{Table}}'])
+#if($item.Healthy['BOOL'] == false)
+#set($status = 500)
+#set($healthy = false)
+#end
+#end
+{_ANSWER}"""
+"""500 if either item says that the zone is not healthy; else 503 if DynamoDB left one of them out."""
+
+ANSWER_FOR_ERROR = '{"healthy": null}'
+"""For whatever else DynamoDB says: it is not known. Not 500, because nobody said that the zone is out."""
 
 KEY, EXPIRY = "AZ-ID", "ExpiresAt"
 """Attributes that the table itself knows: its key, and when DynamoDB may delete an item."""
@@ -192,10 +249,8 @@ class _Route(NamedTuple):
 
 
 _ROUTES = (
-    _Route("ZonePath", ("az-id",), "GetItem", mapping.ASK_FOR_ZONE, mapping.ANSWER_FOR_ZONE),
-    _Route(
-        "WorkloadPath", ("az-id", "workload"), "BatchGetItem", mapping.ASK_FOR_WORKLOAD, mapping.ANSWER_FOR_WORKLOAD
-    ),
+    _Route("ZonePath", ("az-id",), "GetItem", ASK_FOR_ZONE, ANSWER_FOR_ZONE),
+    _Route("WorkloadPath", ("az-id", "workload"), "BatchGetItem", ASK_FOR_WORKLOAD, ANSWER_FOR_WORKLOAD),
 )
 
 
@@ -237,7 +292,7 @@ def _method(verb: str, route: _Route, table: Any) -> Template:
                 "RequestTemplates": {"application/json": _filled(route.ask, table)},
                 "IntegrationResponses": [
                     reply("200", _filled(route.answer, table)),
-                    reply("503", mapping.ANSWER_FOR_ERROR, SelectionPattern=r"[45]\d{2}"),
+                    reply("503", ANSWER_FOR_ERROR, SelectionPattern=r"[45]\d{2}"),
                 ],
             },
         },
@@ -256,7 +311,7 @@ def _unknown() -> Template:
             "RestApiId": {"Ref": "Api"},
             "ResponseType": "DEFAULT_5XX",
             "StatusCode": "503",
-            "ResponseTemplates": {"application/json": mapping.ANSWER_FOR_ERROR},
+            "ResponseTemplates": {"application/json": ANSWER_FOR_ERROR},
         },
     }
 

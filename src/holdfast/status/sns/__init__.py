@@ -13,7 +13,6 @@ try:
 except ImportError as error:
     raise MissingExtra("the SNS channel", "sns") from error
 
-from holdfast.status.sns.publisher import SnsPublisher
-from holdfast.status.sns.receiver import SnsReceiver, subscribe, unsubscribe
+from holdfast.status.sns.receiver import SnsPublisher, SnsReceiver, subscribe, unsubscribe
 
 __all__ = ["SnsPublisher", "SnsReceiver", "subscribe", "unsubscribe"]

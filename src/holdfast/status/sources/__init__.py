@@ -3,9 +3,8 @@
 May import the base and `status`. Start reading at `source.py`.
 """
 
-from holdfast.status.sources.address import source_of
 from holdfast.status.sources.endpoint import EndpointSource
-from holdfast.status.sources.server import ServerSource
+from holdfast.status.sources.server import ServerSource, source_of
 from holdfast.status.sources.source import Listener, PushedSource, Source, StoreSource
 
 __all__ = ["EndpointSource", "Listener", "PushedSource", "ServerSource", "Source", "StoreSource", "source_of"]

@@ -1,24 +1,20 @@
 """Addresses that say one thing about one zone: 200 or 500, or whether something is there."""
 
 import http.client
-import logging
 from collections.abc import Sequence
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
 from holdfast._types import Zone, ZoneState, ZoneStatus
-from holdfast.status.sources.rhythm import PERIOD_SECONDS, Rhythm
-from holdfast.status.sources.source import Listener
+from holdfast.status.sources.source import PERIOD_SECONDS, PolledSource
 from holdfast.status.sources.web import FORGOTTEN_SECONDS, Reply, ask, check
 from holdfast.status.wire import KNOWN_HEADER
-
-logger = logging.getLogger("holdfast.status")
 
 EXISTS = "exists+"
 """Before a pattern: the zone is out if there is something at its address, as with an object in S3."""
 
 
-class EndpointSource:
+class EndpointSource(PolledSource):
     """Asks an address for each of some zones, for hosts that follow what is not a Holdfast server.
 
     `https://host/status/{zone}` answers 200 while the zone is in and 500 while it is out. With `exists+` before it, an
@@ -39,41 +35,20 @@ class EndpointSource:
             raise InvalidValue(f"address {pattern!r}: expected {{zone}} in it, where the AZ-ID belongs")
         if not zones:
             raise InvalidValue(f"address {pattern!r} without zones: expected at least one to ask about")
+        super().__init__(pattern, "holdfast-poll", period)
         self._pattern = pattern
         self._in, self._out = ((403, 404), (200,)) if pattern.startswith(EXISTS) else ((200, 304), (500,))
         bare = pattern.removeprefix(EXISTS).replace("{workload}", workload or "")
         self._addresses = {zone: check(bare.replace("{zone}", zone)) for zone in zones}
         self._workload = workload if "{workload}" in pattern else None
         self._clock = clock or SystemClock()
-        self._rhythm = Rhythm(period, "holdfast-poll")
         self._since: dict[Zone, float] = {}
-        self._is_silent = False
 
-    @property
-    def name(self) -> str:
-        return self._pattern
+    def _look(self) -> None:
+        out = [status for zone in self._addresses if (status := self._ask(zone)) is not None]
+        self._say(out, self._clock.wall(), frozenset(self._addresses))
 
-    def start(self, listener: Listener) -> None:
-        def look() -> None:
-            try:
-                out = [status for zone in self._addresses if (status := self._look(zone)) is not None]
-            except (OSError, http.client.HTTPException, ValueError) as error:
-                if not self._is_silent:
-                    logger.warning("%s is silent: %s", self._pattern, error)
-                self._is_silent = True
-            else:
-                self._is_silent = False
-                listener.hear(out, self._clock.wall(), frozenset(self._addresses))
-
-        self._rhythm.start(look)
-
-    def poke(self) -> None:
-        self._rhythm.poke()
-
-    def close(self) -> None:
-        self._rhythm.close()
-
-    def _look(self, zone: Zone) -> ZoneStatus | None:
+    def _ask(self, zone: Zone) -> ZoneStatus | None:
         reply = ask(self._addresses[zone], {})
         if reply.headers.get(KNOWN_HEADER) == "no" or _age(reply) >= FORGOTTEN_SECONDS:
             raise http.client.HTTPException(f"{self._addresses[zone]} has not heard from its own store for long")

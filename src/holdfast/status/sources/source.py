@@ -1,16 +1,32 @@
-"""What a source is, and the two simple ones: a store that is read, and somebody who tells."""
+"""What a source is, and the two simple ones: a store that is read, and one that is told."""
 
 import logging
+import random
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from http.client import HTTPException
 from typing import Protocol
 
+import msgspec
+
+from holdfast._background import BackgroundLoop, steady
+from holdfast._backoff import Chance
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError
 from holdfast._types import StatusStore, Zone, ZoneStatus
-from holdfast.status.sources.rhythm import PERIOD_SECONDS, Rhythm
 
 logger = logging.getLogger("holdfast.status")
+
+PERIOD_SECONDS = 5.0
+"""Between two pulls: with push beside it, the longest that a change stays unknown when push is broken."""
+SPREAD = 0.2
+"""The share by which each pause differs, up or down: ten thousand processes that start together drift apart."""
+POKED_SECONDS = 0.5
+"""A push that reaches everybody makes everybody pull: within this time, not all at once."""
+
+NO_ANSWER = (HoldfastError, OSError, HTTPException, ValueError, LookupError, msgspec.MsgspecError)
+"""What a source may raise that is away, or that answers nonsense."""
 
 
 class Listener(Protocol):
@@ -40,69 +56,88 @@ class Source(Protocol):
         """Say no more. May be repeated."""
 
 
-class StoreSource:
+class PolledSource(ABC):
+    """A source that looks at once and then about every `period` seconds, at times that no two processes share."""
+
+    def __init__(self, name: str, thread: str, period: float, chance: Chance = random.random) -> None:
+        self._name = name
+        self._listener: Listener | None = None
+
+        def step() -> float:
+            self._look()
+            return period
+
+        self._polling = BackgroundLoop(
+            thread,
+            step,
+            doing=f"read zone statuses from {name}",
+            logger=logger,
+            backoff=steady(period),
+            spread=SPREAD,
+            wake_spread=POKED_SECONDS,
+            chance=chance,
+            expected=NO_ANSWER,
+        )
+
+    @property
+    def name(self) -> str:
+        """How people tell it from others."""
+        return self._name
+
+    def start(self, listener: Listener) -> None:
+        """Begin to look, in a thread."""
+        self._listener = listener
+        self._polling.start()
+
+    def poke(self) -> None:
+        """Look anew, soon."""
+        self._polling.wake()
+
+    def close(self) -> None:
+        """Look no more. May be repeated."""
+        self._polling.stop()
+
+    @abstractmethod
+    def _look(self) -> None:
+        """Find out what is so, and say it. Raises if there is no answer."""
+
+    def _say(self, statuses: Iterable[ZoneStatus], at: float, about: frozenset[Zone] | None = None) -> None:
+        if self._listener is not None:
+            self._listener.hear(statuses, at, about)
+
+
+class StoreSource(PolledSource):
     """Reads a StatusStore (DynamoDB, S3, a database) itself: nothing but the store has to work."""
 
     def __init__(
         self, store: StatusStore, *, name: str = "store", period: float = PERIOD_SECONDS, clock: Clock | None = None
     ) -> None:
+        super().__init__(name, f"holdfast-{name}", period)
         self._store = store
-        self._name = name
         self._clock = clock or SystemClock()
-        self._rhythm = Rhythm(period, f"holdfast-{name}")
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def start(self, listener: Listener) -> None:
-        def look() -> None:
-            try:
-                listener.hear(self._store.read(), self._clock.wall())
-            except HoldfastError as error:
-                logger.warning("%s is silent: %s", self._name, error)
-
-        self._rhythm.start(look)
-
-    def poke(self) -> None:
-        self._rhythm.poke()
-
-    def close(self) -> None:
-        self._rhythm.close()
+    def _look(self) -> None:
+        self._say(self._store.read(), self._clock.wall())
 
 
-class PushedSource:
+class PushedSource(PolledSource):
     """Says what it is told with `tell`, for channels that only push, such as SNS. Never goes stale by itself."""
 
     def __init__(self, name: str, clock: Clock | None = None) -> None:
-        self._name = name
+        super().__init__(name, f"holdfast-{name}", PERIOD_SECONDS)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._known: dict[tuple[Zone, str | None], ZoneStatus] = {}
-        self._rhythm = Rhythm(PERIOD_SECONDS, f"holdfast-{name}")
-        self._listener: Listener | None = None
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def start(self, listener: Listener) -> None:
-        self._listener = listener
-        self._rhythm.start(self._say)
 
     def tell(self, status: ZoneStatus) -> None:
         """Take a change."""
         with self._lock:
             self._known[status.zone, status.workload] = status
-        self._say()
+        self._look()
 
     def poke(self) -> None:
-        """There is nowhere to look."""
+        """Do nothing: there is nowhere to look."""
 
-    def close(self) -> None:
-        self._rhythm.close()
-
-    def _say(self) -> None:
-        if self._listener is not None:
-            with self._lock:
-                self._listener.hear(list(self._known.values()), self._clock.wall())
+    def _look(self) -> None:
+        with self._lock:
+            self._say(list(self._known.values()), self._clock.wall())

@@ -3,11 +3,12 @@
 import http.client
 import json
 import logging
-import threading
 from collections import deque
 from typing import Self
 from urllib.parse import urlsplit
 
+from holdfast._background import BackgroundLoop
+from holdfast._backoff import Backoff, Jitter
 from holdfast._forks import renew_after_fork
 
 logger = logging.getLogger("holdfast.telemetry")
@@ -17,6 +18,8 @@ HELD_LINES = 10_000
 BATCH_LINES = 500
 """Most lines in one request: some 400 KB, below the server's limit of 1 MiB."""
 FLUSH_SECONDS = 0.25
+_AWAY_BACKOFF = Backoff(base=FLUSH_SECONDS, cap=2.0, jitter=Jitter.EQUAL)
+"""Two seconds at most: a detector waits little longer than that for late lines."""
 _TIMEOUT = 5.0
 
 
@@ -32,7 +35,16 @@ class ServerSink:
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         self._begin()
-        renew_after_fork(self)
+        renew_after_fork(self)  # before the loop, so that the child's thread finds no lines of the parent
+        self._loop = BackgroundLoop(
+            "holdfast-sink",
+            self._flush,
+            doing="send telemetry",
+            logger=logger,
+            backoff=_AWAY_BACKOFF,
+            expected=(OSError, http.client.HTTPException),
+            continue_after_fork=True,
+        )
 
     def _begin(self) -> None:
         self._lines: deque[bytes] = deque(maxlen=HELD_LINES)
@@ -40,17 +52,12 @@ class ServerSink:
         self.refused = 0
         """Lines that the server did not take: not in embedded metric format, or of a workload it does not know."""
         self._sent = 0
-        self._stopping = threading.Event()
         self._connection: http.client.HTTPConnection | None = None
-        self._thread = threading.Thread(target=self._run, name="holdfast-sink", daemon=True)
 
     def renew(self) -> None:
-        """Begin at nothing in the child of a fork, and in a thread of its own if its parent had one."""
-        is_sending = self._thread.ident is not None and not self._stopping.is_set()
+        """Begin at nothing in the child of a fork."""
         self._disconnect()  # the parent's end of the connection stays open
         self._begin()
-        if is_sending:
-            self.start()
 
     @property
     def dropped(self) -> int:
@@ -63,16 +70,13 @@ class ServerSink:
 
     def start(self) -> Self:
         """Begin to send, in a thread."""
-        if not self._thread.is_alive():
-            self._thread.start()
+        self._loop.start()
         return self
 
     def close(self) -> None:
         """Try once more to send what is left, then stop. May be repeated."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        self._flush()
+        self._loop.stop(wait=None)
+        self._loop.run_step()
         self._disconnect()
 
     def __enter__(self) -> Self:
@@ -81,22 +85,18 @@ class ServerSink:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _run(self) -> None:
-        while not self._stopping.wait(FLUSH_SECONDS):
-            self._flush()
-
-    def _flush(self) -> None:
+    def _flush(self) -> float:
         while self._lines:
             batch = [self._lines.popleft() for _ in range(min(BATCH_LINES, len(self._lines)))]
             try:
                 self._send(b"\n".join(batch))
-            except (OSError, http.client.HTTPException) as error:
-                logger.warning("telemetry could not be sent: %s", error)
+            except (OSError, http.client.HTTPException):
                 self._disconnect()
                 room = HELD_LINES - len(self._lines)
                 self._lines.extendleft(reversed(batch[len(batch) - min(room, len(batch)) :]))
-                return
+                raise
             self._sent += len(batch)
+        return FLUSH_SECONDS
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -10,10 +10,10 @@ from typing import Any, Self, TypeVar, cast
 
 from holdfast._errors import AttemptTimedOut, DeadlineExceeded, InvalidValue
 from holdfast._types import Operation
-from holdfast.calls.ambient import current_attempt
 from holdfast.calls.attempt import Attempt
+from holdfast.calls.context import current_attempt
 from holdfast.calls.dependency import Dependency
-from holdfast.calls.world import PROCESS, Intercept, World
+from holdfast.calls.runtime import PROCESS, Intercept, Runtime
 from holdfast.testing.calls.script import HttpStatus, Instead, Rule, Script
 from holdfast.testing.randomness import seeded
 
@@ -43,8 +43,8 @@ class Faults:
     with what stands in place of the network: `httpx.MockTransport`, or a library that answers for requests.
     """
 
-    def __init__(self, seed: int = 0, *, world: World = PROCESS) -> None:
-        self._world = world
+    def __init__(self, seed: int = 0, *, runtime: Runtime = PROCESS) -> None:
+        self._world = runtime
         self._chance = seeded("holdfast.testing.calls.faults", seed).random
         self._scripts: list[Script] = []
         self._outer: Intercept | None = None

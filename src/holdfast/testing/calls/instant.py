@@ -8,9 +8,9 @@ from typing import Self
 from holdfast._backoff import Chance
 from holdfast._clock import Clock
 from holdfast._errors import InvalidValue
-from holdfast.calls.ambient import SCOPE, Place, around
+from holdfast.calls.context import SCOPE, Place, around
+from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.calls.scope import Scope
-from holdfast.calls.world import PROCESS, World
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.randomness import seeded
 
@@ -36,10 +36,10 @@ class instant_calls:  # noqa: N801 - reads as a word: with instant_calls()
     function that really hangs is cut off, if it is asynchronous, when the test has moved the clock past its timeout.
     """
 
-    def __init__(self, clock: FakeClock | None = None, seed: int = 0, *, world: World = PROCESS) -> None:
+    def __init__(self, clock: FakeClock | None = None, seed: int = 0, *, runtime: Runtime = PROCESS) -> None:
         self.clock = FakeClock() if clock is None else clock
         self._chance = seeded("holdfast.testing.calls", seed).random
-        self._world = world
+        self._world = runtime
         self._before: tuple[Clock, Chance] | None = None
         self._token: Token[Scope | Place] | None = None
 
@@ -49,12 +49,12 @@ class instant_calls:  # noqa: N801 - reads as a word: with instant_calls()
         return list(self.clock.sleeps)
 
     def __enter__(self) -> Self:
-        world = self._world
+        runtime = self._world
         if self._before is not None:
             raise InvalidValue("these instant_calls are entered already: make new ones for each `with`")
-        now = world.monotonic()
-        self._before = world.clock, world.chance
-        world.use(self.clock, self._chance)
+        now = runtime.monotonic()
+        self._before = runtime.clock, runtime.chance
+        runtime.use(self.clock, self._chance)
         outer = around()
         if outer is not None and outer.expires < math.inf:
             left = outer.expires - now

@@ -7,10 +7,10 @@ from weakref import WeakKeyDictionary
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Sink
-from holdfast.calls.dependency import Dependency
 from holdfast.calls.events import CallEvent
+from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.calls.sinks.several import Several
-from holdfast.calls.world import PROCESS, World
+from holdfast.calls.state import DependencyState
 
 Kind = TypeVar("Kind")
 
@@ -22,11 +22,11 @@ class RecordedEvents(list[CallEvent]):
     inside of it takes its place.
     """
 
-    def __init__(self, world: World = PROCESS) -> None:
+    def __init__(self, runtime: Runtime = PROCESS) -> None:
         super().__init__()
-        self._world = world
-        self._watched: WeakKeyDictionary[Dependency, tuple[Sink[CallEvent] | None, Sink[CallEvent]]] | None = None
-        self._joined: Callable[[Dependency], object] | None = None
+        self._world = runtime
+        self._watched: WeakKeyDictionary[DependencyState, tuple[Sink[CallEvent] | None, Sink[CallEvent]]] | None = None
+        self._joined: Callable[[DependencyState], object] | None = None
 
     def emit(self, event: CallEvent) -> None:
         self.append(event)
@@ -55,12 +55,12 @@ class RecordedEvents(list[CallEvent]):
                 dependency.sink = before
         self._watched = None
 
-    def _join(self, dependency: Dependency) -> None:
+    def _join(self, dependency: DependencyState) -> None:
         if self._joined is not None:
             self._joined(dependency)
         self._watch(dependency)
 
-    def _watch(self, dependency: Dependency) -> None:
+    def _watch(self, dependency: DependencyState) -> None:
         assert self._watched is not None
         before = dependency.sink
         installed: Sink[CallEvent] = self if before is None else Several(before, self)
@@ -68,6 +68,6 @@ class RecordedEvents(list[CallEvent]):
         dependency.sink = installed
 
 
-def recorded_events(world: World = PROCESS) -> RecordedEvents:
+def recorded_events(runtime: Runtime = PROCESS) -> RecordedEvents:
     """Keep events in a list: those of the dependencies that have it as a sink or, in a `with` block, those of all."""
-    return RecordedEvents(world)
+    return RecordedEvents(runtime)

@@ -4,7 +4,8 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -46,18 +47,11 @@ class Scripted:
 
 @pytest.fixture
 def clock() -> Iterator[FakeClock]:
-    clock = FakeClock(manual=True)
-    before = threading.active_count()
-    yield clock
-    # Whoever was started was stopped, and ends when it next looks.
-    for _ in range(100):
-        if threading.active_count() <= before:
-            return
-        clock.advance(1.0)
-        for thread in threading.enumerate():
-            if thread.name.startswith("holdfast-endpoints"):
-                thread.join(0.05)
-    raise AssertionError("a thread goes on after stop")
+    yield FakeClock()
+    for thread in threading.enumerate():
+        if thread.name.startswith("holdfast-endpoints"):
+            thread.join(STUCK)
+            assert not thread.is_alive(), "a thread goes on after stop"
 
 
 @pytest.fixture
@@ -66,16 +60,15 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + STUCK
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
 def refreshing(resolver: Scripted, clock: FakeClock, every: float = 30.0) -> Refreshing:
-    return Refreshing(resolver, every, clock=clock, name="pricing", randomness=random.Random(1))
-
-
-def pass_time(clock: FakeClock, seconds: int) -> None:
-    """Second by second, because the thread looks up each second whether it was stopped."""
-    for _ in range(seconds):
-        clock.wait_for_sleepers(1)
-        clock.advance(1.0)
-    clock.wait_for_sleepers(1)
+    return Refreshing(resolver, every, clock=clock, name="pricing", chance=random.Random(1).random)
 
 
 # Starting and stopping
@@ -114,8 +107,7 @@ def test_with_endpoints_to_begin_with_the_start_does_not_wait_and_a_thread_asks_
         assert known.current() == {ONE: ("old",)}
         resolver.wait_until_asked(1)
         resolver.held.set()
-        clock.wait_for_sleepers(1)
-        assert known.current() == {ONE: ("new",)}
+        until(lambda: known.current() == {ONE: ("new",)})
 
 
 def test_start_and_stop_may_be_repeated_and_what_is_known_stays(clock: FakeClock) -> None:
@@ -123,8 +115,8 @@ def test_start_and_stop_may_be_repeated_and_what_is_known_stays(clock: FakeClock
     known = refreshing(resolver, clock)
     known.stop()
     assert known.start() is known.start()
-    clock.wait_for_sleepers(1)
-    assert clock.sleepers == 1, "one thread, however often it is started"
+    threads = [thread for thread in threading.enumerate() if thread.name == "holdfast-endpoints-pricing"]
+    assert len(threads) == 1, "one thread, however often it is started"
     known.stop()
     known.stop()
     assert known.current() == {ONE: ("a",)}
@@ -162,47 +154,44 @@ def test_a_period_that_is_none_is_refused(every: float) -> None:
 # Again and again
 
 
-def test_changes_are_known_within_the_period_and_a_fifth(clock: FakeClock) -> None:
+def test_changes_are_known_with_the_next_look_up(clock: FakeClock) -> None:
     resolver = Scripted({ONE: ["a"]})
-    with refreshing(resolver, clock, every=30.0) as known:
+    with refreshing(resolver, clock, every=0.01) as known:
         endpoints = Endpoints(known)
-        resolver.answer = {ONE: ["a"], TWO: ["b"]}
-        pass_time(clock, 23)
-        assert resolver.asked == 1, "not before four fifths"
         assert {endpoints.next().address for _ in range(4)} == {"a"}
-        pass_time(clock, 14)
-        assert resolver.asked == 2
-        assert {endpoints.next().address for _ in range(4)} == {"a", "b"}
+        resolver.answer = {ONE: ["a"], TWO: ["b"]}
+        until(lambda: {endpoints.next().address for _ in range(4)} == {"a", "b"})
 
 
-def test_the_pauses_differ_so_that_processes_drift_apart(clock: FakeClock) -> None:
-    asked = []
-    for seed in range(6):
-        resolver = Scripted({ONE: ["a"]})
-        with Refreshing(resolver, every=30.0, clock=(own := FakeClock(manual=True)), randomness=random.Random(seed)):
-            seconds = 0
-            while resolver.asked == 1:
-                pass_time(own, 1)
-                seconds += 1
-        asked.append(seconds)
-        own.advance(1.0)
-    assert len(set(asked)) > 3
-    assert 24 <= min(asked) <= max(asked) <= 37
+def test_after_the_first_answer_a_thread_waits_for_a_period_before_it_asks(clock: FakeClock) -> None:
+    resolver = Scripted({ONE: ["a"]})
+    known = refreshing(resolver, clock)
+    known._is_fresh = True
+    assert 24 <= known._loop.run_step() <= 36
+    assert resolver.asked == 0
+    known._loop.run_step()
+    assert resolver.asked == 1
+
+
+@pytest.mark.parametrize("answer", [{ONE: ["a"]}, EngineUnavailable("away")])
+def test_the_pauses_differ_by_a_fifth_so_that_processes_drift_apart(
+    answer: ByZone | Exception, clock: FakeClock
+) -> None:
+    known = refreshing(Scripted(answer), clock, every=30.0)
+    pauses = [known._loop.run_step() for _ in range(200)]
+    assert len(set(pauses)) == 200
+    assert 24 <= min(pauses) < 25 < 35 < max(pauses) <= 36
 
 
 def test_no_caller_waits_while_a_look_up_hangs(clock: FakeClock) -> None:
     resolver = Scripted({ONE: ["a"]})
-    with refreshing(resolver, clock, every=1.0) as known:
+    with refreshing(resolver, clock, every=0.01) as known:
         resolver.held.clear()
         resolver.answer = {ONE: ["b"]}
-        while resolver.asked == 1:
-            clock.wait_for_sleepers(1)
-            clock.advance(2.0)
-            resolver.wait_until_asked(2)
+        resolver.wait_until_asked(resolver.asked + 1)
         assert known.current() == {ONE: ("a",)}
         resolver.held.set()
-        clock.wait_for_sleepers(1)
-        assert known.current() == {ONE: ("b",)}
+        until(lambda: known.current() == {ONE: ("b",)})
 
 
 # What goes wrong
@@ -225,11 +214,11 @@ def test_what_was_last_known_stays_and_the_log_says_so_once(
         [warning] = log.records
         assert (warning.levelname, warning.getMessage().partition(":")[0]) == (
             "WARNING",
-            "endpoints of pricing cannot be looked up, and stay as they are",
+            "cannot look up the endpoints of pricing, trying again in 30.00 s",
         )
         resolver.answer = {ONE: ["a"], TWO: ["b"]}
         assert [known.refresh() for _ in range(2)] == [True, True]
-        assert log.messages[1:] == ["endpoints of pricing can be looked up again"]
+        assert log.messages[1:] == ["can look up the endpoints of pricing again, after 3 failed attempts"]
         resolver.answer = failure
         known.refresh()
         assert len(log.records) == 3, "another failure is told again"
@@ -239,15 +228,13 @@ def test_what_nobody_foresaw_is_told_with_its_trace_and_the_thread_goes_on(
     clock: FakeClock, log: pytest.LogCaptureFixture
 ) -> None:
     resolver = Scripted({ONE: ["a"]})
-    with refreshing(resolver, clock, every=1.0) as known:
+    with refreshing(resolver, clock, every=0.01) as known:
         log.clear()
         resolver.answer = RuntimeError("a bug")
-        for _ in range(4):
-            pass_time(clock, 1)
+        resolver.wait_until_asked(resolver.asked + 4)
         assert [record.exc_info is not None for record in log.records] == [True]
         resolver.answer = {ONE: ["b"]}
-        pass_time(clock, 2)
-        assert known.current() == {ONE: ("b",)}
+        until(lambda: known.current() == {ONE: ("b",)})
 
 
 def test_a_zone_that_disappears_while_others_stay_is_gone(clock: FakeClock) -> None:

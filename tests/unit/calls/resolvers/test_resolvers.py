@@ -9,8 +9,7 @@ import pytest
 
 from holdfast import EngineUnavailable, InvalidValue, Zone
 from holdfast.calls.resolvers import Called, Directory, Dns, Listed, Pattern, Resolver
-from holdfast.calls.resolvers.form import check_form, fill
-from holdfast.calls.resolvers.resolver import tidy
+from holdfast.calls.resolvers.resolver import check_form, fill, tidy
 
 ONE, TWO = Zone("use1-az1"), Zone("use1-az2")
 

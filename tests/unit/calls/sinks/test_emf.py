@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue, Operation
-from holdfast.calls import Attempted, CallEvent, Exhausted, GaveUp, Kind, Reason, Retrying, TimeoutChanged
+from holdfast.calls import Kind
+from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
+from holdfast.calls.retry import Reason
 from holdfast.calls.sinks.embedded import Spread
 from holdfast.calls.sinks.emf import EmfSink
 from holdfast.testing import FakeClock, seeded

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from holdfast import InvalidValue, Operation, Zone
-from holdfast.calls import Attempted, CallEvent, Exhausted, GaveUp, Kind, Reason, Retrying, TimeoutChanged
+from holdfast.calls import Kind
+from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
+from holdfast.calls.retry import Reason
 from holdfast.calls.sinks.logs import LogSink
 from holdfast.testing import FakeClock
 from tests.unit.forked import fork

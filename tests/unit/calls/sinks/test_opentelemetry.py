@@ -12,7 +12,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from holdfast import Operation, Zone
-from holdfast.calls import Attempted, Dependency, Exhausted, GaveUp, Kind, Reason, Retrying, TimeoutChanged
+from holdfast.calls import Dependency, Kind
+from holdfast.calls.events import Attempted, Exhausted, GaveUp, Retrying, TimeoutChanged
+from holdfast.calls.retry import Reason
 from holdfast.calls.sinks.opentelemetry import OpenTelemetrySink, server_of
 from holdfast.testing.calls import Faults, instant_calls
 from tests.unit.forked import in_child

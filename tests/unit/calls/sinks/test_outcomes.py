@@ -3,7 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Operation, Outcome, Side, Zone
-from holdfast.calls import Attempted, CallEvent, Dependency, Endpoints, Exhausted, GaveUp, Kind, Reason, current_attempt
+from holdfast.calls import Dependency, Endpoints, Kind, current_attempt
+from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp
+from holdfast.calls.retry import Reason
 from holdfast.calls.sinks.outcomes import OutcomeSink, outcome_of
 from holdfast.testing.calls import instant_calls
 

@@ -9,18 +9,9 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import InvalidValue, Operation
-from holdfast.calls import (
-    Attempted,
-    Dependency,
-    Exhausted,
-    GaveUp,
-    Kind,
-    Limit,
-    Reason,
-    Retrying,
-    TimeoutChanged,
-    Timeouts,
-)
+from holdfast.calls import Dependency, Kind, Limit, Timeouts
+from holdfast.calls.events import Attempted, Exhausted, GaveUp, Retrying, TimeoutChanged
+from holdfast.calls.retry import Reason
 from holdfast.calls.sinks.prometheus import PrometheusSink
 from holdfast.testing.calls import instant_calls
 from tests.unit.forked import fork
@@ -123,7 +114,7 @@ def test_a_budget_that_was_used_is_less() -> None:
     with instant_calls():
         pricing = Dependency("pricing")
         sink = PrometheusSink([pricing])
-        pricing.bucket.take(14.0, 0.0)
+        pricing._state.bucket.take(14.0, 0.0)
         assert values(sink, "holdfast_call_budget_tokens") == {("pricing",): 486}
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.calls import Attempted, CallEvent, Dependency, Retrying
+from holdfast.calls import Dependency
+from holdfast.calls.events import Attempted, CallEvent, Retrying
 from holdfast.testing.calls import RecordedEvents, instant_calls
 
 Call = Callable[[Dependency, list[Exception]], None]
@@ -81,7 +82,7 @@ def test_without_a_sink_no_event_is_even_made(call: Call, monkeypatch: pytest.Mo
     with instant_calls() as instant:
         dependency = Dependency("pricing")
         monkeypatch.setattr(instant.clock, "wall", lambda: pytest.fail("an event was made"))
-        monkeypatch.setattr(dependency, "emit", lambda _: pytest.fail("an event was made"))
+        monkeypatch.setattr(dependency._state, "emit", lambda _: pytest.fail("an event was made"))
         call(dependency, [ConnectionResetError(), TimeoutError()])
     assert len(instant.sleeps) == 2
 

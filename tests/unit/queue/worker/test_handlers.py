@@ -11,7 +11,7 @@ import pytest
 
 from holdfast._errors import InvalidValue
 from holdfast.calls import Backoff, Jitter, deadline, remaining
-from holdfast.calls.ambient import around
+from holdfast.calls.context import around
 from holdfast.calls.scope import Incoming, trace_of
 from holdfast.queue import Delivery, Outgoing, Postpone, Reject, current_message
 from holdfast.queue.backend import LeaseRequest, RetryLater

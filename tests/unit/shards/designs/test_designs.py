@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast import InvalidValue
 from holdfast.shards.designs import Design, Disjoint, Families, Pairs, Parity, Polynomials, Quadruples, Tuples
 from holdfast.shards.designs.design import Segment
-from holdfast.shards.lattice import rounds
+from holdfast.shards.hashed import rounds
 
 MANY = 10_000
 """All designs with up to so many shards are looked at, shard by shard; and the largest below, with some 700,000."""

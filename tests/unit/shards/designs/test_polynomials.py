@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.shards.designs import Polynomials
-from holdfast.shards.lattice import rounds
+from holdfast.shards.hashed import rounds
 
 
 def designs(per_group: int) -> st.SearchStrategy[Polynomials]:

@@ -12,9 +12,12 @@ import msgspec
 import pytest
 
 from holdfast import EngineUnavailable, InvalidValue, Zone, ZoneState, ZoneStatus
+from holdfast._background import RECONNECT_BACKOFF
+from holdfast._backoff import Backoff, Chance
 from holdfast.status import Board, EndpointSource, MemoryStatusStore, ServerSource, StoreSource
-from holdfast.status.sources import rhythm, source_of, web
-from holdfast.status.sources.rhythm import Rhythm, pauses
+from holdfast.status.sources import server as server_module
+from holdfast.status.sources import source as source_module
+from holdfast.status.sources import source_of, web
 from holdfast.status.wire import KNOWN_HEADER, TIME_HEADER, Change, Snapshot
 from holdfast.testing import FakeClock
 from tests.unit.status.sources.scripted import Scripted, hang
@@ -68,8 +71,8 @@ def event(name: str, value: Any, number: str = "x-1") -> bytes:
 @pytest.fixture(autouse=True)
 def quick_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources that lost somebody try again in milliseconds."""
-    monkeypatch.setattr(rhythm, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(rhythm, "POKED_SECONDS", 0.01)
+    monkeypatch.setattr(server_module, "RECONNECT_BACKOFF", Backoff(base=0.01, cap=15.0))
+    monkeypatch.setattr(source_module, "POKED_SECONDS", 0.01)
 
 
 # A server as a source: the rules, without a network.
@@ -109,13 +112,17 @@ def test_a_server_that_began_anew_counts_from_the_beginning(known: ServerSource,
     assert [ear.next(), ear.next()] == [{ONE}, set()]
 
 
-def test_a_gap_in_what_was_told_is_not_guessed_at(known: ServerSource, ear: Ear) -> None:
+def test_a_gap_in_what_was_told_is_not_guessed_at(
+    known: ServerSource, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poked: list[bool] = []
+    monkeypatch.setattr(known, "poke", lambda: poked.append(True))
     known.take_snapshot(snapshot(1, status(ONE)))
     assert ear.next() == {ONE}
     known.take_change(change(3, status(ONE, out=False)))
     known.take_change(change(2, status(TWO), run="another"))
     assert ear.is_silent
-    assert known._rhythm._poked.is_set(), "everything is asked for instead"
+    assert poked == [True, True], "everything is asked for instead"
 
 
 def test_a_server_that_has_not_read_its_own_store_for_long_counts_as_silent(known: ServerSource, ear: Ear) -> None:
@@ -399,32 +406,19 @@ def test_a_store_that_is_away_is_silent_and_then_read(ear: Ear) -> None:
 # When, and how often.
 
 
-def test_work_is_done_at_once_and_soon_after_a_poke() -> None:
-    done = threading.Semaphore(0)
-    beat = Rhythm(3600.0, "test", random.Random(1))
-    beat.start(done.release)
-    assert done.acquire(timeout=STUCK)
-    beat.poke()
-    assert done.acquire(timeout=STUCK)
-    beat.close()
+def test_a_source_looks_at_once_and_soon_after_a_poke(ear: Ear) -> None:
+    source = StoreSource(MemoryStatusStore(), period=3600.0)
+    source.start(ear)
+    assert ear.next() == set()
+    source.poke()
+    assert ear.next() == set()
+    source.close()
 
 
 def test_pulls_of_many_drift_apart() -> None:
-    spans: list[tuple[float, float]] = []
-    many = threading.Event()
-
-    class Noted(random.Random):
-        def uniform(self, a: float, b: float) -> float:
-            spans.append((a, b))
-            if len(spans) >= 3:
-                many.set()
-            return 0.001
-
-    beat = Rhythm(1.0, "test", Noted())
-    beat.start(lambda: None)
-    assert many.wait(STUCK)
-    beat.close()
-    assert spans[:3] == [(0.8, 1.2)] * 3
+    source = StoreSource(MemoryStatusStore(), period=1.0)
+    pauses = [source._polling.run_step() for _ in range(1000)]
+    assert 0.8 <= min(pauses) < 0.81 < 1.19 < max(pauses) <= 1.2
 
 
 def test_two_of_five_that_are_dead_or_hang_keep_a_board_neither_from_being_right_nor_from_being_read() -> None:
@@ -457,11 +451,11 @@ def test_two_of_five_that_are_dead_or_hang_keep_a_board_neither_from_being_right
 def test_ten_thousand_that_lose_a_server_at_once_do_not_come_back_at_once() -> None:
     first, later = [], []
     for seed in range(10_000):
-        waits = pauses(random.Random(seed))
-        tries = [next(waits) for _ in range(8)]
+        chance = random.Random(seed).random
+        tries = [RECONNECT_BACKOFF.delay(retry, 0.0, chance) for retry in range(1, 5)]
         first.append(tries[0])
         later.append(tries[-1])
-    for moments, bound in ((first, 0.01), (later, 0.01 * 2**7)):
+    for moments, bound in ((first, 1.0), (later, 8.0)):
         assert 0 <= min(moments) <= max(moments) <= bound
         buckets = [0] * 10
         for moment in moments:
@@ -469,53 +463,39 @@ def test_ten_thousand_that_lose_a_server_at_once_do_not_come_back_at_once() -> N
         assert max(buckets) < 1.2 * 10_000 / 10, "spread evenly"
 
 
-def test_work_that_fails_in_a_way_nobody_foresaw_is_done_again() -> None:
-    done = threading.Semaphore(0)
-    failures = iter([KeyError("no"), RecursionError("no")])
-
-    def work() -> None:
-        error = next(failures, None)
-        if error is not None:
-            raise error
-        done.release()
-
-    beat = Rhythm(0.01, "test", random.Random(1))
-    beat.start(work)
-    assert done.acquire(timeout=STUCK)
-    beat.close()
-
-
-def bounds_of_pauses(followed: Callable[..., ServerSource]) -> list[float]:
+def bounds_of_pauses(followed: Callable[..., ServerSource], monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The bounds of the first six pauses of a board whose server greets it and hangs up."""
     bounds: list[float] = []
     many = threading.Event()
 
-    class Noted(random.Random):
-        def uniform(self, a: float, b: float) -> float:
-            if a == 0:
-                bounds.append(b)
-                if len(bounds) >= 6:
-                    many.set()
+    class Noted(Backoff):
+        def delay(self, retry: int, previous: float, chance: Chance) -> float:
+            bounds.append(super().delay(retry, previous, lambda: 1.0))
+            if len(bounds) >= 6:
+                many.set()
             return 0.0
 
     def greet(connection: socket.socket) -> None:
         connection.sendall(event("snapshot", snapshot(1, status(ONE))))
 
+    monkeypatch.setattr(server_module, "RECONNECT_BACKOFF", Noted(base=0.01, cap=15.0))
     with Scripted(lambda path, _: (200, {}, greet) if path.endswith("events") else (503, {}, b"")) as server:
-        followed(server.address, period=3600.0, randomness=Noted())
+        followed(server.address, period=3600.0)
         assert many.wait(STUCK)
     return bounds[:6]
 
 
-def test_a_server_that_greets_and_hangs_up_is_not_asked_ever_so_often(followed: Callable[..., ServerSource]) -> None:
-    assert bounds_of_pauses(followed) == [0.01 * 2**number for number in range(6)]
+def test_a_server_that_greets_and_hangs_up_is_not_asked_ever_so_often(
+    followed: Callable[..., ServerSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bounds_of_pauses(followed, monkeypatch) == [0.01 * 2**number for number in range(6)]
 
 
 def test_a_stream_that_lived_for_a_while_makes_the_pauses_short_again(
     followed: Callable[..., ServerSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.status.sources.server.SETTLED_SECONDS", 0.0)
-    assert bounds_of_pauses(followed) == [0.01] * 6
+    assert bounds_of_pauses(followed, monkeypatch) == [0.01] * 6
 
 
 @pytest.mark.parametrize("headers", [{"Age": "15"}, {"Age": "86400"}, {"Age": "old"}, {KNOWN_HEADER: "no"}])

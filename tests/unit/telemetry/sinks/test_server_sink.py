@@ -73,7 +73,7 @@ def test_lines_are_held_while_the_server_is_away_and_sent_when_it_is_back(receiv
     sink = ServerSink(address(receiver))
     sink.emit(b"one")
     receiver.answer = 503
-    sink._flush()
+    sink._loop.run_step()
     sink.emit(b"two")
     receiver.answer = 202
     sink.close()
@@ -85,7 +85,7 @@ def test_a_server_that_cannot_be_reached_raises_nothing_and_blocks_nobody(caplog
     sink = ServerSink("http://127.0.0.1:1")
     sink.emit(b"one")
     sink.close()
-    assert "could not be sent" in caplog.text
+    assert "cannot send telemetry" in caplog.text
     assert sink.dropped == 0
 
 
@@ -110,7 +110,7 @@ def test_lines_that_could_not_be_sent_are_the_first_to_be_dropped(
     for number in range(3):
         sink.emit(b"%d" % number)
     receiver.answer = 503
-    sink._flush()
+    sink._loop.run_step()
     sink.emit(b"3")
     receiver.answer = 202
     sink.close()
@@ -122,7 +122,7 @@ def test_what_the_server_refuses_is_not_sent_again(receiver: Receiver, caplog: p
     receiver.answer = 400
     sink = ServerSink(address(receiver))
     sink.emit(b"bad")
-    sink._flush()
+    sink._loop.run_step()
     sink.close()
     assert receiver.requests == 1
     assert "refused telemetry" in caplog.text
@@ -148,18 +148,21 @@ def test_closing_and_starting_may_be_repeated(receiver: Receiver) -> None:
     sink.close()
 
 
-def test_a_forked_child_sends_its_own_lines_and_none_of_its_parents(receiver: Receiver) -> None:
-    with ServerSink(address(receiver)) as sink:
-        sink.emit(b"sent by the parent")
-        while not receiver.lines:
+def test_a_forked_child_sends_its_own_lines_and_none_of_its_parents(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FLUSH_SECONDS", 3600.0)  # so that the second line is still held at the fork
+    sink = ServerSink(address(receiver))
+    sink.emit(b"sent by the parent")
+    with sink:
+        while not sink._sent:
             pass
-        sink._stopping.set()  # so that the next line is still held at the fork
-        sink._thread.join()
-        sink._stopping.clear()
         sink.emit(b"held by the parent")
 
         def work() -> bool:
-            sink.start().emit(b"of the child")
+            assert sink._loop.is_running
+            sink.emit(b"of the child")
+            sink._loop.wake()
             while sink._lines or not sink._sent:
                 pass
             return sink.dropped == 0 and sink._emitted == 1
@@ -173,4 +176,4 @@ def test_a_forked_child_of_one_that_does_not_send_does_not_send_either(receiver:
     sink = ServerSink(address(receiver))
     if is_closed:
         sink.start().close()
-    in_child(lambda: not sink._thread.is_alive())
+    in_child(lambda: not sink._loop.is_running)

@@ -26,11 +26,13 @@ try:
 except ImportError as error:
     raise MissingExtra("the adapter to botocore", "aws") from error
 
-from holdfast.calls.adapters.botocore.errors import (
+from holdfast.calls.adapters.botocore.governor import (
+    NOTE,
     BotocoreDeadlineExceeded,
     BotocoreHeldBack,
     BotocoreLimitReached,
+    config,
+    govern,
 )
-from holdfast.calls.adapters.botocore.governor import NOTE, config, govern
 
 __all__ = ["NOTE", "BotocoreDeadlineExceeded", "BotocoreHeldBack", "BotocoreLimitReached", "config", "govern"]

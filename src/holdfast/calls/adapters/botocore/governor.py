@@ -1,4 +1,7 @@
-"""What a governed client does, event by event."""
+"""What a governed client does, event by event, and Holdfast's refusals as botocore knows errors.
+
+`except (BotoCoreError, ClientError)` goes on catching everything.
+"""
 
 import math
 import weakref
@@ -11,20 +14,53 @@ from zlib import crc32
 from botocore.client import BaseClient
 from botocore.compat import set_socket_timeout
 from botocore.config import Config
-from botocore.exceptions import ChecksumError
+from botocore.exceptions import BotoCoreError, ChecksumError
 
-from holdfast._errors import CallError, InvalidValue
+from holdfast._errors import CallError, DeadlineExceeded, HeldBack, HoldfastError, InvalidValue, LimitReached
 from holdfast._types import Operation
-from holdfast.calls.adapters.botocore.errors import (
-    as_botocore,
-)
 from holdfast.calls.adapters.botocore.operations import is_long_poll, is_repeatable, refined
-from holdfast.calls.ambient import around
+from holdfast.calls.adapters.rules import twin_of
 from holdfast.calls.attempt import Attempt
-from holdfast.calls.dependency import Dependency
+from holdfast.calls.classify import Failure, Kind
+from holdfast.calls.context import around
+from holdfast.calls.dependency import Dependency, state_of
 from holdfast.calls.engine import Call
-from holdfast.calls.failure import Failure, Kind
+from holdfast.calls.state import DependencyState
 from holdfast.calls.timeout import Percentile
+
+
+class _OfBotocore(BotoCoreError):
+    """An error with a message of its own; those of botocore are made of a format and what goes into it."""
+
+    fmt = "{message}"
+
+    def __init__(self, message: str) -> None:
+        BotoCoreError.__init__(self, message=message)  # it keeps this, and is pickled by it
+
+
+class BotocoreDeadlineExceeded(_OfBotocore, DeadlineExceeded):
+    """The time for the whole of it was over before the call began; nothing was sent."""
+
+
+class BotocoreHeldBack(_OfBotocore, HeldBack):
+    """The service asked every caller to wait, and longer than there is time; nothing was sent."""
+
+
+class BotocoreLimitReached(_OfBotocore, LimitReached):
+    """As many calls to the dependency as may be are under way; nothing was sent."""
+
+
+_TWINS: tuple[tuple[type[HoldfastError], type[HoldfastError]], ...] = (
+    (DeadlineExceeded, BotocoreDeadlineExceeded),
+    (HeldBack, BotocoreHeldBack),
+    (LimitReached, BotocoreLimitReached),
+)
+
+
+def as_botocore(error: CallError) -> HoldfastError:
+    """The same error, which is also one of botocore; as it is if it has no counterpart there."""
+    return twin_of(error, _TWINS) or error
+
 
 Client = TypeVar("Client")
 
@@ -46,10 +82,10 @@ def config(dependency: Dependency) -> Config:
     Timeouts that follow the latency are fixed here at their ceiling; each request then has less. For settings of your
     own: `config(dependency).merge(Config(max_pool_connections=50))`.
     """
-    _check_dependency(dependency)
+    state = state_of(dependency)
     return Config(
-        connect_timeout=min(_longest(dependency.connects.policy), dependency.total),
-        read_timeout=_reading(dependency),
+        connect_timeout=min(_longest(state.connects.policy), state.total),
+        read_timeout=_reading(state),
         retries={"mode": "standard", "total_max_attempts": 1},
     )
 
@@ -62,23 +98,18 @@ def govern(client: Client, dependency: Dependency, *, idempotent: Callable[[str]
     when nothing was sent, or when the service said that it is too much: then it did nothing. Raises InvalidValue for a
     client that would go on to retry by itself, as in the mode `adaptive`.
     """
-    _check_dependency(dependency)
+    state = state_of(dependency)
     if not isinstance(client, BaseClient):
         hint = ", which a resource has as resource.meta.client" if hasattr(client, "meta") else ""
         raise InvalidValue(f"{client!r} cannot be governed: expected a client of boto3 or botocore{hint}")
     if idempotent is not None and not callable(idempotent):
         raise InvalidValue(f"idempotent is {idempotent!r}: expected a function of the name of an operation, or None")
-    _Governor(client, dependency, idempotent).install()
+    _Governor(client, state, idempotent).install()
     return client
 
 
-def _check_dependency(dependency: object) -> None:
-    if not isinstance(dependency, Dependency):
-        raise InvalidValue(f"dependency is {dependency!r}: expected a Dependency")
-
-
-def _reading(dependency: Dependency) -> float:
-    longest = min(_longest(dependency.attempts_seen.policy), dependency.total)
+def _reading(state: DependencyState) -> float:
+    longest = min(_longest(state.attempts_seen.policy), state.total)
     return UNBOUNDED if longest == math.inf else longest
 
 
@@ -93,9 +124,9 @@ class _AwsCall(Call):
 
     __slots__ = ("_is_long_poll", "_model", "_repeatable", "is_over")
 
-    def __init__(self, core: Dependency, model: Any, *, repeatable: bool) -> None:
+    def __init__(self, core: DependencyState, model: Any, *, repeatable: bool) -> None:
         named = Operation(core.name, model.name)
-        super().__init__(core, named, around(), core.world.monotonic(), idempotent=repeatable)
+        super().__init__(core, named, around(), core.runtime.monotonic(), idempotent=repeatable)
         self._model = model
         self._repeatable = repeatable
         self._is_long_poll = is_long_poll(model.service_model.service_name, model.name)
@@ -105,7 +136,7 @@ class _AwsCall(Call):
     def read_timeout(self, attempt: Attempt, most: float) -> float:
         """Seconds that the answer to this attempt may take, and each part of it."""
         if self._is_long_poll:
-            return max(SHORTEST, min(LONGEST_POLL, self.expires - self.core.world.monotonic()))
+            return max(SHORTEST, min(LONGEST_POLL, self.expires - self.core.runtime.monotonic()))
         return max(SHORTEST, min(most, attempt.timeout))
 
     def understand(self, result: Any, error: Exception | None) -> Failure | None:
@@ -154,7 +185,7 @@ class _Turns:
 class _Governor:
     """The handlers of one client. What they know of a call is in its context, so threads do not meet here."""
 
-    def __init__(self, client: Any, core: Dependency, idempotent: Callable[[str], bool] | None) -> None:
+    def __init__(self, client: Any, core: DependencyState, idempotent: Callable[[str], bool] | None) -> None:
         self._client = weakref.proxy(client)  # it holds its handlers: nothing should keep its connections open
         self._core = core
         self._idempotent = idempotent
@@ -248,7 +279,7 @@ class _Governor:
 
     def _wait(self, seconds: float) -> None:
         if seconds:
-            self._core.world.clock.sleep(seconds)
+            self._core.runtime.clock.sleep(seconds)
 
     def _hand_over(self, answer: Any, operation: Any) -> None:
         """Let the caller read a stream as slowly as the client may: what is left of the attempt is no measure of it."""

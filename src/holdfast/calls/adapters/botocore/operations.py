@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
-from holdfast.calls.failure import Failure, Kind
+from holdfast.calls.classify import Failure, Kind
 
 READS = (
     *("Get", "List", "Describe", "Head", "Query", "Scan", "BatchGet", "TransactGet", "AdminGet", "AdminList"),

@@ -11,7 +11,8 @@ try:
 except ImportError as error:
     raise MissingExtra("the httpx adapter", "httpx") from error
 
-from holdfast.calls.adapters.httpx.errors import (
+from holdfast.calls.adapters.httpx.exchange import call_options
+from holdfast.calls.adapters.httpx.progress import (
     HttpxAttemptTimedOut,
     HttpxConnectTimedOut,
     HttpxDeadlineExceeded,
@@ -20,7 +21,6 @@ from holdfast.calls.adapters.httpx.errors import (
     HttpxNoEndpoint,
     HttpxPoolTimedOut,
 )
-from holdfast.calls.adapters.httpx.exchange import call_options
 from holdfast.calls.adapters.httpx.transport import AsyncHoldfastTransport, HoldfastTransport
 
 __all__ = [

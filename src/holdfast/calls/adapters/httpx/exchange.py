@@ -10,13 +10,11 @@ import httpx
 from holdfast._errors import InvalidValue
 from holdfast.calls.adapters.httpx.body import Once
 from holdfast.calls.adapters.httpx.progress import Progress
-from holdfast.calls.adapters.options import RequestOptions, asked_by, manner_of
-from holdfast.calls.adapters.origin import origin_of
+from holdfast.calls.adapters.rules import RequestOptions, asked_by, manner_of, origin_of
 from holdfast.calls.attempt import Attempt
-from holdfast.calls.classify import of_status
-from holdfast.calls.dependency import Dependency
-from holdfast.calls.failure import Kind
-from holdfast.calls.headers import IDEMPOTENCY_KEY, TRACEPARENT
+from holdfast.calls.classify import Kind, of_status
+from holdfast.calls.scope import IDEMPOTENCY_KEY, TRACEPARENT
+from holdfast.calls.state import DependencyState
 
 EXTENSION = "holdfast"
 """Where a request's own options are, among its extensions."""
@@ -66,7 +64,7 @@ class Exchange:
         "response",
     )
 
-    def __init__(self, core: Dependency, request: httpx.Request, manners: Manners) -> None:
+    def __init__(self, core: DependencyState, request: httpx.Request, manners: Manners) -> None:
         self._core = core
         self._manners = manners
         self._asked = asked_by(request.extensions.get(EXTENSION))
@@ -167,7 +165,7 @@ class Exchange:
         retry = self._core.retry
         if attempt.number >= retry.attempts:
             return False
-        failure = of_status(status, {}, self._core.world.clock.wall)
+        failure = of_status(status, {}, self._core.runtime.clock.wall)
         return failure is not None and (failure.kind is not Kind.PERMANENT or status in retry.eventual)
 
     def _trace(self, progress: Progress) -> Tell:

@@ -1,4 +1,7 @@
-"""How far an attempt with httpx has come, as httpcore tells it: waiting for a connection, setting one up, at work."""
+"""How far an attempt with httpx has come, as httpcore tells it; and Holdfast's errors as httpx knows errors.
+
+An attempt waits for a connection, sets one up, or is at work. `except httpx.HTTPError` goes on catching everything.
+"""
 
 import math
 from collections.abc import Mapping, MutableMapping
@@ -6,9 +9,73 @@ from typing import Any
 
 import httpx
 
-from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded, HoldfastError
-from holdfast.calls.adapters.httpx.errors import as_httpx
+from holdfast._errors import (
+    AttemptTimedOut,
+    ConnectTimedOut,
+    DeadlineExceeded,
+    HeldBack,
+    HoldfastError,
+    LimitReached,
+)
+from holdfast.calls.adapters.rules import twin_of
 from holdfast.calls.attempt import Attempt
+from holdfast.calls.endpoints import NoEndpoint
+
+
+class _WithoutRequest:
+    """An error whose request is not known: httpx sets it, and does not get to see these errors being made."""
+
+    _request: Any = None
+
+
+class HttpxAttemptTimedOut(_WithoutRequest, AttemptTimedOut, httpx.ReadTimeout):
+    """One attempt took longer than it may; the server may have done the work all the same."""
+
+
+class HttpxConnectTimedOut(_WithoutRequest, ConnectTimedOut, httpx.ConnectTimeout):
+    """No connection came about in time; nothing was sent."""
+
+
+class HttpxPoolTimedOut(_WithoutRequest, ConnectTimedOut, httpx.PoolTimeout):
+    """No connection of the pool was free in time; nothing was sent."""
+
+
+class HttpxDeadlineExceeded(_WithoutRequest, DeadlineExceeded, httpx.ReadTimeout):
+    """The time for the whole of it is over."""
+
+
+class HttpxHeldBack(_WithoutRequest, HeldBack, httpx.TransportError):
+    """The server asked every caller to wait, and longer than there is time."""
+
+
+class HttpxLimitReached(_WithoutRequest, LimitReached, httpx.TransportError):
+    """As many calls to the dependency as may be are under way."""
+
+
+class HttpxNoEndpoint(_WithoutRequest, NoEndpoint, httpx.ConnectError):
+    """Every zone that has endpoints is out."""
+
+
+_TWINS: tuple[tuple[type[HoldfastError], type[HoldfastError]], ...] = (
+    (AttemptTimedOut, HttpxAttemptTimedOut),
+    (ConnectTimedOut, HttpxConnectTimedOut),
+    (DeadlineExceeded, HttpxDeadlineExceeded),
+    (HeldBack, HttpxHeldBack),
+    (LimitReached, HttpxLimitReached),
+    (NoEndpoint, HttpxNoEndpoint),
+)
+_QUEUED = ((ConnectTimedOut, HttpxPoolTimedOut), *_TWINS)
+
+
+def as_httpx(error: HoldfastError, *, queued: bool = False) -> HoldfastError:
+    """The same error, which is also one of httpx; as it is if it is that already, or has no counterpart there.
+
+    `queued`: it happened while it waited for a connection of the pool.
+    """
+    if isinstance(error, httpx.HTTPError):
+        return error
+    return twin_of(error, _QUEUED if queued else _TWINS) or error
+
 
 SHORTEST = 0.001
 """Seconds; a timeout of 0 would mean not to wait at all, which sockets answer with another error."""
@@ -51,7 +118,7 @@ class Progress:
     def __init__(self, attempt: Attempt, asked: Mapping[str, float | None], *, is_cut_off: bool = False) -> None:
         self._asked = asked
         self._attempt = attempt
-        self._began = attempt.core.world.monotonic()
+        self._began = attempt.core.runtime.monotonic()
         self._half_open: Any = None
         self._is_cut_off = is_cut_off
         self._is_default = asked == DEFAULT
@@ -71,7 +138,7 @@ class Progress:
         attempt = self._attempt
         if not self.is_whole_call:
             return attempt.timeout
-        left: float = attempt.limit - attempt.core.world.monotonic()
+        left: float = attempt.limit - attempt.core.runtime.monotonic()
         return max(0.0, left)
 
     def saw(self, name: str, about: MutableMapping[str, Any]) -> None:
@@ -145,7 +212,7 @@ class Progress:
         attempt = self._attempt
         if not self.has_begun and attempt.connecting_since is None:
             attempt.queued = True
-            attempt.setup = attempt.core.world.monotonic() - self._began
+            attempt.setup = attempt.core.runtime.monotonic() - self._began
 
     def _asked_for(self, way: str, left: float) -> float | None:
         """The client's own timeout; none if it is only the default, and there is another bound."""

@@ -1,19 +1,106 @@
 """The two transports: thin drivers over an `Exchange`."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
 import httpx
 
-from holdfast._errors import CallError, EngineUnavailable, InvalidValue
+from holdfast._errors import CallError, ConnectTimedOut, EngineUnavailable, InvalidValue
 from holdfast.calls.adapters.httpx.body import take_in, take_in_async
-from holdfast.calls.adapters.httpx.errors import as_httpx
-from holdfast.calls.adapters.httpx.exchange import Exchange, Manners, refuse_retries
+from holdfast.calls.adapters.httpx.exchange import Exchange, Manners, Tell, refuse_retries
 from holdfast.calls.adapters.httpx.pool import Lent, give_back, give_back_async
-from holdfast.calls.adapters.httpx.warm import warm, warm_async
-from holdfast.calls.ambient import current_attempt
-from holdfast.calls.dependency import Dependency
+from holdfast.calls.adapters.httpx.progress import Progress, as_httpx
+from holdfast.calls.adapters.rules import check_connections, ready_among, stays_open
+from holdfast.calls.attempt import Attempt
+from holdfast.calls.context import current_attempt
+from holdfast.calls.dependency import Dependency, state_of
+from holdfast.calls.state import DependencyState
+
+
+def warm(core: DependencyState, transport: httpx.BaseTransport, request: httpx.Request, connections: int) -> int:
+    """Open so many connections at once; how many of them are ready."""
+    check_connections(connections)
+
+    def open_one(progress: Progress) -> httpx.Response | Exception:
+        sent = _with(request, progress, progress.saw)
+        try:
+            return transport.handle_request(sent)
+        except Exception as error:  # noqa: BLE001 - told when all are back
+            give_back(transport, sent)
+            return error
+
+    with ThreadPoolExecutor(connections, thread_name_prefix="holdfast-warm-up") as threads:
+        opened = list(threads.map(open_one, [_progress(core) for _ in range(connections)]))
+    return ready_among(str(request.url), [it if isinstance(it, Exception) else _finish(it) for it in opened])
+
+
+def _finish(response: httpx.Response) -> bool | Exception:
+    try:
+        response.read()
+    except httpx.HTTPError as error:
+        return error
+    finally:
+        response.close()
+    return stays_open(response.http_version, response.headers)
+
+
+async def warm_async(
+    core: DependencyState, transport: httpx.AsyncBaseTransport, request: httpx.Request, connections: int
+) -> int:
+    """The same, in an event loop."""
+    check_connections(connections)
+
+    async def open_one(progress: Progress) -> httpx.Response:
+        sent = _with(request, progress, progress.saw_async)
+        try:
+            async with asyncio.timeout(progress.left):
+                response = await transport.handle_async_request(sent)
+        except BaseException as error:
+            await give_back_async(transport, sent)
+            if not isinstance(error, TimeoutError):
+                raise
+            late = ConnectTimedOut(f"{core.name}: no connection in {core.connects.value:.3f} s")
+            raise as_httpx(late) from error
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        response.stream = Lent(response.stream, transport, sent)
+        return response
+
+    tasks = [asyncio.create_task(open_one(_progress(core))) for _ in range(connections)]
+    try:
+        opened = await asyncio.gather(*tasks, return_exceptions=True)
+        outcomes = [it if isinstance(it, BaseException) else await _finish_async(it) for it in opened]
+    finally:
+        for task in tasks:
+            if task.done() and not task.cancelled() and task.exception() is None:
+                await task.result().aclose()
+    return ready_among(str(request.url), outcomes)
+
+
+async def _finish_async(response: httpx.Response) -> bool | Exception:
+    try:
+        await response.aread()
+    except httpx.HTTPError as error:
+        return error
+    finally:
+        await response.aclose()
+    return stays_open(response.http_version, response.headers)
+
+
+def _progress(core: DependencyState) -> Progress:
+    until = core.runtime.monotonic() + core.connects.value
+    progress = Progress(Attempt(until, None, None, core, until), {})
+    progress.is_whole_call = True
+    return progress
+
+
+def _with(request: httpx.Request, progress: Progress, tell: Tell) -> httpx.Request:
+    extensions = {"timeout": progress.timeouts, "trace": tell}
+    return httpx.Request(
+        request.method, request.url, headers=request.headers, stream=request.stream, extensions=extensions
+    )
+
 
 WHOLE = 1_048_576
 """Bytes; a body that says that it is no longer is read within the attempt: about what one may well read into memory."""
@@ -57,11 +144,12 @@ class HoldfastTransport(httpx.BaseTransport):
     ) -> None:
         refuse_retries(transport)
         self._dependency = dependency
+        self._state = state_of(dependency)
         self._transport = httpx.HTTPTransport() if transport is None else transport
         self._manners = Manners(idempotency_key=idempotency_key, propagate=propagate, whole=whole)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        exchange = Exchange(self._dependency, request, self._manners)
+        exchange = Exchange(self._state, request, self._manners)
         manner = exchange.manner
         try:
             self._dependency.run(self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation)
@@ -84,7 +172,7 @@ class HoldfastTransport(httpx.BaseTransport):
         transport must be as large (`max_keepalive_connections`), and a new connection is as good as it lives: see
         `keepalive_expiry`. Endpoints do not matter here: warm up each of them.
         """
-        return warm(self._dependency, self._transport, _request(method, url), connections)
+        return warm(self._state, self._transport, _request(method, url), connections)
 
     def close(self) -> None:
         self._transport.close()
@@ -137,11 +225,12 @@ class AsyncHoldfastTransport(httpx.AsyncBaseTransport):
     ) -> None:
         refuse_retries(transport)
         self._dependency = dependency
+        self._state = state_of(dependency)
         self._transport = httpx.AsyncHTTPTransport() if transport is None else transport
         self._manners = Manners(idempotency_key=idempotency_key, propagate=propagate, whole=whole)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        exchange = Exchange(self._dependency, request, self._manners)
+        exchange = Exchange(self._state, request, self._manners)
         manner = exchange.manner
         try:
             await self._dependency.run_async(
@@ -160,7 +249,7 @@ class AsyncHoldfastTransport(httpx.AsyncBaseTransport):
 
     async def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
         """Open connections before there is traffic, as `HoldfastTransport.warm_up` does."""
-        return await warm_async(self._dependency, self._transport, _request(method, url), connections)
+        return await warm_async(self._state, self._transport, _request(method, url), connections)
 
     async def aclose(self) -> None:
         await self._transport.aclose()

@@ -12,7 +12,7 @@ except ImportError as error:
     raise MissingExtra("the requests adapter", "requests") from error
 
 from holdfast.calls.adapters.requests.adapter import HoldfastAdapter, call_options
-from holdfast.calls.adapters.requests.errors import (
+from holdfast.calls.adapters.requests.body import (
     RequestsAttemptTimedOut,
     RequestsDeadlineExceeded,
     RequestsHeldBack,

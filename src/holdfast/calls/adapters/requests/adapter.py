@@ -1,26 +1,133 @@
 """The adapter that a session mounts."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import requests
 from requests import exceptions
 from requests.adapters import HTTPAdapter
-from urllib3.exceptions import EmptyPoolError
+from urllib3.exceptions import EmptyPoolError, ProtocolError
+from urllib3.util import Timeout
 
 from holdfast._errors import CallError, EngineUnavailable, InvalidValue
-from holdfast.calls.adapters.options import DEFAULTS, RequestOptions, manner_of
-from holdfast.calls.adapters.requests.body import is_repeatable
+from holdfast.calls.adapters.requests.body import BoundedResponse, as_requests, is_repeatable, late, rewind, take_in
 from holdfast.calls.adapters.requests.connection import POOLS, sooner
-from holdfast.calls.adapters.requests.errors import as_requests
-from holdfast.calls.adapters.requests.exchange import Exchange
-from holdfast.calls.adapters.warm import check_connections, ready_among, stays_open
-from holdfast.calls.ambient import SCOPE
+from holdfast.calls.adapters.rules import (
+    DEFAULTS,
+    Manner,
+    RequestOptions,
+    check_connections,
+    manner_of,
+    origin_of,
+    ready_among,
+    stays_open,
+)
 from holdfast.calls.attempt import Attempt
-from holdfast.calls.dependency import Dependency
+from holdfast.calls.context import SCOPE, current_attempt
+from holdfast.calls.dependency import Dependency, state_of
+from holdfast.calls.scope import IDEMPOTENCY_KEY, TRACEPARENT
+from holdfast.calls.state import DependencyState
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchange:
+    """One request, which may take several attempts, and the answer that came last."""
+
+    core: DependencyState
+    request: requests.PreparedRequest
+    manner: Manner
+    propagate: bool
+    stream: bool
+    timeout: Any
+    """As the session has it: None, seconds, a pair of them, or urllib3's Timeout."""
+    send: Callable[[requests.PreparedRequest, Any], requests.Response]
+    """Sends one request once, with such a timeout."""
+    response: requests.Response | None = None
+
+    def attempt(self) -> requests.Response:
+        """Make one attempt. Raises an answer that is a failure, so that the dependency understands it as such."""
+        self.close()
+        attempt = current_attempt()
+        try:
+            response = self._answer_to(attempt)
+        except (exceptions.ReadTimeout, exceptions.ConnectionError) as error:
+            if attempt.timeout > 0 or isinstance(error, CallError) or not _ran_out(error):
+                raise
+            raise as_requests(late(attempt, "before the answer was whole")) from error
+        judge = self.core.retry.judge
+        if response.status_code < 400 or (judge is not None and judge(response) is not None):
+            return response
+        raise exceptions.HTTPError(
+            f"{self.request.method} answered {response.status_code}", request=self.request, response=response
+        )
+
+    def close(self) -> None:
+        """Close the answer that nobody will read."""
+        response, self.response = self.response, None
+        if response is not None:
+            response.close()
+
+    def _answer_to(self, attempt: Attempt) -> requests.Response:
+        """Send the request, and get the answer: all of it, unless it is streamed."""
+        response = self.send(self._request_of(attempt), self._timeout_of(attempt))
+        # What asks for more in its name, such as a digest authentication, begins with the original.
+        response.request, response.url = self.request, str(self.request.url)
+        most = self._most()
+        if self.stream:
+            self.response = response = BoundedResponse.of(response, attempt, most)
+        else:
+            self.response = response
+            take_in(response, attempt, most)
+        return response
+
+    def _request_of(self, attempt: Attempt) -> requests.PreparedRequest:
+        """The request as this attempt sends it: a copy, because the session goes on with the original."""
+        request = self.request.copy()
+        url = requests.compat.urlsplit(str(request.url))
+        if self.core.endpoints is not None:
+            origin = origin_of(attempt.endpoint.address, url.scheme)
+            request.url = url._replace(scheme=origin.scheme, netloc=origin.netloc).geturl()
+        if self.propagate:
+            for name, value in attempt.headers().items():
+                if name != TRACEPARENT or name not in request.headers:  # instrumentation may have set its own
+                    request.headers[name] = value
+        if self.manner.key and IDEMPOTENCY_KEY not in request.headers:
+            request.headers[IDEMPOTENCY_KEY] = attempt.idempotency_key
+        if attempt.number > 1:
+            rewind(request)
+        return request
+
+    def _timeout_of(self, attempt: Attempt) -> Any:
+        """The timeouts for connecting and reading; those of urllib3's own kind are bounded by the connection alone."""
+        if isinstance(self.timeout, Timeout):
+            return self.timeout
+        connect, read = self.timeout if isinstance(self.timeout, tuple) else (self.timeout, self.timeout)
+        # Not `attempt.timeout`, of which a moment has passed: if there is a connection to be set up, it begins anew.
+        most = min(self.core.timeout, attempt.limit - self.core.runtime.monotonic())
+        return sooner(connect, attempt.connect_timeout), sooner(read, most)
+
+    def _most(self) -> float | None:
+        """Seconds that the session lets a read take; None: as long as it takes."""
+        asked = self.timeout
+        if isinstance(asked, Timeout):
+            begun = asked.clone()
+            begun.start_connect()  # else it does not tell what its total leaves for reading
+            return begun.read_timeout
+        read: float | None = asked[1] if isinstance(asked, tuple) else asked
+        return read
+
+
+def _ran_out(error: exceptions.RequestException) -> bool:
+    """Whether a read or a write took too long; urllib3 says of writes that the connection is broken."""
+    if isinstance(error, exceptions.ReadTimeout):
+        return True
+    reason = error.args[0] if error.args else None
+    return isinstance(reason, ProtocolError) and any(isinstance(it, TimeoutError) for it in reason.args)
+
 
 _ASKED: ContextVar[RequestOptions] = ContextVar("holdfast.calls.adapters.requests", default=DEFAULTS)
 
@@ -73,8 +180,7 @@ class HoldfastAdapter(HTTPAdapter):
         pool_block: bool = False,
         max_retries: int = 0,
     ) -> None:
-        if not isinstance(dependency, Dependency):
-            raise InvalidValue(f"dependency is {dependency!r}: expected a Dependency")
+        self._state = state_of(dependency)
         if max_retries != 0:  # urllib3's Retry(0) as well: it may be told of statuses and redirects
             raise InvalidValue(f"max_retries is {max_retries!r}: expected 0, because the dependency retries")
         self._dependency = dependency
@@ -103,7 +209,7 @@ class HoldfastAdapter(HTTPAdapter):
         proxies: Any = None,
     ) -> requests.Response:
         exchange = Exchange(
-            core=self._dependency,
+            core=self._state,
             request=request,
             manner=manner_of(
                 request.method or "", _ASKED.get(), keyed=self._idempotency_key, repeatable=is_repeatable(request)
@@ -151,10 +257,10 @@ class HoldfastAdapter(HTTPAdapter):
                 f"warm-up of {connections} connections: expected at most {self._most_kept}, which is pool_maxsize"
             )
         prepared = requests.Request(method, url).prepare()
-        until = self._dependency.world.monotonic() + self._dependency.connects.value
+        until = self._state.runtime.monotonic() + self._state.connects.value
 
         def open_one(_: int) -> requests.Response | Exception:
-            attempt = _Warming(until, None, None, self._dependency, until)
+            attempt = _Warming(until, None, None, self._state, until)
             token = SCOPE.set(attempt)
             try:
                 timeout = (sooner(None, attempt.connect_timeout), sooner(None, attempt.timeout))
@@ -184,7 +290,7 @@ class _Warming(Attempt, eq=False):
 
     @property
     def timeout(self) -> float:
-        left: float = self.limit - self.core.world.monotonic()
+        left: float = self.limit - self.core.runtime.monotonic()
         return max(0.0, left)
 
 

@@ -1,4 +1,7 @@
-"""Bodies of requests that can be sent again, and of responses that are read in time."""
+"""Bodies of requests that can be sent again, and of responses that are read in time; errors as requests knows them.
+
+`except requests.RequestException` goes on catching everything.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,10 +10,61 @@ import requests
 from requests import exceptions
 from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError, SSLError
 
-from holdfast._errors import AttemptTimedOut, DeadlineExceeded
+from holdfast._errors import (
+    AttemptTimedOut,
+    DeadlineExceeded,
+    HeldBack,
+    HoldfastError,
+    LimitReached,
+)
 from holdfast.calls.adapters.requests.connection import sooner, wait_at_most
-from holdfast.calls.adapters.requests.errors import as_requests
+from holdfast.calls.adapters.rules import twin_of
 from holdfast.calls.attempt import Attempt
+from holdfast.calls.endpoints import NoEndpoint
+
+
+class _WithoutRequest:
+    """An error whose request is not known: requests sets it, and does not get to see these errors being made."""
+
+    request: Any = None
+    response: Any = None
+
+
+class RequestsAttemptTimedOut(_WithoutRequest, AttemptTimedOut, exceptions.ReadTimeout):
+    """One attempt took longer than it may; the server may have done the work all the same."""
+
+
+class RequestsDeadlineExceeded(_WithoutRequest, DeadlineExceeded, exceptions.ReadTimeout):
+    """The time for the whole of it is over."""
+
+
+class RequestsHeldBack(_WithoutRequest, HeldBack, exceptions.RequestException):
+    """The server asked every caller to wait, and longer than there is time."""
+
+
+class RequestsLimitReached(_WithoutRequest, LimitReached, exceptions.RequestException):
+    """As many calls to the dependency as may be are under way."""
+
+
+class RequestsNoEndpoint(_WithoutRequest, NoEndpoint, exceptions.ConnectionError):
+    """Every zone that has endpoints is out."""
+
+
+_TWINS: tuple[tuple[type[HoldfastError], type[HoldfastError]], ...] = (
+    (AttemptTimedOut, RequestsAttemptTimedOut),
+    (DeadlineExceeded, RequestsDeadlineExceeded),
+    (HeldBack, RequestsHeldBack),
+    (LimitReached, RequestsLimitReached),
+    (NoEndpoint, RequestsNoEndpoint),
+)
+
+
+def as_requests(error: HoldfastError) -> HoldfastError:
+    """The same error, which is also one of requests; as it is if it is that already, or has no counterpart there."""
+    if isinstance(error, exceptions.RequestException):
+        return error
+    return twin_of(error, _TWINS) or error
+
 
 CHUNK = 65_536
 
@@ -112,7 +166,7 @@ class BoundedResponse(requests.Response):
 
 def _left(attempt: Attempt) -> float:
     """Seconds until the whole call must be over."""
-    left: float = attempt.limit - attempt.core.world.monotonic()
+    left: float = attempt.limit - attempt.core.runtime.monotonic()
     return left
 
 

@@ -9,8 +9,8 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
-from holdfast.calls.ambient import around
 from holdfast.calls.attempt import Attempt
+from holdfast.calls.context import around
 
 SHORTEST = 0.001
 """Seconds; a timeout of 0 would mean not to wait at all, which sockets answer with another error."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # each brings a driver along
-    from holdfast.engines.postgres.listener import Listener
-    from holdfast.engines.sqlite.changes import ChangeCounter
+    from holdfast.engines.postgres.connection import Listener
+    from holdfast.engines.sqlite.connection import ChangeCounter
 
 GLANCES = ((0.1, 0.0005), (2.0, 0.002), (60.0, 0.01))
 """Seconds between looks at a SQLite file, up to so many seconds after the last that was not in vain."""

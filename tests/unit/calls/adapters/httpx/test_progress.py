@@ -14,7 +14,8 @@ from holdfast.calls.adapters.httpx import (
     HttpxPoolTimedOut,
 )
 from holdfast.calls.adapters.httpx.progress import DEFAULT, SHORTEST, Progress
-from holdfast.calls.world import World
+from holdfast.calls.dependency import state_of
+from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
 
 CLIENTS = {"connect": 60.0, "read": 60.0, "write": 60.0, "pool": 60.0}
@@ -26,7 +27,8 @@ class Attempting:
     def __init__(self, asked: Any = CLIENTS, *, is_cut_off: bool = False, **timeouts: Any) -> None:
         self.clock = FakeClock()
         bounds = {"connect": 4.0, "attempt": 1.0, "total": 10.0, **timeouts}
-        self.core = Dependency("pricing", timeouts=Timeouts(**bounds), world=World(self.clock, lambda: 0.5))
+        runtime = Runtime(self.clock, lambda: 0.5)
+        self.core = state_of(Dependency("pricing", timeouts=Timeouts(**bounds), runtime=runtime))
         now = self.clock.monotonic()
         limit = now + self.core.total
         self.attempt = Attempt(min(limit, now + self.core.timeout), None, None, self.core, limit)

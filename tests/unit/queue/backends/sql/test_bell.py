@@ -8,7 +8,7 @@ from queue import SimpleQueue
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.engines.sqlite.changes import ChangeCounter
+from holdfast.engines.sqlite.connection import ChangeCounter
 from holdfast.queue.backend import Change, LeaseRequest
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.backends.sql.bell import PostgresBell, SqliteBell

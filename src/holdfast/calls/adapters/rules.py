@@ -1,0 +1,152 @@
+"""What the adapters share: the options of one request, its origin, the outcome of a warm-up, errors as twins. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from holdfast._errors import CallError, HoldfastError, InvalidValue
+
+IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+"""https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOptions:
+    """What one request asks for; None leaves it to the rule."""
+
+    idempotent: bool | None = None
+    """Whether doing it twice is doing it once. The rule: by the method, or because an idempotency key is sent."""
+    operation: str | None = None
+    """Its name in events; the rule: the method. Paths make too many names."""
+    stream: bool | None = None
+    """True: hand the body over as it comes. False: read it within the attempt, however long it is. The rule: bodies
+    that say how long they are, and are not long, are read within the attempt."""
+
+    def __post_init__(self) -> None:
+        for name in ("idempotent", "stream"):
+            if not isinstance(getattr(self, name), bool | None):
+                raise InvalidValue(f"{name} is {getattr(self, name)!r}: expected True, False or None")
+        operation: object = self.operation
+        if operation is not None and not (isinstance(operation, str) and operation):
+            raise InvalidValue(f"operation is {self.operation!r}: expected a name, or None")
+
+
+DEFAULTS = RequestOptions()
+_NAMES = tuple(field.name for field in fields(RequestOptions))
+
+
+def asked_by(given: object) -> RequestOptions:
+    """The options in what a request carries: None, the options themselves, or a mapping of them."""
+    if given is None:
+        return DEFAULTS
+    if isinstance(given, RequestOptions):
+        return given
+    if not isinstance(given, Mapping) or not given.keys() <= set(_NAMES):
+        raise InvalidValue(f"options of a request are {given!r}: expected a mapping with any of {', '.join(_NAMES)}")
+    known: Mapping[str, Any] = given
+    return RequestOptions(**known)
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How one request is called."""
+
+    idempotent: bool
+    operation: str
+    key: bool
+    """Whether an idempotency key is sent."""
+
+
+def manner_of(method: str, asked: RequestOptions, *, keyed: bool, repeatable: bool) -> Manner:
+    """How to call a request.
+
+    `keyed`: the server knows idempotency keys. `repeatable`: its body can be sent twice; if not, the request is
+    repeated only when nothing of it was sent, whatever it does.
+    """
+    by_itself = method.upper() in IDEMPOTENT_METHODS
+    idempotent = repeatable and (by_itself or keyed if asked.idempotent is None else asked.idempotent)
+    return Manner(idempotent, asked.operation or method.upper(), key=keyed and idempotent and not by_itself)
+
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class Origin(NamedTuple):
+    """Scheme, host and port, as the URL of a request has them."""
+
+    scheme: str
+    host: str
+    """Without brackets."""
+    port: int | None
+    """None: the scheme's own."""
+
+    @property
+    def netloc(self) -> str:
+        """What the Host header says."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port is None or self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+def origin_of(address: str, scheme: str) -> Origin:
+    """The origin that `host:port` or a URL names; one without a scheme has that of the request."""
+    try:
+        parts = urlsplit(address if "://" in address else f"{scheme}://{address}")
+        port = parts.port
+    except ValueError as error:
+        raise _refused(address) from error
+    extra = parts.path.strip("/") or parts.query or parts.fragment or parts.username
+    if parts.scheme not in _PORTS or not parts.hostname or extra:
+        raise _refused(address)
+    return Origin(parts.scheme, parts.hostname, port)
+
+
+def _refused(address: str) -> InvalidValue:
+    return InvalidValue(f"endpoint {address!r}: expected host:port, or http(s)://host:port without a path")
+
+
+def check_connections(connections: int) -> None:
+    """Refuse a number of connections that cannot be meant."""
+    if connections < 1:
+        raise InvalidValue(f"warm-up of {connections} connections: expected at least 1")
+
+
+def stays_open(version: str, headers: Mapping[str, str]) -> bool:
+    """Whether the connection that an answer came on is kept."""
+    # https://www.rfc-editor.org/rfc/rfc9112#section-9.3
+    said = {word.strip().lower() for word in headers.get("connection", "").split(",")}
+    return "close" not in said and (version != "HTTP/1.0" or "keep-alive" in said)
+
+
+def ready_among(url: str, outcomes: Iterable[bool | BaseException]) -> int:
+    """How many connections are ready: True for each that is, False for one that the server closed, or what went wrong.
+
+    Raises the first error if none is.
+    """
+    known = list(outcomes)
+    ready = sum(outcome is True for outcome in known)
+    if ready:
+        return ready
+    for outcome in known:
+        if isinstance(outcome, BaseException):
+            outcome.add_note(f"holdfast: warm-up of {url}: none of {len(known)} connections is ready")
+            raise outcome
+    raise CallError(f"warm-up of {url}: the server closes each connection after its answer, so none can be kept")
+
+
+def twin_of(
+    error: HoldfastError, twins: Iterable[tuple[type[HoldfastError], type[HoldfastError]]]
+) -> HoldfastError | None:
+    """The error as the class that stands beside its own: same words, same cause, same notes. None: it has no twin.
+
+    Whatever else was left on it goes along, such as the sign of the call that raised it.
+    """
+    for kind, twin in twins:
+        if isinstance(error, kind):
+            other = twin(str(error))
+            vars(other).update(vars(error))
+            if hasattr(error, "__notes__"):
+                other.__notes__ = [*error.__notes__]
+            other.__cause__ = error.__cause__
+            return other
+    return None

@@ -1,0 +1,186 @@
+"""Which bounds hold here: `with deadline(2.0)` bounds every attempt inside it and every wait between attempts.
+
+The scope travels with the context, also into tasks.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar, Token
+from functools import wraps
+from threading import get_ident
+from types import TracebackType
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import msgspec
+
+from holdfast._errors import DeadlineExceeded, InvalidValue
+from holdfast.calls.runtime import PROCESS, Runtime
+from holdfast.calls.scope import Scope
+
+if TYPE_CHECKING:
+    from holdfast.calls.attempt import Attempt
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class Place(msgspec.Struct, eq=False):
+    """Where synchronous calls of one thread keep their scopes, one within the other.
+
+    Setting a ContextVar and setting it back takes a third of the time of a call that succeeds. Synchronous calls need
+    not: nothing else runs in their thread until they return, so they can leave their attempt in a place of the
+    context, and put back what was there. A context that is copied takes the place along: a task of the same thread
+    runs before or after such a call, or within it. Another thread sees that the place is not its own, and finds the
+    deadline around the call and not the attempt; `carried` takes the attempt along as well. Greenlets that switch in
+    the middle of a synchronous call must be known to `threading.get_ident`, as those of a patched gevent are.
+    """
+
+    thread: int
+    base: Scope | None
+    """The scope around the place, for other threads."""
+    inner: Scope | None
+    """The innermost scope in its own thread."""
+
+
+NOWHERE = Place(-1, None, None)
+"""The place of every context in which nothing was called yet."""
+SCOPE: ContextVar[Scope | Place] = ContextVar("holdfast.calls.scope", default=NOWHERE)
+"""Asked by `around`; set and reset for what may be suspended: deadlines, tasks, requests."""
+
+
+def around() -> Scope | None:
+    """The innermost scope here; None: no bounds at all."""
+    found = SCOPE.get()
+    if isinstance(found, Scope):
+        return found
+    return found.inner if found.thread == get_ident() else found.base
+
+
+def place_here() -> Place:
+    """A new place for the synchronous calls of this context and thread; it stays."""
+    scope = around()
+    place = Place(get_ident(), scope, scope)
+    SCOPE.set(place)
+    return place
+
+
+def leave(token: Token[Scope | Place]) -> None:
+    """Set back what was found before. Nothing to do in another context than the one that it was set in."""
+    with suppress(ValueError):
+        SCOPE.reset(token)
+
+
+def around_task() -> Scope | None:
+    """The same as `around`, for calls that may be suspended: they have no use for a place, and give up an empty one."""
+    scope = around()
+    if scope is None:
+        SCOPE.set(NOWHERE)  # the quickest to find, to set and to set back
+    return scope
+
+
+def carried(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """The function with the deadline and the retry owner that hold here, for another thread to call.
+
+    Pools of threads begin with nothing: `executor.submit(carried(work), argument)`.
+    """
+    scope = around()
+
+    @wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        token = SCOPE.set(NOWHERE if scope is None else scope)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            SCOPE.reset(token)
+
+    return call
+
+
+def current_attempt() -> "Attempt":
+    """The attempt that is under way: how long it may take, its number, its idempotency key, its endpoint.
+
+    For functions that a dependency calls. Raises InvalidValue outside of one.
+    """
+    from holdfast.calls.attempt import Attempt
+
+    scope = around()
+    while scope is not None:
+        if isinstance(scope, Attempt):
+            return scope
+        scope = scope.enclosing
+    raise InvalidValue("no attempt is under way here: call this from a function that a Dependency calls")
+
+
+class deadline:  # noqa: N801 - reads as a word: with deadline(2.0)
+    """Bounds the calls inside it to `seconds` from now; of nested ones the earliest counts. None bounds nothing.
+
+    It interrupts no code by itself: calls through a Dependency end in time, and are refused when it has passed. It
+    counts monotonic time, so a wall clock that is set changes nothing. Not reusable, but there may be any number of
+    them, in any thread or task. It holds for the context that it is entered in: not in a generator around somebody
+    else's code, such as a fixture or a `yield` dependency of a web framework, which may run in a context of its own.
+    """
+
+    __slots__ = ("_expires", "_seconds", "_token", "_world")
+
+    def __init__(self, seconds: float | None, *, runtime: Runtime = PROCESS) -> None:
+        given: object = seconds
+        if given is not None and not (isinstance(given, int | float) and given >= 0):
+            raise InvalidValue(f"deadline of {given!r} seconds: expected 0 or more, or None for no bound")
+        self._seconds = math.inf if seconds is None else seconds
+        self._world = runtime
+        self._expires = math.inf
+        self._token: Token[Scope | Place] | None = None
+
+    def __enter__(self) -> "deadline":
+        if self._token is not None:
+            raise InvalidValue("this deadline is entered already: make a new one for each `with`")
+        outer = around()
+        expires = self._world.monotonic() + self._seconds
+        owner = None
+        if outer is not None:
+            expires, owner = min(expires, outer.expires), outer.owner
+        self._expires = expires
+        self._token = SCOPE.set(Scope(expires, owner, outer))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._token is not None
+        leave(self._token)
+        self._token = None
+
+    def remaining(self) -> float:
+        """Seconds that are left, 0 when it has passed, infinity without a bound."""
+        return max(0.0, self._expires - self._world.monotonic())
+
+    def check(self) -> None:
+        """Raise DeadlineExceeded if it has passed: for loops and computations that no call interrupts."""
+        if self._expires <= self._world.monotonic():
+            raise DeadlineExceeded("the deadline has passed: what is left of this work would be for nobody")
+
+
+class detached:  # noqa: N801 - reads as a word: with detached()
+    """Runs what is inside without the deadline and the retry owner around it.
+
+    For work that must outlive the request it began in: a task in the background, cleaning up after a timeout.
+    """
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token = SCOPE.set(NOWHERE)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        leave(self._token)
+
+
+def remaining(*, runtime: Runtime = PROCESS) -> float | None:
+    """Seconds until the deadline around this code, 0 when it has passed; None if there is none."""
+    scope = around()
+    if scope is None or scope.expires == math.inf:
+        return None
+    return max(0.0, scope.expires - runtime.monotonic())

@@ -1,0 +1,116 @@
+"""How much one process sends to a dependency: calls under way at once, and tokens that pay for retries.
+
+By Little's law a service that takes W seconds for each of R requests per second has R x W of them under way. A
+dependency that hangs raises W, and with it the threads, tasks and connections that wait for it, until none is left for
+anything else. A limit contains that: calls that exceed it are refused at once.
+"""
+
+import math
+import threading
+from dataclasses import dataclass
+
+from holdfast._errors import InvalidValue
+from holdfast._forks import renew_after_fork
+from holdfast.calls.retry import Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most so many attempts at once."""
+
+    most: int
+
+    def __post_init__(self) -> None:
+        if self.most < 1:
+            raise InvalidValue(f"limit of {self.most} calls at once: expected at least 1")
+
+    @classmethod
+    def for_load(cls, *, rate: float, seconds: float, headroom: float = 2.0) -> "Limit":
+        """The limit for `rate` calls per second that take `seconds` each, times `headroom` for bursts."""
+        if not (0 < rate < math.inf and 0 < seconds < math.inf and 1 <= headroom < math.inf):
+            raise InvalidValue(
+                f"rate {rate} of {seconds} seconds, headroom {headroom}: expected more than 0, and headroom at least 1"
+            )
+        return cls(math.ceil(rate * seconds * headroom))
+
+
+class Running:
+    """Counts the attempts that are under way. Thread-safe; a forked child has none."""
+
+    __slots__ = ("__weakref__", "_lock", "count", "most")
+
+    def __init__(self, limit: Limit | None) -> None:
+        self.most = math.inf if limit is None else limit.most
+        self.renew()
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        self._lock = threading.Lock()
+        self.count = 0
+
+    def enter(self) -> bool:
+        """Count one more. False: there are as many as may be."""
+        with self._lock:
+            if self.count >= self.most:
+                return False
+            self.count += 1
+            return True
+
+    def leave(self) -> None:
+        """Count one less."""
+        with self._lock:
+            self.count = max(0, self.count - 1)  # a call that began before a fork ends in the child as well
+
+
+TRICKLE_SHARE = 10
+"""Of so many retries that the tokens do not pay for at most one goes out: a fleet of processes that make few calls each
+would else trickle as much as it sends."""
+
+
+class Bucket:
+    """The tokens of one dependency. Thread-safe; a forked child begins with what its parent had."""
+
+    __slots__ = ("__weakref__", "_lock", "_next_trickle", "_refused", "budget", "exhausted", "tokens")
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.tokens = budget.capacity
+        self.exhausted = False
+        """Whether the last retry that was asked for was refused."""
+        self._next_trickle = -math.inf
+        self._refused = 0
+        self.renew()
+        renew_after_fork(self)
+
+    def fill(self) -> None:
+        """Be as at the start."""
+        with self._lock:
+            self.tokens = self.budget.capacity
+            self.exhausted = False
+            self._next_trickle = -math.inf
+            self._refused = 0
+
+    def renew(self) -> None:
+        """Have a lock that nobody holds: in a forked child the thread that held it does not exist."""
+        self._lock = threading.Lock()
+
+    def take(self, cost: float, now: float) -> float | None:
+        """Pay for one retry; what was paid, nothing for one of the trickle. None: it must not be sent."""
+        with self._lock:
+            if self.tokens >= cost:
+                self.tokens -= cost
+                self.exhausted = False
+                return cost
+            self._refused += 1
+            if self._refused >= TRICKLE_SHARE and self.budget.trickle > 0 and now >= self._next_trickle:
+                self._refused = 0
+                self._next_trickle = now + 1 / self.budget.trickle
+                return 0.0
+            self.exhausted = True
+            return None
+
+    def give(self, tokens: float) -> None:
+        """Put tokens in, after a success; a full bucket stays full."""
+        with self._lock:
+            tokens += self.tokens
+            self.tokens = tokens if tokens < self.budget.capacity else self.budget.capacity  # noqa: FURB136 - quicker

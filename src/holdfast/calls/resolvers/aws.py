@@ -1,0 +1,198 @@
+"""Endpoints that AWS knows: registered with Cloud Map, in a DynamoDB table, or in the Parameter Store."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast._errors import EngineError, InvalidValue, NotAllowed, SettingsError
+from holdfast._names import zone_of
+from holdfast._types import Zone
+from holdfast.calls.resolvers.resolver import ByZone, check_form, fill
+
+if TYPE_CHECKING:
+    from holdfast.engines.aws import AwsSession
+
+logger = logging.getLogger("holdfast.calls")
+
+MOST_INSTANCES = 1_000
+"""As many as Cloud Map tells of one service, a random choice of them if there are more; without asking it is 100:
+https://docs.aws.amazon.com/cloud-map/latest/api/API_DiscoverInstances.html"""
+_HOSTS = ("AWS_INSTANCE_IPV4", "AWS_INSTANCE_IPV6", "AWS_INSTANCE_CNAME")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudMap:
+    """The instances of one service of one namespace, by what they say of their zone when they register.
+
+    One that says nothing of its zone, host or port, or nothing sensible, is left out, with one warning in the log
+    for as long as it is there: it must not keep the others from being found. Thread-safe.
+    """
+
+    session: "AwsSession"
+    namespace: str
+    service: str
+    zone_attribute: str = "AVAILABILITY_ZONE_ID"
+    """What has the AZ-ID. Amazon ECS sets AVAILABILITY_ZONE, which is a zone's name: see `zone_ids`."""
+    zone_ids: Mapping[str, str] = field(default_factory=dict)
+    """AZ-IDs by the names of zones in this account (`{"us-east-1a": "use1-az4"}`), where the attribute has names."""
+    port: int | None = None
+    """Of instances that do not name theirs in AWS_INSTANCE_PORT."""
+    address: str = "{host}:{port}"
+    health: str = "HEALTHY_OR_ELSE_ALL"
+    """Which instances to ask for, if the service has health checks. With none healthy rather the checks are wrong."""
+    _warned: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_form("address", self.address, "host", "port")
+
+    def resolve(self) -> ByZone:
+        client = self.session.client("servicediscovery")
+        with self._explained(client):
+            answer = client.discover_instances(
+                NamespaceName=self.namespace,
+                ServiceName=self.service,
+                MaxResults=MOST_INSTANCES,
+                HealthStatus=self.health,
+            )
+        self._warned.intersection_update(str(instance["InstanceId"]) for instance in answer["Instances"])
+        found: dict[Zone, list[str]] = {}
+        for instance in answer["Instances"]:
+            try:
+                zone, address = self._placed(instance.get("Attributes", {}))
+            except InvalidValue as error:
+                self._warn(str(instance["InstanceId"]), error)
+                continue
+            found.setdefault(zone, []).append(address)
+        # Cloud Map shuffles its answers; sorted, the same ones look the same.
+        return {zone: sorted(found[zone]) for zone in sorted(found)}
+
+    def _placed(self, attributes: Mapping[str, str]) -> tuple[Zone, str]:
+        said = attributes.get(self.zone_attribute)
+        if not said:
+            raise InvalidValue(f"it has no {self.zone_attribute}: expected an AZ-ID there, or name another attribute")
+        host = next((attributes[name] for name in _HOSTS if attributes.get(name)), None)
+        if host is None:
+            raise InvalidValue(f"it has no host: expected one of {', '.join(_HOSTS)}")
+        port = attributes.get("AWS_INSTANCE_PORT") or self.port
+        if port is None:
+            raise InvalidValue("it has no AWS_INSTANCE_PORT: register it with one, or give a port for all")
+        return zone_of(self.zone_ids.get(said, said)), fill(self.address, host, port)
+
+    def _warn(self, instance: str, error: InvalidValue) -> None:
+        if instance not in self._warned:
+            self._warned.add(instance)
+            logger.warning("instance %s of %s in %s is left out: %s", instance, self.service, self.namespace, error)
+
+    @contextmanager
+    def _explained(self, client: Any) -> Iterator[None]:
+        known = client.exceptions
+        try:
+            yield
+        except (known.NamespaceNotFound, known.ServiceNotFound) as error:
+            raise SettingsError(
+                f"Cloud Map has no service {self.service} in a namespace {self.namespace} for these credentials in "
+                "this region: check the four, or register it"
+            ) from error
+        except NotAllowed as error:
+            raise NotAllowed(f"{error}. Allow servicediscovery:DiscoverInstances") from error
+        except known.ClientError as error:
+            raise EngineError(f"Cloud Map refuses to tell of {self.service} in {self.namespace}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoDbMap:
+    """One item for each zone of a service, with a list or a set of addresses. Thread-safe.
+
+    The table's partition key is the service and its sort key the AZ-ID, both text, so that one table serves many. An
+    item that makes no sense is an error as a whole, so that a slip of the hand changes nothing.
+    """
+
+    session: "AwsSession"
+    table: str
+    service: str
+    service_key: str = field(default="Service", kw_only=True)
+    zone_key: str = field(default="AZ-ID", kw_only=True)
+    attribute: str = field(default="Endpoints", kw_only=True)
+
+    def resolve(self) -> ByZone:
+        known = self.session.client("dynamodb").exceptions
+        items = self.session.paginate(
+            "dynamodb",
+            "query",
+            TableName=self.table,
+            KeyConditionExpression="#service = :service",
+            ExpressionAttributeNames={"#service": self.service_key},
+            ExpressionAttributeValues={":service": {"S": self.service}},
+        )
+        try:
+            return dict(self._entry(item) for item in items)
+        except known.ResourceNotFoundException as error:
+            raise SettingsError(
+                f"there is no DynamoDB table {self.table} for these credentials in this region: check the three, or "
+                f"create it with the keys {self.service_key} and {self.zone_key} (strings)"
+            ) from error
+        except NotAllowed as error:
+            raise NotAllowed(f"{error}. For table {self.table} allow dynamodb:Query") from error
+        except known.ClientError as error:
+            raise EngineError(f"DynamoDB refuses to tell of {self.service} in {self.table}: {error}") from error
+
+    def _entry(self, item: Mapping[str, Mapping[str, Any]]) -> tuple[Zone, list[str]]:
+        name = item.get(self.zone_key, {}).get("S", "")
+        match item.get(self.attribute):
+            case {"SS": list(texts)}:
+                addresses = sorted(texts)
+            case {"L": list(values)} if all("S" in value for value in values):
+                addresses = [value["S"] for value in values]
+            case other:
+                raise InvalidValue(
+                    f"{self.attribute} of {self.service} in {name} is {other}: expected a list or a set of texts "
+                    f"(table {self.table})"
+                )
+        return zone_of(name), addresses
+
+
+class ParameterStore:
+    """One parameter for each zone under a path: `/pricing/endpoints/use1-az1` has the addresses of that zone.
+
+    Its value is a list with commas or a JSON list; an empty JSON list takes a zone's endpoints away. A parameter that
+    makes no sense is an error as a whole, so that a slip of the hand changes nothing. Thread-safe.
+    """
+
+    def __init__(self, session: "AwsSession", path: str) -> None:
+        if not path.startswith("/") or len(path.rstrip("/")) == 0:
+            raise InvalidValue(f"path is {path!r}: expected one such as /pricing/endpoints")
+        self._session = session
+        self._path = path.rstrip("/")
+
+    def resolve(self) -> ByZone:
+        known = self._session.client("ssm").exceptions
+        try:
+            found = dict(
+                _entry(parameter)
+                for parameter in self._session.paginate("ssm", "get_parameters_by_path", Path=self._path)
+            )
+        except NotAllowed as error:
+            raise NotAllowed(f"{error}. For {self._path} allow ssm:GetParametersByPath") from error
+        except known.ClientError as error:
+            raise EngineError(f"Parameter Store refuses to tell of {self._path}: {error}") from error
+        return found
+
+
+def _entry(parameter: Mapping[str, Any]) -> tuple[Zone, list[str]]:
+    name, value = parameter["Name"], parameter["Value"]
+    if parameter["Type"] == "SecureString":
+        raise InvalidValue(f"parameter {name} is encrypted: expected a String or a StringList; addresses are no secret")
+    try:
+        return zone_of(name.rpartition("/")[2]), _addresses(value)
+    except (InvalidValue, msgspec.MsgspecError) as error:
+        raise InvalidValue(f"parameter {name}: {error}") from error
+
+
+def _addresses(value: str) -> list[str]:
+    if value.lstrip().startswith("["):
+        return msgspec.json.decode(value, type=list[str])
+    return [address.strip() for address in value.split(",") if address.strip()]

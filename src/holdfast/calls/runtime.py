@@ -1,0 +1,90 @@
+"""Time and chance as calls see them: the machine's own, unless a test or a simulation replaces them."""
+
+import math
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
+
+from holdfast._backoff import Chance
+from holdfast._clock import Clock, SystemClock
+from holdfast._types import Operation
+
+if TYPE_CHECKING:
+    from holdfast.calls.attempt import Attempt
+    from holdfast.calls.state import DependencyState
+
+GLANCE = 0.001
+"""Real seconds after which a timer looks again at a clock that is not the machine's: no event loop knows its time."""
+
+
+class Intercept(Protocol):
+    """What stands in front of attempts, to make some of them fail; `holdfast.testing.calls.Faults` is one."""
+
+    def around(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What to call in place of a function, for each attempt of one call."""
+
+    def around_async(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same, to be awaited."""
+
+    def before(self, operation: Operation, attempt: "Attempt") -> None:
+        """An attempt of a loop begins; raises in place of its work."""
+
+    async def before_async(self, operation: Operation, attempt: "Attempt") -> None:
+        """The same in an event loop."""
+
+
+class Runtime:
+    """What calls share: a clock, because deadlines pass from one dependency to the next, and a source of chance."""
+
+    __slots__ = ("_intercept", "chance", "clock", "dependencies", "glance", "joined", "monotonic")
+
+    def __init__(self, clock: Clock, chance: Chance) -> None:
+        self.dependencies: WeakSet[DependencyState] = WeakSet()
+        """All that live in it."""
+        self.joined: Callable[[DependencyState], object] | None = None
+        """Is told of every dependency that is made, if set."""
+        self._intercept: Intercept | None = None
+        self.use(clock, chance)
+
+    @property
+    def intercept(self) -> Intercept | None:
+        """What stands in front of attempts. None: nothing is paid for it."""
+        return self._intercept
+
+    @intercept.setter
+    def intercept(self, intercept: Intercept | None) -> None:
+        self._intercept = intercept
+        for dependency in list(self.dependencies):
+            dependency.set_plain()
+
+    def join(self, dependency: "DependencyState") -> None:
+        """A dependency was made."""
+        self.dependencies.add(dependency)
+        if self.joined is not None:
+            self.joined(dependency)
+
+    def use(self, clock: Clock, chance: Chance) -> None:
+        """Go on with another clock and another chance, for every dependency of this runtime.
+
+        They forget what they have learned: times of two clocks cannot be compared.
+        """
+        self.clock = clock
+        self.glance = math.inf if isinstance(clock, SystemClock) else GLANCE
+        self.chance = chance
+        # A real clock's method is one more call; the benchmark of a call is mostly the price of two readings.
+        if isinstance(clock, SystemClock):
+            import time
+
+            self.monotonic: Callable[[], float] = time.monotonic
+        else:
+            self.monotonic = clock.monotonic
+        for dependency in list(self.dependencies):
+            dependency.forget()
+
+
+PROCESS = Runtime(SystemClock(), random.random)
+"""The runtime of every dependency and deadline that names no other; `holdfast.testing.calls` can swap what is in it.
+
+`random.random` is the generator that Python seeds anew in a forked child: workers of one parent do not jitter alike.
+"""

@@ -1,0 +1,125 @@
+"""`holdfast up`, `check` and `backup`: start the server, validate its settings, copy its databases."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+import holdfast
+from holdfast._errors import InvalidValue, MissingExtra, NotFound
+from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_table
+from holdfast.compose import SQLITE_SUFFIX, require_access
+from holdfast.config import load
+from holdfast.config.places import Place, dotted
+
+
+def up(
+    *,
+    settings: SettingsFile = None,
+    host: Annotated[str | None, Parameter(help="Instead of server.host.")] = None,
+    port: Annotated[int | None, Parameter(help="Instead of server.port; 0 for any free one.")] = None,
+    data_directory: DataDirectory = None,
+    json: Json = False,
+) -> None:
+    """Start the server and run until it is told to stop (Ctrl-C or SIGTERM).
+
+    The first start prints an operator's credential, once: keep it. Logs go to standard error.
+    Example: holdfast up --port 0 --data-directory /var/lib/holdfast
+    """
+    options: dict[Place, object] = {
+        ("server", "host"): host,
+        ("server", "port"): port,
+        ("data_directory",): data_directory,
+    }
+    values = load(settings, options=options).settings
+    try:
+        from holdfast.server.logs import configure
+        from holdfast.server.run import serve
+    except ModuleNotFoundError as error:
+        raise MissingExtra("holdfast up", "server") from error
+    configure(values.log)
+
+    def announce(address: str, token: str | None) -> None:
+        if json:
+            print(msgspec.json.encode({"address": address, "token": token}).decode(), flush=True)
+            return
+        print(f"Holdfast {holdfast.__version__} on {address}", flush=True)
+        if token is not None:
+            print(f"Operator's credential, shown this once: {token}", flush=True)
+
+    serve(values, announce)
+
+
+def check(
+    file: Annotated[Path | None, Parameter(help="The settings file; without it, the one that `up` would use.")] = None,
+    /,
+    *,
+    settings: SettingsFile = None,
+    json: Json = False,
+) -> None:
+    """Validate settings and show the ones in effect, secrets masked, with where each comes from.
+
+    Example: holdfast check holdfast.toml
+    """
+    loaded = load(file or settings)
+    effective = [(dotted(place), value, origin) for place, value, origin in loaded.effective()]
+    if json:
+        print_json(
+            {
+                "file": None if loaded.file is None else str(loaded.file),
+                "settings": {name: {"value": value, "from": origin} for name, value, origin in effective},
+            }
+        )
+    else:
+        print_table(
+            ("setting", "value", "from"), [(name, _as_toml(value), origin) for name, value, origin in effective]
+        )
+
+
+def _as_toml(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def backup(
+    target: Annotated[Path, Parameter(help="A folder for the copies; made if need be. Nothing in it is overwritten.")],
+    /,
+    *,
+    settings: SettingsFile = None,
+    data_directory: DataDirectory = None,
+    json: Json = False,
+) -> None:
+    """Copy every SQLite file of the data directory, whole and consistent, while the server goes on.
+
+    Each copy is one file that can take the original's place when the server is stopped.
+    Example: holdfast backup /backups/monday
+    """
+    from rich.progress import Progress
+
+    from holdfast.engines.sqlite import SqliteDatabase
+
+    values = load(settings, options={("data_directory",): data_directory}).settings
+    if values.database.url.scheme != "sqlite":
+        raise InvalidValue(f"database.url is {values.database.url}: back up PostgreSQL with its own tools (pg_dump)")
+    require_access(values.data_directory)  # a folder that cannot be read looks empty
+    sources = sorted(values.data_directory.glob(f"*{SQLITE_SUFFIX}"))
+    if not sources:
+        raise NotFound(f"there is nothing to back up in {values.data_directory}")
+    try:
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidValue(f"{target} cannot be made: {error.strerror}; name a folder for the copies") from error
+    copies = []
+    with Progress(transient=True, disable=not sys.stderr.isatty()) as progress:
+        for source in sources:
+            task = progress.add_task(source.name)
+            copy = target / source.name
+            with SqliteDatabase(source, patience=values.database.patience) as database:
+                database.backup(copy, lambda done, total, task=task: progress.update(task, completed=done, total=total))  # type: ignore[misc]
+            copies.append({"source": str(source), "copy": str(copy), "bytes": copy.stat().st_size})
+    if json:
+        print_json(copies)
+    else:
+        for entry in copies:
+            print(f"{entry['source']} -> {entry['copy']} ({entry['bytes']:,} bytes)")
