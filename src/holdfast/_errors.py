@@ -1,4 +1,4 @@
-"""Every error that Holdfast raises.
+"""Every error that Holdfast raises. Pure.
 
     HoldfastError
     ├── InvalidValue            a value that cannot be right, named together with what would be   (also ValueError)

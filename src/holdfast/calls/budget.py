@@ -2,7 +2,7 @@
 
 This is also what stops retries when the dependency is unhealthy: without successes the bucket runs dry within
 `capacity / cost` retries, and fills again with the successes of ordinary calls. There is no mode to fall into or to
-come back from, as a circuit breaker has: first attempts always go out. Pure; `bucket.py` keeps the tokens.
+come back from, as a circuit breaker has: first attempts always go out. Pure. `bucket.py` keeps the tokens.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What a call finds around it: until when, and who retries. Pure; `ambient.py` is where it is found."""
+"""What a call finds around it: until when, and who retries. Pure. `ambient.py` is where it is found."""
 
 from typing import Any, ClassVar
 

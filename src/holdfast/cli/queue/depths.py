@@ -2,7 +2,7 @@
 
 import msgspec
 
-from holdfast.queue import Snapshot
+from holdfast.queue.backend import Snapshot
 
 
 class Depth(msgspec.Struct, frozen=True, kw_only=True):

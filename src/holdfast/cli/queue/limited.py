@@ -2,7 +2,7 @@
 
 import msgspec
 
-from holdfast.queue import Limits
+from holdfast.queue.policy import Limits
 
 
 def shown_limits(limits: Limits | None) -> str:

@@ -1,4 +1,4 @@
-"""How long to keep trying. Pure: the time and the chance are handed in."""
+"""How long to keep trying. Pure. The time and the chance are handed in."""
 
 from holdfast.engines.postgres.faults import Remedy
 

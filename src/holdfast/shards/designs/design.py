@@ -1,4 +1,4 @@
-"""What every design promises."""
+"""What every design promises. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """One worker of each group, and shards that share nothing: plain sharding. There are as many as workers in a group.
 
-When every group is doubled, the shards there are stay what they are, and as many come after them.
+When every group is doubled, the shards there are stay what they are, and as many come after them. Pure.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Shards of two workers, every pair once: two shards share one at the most, and there are no more than these.
+"""Shards of two workers, every pair once: two shards share one at the most, and there are no more than these. Pure.
 
 Pairs of the same distance around a ring of all workers are moves of each other, and have every worker twice: a class.
 Only those of opposite workers have each once.

@@ -1,6 +1,7 @@
 """One worker of each group, in every combination: shards that are not the same, and may share all workers but one.
 
 Those that are moves of each other by the same step in each group share nothing, and have every worker once: a class.
+Pure.
 """
 
 from collections.abc import Sequence

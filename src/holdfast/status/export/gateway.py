@@ -1,4 +1,4 @@
-"""A status endpoint without a server: API Gateway in front of a DynamoDB table, and nothing between them."""
+"""A status endpoint without a server: API Gateway in front of a DynamoDB table, and nothing between them. Pure."""
 
 import hashlib
 import json
