@@ -22,9 +22,9 @@ from holdfast.queue import (
     current_message,
     open_backend,
 )
-from holdfast.testing.disk import FaultyDisk
 from tests.soak.items import ATTEMPTS, POSTPONED, QUEUE, SLOW_SECONDS, SOON, Fate, Item
 from tests.soak.ledger import Handling, Ledger, now
+from tests.support.disk import FaultyDisk
 
 PASSING = (EngineUnavailable, DatabaseFull, OutcomeUnknown)
 """What happens when a server is restarted, or a disk is full: it is tried again."""

@@ -24,8 +24,8 @@ from holdfast.queue import (
 )
 from holdfast.queue.worker import Worker, WorkerOptions
 from holdfast.testing import FakeClock
-from holdfast.testing.disk import FaultyDisk
 from tests.integration.queue.places import Events, depth, drain, eventually
+from tests.support.disk import FaultyDisk
 
 LEASE = 30.0
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Conflict, DatabaseFull
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.testing.disk import FaultyDisk
+from tests.support.disk import FaultyDisk
 
 
 def fill(database: SqliteDatabase, count: int) -> None:
