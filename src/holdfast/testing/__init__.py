@@ -5,7 +5,6 @@ control, at `calls/` for faults, and at the suite of the seam that you implement
 `shards.py`, `queue/`.
 """
 
-from holdfast.testing.clock import FakeClock
-from holdfast.testing.randomness import seeded
+from holdfast.testing.clock import FakeClock, seeded
 
 __all__ = ["FakeClock", "seeded"]
