@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from tests.services.page import PageWatch
 
-pytest.register_assert_rewrite("holdfast.testing.shards")
-pytest.register_assert_rewrite("holdfast.testing.database", "holdfast.testing.status")
+pytest.register_assert_rewrite("holdfast.testing")
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("holdfast", deadline=None)
 settings.load_profile("holdfast")

@@ -1,4 +1,4 @@
-"""Every error that Holdfast raises.
+"""Every error that Holdfast raises. Pure.
 
     HoldfastError
     ├── InvalidValue            a value that cannot be right, named together with what would be   (also ValueError)
@@ -61,10 +61,7 @@ class MissingExtra(HoldfastError, ImportError):
 
     def __str__(self) -> str:
         what, extra = self.args
-        # The public registry has another project of this name: nobody should be sent there.
-        return (
-            f"{what} needs the extra '{extra}': install Holdfast with it, such as pip install '.[{extra}]' in a clone"
-        )
+        return f"{what} needs the extra '{extra}': pip install 'holdfast-resilience[{extra}]'"
 
 
 class NotFound(HoldfastError):

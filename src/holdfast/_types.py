@@ -1,4 +1,4 @@
-"""The values and protocols that every part shares; the words here are the words everywhere.
+"""The values and protocols that every part shares; the words here are the words everywhere. Pure.
 
 Zone: an AZ-ID such as `use1-az1`, never the account-specific name. Workload: one service that is watched and
 evacuated as a whole. Times are seconds since the epoch, durations seconds, both float.

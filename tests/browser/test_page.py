@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.testing.proxy import LossyProxy
 from tests.integration.server.process import HoldfastServer
+from tests.support.proxy import LossyProxy
 from tests.untraced import untraced
 
 if TYPE_CHECKING:

@@ -96,7 +96,7 @@ def test_the_facts_are_found() -> None:
     assert "SqliteDatabase" in facts.public_names()["holdfast.engines.sqlite"]
     assert "ServerSink" in facts.public_names()["holdfast.telemetry.sinks.server"]
     assert "logger" not in facts.public_names()["holdfast.telemetry.sinks.server"]
-    assert facts.public_names()["holdfast.testing.proxy"] == {"LossyProxy", "Loss"}
+    assert facts.public_names()["holdfast.testing.plugin"] == {"CallsUnderTest", "holdfast_calls"}
     assert facts.errors()["DatabaseLocked"] == Failure("database-locked", 503, 3)
     assert facts.errors()["NoEndpoint"] == Failure("no-endpoint", 503, 3)
     assert facts.routes()["GET /v1/whoami"].needs_credential

@@ -12,9 +12,9 @@ from typing import Any, TypeVar, cast
 from holdfast._errors import DatabaseFull, EngineUnavailable, OutcomeUnknown
 from holdfast.queue import Outgoing, Postpone, Queue, Reject, current_message, open_backend
 from holdfast.queue.backend import Backend, Leased, LeaseRequest, Receipt
-from holdfast.testing.disk import FaultyDisk
 from tests.soak.items import ATTEMPTS, POSTPONED, QUEUE, SLOW_SECONDS, SOON, Fate, Item
 from tests.soak.ledger import Handling, Ledger, now
+from tests.support.disk import FaultyDisk
 
 PASSING = (EngineUnavailable, DatabaseFull, OutcomeUnknown)
 """What happens when a server is restarted, or a disk is full: it is tried again."""

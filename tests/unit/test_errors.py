@@ -89,8 +89,7 @@ def test_every_error_crosses_a_process_boundary_with_its_message(error: type[Hol
 def test_a_missing_extra_says_what_needs_it_and_what_to_install() -> None:
     error = MissingExtra("the PostgreSQL engine", "postgres")
     assert str(error) == (
-        "the PostgreSQL engine needs the extra 'postgres': install Holdfast with it, such as pip install '.[postgres]' "
-        "in a clone"
+        "the PostgreSQL engine needs the extra 'postgres': pip install 'holdfast-resilience[postgres]'"
     )
     assert isinstance(error, ImportError)
 

@@ -47,7 +47,7 @@ def test_public_names_are_listed_once_and_in_order(package: ModuleType) -> None:
 
 
 def test_the_installed_version_is_the_one_that_the_package_states() -> None:
-    assert importlib.metadata.version("holdfast") == holdfast.__version__
+    assert importlib.metadata.version("holdfast-resilience") == holdfast.__version__
 
 
 def test_the_version_is_stated_in_one_place() -> None:

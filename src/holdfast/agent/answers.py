@@ -3,14 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from holdfast._types import Zone
-from holdfast.agent.state import State
-from holdfast.status import Heard
+
+if TYPE_CHECKING:
+    from holdfast.agent.state import State
+    from holdfast.status import Heard
 
 _STATUS = "/status/"
 
@@ -22,7 +24,7 @@ class Known:
     state: State
     age: float | None
     """Seconds since enough sources were heard; None before the first time."""
-    sources: Sequence[Heard]
+    sources: "Sequence[Heard]"
     period: float
     """Seconds between two looks: asking again sooner is of no use."""
 
@@ -73,7 +75,7 @@ def path_of(target: str) -> str | None:
         return None
 
 
-def _one(state: State, zone: Zone) -> dict[str, Any]:
+def _one(state: "State", zone: Zone) -> dict[str, Any]:
     return {"zone": zone, "workload": state.workload, "out": zone in state.out}
 
 

@@ -1,4 +1,4 @@
-"""How long an attempt may take: a fixed time, or one that follows from the latencies of the dependency.
+"""How long an attempt may take: a fixed time, or one that follows from the latencies of the dependency. Pure.
 
 The rule is the one of https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/: accept a rate
 of false timeouts, such as 0.1 %, and take the percentile of the latency that has this much above it.

@@ -1,13 +1,16 @@
 """Which zones and workloads there are, as far as the settings say. Pure."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from holdfast._errors import NotFound
 from holdfast._types import Zone
-from holdfast.config.settings import WorkloadSettings
+
+if TYPE_CHECKING:
+    from holdfast.config.settings import WorkloadSettings
 
 
-def require_known(workloads: Sequence[WorkloadSettings], zone: Zone, workload: str | None) -> None:
+def require_known(workloads: "Sequence[WorkloadSettings]", zone: Zone, workload: str | None) -> None:
     """Raise NotFound for a zone or a workload that is not configured: most likely a slip, and a costly one.
 
     Where no workload is configured, Holdfast only keeps the status of zones, and all are welcome.

@@ -1,12 +1,15 @@
 """What a run came to, computed from what its processes wrote down. Pure."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from holdfast._types import VerdictKind, ZoneStatus
-from holdfast.demo.records import Fault, Sent
-from holdfast.watch import RecordedVerdict
+
+if TYPE_CHECKING:
+    from holdfast.demo.records import Fault, Sent
+    from holdfast.watch import RecordedVerdict
 
 
 class Phase(Struct, frozen=True):
@@ -44,9 +47,9 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 def summarise(
     zone: str,
-    faults: Sequence[Fault],
-    sent: Sequence[Sent],
-    verdicts: Sequence[RecordedVerdict],
+    faults: "Sequence[Fault]",
+    sent: "Sequence[Sent]",
+    verdicts: "Sequence[RecordedVerdict]",
     statuses: Sequence[ZoneStatus],
 ) -> Summary:
     """The figures of a run in which `zone` failed. The fault counts from the first instance that began to fail."""
@@ -80,5 +83,5 @@ def _since(start: float, end: float | None) -> float | None:
     return None if end is None else round(end - start, 3)
 
 
-def _phase(sent: Sequence[Sent]) -> Phase:
+def _phase(sent: "Sequence[Sent]") -> Phase:
     return Phase(len(sent), sum(request.failed for request in sent))

@@ -1,10 +1,12 @@
-"""A picture of the run: failures and latency by zone over time, with what happened when. Pure; SVG, light and dark."""
+"""A picture of the run: failures and latency by zone over time, with what happened when. SVG, light and dark. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
-from holdfast.demo.records import Sent
+if TYPE_CHECKING:
+    from holdfast.demo.records import Sent
 
 WIDTH, LANE, GAP, LEFT, RIGHT, TOP = 860, 64, 18, 110, 20, 64
 _WHAT = "Failures and latency by zone over time"
@@ -23,7 +25,7 @@ _STYLE = """
 """
 
 
-def timeline(sent: Sequence[Sent], zones: Sequence[str], marks: Mapping[str, float], out: Mapping[str, float]) -> str:
+def timeline(sent: "Sequence[Sent]", zones: Sequence[str], marks: Mapping[str, float], out: Mapping[str, float]) -> str:
     """The run as SVG. `marks` are moments with a name; `out` says since when a zone was out."""
     start = min(request.at for request in sent)
     seconds = max(1, math.ceil(max(request.at for request in sent) - start))
@@ -61,7 +63,7 @@ def timeline(sent: Sequence[Sent], zones: Sequence[str], marks: Mapping[str, flo
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _lane(sent: Sequence[Sent], start: float, seconds: int, scale: float, top: float) -> list[str]:
+def _lane(sent: "Sequence[Sent]", start: float, seconds: int, scale: float, top: float) -> list[str]:
     by_second: list[list[Sent]] = [[] for _ in range(seconds)]
     for request in sent:
         by_second[min(int(request.at - start), seconds - 1)].append(request)

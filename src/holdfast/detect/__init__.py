@@ -1,4 +1,4 @@
-"""Tell a failing zone from a healthy one: rules over windows of telemetry that end in a verdict. Pure.
+"""Tell a failing zone from a healthy one: rules over windows of telemetry that end in a verdict.
 
 May import the base and `telemetry`. Start reading at `detector.py` for the seam, and in `detectors/` for what there is.
 """

@@ -1,4 +1,4 @@
-"""The seam between the loop and its detectors: one protocol, and the detectors by name. Pure.
+"""The seam between the loop and its detectors: one protocol, and the detectors by name.
 
 A detector is one module in `detectors/`, or an entry point of another distribution in the group `holdfast.detectors`.
 """

@@ -1,4 +1,4 @@
-"""Numbered changes to tables, the rule that says which of them are still to be applied, and applying them."""
+"""Numbered changes to tables, the rule that says which of them are still to be applied, and applying them. Pure."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

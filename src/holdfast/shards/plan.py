@@ -1,4 +1,4 @@
-"""What a change moves: which tenants, and which of their workers. Pure; nothing is changed by looking."""
+"""What a change moves: which tenants, and which of their workers. Pure. Nothing is changed by looking."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,7 @@
-"""Which number a tenant has, and where that is kept: a design needs one for each, and no two may have the same."""
+"""Which number a tenant has, and where that is kept: a design needs one for each, and no two may have the same.
+
+Pure.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol

@@ -1,6 +1,6 @@
 """Which timeout fits latencies that were measured, and why; and how many calls at once.
 
-The rule is the one that a `Dependency` follows by itself: `Percentile`, applied to all of the latencies at once. Pure.
+The rule is the one that a `Dependency` follows by itself: `Percentile`, applied to all of the latencies at once.
 """
 
 import math

@@ -1,7 +1,7 @@
 """What a failing service at the bottom gets from layers that retry: attempts multiply, unless one layer owns them.
 
 Layers call each other, the last one calls the service. Each is a `Dependency`, and every call of every layer is made by
-the engine; requests come at a rate and overlap, in virtual time. Pure.
+the engine; requests come at a rate and overlap, in virtual time.
 """
 
 import math

@@ -6,10 +6,10 @@ waits, and begins anew. All begin together, and each is done with its first succ
 """
 
 import math
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
+from random import Random
 
 from holdfast._backoff import Backoff, Jitter
 from holdfast._errors import InvalidValue
@@ -85,7 +85,7 @@ def compare(options: Contention) -> Iterator[Contended]:
         )
 
 
-def contend(options: Contention, backoff: Backoff, chance: random.Random) -> tuple[list[float], float]:
+def contend(options: Contention, backoff: Backoff, chance: Random) -> tuple[list[float], float]:
     """One run: when the server got each write, and when the last client heard that it was done."""
     gauss, draw, delay = chance.gauss, chance.random, backoff.delay
     mean, spread = options.network, options.spread

@@ -9,12 +9,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
 
-from holdfast.simulate.advice import Advice
-from holdfast.simulate.amplification import Amplified
-from holdfast.simulate.jitter import Contended
-from holdfast.simulate.metastability import Stall, Stalled
-from holdfast.simulate.timeout import Shift, Window
+if TYPE_CHECKING:
+    from holdfast.simulate.advice import Advice
+    from holdfast.simulate.amplification import Amplified
+    from holdfast.simulate.jitter import Contended
+    from holdfast.simulate.metastability import Stall, Stalled
+    from holdfast.simulate.timeout import Shift, Window
 
 # Blue and orange are told apart by all who see colours in the usual ways of not seeing all of them:
 # https://jfly.uni-koeln.de/color/
@@ -156,7 +158,7 @@ _WIDTH = 860.0
 _BINS = 120
 
 
-def contention(results: Sequence[Contended]) -> str:
+def contention(results: "Sequence[Contended]") -> str:
     """When the calls came that each way to back off made, in one run; a panel for each."""
     # The one without jitter takes ten times as long as the others: they would be a stroke at the left.
     longest = 1.1 * sorted(result.seconds for result in results)[-2] if len(results) > 1 else results[0].seconds
@@ -187,7 +189,7 @@ def contention(results: Sequence[Contended]) -> str:
     return picture(_WIDTH, height, "Clients that contend for one row", what, [subtitle, *parts])
 
 
-def amplification(results: Sequence[Amplified]) -> str:
+def amplification(results: "Sequence[Amplified]") -> str:
     """How many calls a failing service gets for each request; ten times as many is a step longer."""
     left, longest = 230.0, 430.0
     scale = Scale(1.0, 10.0 * max(1.0, *(result.per_request for result in results)), is_log=True)
@@ -205,7 +207,7 @@ def amplification(results: Sequence[Amplified]) -> str:
     return picture(_WIDTH, 70 + len(results) * 28, "Calls of the last service for each request", what, parts)
 
 
-def metastability(options: Stall, results: Sequence[Stalled]) -> str:
+def metastability(options: "Stall", results: "Sequence[Stalled]") -> str:
     """What came through, and what waited, over time: two panels for each kind of caller."""
     seconds = len(results[0].history)
     busiest = max(one.offered for result in results for one in result.history)
@@ -237,7 +239,7 @@ def metastability(options: Stall, results: Sequence[Stalled]) -> str:
     return picture(_WIDTH, 78 + len(results) * 118 + 8, "A server stalls, and its callers", what, parts)
 
 
-def timeouts(options: Shift, windows: Sequence[Window]) -> str:
+def timeouts(options: "Shift", windows: "Sequence[Window]") -> str:
     """How many good answers each rule cut off, and how long its timeout was, window by window."""
     rules = list(windows[0].rules)
     edges = [float(number) for number in range(len(windows) + 1)]
@@ -267,7 +269,7 @@ def timeouts(options: Shift, windows: Sequence[Window]) -> str:
     return picture(_WIDTH, 78 + len(rules) * 118 + 8, "Timeouts, when latencies grow", what, parts)
 
 
-def latencies(found: Advice, samples: Sequence[float]) -> str:
+def latencies(found: "Advice", samples: Sequence[float]) -> str:
     """How latencies are spread, and where the timeout lies among them."""
     ended = sorted(sample for sample in samples if sample < math.inf)
     shortest = max(1e-6, ended[0])

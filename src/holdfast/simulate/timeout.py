@@ -1,7 +1,7 @@
 """How a timeout follows the latency of a dependency: fixed, learned from successes alone, or as `Percentile` does.
 
 Latencies are lognormal. In the middle of the run all of them become several times as long. What was cut off by the
-timeout says only that it would have taken longer: a rule that leaves it out sees a faster service than there is. Pure.
+timeout says only that it would have taken longer: a rule that leaves it out sees a faster service than there is.
 """
 
 import math

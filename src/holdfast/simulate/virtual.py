@@ -5,14 +5,16 @@ real calls: what is simulated is what runs. Pure.
 """
 
 import math
-import random
 from collections.abc import Callable, Generator
 from heapq import heappop, heappush
-from typing import TypeAlias, TypeVar
+from random import Random
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from holdfast._errors import CallError
-from holdfast.calls.attempt import Attempt
-from holdfast.calls.engine import Call
+
+if TYPE_CHECKING:
+    from holdfast.calls.attempt import Attempt
+    from holdfast.calls.engine import Call
 
 Result = TypeVar("Result")
 Process: TypeAlias = Generator[float, None, Result]
@@ -68,7 +70,7 @@ class Timeline:
                     break
 
 
-def pursue(call: Call, attempted: Callable[[Attempt], Failed]) -> Failed:
+def pursue(call: "Call", attempted: "Callable[[Attempt], Failed]") -> Failed:
     """Make the attempts of one call, as the real drivers do; ends with the failure that its caller gets, or None."""
     while True:
         try:
@@ -84,6 +86,6 @@ def pursue(call: Call, attempted: Callable[[Attempt], Failed]) -> Failed:
         yield delay
 
 
-def chance_of(*parts: str | int) -> random.Random:
+def chance_of(*parts: str | int) -> Random:
     """Chance that repeats itself: the same for the same parts, and unrelated for others."""
-    return random.Random("/".join(map(str, parts)))  # noqa: S311 - meant to be foreseeable
+    return Random("/".join(map(str, parts)))  # noqa: S311 - meant to be foreseeable

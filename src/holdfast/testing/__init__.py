@@ -1,10 +1,10 @@
-"""What tests of Holdfast, and of services that stand on it, are made of: time and chance under the test's control.
+"""Tools for tests of services that use Holdfast, and conformance suites for stores, engines and backends.
 
-May import every part and is imported by none; nothing here needs pytest. Start reading at `clock.py`. What needs a
-server or a socket is a module of its own, to be imported by its full name.
+May import every part, and no part imports it. Start reading at `clock.py` for time and chance under the test's
+control, at `calls/` for faults, and at the suite of the seam that you implement: `database.py`, `status.py`,
+`shards.py`, `queue/`.
 """
 
-from holdfast.testing.clock import FakeClock
-from holdfast.testing.randomness import seeded
+from holdfast.testing.clock import FakeClock, seeded
 
 __all__ = ["FakeClock", "seeded"]

@@ -1,6 +1,9 @@
-"""A Clock whose time moves only when the test, or the code under test, says so."""
+"""Time and chance under the test's control: a Clock that moves only when told to, and random numbers that repeat."""
 
+import hashlib
+import json
 import math
+import random
 import threading
 from bisect import insort
 from collections.abc import Callable
@@ -159,3 +162,19 @@ class FakeClock:
         """Leave nothing of a sleeper behind that was cancelled or interrupted."""
         with self._changed, suppress(ValueError):
             self._sleepers.remove(sleeper)
+
+
+def seeded(*parts: str | int | float | None) -> random.Random:
+    """A generator that gives the same numbers for the same parts, such as the test's name and a round.
+
+    The same in every process, on every machine and in every version of Python: nothing here depends on `hash()`.
+    Parts that differ in value, type, number or order give unrelated streams: `seeded("a", 1)` is neither
+    `seeded("a1")` nor `seeded("a", "1")`. Python promises only `random()` itself to stay as it is, so a number that
+    is written down for good should be derived from that one and not from `shuffle` or `sample`.
+
+    Not for secrets. A generator may be shared by threads, but then who draws which number is up to them: one
+    for each thread repeats.
+    """
+    # JSON keeps parts and their types apart, and is pure ASCII: repr() of text changes with the tables of Unicode.
+    digest = hashlib.sha256(json.dumps(parts).encode()).digest()
+    return random.Random(int.from_bytes(digest, "big"))  # noqa: S311 - meant to be foreseeable

@@ -85,8 +85,7 @@ def test_a_server_that_is_not_installed_is_told_with_what_to_install(tmp_path: P
     assert (finished.returncode, finished.stdout) == (1, "")
     assert json.loads(finished.stderr) == {
         "error": "missing-extra",
-        "detail": "holdfast up needs the extra 'server': install Holdfast with it, such as pip install '.[server]' "
-        "in a clone",
+        "detail": "holdfast up needs the extra 'server': pip install 'holdfast-resilience[server]'",
     }
 
 

@@ -228,8 +228,7 @@ def test_without_numpy_reports_say_what_to_install(tmp_path: Path, words: list[s
     assert (finished.returncode, finished.stdout) == (1, "")
     assert json.loads(finished.stderr) == {
         "error": "missing-extra",
-        "detail": "reports on shards needs the extra 'shards': install Holdfast with it, such as pip install "
-        "'.[shards]' in a clone",
+        "detail": "reports on shards needs the extra 'shards': pip install 'holdfast-resilience[shards]'",
     }
 
 

@@ -30,8 +30,8 @@ from holdfast.engines.postgres import connection as postgres_connection
 from holdfast.engines.postgres.connection import IDLE_SECONDS
 from holdfast.engines.postgres.faults import RUNS
 from holdfast.testing import FakeClock
-from holdfast.testing.proxy import LossyProxy
 from tests.services.postgres import RestartablePostgres
+from tests.support.proxy import LossyProxy
 
 STUCK = 30.0
 COMMIT = b"COMMIT\0"  # without the end, READ COMMITTED is found first

@@ -13,8 +13,8 @@ from holdfast.queue.backend import Ack, Backend, Bury, Change, LeaseRequest, Set
 from holdfast.queue.events import Trouble
 from holdfast.queue.worker import Worker, WorkerOptions
 from holdfast.testing import FakeClock
-from holdfast.testing.disk import FaultyDisk
 from tests.integration.queue.places import Events, depth, drain, eventually
+from tests.support.disk import FaultyDisk
 
 LEASE = 30.0
 

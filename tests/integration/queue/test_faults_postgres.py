@@ -11,9 +11,9 @@ from holdfast.queue import Delivery, Outgoing, Queue, QueuePolicy, Sent, open_ba
 from holdfast.queue.backend import Ack, Backend, Change, LeaseRequest, Settlement
 from holdfast.queue.events import Trouble
 from holdfast.queue.worker import Worker, WorkerOptions
-from holdfast.testing.proxy import LossyProxy
 from tests.integration.queue.places import Events, depth, drain, eventually, schema_of_its_own
 from tests.services.postgres import RestartablePostgres
+from tests.support.proxy import LossyProxy
 
 COMMIT = b"COMMIT\0"
 OPTIONS = WorkerOptions(concurrency=2, grace=5.0)

@@ -11,8 +11,8 @@ from holdfast import Operation, Zone, ZoneState, ZoneStatus
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.status import Board, SqlStatusStore
 from holdfast.telemetry import Request, encode
-from holdfast.testing.proxy import LossyProxy
 from tests.integration.server.process import STUCK, HoldfastServer
+from tests.support.proxy import LossyProxy
 
 SETTINGS = """
 [server]

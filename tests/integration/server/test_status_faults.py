@@ -23,9 +23,9 @@ from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.status import Board, SqlStatusStore
 from holdfast.status.stores.dynamodb import DynamoStatusStore
-from holdfast.testing.proxy import LossyProxy
 from tests.integration.server.listen import Heard, events, until
 from tests.integration.server.process import STUCK, HoldfastServer
+from tests.support.proxy import LossyProxy
 
 AZ1, AZ2 = "use1-az1", "use1-az2"
 REGION = "us-east-1"

@@ -19,9 +19,9 @@ from websockets.sync.client import ClientConnection, connect
 from holdfast import Zone, ZoneState, ZoneStatus
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.status import SqlStatusStore
-from holdfast.testing.proxy import LossyProxy
 from tests.integration.server.listen import Heard, events, until
 from tests.integration.server.process import STUCK, HoldfastServer
+from tests.support.proxy import LossyProxy
 
 SETTINGS = "[status]\nrefresh = 0.1\n"
 ZONE = "use1-az1"

@@ -29,8 +29,8 @@ from holdfast.engines.aws import AwsSession
 from holdfast.status.stores.dynamodb import DynamoStatusStore
 from holdfast.status.stores.s3 import S3StatusStore
 from holdfast.testing import FakeClock
-from holdfast.testing.proxy import LossyProxy
 from tests.services.start import free_port
+from tests.support.proxy import LossyProxy
 
 ZONE = Zone("use1-az1")
 NOW = 4_000_000_000.0

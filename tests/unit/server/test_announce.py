@@ -21,7 +21,7 @@ from holdfast import (
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.server.announce import Announcer
 from holdfast.server.status_log import StatusLog
-from holdfast.testing.randomness import seeded
+from holdfast.testing import seeded
 
 
 class Topic:

@@ -147,6 +147,9 @@ def test_an_array_of_tenants_has_the_shards_that_each_has(name: str) -> None:
     assert found.dtype == np.int32
     assert found.shape == (len(listed), designed.size)
     assert found.tolist() == one_by_one(designed, listed)
+    assert batch.places(np.array(listed[:9], dtype=np.int64)).tolist() == found[:9].tolist(), (
+        "the same when asked again"
+    )
 
 
 @settings(max_examples=200)

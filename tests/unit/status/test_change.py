@@ -15,8 +15,7 @@ from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.status.change import CLAIM_SECONDS, REASON_CHARACTERS, TRIES, Changes, others_out
 from holdfast.status.stores.database import SqlStatusStore
 from holdfast.status.stores.memory import MemoryStatusStore
-from holdfast.testing import FakeClock
-from holdfast.testing.randomness import seeded
+from holdfast.testing import FakeClock, seeded
 
 AZ1, AZ2, AZ3 = Zone("use1-az1"), Zone("use1-az2"), Zone("use1-az3")
 STUCK = 30.0

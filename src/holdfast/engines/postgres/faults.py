@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-import psycopg
+from psycopg import Error
 
 from holdfast._errors import (
     Conflict,
@@ -54,7 +54,7 @@ _READ_ONLY = "25006"
 _CONTENDED = frozenset({"40001", "40P01"})  # serialization_failure, deadlock_detected
 
 
-def diagnose(error: psycopg.Error, place: str, *, writing: bool = False, broken: bool = False) -> Fault:
+def diagnose(error: Error, place: str, *, writing: bool = False, broken: bool = False) -> Fault:
     """Understand an error of a statement. `broken` says that the connection ended with it."""
     state = error.sqlstate or ""
     reason = one_line(error)
@@ -89,7 +89,7 @@ def _final(state: str, reason: str, server: str) -> HoldfastError:
             return EngineError(f"{server} did not accept a statement: {reason}{code}")
 
 
-def _is_stale_plan(error: psycopg.Error) -> bool:
+def _is_stale_plan(error: Error) -> bool:
     """Whether a prepared statement outlived a change of its tables, as by the migration of a newer release."""
     return error.sqlstate == "0A000" and error.diag.source_function == "RevalidateCachedQuery"
 
@@ -117,7 +117,7 @@ def refusal(message: str) -> str | None:
     return next((advice for words, advice in _REFUSALS if re.search(words, message)), None)
 
 
-def one_line(error: psycopg.Error) -> str:
+def one_line(error: Error) -> str:
     """What went wrong, short enough for a message."""
     text = error.diag.message_primary or str(error)
     return text.strip().partition("\n")[0] or type(error).__name__

@@ -1,7 +1,7 @@
 """The same design several times over, each time on workers of its own: shards of different families share nothing.
 
 For fleets with more groups than a shard has workers: each family has some of the groups. Families are dealt in turn, so
-that they fill alike, and a shard keeps its number when the design is doubled.
+that they fill alike, and a shard keeps its number when the design is doubled. Pure.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""One worker of each group, any two shards with at most size - 2 in common: the last worker checks the others.
+"""One worker of each group, any two shards with at most size - 2 in common: the last worker checks the others. Pure.
 
 The workers of all groups but the last are free, and the last one makes the sum zero. Two shards that differ in one
 worker therefore differ in another: a code with one check symbol. It needs no prime, only something to add in: numbers

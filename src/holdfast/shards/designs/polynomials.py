@@ -1,4 +1,4 @@
-"""One worker of each group, any two shards with at most t - 1 in common: polynomials over a finite field.
+"""One worker of each group, any two shards with at most t - 1 in common: polynomials over a finite field. Pure.
 
 A polynomial of degree below t over the field of q elements has a value at each of k points: that is the worker of each
 of k groups of q. Two polynomials that agree at t points are the same one: a Reed-Solomon code (Reed and Solomon,

@@ -1,4 +1,4 @@
-"""Shards of four workers, any two with two in common at the most: the planes of a space over the field of two.
+"""Shards of four workers, any two with two in common at the most: the planes of a space over the field of two. Pure.
 
 The workers are all numbers of n bits, and four of them are a shard if their exclusive or is zero. Three of a shard give
 the fourth, so two shards that have three in common are the same: a Steiner quadruple system, which no other with this

@@ -1,4 +1,4 @@
-"""How much tenants share: the histogram of all pairs of them, and the pairs that share most. Pure; exact.
+"""How much tenants share: the histogram of all pairs of them, and the pairs that share most. Exact. Pure.
 
 A million tenants take seconds, for nowhere are pairs of tenants looked at one by one.
 """

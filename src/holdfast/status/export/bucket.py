@@ -1,4 +1,4 @@
-"""The simplest status endpoint: a bucket in which an object says that a zone is out."""
+"""The simplest status endpoint: a bucket in which an object says that a zone is out. Pure."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Health checks of Route 53 that tell whether a zone is out, and what they decide when somebody is silent.
+"""Health checks of Route 53 that tell whether a zone is out, and what they decide when somebody is silent. Pure.
 
 A check of an endpoint is healthy when the answer is 2xx or 3xx, and unhealthy for any other answer and for none at all:
 https://docs.aws.amazon.com/Route53/latest/DeveloperGuide/dns-failover-determining-health-of-endpoints.html

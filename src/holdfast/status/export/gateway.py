@@ -1,4 +1,4 @@
-"""A status endpoint without a server: API Gateway in front of a DynamoDB table, and nothing between them.
+"""A status endpoint without a server: API Gateway in front of a DynamoDB table, and nothing between them. Pure.
 
 What API Gateway says to DynamoDB, and makes of its answer, is written in the Velocity Template Language, with few
 words of it, because API Gateway's dialect is documented by example:

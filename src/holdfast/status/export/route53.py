@@ -1,4 +1,4 @@
-"""Records that spread traffic over the zones of a load balancer, and leave out those whose health check fails."""
+"""Records that spread traffic over the zones of a load balancer, and leave out those whose health check fails. Pure."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What all templates have in common."""
+"""What all templates have in common. Pure."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Zones of one account: the ids that all accounts share, and the names that this one has for them."""
+"""Zones of one account: the ids that all accounts share, and the names that this one has for them. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""From outcomes, as the middleware and callers tell them, to lines of embedded metric format."""
+"""From outcomes, as the middleware and callers tell them, to lines of embedded metric format. Pure."""
 
 from collections.abc import Iterator
 

@@ -5,7 +5,6 @@ at `instant.py`, then `faults.py`.
 """
 
 from holdfast.testing.calls.faults import Faults, HttpStatus, Script
-from holdfast.testing.calls.instant import instant_calls
-from holdfast.testing.calls.recorded import RecordedEvents, recorded_events
+from holdfast.testing.calls.instant import RecordedEvents, instant_calls, recorded_events
 
 __all__ = ["Faults", "HttpStatus", "RecordedEvents", "Script", "instant_calls", "recorded_events"]

@@ -1,18 +1,23 @@
-"""Calls that do not wait: a clock that is moved by sleeps, and chance that repeats itself."""
+"""Calls that do not wait, and whose events are recorded for assertions."""
 
 import math
+from collections.abc import Callable
 from contextvars import Token
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
+from weakref import WeakKeyDictionary
 
 from holdfast._backoff import Chance
 from holdfast._clock import Clock
 from holdfast._errors import InvalidValue
+from holdfast._types import Sink
 from holdfast.calls.context import SCOPE, Place, around
+from holdfast.calls.events import CallEvent
 from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.calls.scope import Scope
-from holdfast.testing.clock import FakeClock
-from holdfast.testing.randomness import seeded
+from holdfast.calls.sinks.several import Several
+from holdfast.calls.state import DependencyState
+from holdfast.testing.clock import FakeClock, seeded
 
 
 class instant_calls:  # noqa: N801 - reads as a word: with instant_calls()
@@ -70,3 +75,64 @@ class instant_calls:  # noqa: N801 - reads as a word: with instant_calls()
         if self._token is not None:
             SCOPE.reset(self._token)
             self._token = None
+
+
+Kind = TypeVar("Kind")
+
+
+class RecordedEvents(list[CallEvent]):
+    """A list that is a sink: `Dependency(sink=events)`. As a context manager it hears all dependencies of the process.
+
+    Inside of the block it hears those made before and inside, next to the sinks that they have. A sink that is set
+    inside of it takes its place.
+    """
+
+    def __init__(self, runtime: Runtime = PROCESS) -> None:
+        super().__init__()
+        self._world = runtime
+        self._watched: WeakKeyDictionary[DependencyState, tuple[Sink[CallEvent] | None, Sink[CallEvent]]] | None = None
+        self._joined: Callable[[DependencyState], object] | None = None
+
+    def emit(self, event: CallEvent) -> None:
+        self.append(event)
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """The events of one class, in order: `events.of(Retrying)`."""
+        return [event for event in self if isinstance(event, kind)]
+
+    def __enter__(self) -> Self:
+        if self._watched is not None:
+            raise InvalidValue("these events are recorded already: make new ones for each `with`")
+        self._watched = WeakKeyDictionary()
+        self._joined = self._world.joined
+        self._world.joined = self._join
+        for dependency in list(self._world.dependencies):
+            self._watch(dependency)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._watched is not None
+        self._world.joined = self._joined
+        for dependency, (before, installed) in self._watched.items():
+            if dependency.sink is installed:
+                dependency.sink = before
+        self._watched = None
+
+    def _join(self, dependency: DependencyState) -> None:
+        if self._joined is not None:
+            self._joined(dependency)
+        self._watch(dependency)
+
+    def _watch(self, dependency: DependencyState) -> None:
+        assert self._watched is not None
+        before = dependency.sink
+        installed: Sink[CallEvent] = self if before is None else Several(before, self)
+        self._watched[dependency] = before, installed
+        dependency.sink = installed
+
+
+def recorded_events(runtime: Runtime = PROCESS) -> RecordedEvents:
+    """Keep events in a list: those of the dependencies that have it as a sink or, in a `with` block, those of all."""
+    return RecordedEvents(runtime)

@@ -1,12 +1,15 @@
-"""What `look` promises: exact numbers, of lanes and of tenants."""
+"""Where messages are and what can be seen of them: lanes, exact counts, dead letters."""
+
+from collections.abc import Sequence
 
 import pytest
 
 from holdfast._errors import InvalidValue
 from holdfast.queue.backend import Stage, Totals, totals_of
-from holdfast.queue.message import Ack, Bury, RetryLater
+from holdfast.queue.message import Ack, Bury, Delivery, Outgoing, Release, RetryLater
 from holdfast.queue.policy import Limits
-from holdfast.testing.queue.probe import Depth, Probe, Suite
+from holdfast.queue.rules.placement import lanes_of
+from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
 
 
 class Looking(Suite):
@@ -144,3 +147,255 @@ class Looking(Suite):
         assert (tenant.ready, tenant.spilled, tenant.waiting) == (1, 4, 5)
         assert totals.lanes == len(found.lanes) == 2
         assert totals.oldest == totals.oldest_ready == pytest.approx(first, abs=0.01)
+
+
+class Lanes(Suite):
+    """Lanes, hands, and changing both on a running queue."""
+
+    def test_a_tenant_uses_few_of_the_lanes(self, work: Probe) -> None:
+        """As many as its hand has, by turns; so that it fills no more than those."""
+        work.policy(lanes=64, hand=4, spill_above=None)
+        lanes = [one.lane for _ in range(80) for one in work.kept(*_alike(1))]
+        assert len(set(lanes)) == 4
+        assert all(lanes.count(lane) == 20 for lane in set(lanes))
+        many = [one.lane for one in work.kept(*_alike(800))]
+        assert set(many) == set(lanes)
+        assert all(180 <= many.count(lane) <= 220 for lane in set(lanes)), "of many at once, some at a time"
+
+    def test_a_message_goes_to_the_least_deep_lane_of_the_hand(self, work: Probe) -> None:
+        """Counted in what waits there now."""
+        work.policy(lanes=64, hand=2, spill_above=None)
+        first, second, *_ = [one.lane for _ in range(6) for one in work.kept(*_alike(1))]
+        assert first != second
+        held = work.lease()
+        gone = [one for one in held if one.lane == first]
+        assert len(gone) == 3
+        work.done(*gone)
+        work.settle(Release(), *(one for one in held if one.lane == second))
+        assert [one.lane for one in work.kept(*_alike(3))] == [first] * 3
+
+    def test_a_tenant_chooses_among_all_of_its_hand_whoever_was_there_before(self, work: Probe) -> None:
+        """Also with its first message of a priority, one by one: lanes that are there already are those of others."""
+        work.policy(lanes=64, hand=4, spill_above=None)
+        noisy = {lane for tenant in "xyz" for lane in _hand(tenant)}
+        tenants = [tenant for number in range(60) if 0 < len(noisy.intersection(_hand(tenant := f"t{number}"))) < 4]
+        assert len(tenants) > 10
+        work.kept(*(message(tenant) for tenant in tenants))
+        for tenant in "xyz":
+            work.put(tenant, 200, priority=0)
+        assert not noisy.intersection(one.lane for tenant in tenants for one in work.kept(message(tenant, priority=0)))
+
+    def test_priorities_have_lanes_of_their_own(self, work: Probe) -> None:
+        """An urgent message never waits behind one that is not."""
+        work.policy(lanes=1, hand=1)
+        assert len({one.lane for priority in range(4) for one in work.kept(*_alike(2, priority))}) == 4
+
+    def test_with_a_hand_of_0_each_tenant_has_a_lane_of_its_own(self, work: Probe) -> None:
+        """Whatever others do, and however many there are."""
+        work.policy(hand=0)
+        lanes = {tenant: {one.lane for one in work.kept(*_alike(3, 2, tenant))} for tenant in "abcdefgh"}
+        assert all(len(some) == 1 for some in lanes.values())
+        assert len(set.union(*lanes.values())) == 8
+        found = work.lease(8)
+        assert sorted(one.tenant for one in found) == list("abcdefgh")
+        assert len(work.drain()) == 16
+        assert work.depth == Depth(leased=8)
+
+    def test_more_lanes_lose_nothing(self, work: Probe) -> None:
+        """What waits, is held, delayed, grouped, spilled or dead stays where it is, and is served."""
+        self._resized(work, (8, 4), (256, 4))
+
+    def test_fewer_lanes_lose_nothing(self, work: Probe) -> None:
+        """Lanes that are no more are emptied as others are."""
+        self._resized(work, (256, 4), (2, 2))
+
+    def test_lanes_of_ones_own_lose_nothing(self, work: Probe) -> None:
+        """Nor does the way back."""
+        self._resized(work, (64, 4), (64, 0))
+        self._resized(work, (64, 0), (16, 2))
+
+    def _resized(self, work: Probe, before: tuple[int, int], after: tuple[int, int]) -> None:
+        work.needs("groups")
+        work.policy(lanes=before[0], hand=before[1], spill_above=20)
+        sent: list[int] = []
+        for tenant in range(12):
+            sent += work.put(f"t{tenant}", 4) + work.put(f"t{tenant}", 2, priority=0)
+            sent += work.put(f"t{tenant}", 3, group="g") + work.put(f"t{tenant}", delay=50.0)
+        sent += work.put("deep", 60)
+        held = work.lease(40)
+        dead, back, late = held[:5], held[5:10], held[10:15]
+        work.settle(Bury("why"), *dead)
+        work.policy(lanes=after[0], hand=after[1])
+        work.settle(Release(), *back)
+        work.done(*held[15:])
+        gone = set(ids(held[15:]))
+        for tenant in range(12):
+            sent += work.put(f"t{tenant}", 3)
+        assert work.redrive() == 5
+        work.elapse(100.0)
+        found = ids(work.drain(30))
+        assert len(found) == len(set(found)), "none came twice"
+        assert gone.isdisjoint(found)
+        assert gone.union(found) == set(sent)
+        assert set(ids(late)) <= set(found), "those that were held at the time are delivered again"
+        assert work.depth == Depth()
+
+
+def _hand(tenant: str) -> Sequence[int]:
+    return lanes_of(tenant, 0, 64, 4)
+
+
+def _alike(count: int, priority: int = 2, tenant: str = "a") -> list[Outgoing]:
+    return [message(tenant, priority=priority)] * count
+
+
+class Letters(Suite):
+    """Messages that nobody could handle."""
+
+    def test_a_dead_letter_says_all_that_is_known(self, work: Probe) -> None:
+        """What it was, why it was buried and when."""
+        work.needs("groups")
+        trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        work.kept(message("shop", b"\0body", priority=1, group="g", trace=trace))
+        sent = work.now
+        delivery = work.one()
+        work.elapse(7.0)
+        assert work.settle(Bury("ValueError: no", "Traceback:\n  ä"), delivery) == [True]
+        [letter] = work.backend.dead(work.query())
+        assert (letter.id, letter.queue, letter.tenant, letter.body) == (delivery.id, "work", "shop", b"\0body")
+        assert (letter.priority, letter.group, letter.attempts, letter.trace) == (1, "g", 1, trace)
+        assert (letter.reason, letter.detail) == ("ValueError: no", "Traceback:\n  ä")
+        assert letter.sent == pytest.approx(sent, abs=0.01)
+        assert letter.buried == pytest.approx(sent + 7.0, abs=0.01)
+        assert work.depth == Depth(dead=1)
+        assert work.tenant("shop").dead == 1
+
+    def test_whatever_a_failure_says_can_be_kept(self, work: Probe) -> None:
+        """A message that cannot be buried would come back for ever."""
+        odd = "a\0b \ud800 \N{GRINNING FACE}" + "x" * 100_000
+        work.put()
+        assert work.settle(Bury(odd, odd), work.one()) == [True]
+        [letter] = work.backend.dead(work.query())
+        assert "\N{GRINNING FACE}" in letter.reason
+        assert "\N{GRINNING FACE}" in letter.detail
+
+    def test_dead_letters_are_not_delivered(self, work: Probe) -> None:
+        """However long they lie there."""
+        self._buried(work, ["a"])
+        work.elapse(100_000.0)
+        work.backend.sweep("work", work.now)
+        assert work.lease() == []
+        assert work.depth == Depth(dead=1)
+
+    def test_dead_letters_can_be_looked_for(self, work: Probe) -> None:
+        """By tenant, by what the reason contains, by id, by time; all conditions together, or none."""
+        buried = self._buried(work, ["a", "b", "a", "c", "b"])
+        numbers = ids(buried)
+        work.elapse(10.0)
+        work.put("a")
+        [late] = work.lease()
+        work.settle(Bury("100% of_it! failed"), late)
+
+        def found(**conditions: object) -> list[int]:
+            return [letter.id for letter in work.backend.dead(work.query(**conditions))]
+
+        assert found() == [*numbers, late.id]
+        assert found(tenant="a") == [numbers[0], numbers[2], late.id]
+        assert found(tenant="nobody") == []
+        assert found(reason="why 1") == [numbers[1]]
+        assert found(reason="") == [*numbers, late.id]
+        assert found(reason="WHY") == []
+        for text in ("100%", "of_it", "it!", "% of_"):
+            assert found(reason=text) == [late.id]
+        assert found(reason="%") == [late.id]
+        assert found(reason="_") == [late.id]
+        assert found(ids=(numbers[3], numbers[0], 10**9)) == [numbers[0], numbers[3]]
+        assert found(buried_before=work.now - 5.0) == numbers
+        assert found(tenant="a", reason="why", ids=(numbers[2], numbers[1])) == [numbers[2]]
+
+    def test_dead_letters_come_page_by_page(self, work: Probe) -> None:
+        """In the order of their ids; a page begins after the last one of the page before."""
+        numbers = ids(self._buried(work, [f"t{number % 3}" for number in range(10)]))
+        for size in (1, 3, 10, 20):
+            found: list[int] = []
+            while page := work.backend.dead(work.query(after=found[-1] if found else 0, limit=size)):
+                assert len(page) <= size
+                found += [letter.id for letter in page]
+            assert found == numbers
+
+    def test_a_redriven_message_begins_anew(self, work: Probe) -> None:
+        """With all its attempts, as a fresh message; but when it was sent is not forgotten."""
+        work.policy(attempts=2, fresh_for=60.0)
+        work.put("a")
+        sent = work.now
+        work.settle(Bury("why"), work.one())
+        work.elapse(100.0)
+        work.put("b")
+        work.elapse(100.0)
+        assert work.redrive() == 1
+        assert work.depth == Depth(ready=2)
+        assert work.tenant("a").dead == 0
+        for attempt in (1, 2):
+            [delivery] = [one for one in work.lease(1, lease=5.0) if one.tenant == "a"]
+            assert delivery.attempt == attempt
+            assert delivery.sent == pytest.approx(sent, abs=0.01)
+            work.elapse(6.0)
+        assert work.leased(1).buried == 1
+        [letter] = work.backend.dead(work.query())
+        assert letter.attempts == 2
+        assert letter.sent == pytest.approx(sent, abs=0.01)
+
+    def test_a_redriven_message_is_not_too_old(self, work: Probe) -> None:
+        """Somebody wants it handled: its ttl, and that of the queue, begin anew."""
+        work.policy(ttl=10.0)
+        work.put(count=2)
+        work.put(ttl=5.0)
+        work.settle(Bury("why"), *work.lease())
+        work.elapse(1000.0)
+        assert work.redrive() == 3
+        assert work.backend.sweep("work") == 0
+        assert len(work.lease(1)) == 1
+        work.elapse(11.0)
+        found = work.leased()
+        assert (list(found.deliveries), found.dropped) == ([], 2)
+
+    def test_some_of_the_dead_letters_can_be_put_back(self, work: Probe) -> None:
+        """Those that are meant, and no more at once than is asked for."""
+        numbers = ids(self._buried(work, ["a", "b", "a", "c", "b"]))
+        assert work.redrive(tenant="a", limit=1) == 1
+        assert work.redrive(reason="why 3") == 1
+        assert work.depth == Depth(ready=2, dead=3)
+        assert sorted(ids(work.lease())) == [numbers[0], numbers[3]]
+        assert work.redrive(ids=(numbers[1],)) == 1
+        assert work.redrive(after=numbers[2]) == 1
+        assert [letter.id for letter in work.backend.dead(work.query())] == [numbers[2]]
+
+    def test_some_of_the_dead_letters_can_be_forgotten(self, work: Probe) -> None:
+        """By the same conditions; they do not come back."""
+        self._buried(work, ["a", "b", "a"])
+        assert work.backend.redrive(work.query(tenant="a"), discard=True) == 2
+        assert work.depth == Depth(dead=1)
+        assert work.backend.redrive(work.query(), discard=True) == 1
+        assert work.backend.redrive(work.query(), discard=True) == 0
+        assert work.redrive() == 0
+        assert work.depth == Depth()
+        assert work.lease() == []
+
+    @pytest.mark.parametrize("limit", [0, -1])
+    def test_a_page_has_at_least_one_letter(self, work: Probe, limit: int) -> None:
+        """Nothing is no request, and no way to ask for all."""
+        self._buried(work, ["a", "a"])
+        with pytest.raises(InvalidValue, match=str(limit)):
+            work.backend.dead(work.query(limit=limit))
+        with pytest.raises(InvalidValue, match=str(limit)):
+            work.redrive(limit=limit)
+        assert work.depth == Depth(dead=2)
+
+    def _buried(self, work: Probe, tenants: list[str]) -> list[Delivery]:
+        """One dead letter of each of these tenants, in the order of their ids."""
+        for tenant in tenants:
+            work.put(tenant)
+        found = sorted(work.lease(), key=lambda one: one.id)
+        for place, one in enumerate(found):
+            work.settle(Bury(f"why {place}"), one)
+        return found

@@ -23,7 +23,7 @@ from holdfast import (
 )
 from holdfast.engines.sqlite import MINIMUM_VERSION, SqliteDatabase
 from holdfast.engines.sqlite.connection import require_version
-from holdfast.testing.disk import FaultyDisk
+from tests.support.disk import FaultyDisk
 
 
 def test_the_sqlite_in_use_is_recent_enough() -> None:

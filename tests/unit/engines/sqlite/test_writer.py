@@ -16,7 +16,7 @@ from holdfast import Conflict, DatabaseFull, EngineError, InvalidValue, OutcomeU
 from holdfast.engines import Transaction
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.engines.sqlite.writer import Writer, _Item
-from holdfast.testing.disk import FaultyDisk
+from tests.support.disk import FaultyDisk
 
 STUCK = 30.0
 """Seconds until a thread of a test is taken to be stuck."""

@@ -390,3 +390,13 @@ def test_keys_are_known_until_their_time_is_over() -> None:
     assert len(keys) == 3
     keys.forget(100)
     assert (keys.find(1, "k"), keys.find(2, "k"), len(keys)) == (None, None, 1)
+
+
+def test_keys_can_be_made_to_end_earlier_but_not_later() -> None:
+    keys = Keys()
+    keys.keep(1, "soon", Known(10, 2, 100))
+    keys.keep(1, "late", Known(11, 2, 200))
+    keys.end_by(150)
+    assert (keys.find(1, "soon"), keys.find(1, "late")) == (Known(10, 2, 100), Known(11, 2, 150))
+    keys.forget(150)
+    assert len(keys) == 0

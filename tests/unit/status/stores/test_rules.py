@@ -1,8 +1,12 @@
 """What all stores have in common: versions that grow, and statuses that every one of them can hold."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
-from holdfast import Zone, ZoneState, ZoneStatus
+import pytest
+
+from holdfast import InvalidValue, Zone, ZoneState, ZoneStatus
 from holdfast.status.stores.rules import checked, expired
 from holdfast.status.stores.versions import Versions
 from holdfast.testing import FakeClock
@@ -14,6 +18,21 @@ STATUS = ZoneStatus(
 
 def test_a_good_status_passes_unchanged() -> None:
     assert checked(STATUS) is STATUS
+
+
+@pytest.mark.parametrize(
+    ("bad", "complaint"),
+    [
+        (replace(STATUS, workload=""), "workload is ''"),
+        (replace(STATUS, workload="a\0b"), "workload 'a.*without NUL"),
+        (replace(STATUS, reason="\ud800"), "reason .*expected Unicode text"),
+        (replace(STATUS, since=-1.0), "since of zone use1-az1 is -1.0"),
+        (replace(STATUS, expires=math.inf), "expires of zone use1-az1 is inf"),
+    ],
+)
+def test_a_status_that_not_every_store_can_hold_is_refused(bad: ZoneStatus, complaint: str) -> None:
+    with pytest.raises(InvalidValue, match=complaint):
+        checked(bad)
 
 
 def test_an_expired_status_is_in_and_still_says_why_it_was_out() -> None:

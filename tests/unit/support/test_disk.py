@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.testing.disk import FaultyDisk
+from tests.support.disk import FaultyDisk
 
 
 def test_it_is_in_use_only_while_entered() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.testing.proxy import LossyProxy
+from tests.support.proxy import LossyProxy
 
 STUCK = 10.0
 
