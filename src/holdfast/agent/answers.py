@@ -21,7 +21,7 @@ _STATUS = "/status/"
 class Known:
     """What there is to tell: the state, and how fresh it is."""
 
-    state: State
+    state: "State"
     age: float | None
     """Seconds since enough sources were heard; None before the first time."""
     sources: "Sequence[Heard]"

@@ -9,13 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import EngineUnavailable
+from holdfast import EngineUnavailable, InvalidValue
 from holdfast.queue import Outgoing, Refused, Sent, open_backend
 from holdfast.queue.backend import FULL, Backend, Change
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.server.executor import BoundedExecutor
 from holdfast.server.queues import ASKING_MOST, ASKING_SHARE, SHARE, Queues
 from holdfast.testing import FakeClock
+from tests.unit.queue.toy import LimitedBackend
 from tests.unit.server.queue_api import QUEUE, Api, running
 
 STUCK = 30.0
@@ -132,6 +133,15 @@ def test_a_tenant_whose_requests_take_long_is_refused_more_and_others_are_not() 
         await send("noisy")
 
     asyncio.run(use())
+
+
+def test_what_the_backend_cannot_do_is_refused() -> None:
+    backend = LimitedBackend()
+    backend.change("orders", Change(), create=True)
+    queues = Queues(lambda: backend)
+    with pytest.raises(InvalidValue, match="cannot keep the order of a group"):
+        asyncio.run(queues.send("orders", "anna", [Outgoing(tenant="anna", body=b"", group="g")]))
+    assert backend.look("orders").totals.waiting == 0
 
 
 def test_a_tenant_that_asks_too_much_is_refused_more_and_others_are_not() -> None:

@@ -14,10 +14,14 @@ from holdfast.queue.rules.admission import (
     LONGEST_WAIT,
     Admission,
     TenantState,
+    Where,
     admit,
     allowed_rate,
+    decisions,
+    is_free,
     max_backlog,
     pressure,
+    room,
 )
 
 NOW = 1_750_000_000.0
@@ -358,3 +362,28 @@ def test_a_tenants_backlog_is_its_own_or_the_queues() -> None:
     assert max_backlog(QueuePolicy(max_backlog=100), Limits()) == 100
     assert max_backlog(QueuePolicy(max_backlog=100), Limits(max_backlog=5)) == 5
     assert max_backlog(QueuePolicy(max_backlog=None), Limits()) is None
+
+
+def test_messages_are_decided_upon_one_by_one_in_the_order_of_the_admission() -> None:
+    admission = Admission(live=1, is_own=False, spilled=1, delays=(2.0,), refused=1, state=TenantState())
+    decided = decisions(admission)
+    assert [next(decided) for _ in range(4)] == [
+        (Where.SHARED, 0.0),
+        (Where.SPILLED, 0.0),
+        (Where.SHARED, 2.0),
+        (Where.SHARED, None),
+    ]
+    own = Admission(live=1, is_own=True, spilled=0, state=TenantState())
+    assert next(decisions(own)) == (Where.OWN, 0.0)
+
+
+def test_a_tenant_is_free_without_any_limit() -> None:
+    assert is_free(Limits())
+    for name in ("rate", "max_rate", "run_rate", "concurrency", "max_backlog"):
+        assert not is_free(Limits(**{name: 5}))  # type: ignore[arg-type]
+
+
+def test_below_its_room_one_more_message_of_a_tenant_is_admitted_as_the_first_is() -> None:
+    assert room(QueuePolicy(max_backlog=100, spill_above=50), Limits()) == 9
+    assert room(QueuePolicy(max_backlog=None, spill_above=50), Limits()) == 49
+    assert room(OPEN, Limits()) > 10**12

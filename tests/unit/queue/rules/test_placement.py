@@ -17,6 +17,8 @@ from holdfast.queue.rules.placement import (
     Depth,
     Placing,
     hand,
+    is_own,
+    lanes_of,
     least_deep,
     own_lane,
     priority_of,
@@ -148,3 +150,13 @@ def test_tenants_of_one_batch_have_runs_of_their_own() -> None:
     placing = Placing(dict.fromkeys(range(8), EMPTY))
     assert [placing.place(hand) for _ in range(3) for hand in ((0, 1), (4, 5))] == [0, 4] * 3
     assert [placing.place((0, 1)) for _ in range(RUN)] == [0] * (RUN - 3) + [1] * 3
+
+
+def test_a_lane_of_ones_own_is_told_from_shared_and_spill_lanes() -> None:
+    assert is_own(own_lane(7, 2))
+    assert not is_own(shared_lane(4095, PRIORITIES - 1))
+    assert not is_own(spill_lane(7, 2))
+
+
+def test_the_lanes_of_a_hand_have_the_priority_of_the_message() -> None:
+    assert lanes_of("a", 1, 128, 4) == tuple(shared_lane(slot, 1) for slot in hand("a", 128, 4))
