@@ -85,6 +85,7 @@ MODULES = (
     "holdfast.queue.metrics.opentelemetry",
     "holdfast.shards.batch",
     "holdfast.shards.schemes",
+    "holdfast.status.export.discovery",
     "holdfast.status.stores.dynamodb",
     "holdfast.status.stores.s3",
     "holdfast.telemetry.sinks.lines",
