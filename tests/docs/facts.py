@@ -93,6 +93,7 @@ MODULES = (
     "holdfast.queue.open",
     "holdfast.shards.batch",
     "holdfast.shards.schemes",
+    "holdfast.status.export.discovery",
     "holdfast.status.stores.dynamodb",
     "holdfast.status.stores.s3",
     "holdfast.telemetry.sinks.lines",

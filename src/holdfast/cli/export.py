@@ -196,7 +196,7 @@ def _zones(
     if not discover:
         _refuse({"--region": region}, "zones that are not to be discovered")
         return tuple(MappedZone.parse(text) for text in given)
-    from holdfast.status.export.zones import discover_zones
+    from holdfast.status.export.discovery import discover_zones
 
     with open_aws(load(settings, options={("aws", "region"): region}).settings) as session:
         return discover_zones(session, given)

@@ -24,7 +24,7 @@ from holdfast.status.export import (
     gateway_template,
     record_template,
 )
-from holdfast.status.export.zones import discover_zones
+from holdfast.status.export.discovery import discover_zones
 from tests.unit.status.export.samples import BALANCER, CHECKS, ENDPOINTS, IDS, ONE, TWO, ZONES
 from tests.unit.status.export.velocity import Integration
 

@@ -1,0 +1,36 @@
+"""Asks AWS how an account calls its zones."""
+
+from collections.abc import Iterable
+
+from holdfast._errors import InvalidValue
+from holdfast._names import zone_of
+from holdfast._types import Zone
+from holdfast.engines.aws import AwsSession
+from holdfast.status.export.zones import MappedZone
+
+
+def discover_zones(session: AwsSession, wanted: Iterable[str] = ()) -> tuple[MappedZone, ...]:
+    """The zones of the session's account and region that are `wanted`, or all that there are.
+
+    A zone is wanted by its AZ-ID, or as `use1-az1=us-east-1b`, which is an error if the account calls it otherwise.
+    Local Zones and Wavelength Zones are left out: what a load balancer spreads over is availability zones.
+    """
+    answer = session.client("ec2").describe_availability_zones()
+    kinds = ("availability-zone", None)  # an old answer does not say
+    names = {
+        Zone(found["ZoneId"]): str(found["ZoneName"])
+        for found in answer["AvailabilityZones"]
+        if found.get("ZoneType") in kinds
+    }
+    chosen = [_checked(text, names) for text in wanted] or sorted(names)
+    return tuple(MappedZone(zone, names[zone]) for zone in chosen)
+
+
+def _checked(text: str, names: dict[Zone, str]) -> Zone:
+    zone, equals, name = text.partition("=")
+    found = zone_of(zone)
+    if found not in names:
+        raise InvalidValue(f"zone {found} is not in this account and region, which has {', '.join(sorted(names))}")
+    if equals and names[found] != name:
+        raise InvalidValue(f"zone {found} is called {names[found]} in this account, not {name}")
+    return found
