@@ -76,7 +76,7 @@ MODULES = (
     "holdfast.calls.sinks.emf",
     "holdfast.calls.sinks.logs",
     "holdfast.calls.sinks.opentelemetry",
-    "holdfast.calls.sinks.outcomes",
+    "holdfast.calls.outcomes",
     "holdfast.calls.sinks.prometheus",
     "holdfast.calls.sinks.several",
     "holdfast.queue.alarms",

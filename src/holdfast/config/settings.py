@@ -10,10 +10,11 @@ from urllib.parse import unquote
 
 from msgspec import Meta, Struct
 
-from holdfast._errors import InvalidValue
+from holdfast._errors import InvalidValue, SettingsError
 from holdfast._names import WORKLOAD_PATTERN, zone_of
 from holdfast.config.queues import QueueSettings, require_once
 from holdfast.detect import ThresholdOptions
+from holdfast.metrics import EXPORTERS
 from holdfast.telemetry import BIN_SECONDS
 
 _THRESHOLDS = ThresholdOptions()
@@ -121,6 +122,20 @@ class TelemetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     bin_seconds: Annotated[float, Meta(ge=0.5, le=600)] = BIN_SECONDS
     """The length of a bin, for every workload."""
+
+
+class MetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the server exports its metrics, beside `GET /metrics`."""
+
+    export: tuple[str, ...] = ()
+    """Exporters as NAME or NAME:ARGUMENT. None: a scrape and the log are enough for most."""
+
+    def __post_init__(self) -> None:
+        for text in self.export:
+            try:
+                EXPORTERS.get(text.partition(":")[0])
+            except SettingsError as error:
+                raise InvalidValue(f"export: {error}") from error
 
 
 class ThresholdSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -235,6 +250,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log: LogSettings = LogSettings()
     database: DatabaseSettings = DatabaseSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    metrics: MetricsSettings = MetricsSettings()
     aws: AwsSettings = AwsSettings()
     status: StatusSettings = StatusSettings()
     agent: AgentSettings = AgentSettings()

@@ -6,10 +6,10 @@ from typing import Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from holdfast._errors import InvalidValue
+from holdfast._several import Several
 from holdfast._types import Sink
 from holdfast.calls.dependency import Dependency
 from holdfast.calls.events import CallEvent
-from holdfast.calls.sinks.several import Several
 from holdfast.calls.world import PROCESS, World
 
 Kind = TypeVar("Kind")
