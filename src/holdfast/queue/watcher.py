@@ -18,6 +18,8 @@ from holdfast.queue.backend import Backend, Snapshot, Totals
 from holdfast.queue.events import Observed, Polled, Trouble
 from holdfast.queue.reading import Recent, reading_of
 
+__all__ = ["Observed", "Watcher"]
+
 EVERY = 10.0
 """Seconds between two looks: each takes as long as the queue has lanes, a few milliseconds."""
 
