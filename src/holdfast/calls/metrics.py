@@ -12,7 +12,7 @@ from holdfast._types import Operation
 from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
 from holdfast.calls.retry import IN_WORDS, Reason
 from holdfast.metrics.exporter import Exporter
-from holdfast.metrics.instruments import AttributeValue, Instrument, Label, LogLine, Measurement, Type
+from holdfast.metrics.instruments import AttributeValue, Instrument, Label, LogLine, Measurement, Series, Type
 from holdfast.metrics.names import MOST_NAMES, OTHER, FirstNames
 from holdfast.metrics.sink import MetricsSink
 
@@ -123,16 +123,17 @@ class CallMetrics(MetricsSink[CallEvent]):
     ) -> None:
         self._dependencies = FirstNames(most_operations)
         self._operations = FirstNames(most_operations)
-        self._labels: dict[Operation, tuple[str, str]] = {}
+        self._attempts: dict[Operation, tuple[Measurement, Series]] = {}
+        """An attempt that succeeds, as most do, and the series of durations, for operations that have names."""
         self.renew()
         renew_after_fork(self)
         super().__init__(*exporters)
         watched = tuple(dependencies)
         if watched:
             # Prometheus sees no increase in a series that begins at 1: an alert on it would miss the first time.
-            zeros = [Measurement(EXHAUSTED, 0, self._dependency(dependency.name)) for dependency in watched]
+            begun = [Series(EXHAUSTED, self._dependency(dependency.name)) for dependency in watched]
             for exporter in exporters:
-                exporter.begin(zeros)
+                exporter.begin(begun)
                 exporter.observe((TOKENS, IN_FLIGHT), lambda: gauges_of(watched))
 
     def renew(self) -> None:
@@ -142,23 +143,25 @@ class CallMetrics(MetricsSink[CallEvent]):
     def measure(self, event: CallEvent) -> Sequence[Measurement]:
         match event:
             case Attempted():
-                labels = self._labels.get(event.operation) or self._operation(event.operation)
-                outcome = SUCCESS if event.failure is None else event.failure.value
+                attempt, duration = self._attempts.get(event.operation) or self._attempts_of(event.operation)
+                if event.failure is not None:
+                    attempt = Measurement(Series(ATTEMPTS, duration.labels, event.failure.value), 1)
                 attributes = attributes_of(event) if self._uses_attributes else None
-                return (
-                    Measurement(ATTEMPTS, 1, labels, outcome),
-                    Measurement(DURATION, event.seconds, labels, "", None, attributes),
-                )
+                return attempt, Measurement(duration, event.seconds, attributes)
             case Retrying():
-                return (Measurement(RETRIES, 1, self._operation(event.operation), event.failure.value),)
+                series = Series(RETRIES, self._operation(event.operation), event.failure.value)
             case GaveUp():
-                return (Measurement(GAVE_UP, 1, self._operation(event.operation), event.reason.value),)
+                series = Series(GAVE_UP, self._operation(event.operation), event.reason.value)
             case Exhausted():
-                return (Measurement(EXHAUSTED, 1, self._dependency(event.dependency)),)
-            case TimeoutChanged():
-                return (Measurement(TIMEOUT, event.after, self._dependency(event.dependency), event.what),)
+                series = Series(EXHAUSTED, self._dependency(event.dependency))
+            case _:
+                series = Series(TIMEOUT, self._dependency(event.dependency), event.what)
+                return (Measurement(series, event.after),)
+        return (Measurement(series, 1),)
 
     def describe(self, event: CallEvent) -> LogLine | None:
+        if type(event) is Attempted and event.failure is None:
+            return None
         level = level_of(event)
         if level is None:
             return None
@@ -178,16 +181,17 @@ class CallMetrics(MetricsSink[CallEvent]):
             return (name if self._dependencies.admits(name) else OTHER,)
 
     def _operation(self, operation: Operation) -> tuple[str, str]:
-        labels = self._labels.get(operation)
-        if labels is not None:
-            return labels
         with self._lock:
             if not self._dependencies.admits(operation.service):
                 return OTHER, OTHER
-            if not self._operations.admits(operation):
-                return operation.service, OTHER
-            labels = self._labels[operation] = operation.service, operation.name
-            return labels
+            return operation.service, operation.name if self._operations.admits(operation) else OTHER
+
+    def _attempts_of(self, operation: Operation) -> tuple[Measurement, Series]:
+        labels = self._operation(operation)
+        found = Measurement(Series(ATTEMPTS, labels, SUCCESS), 1), Series(DURATION, labels)
+        if labels == (operation.service, operation.name):  # of others, there is no end
+            self._attempts[operation] = found
+        return found
 
 
 _SPAN_EVENTS: dict[type, str] = {Retrying: "holdfast.retrying", GaveUp: "holdfast.gave_up"}
@@ -197,11 +201,11 @@ def gauges_of(dependencies: "Iterable[Dependency]") -> Iterable[Measurement]:
     """Yield what dependencies have left now."""
     for dependency in dependencies:
         labels = (dependency.name,)
-        yield Measurement(TIMEOUT, dependency.timeout, labels, "attempt")
-        yield Measurement(TIMEOUT, dependency.connects.value, labels, "connect")
-        yield Measurement(TOKENS, dependency.tokens, labels)
+        yield Measurement(Series(TIMEOUT, labels, "attempt"), dependency.timeout)
+        yield Measurement(Series(TIMEOUT, labels, "connect"), dependency.connects.value)
+        yield Measurement(Series(TOKENS, labels), dependency.tokens)
         if dependency.running.most < math.inf:
-            yield Measurement(IN_FLIGHT, dependency.in_flight, labels)
+            yield Measurement(Series(IN_FLIGHT, labels), dependency.in_flight)
 
 
 def attributes_of(event: Attempted) -> dict[str, AttributeValue]:

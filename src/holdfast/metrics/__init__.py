@@ -10,7 +10,7 @@ from holdfast.metrics.exporters.logs import LogExporter
 from holdfast.metrics.exporters.opentelemetry import OpenTelemetryExporter
 from holdfast.metrics.exporters.prometheus import PrometheusExporter
 from holdfast.metrics.histogram import Histogram
-from holdfast.metrics.instruments import Instrument, Label, LogLine, Measurement, Type
+from holdfast.metrics.instruments import Instrument, Label, LogLine, Measurement, Series, Type
 from holdfast.metrics.sink import MetricsSink
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "MetricsSink",
     "OpenTelemetryExporter",
     "PrometheusExporter",
+    "Series",
     "Type",
     "open_exporters",
 ]

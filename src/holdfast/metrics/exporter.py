@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from holdfast._errors import SettingsError
 from holdfast._plugins import Plugins
-from holdfast.metrics.instruments import Instrument, LogLine, Measurement
+from holdfast.metrics.instruments import Instrument, LogLine, Measurement, Series
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +54,8 @@ class Exporter:
     def record(self, measurements: Sequence[Measurement]) -> None:
         """Take the measurements of one event."""
 
-    def begin(self, measurements: Sequence[Measurement]) -> None:
-        """Begin the series of these measurements at 0, so that their first increase is seen as one."""
+    def begin(self, series: Sequence[Series]) -> None:
+        """Begin these series at 0, so that their first increase is seen as one."""
 
     def keep(self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]) -> None:
         """End the series of all values of the breakdown but these: the others are not told apart any more."""

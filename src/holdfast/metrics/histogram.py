@@ -5,8 +5,8 @@ schema 3: bucket `i` holds what is above 2^(i/8) and at most 2^((i+1)/8). A quan
 https://opentelemetry.io/docs/specs/otel/metrics/data-model/#exponentialhistogram
 """
 
-import math
 from collections.abc import Iterable, Sequence
+from math import ceil, log2
 
 import msgspec
 
@@ -39,9 +39,11 @@ class Histogram(msgspec.Struct):
     def add(self, value: float, count: int = 1) -> None:
         """Count `value` `count` times. It must be finite."""
         if value > SMALLEST:
-            index = math.ceil(math.log2(value) * PER_DOUBLING) - 1
-            buckets = self.buckets
-            buckets[index] = buckets.get(index, 0) + count
+            index = ceil(log2(value) * PER_DOUBLING) - 1
+            try:
+                self.buckets[index] += count
+            except KeyError:
+                self.buckets[index] = count
         else:
             self.zeros += count
         if not self.count:
@@ -75,7 +77,7 @@ class Histogram(msgspec.Struct):
         seen, value = self.zeros, SMALLEST
         buckets = iter(sorted(self.buckets.items()))
         for share in shares:
-            wanted = min(max(1, math.ceil(share * self.count)), self.count)
+            wanted = min(max(1, ceil(share * self.count)), self.count)
             while seen < wanted:
                 index, inside = next(buckets)
                 seen += inside
@@ -85,5 +87,5 @@ class Histogram(msgspec.Struct):
 
     def cumulative(self, edges: Sequence[float]) -> list[int]:
         """Return how many values each of `edges` is not exceeded by. Exact where an edge is a power of two."""
-        indices = [round(math.log2(edge) * PER_DOUBLING) for edge in edges]
+        indices = [round(log2(edge) * PER_DOUBLING) for edge in edges]
         return [self.zeros + sum(count for index, count in self.buckets.items() if index < end) for end in indices]

@@ -107,16 +107,22 @@ class Instrument:
         return f"{part[0]}{self.breakdown.name}{part[0][-1]}{name.removeprefix(part[0])}"
 
 
-class Measurement(msgspec.Struct, frozen=True, gc=False):
-    """One value of an instrument."""
+class Series(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """An instrument with values for its labels. Keep one that is measured often: its hash is kept, too."""
 
     instrument: Instrument
-    value: float
     labels: tuple[str, ...] = ()
     """The values of the instrument's labels, in their order."""
     detail: str = ""
     breakdown: str | None = None
     """None: it counts for the total alone."""
+
+
+class Measurement(msgspec.Struct, frozen=True, gc=False):
+    """One value of a series."""
+
+    series: Series
+    value: float
     attributes: Attributes | None = None
     """What OpenTelemetry is told instead of the detail. Made only if an exporter uses it."""
 

@@ -1,12 +1,13 @@
-"""Keep the values of many instruments by their labels, for exporters that add them up in memory. Pure."""
+"""Keep the values of many series, for exporters that add them up in memory. Pure."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
-from holdfast.metrics.instruments import Instrument, Measurement, Type
+import msgspec
 
-SeriesKey = tuple[tuple[str, ...], str | None, str]
-"""The labels, the breakdown (None: the total) and the detail of a series."""
+from holdfast.metrics.instruments import Instrument, Measurement, Series, Type
+
+COUNTER, HISTOGRAM = Type.COUNTER, Type.HISTOGRAM  # looking up a member of an enum takes longer than the rest of it
 
 
 class Distribution(Protocol):
@@ -15,62 +16,99 @@ class Distribution(Protocol):
     def add(self, value: float, /) -> None:
         """Count one value."""
 
+    def merge(self, other: Self, /) -> None:
+        """Count all values of another one."""
+
 
 D = TypeVar("D", bound=Distribution)
 
 
 class SeriesTable(Generic[D]):
-    """What was measured so far. Not thread-safe."""
+    """What was measured so far. Not thread-safe.
 
-    __slots__ = ("_distribution", "distributions", "numbers")
+    A measurement with a breakdown is kept there alone: totals are added up when somebody asks for them, which is rare.
+    """
+
+    __slots__ = ("_distribution", "_distributions", "_numbers")
 
     def __init__(self, distribution: Callable[[], D]) -> None:
         self._distribution = distribution
-        self.numbers: dict[Instrument, dict[SeriesKey, float]] = {}
-        """Counters and gauges."""
-        self.distributions: dict[Instrument, dict[SeriesKey, D]] = {}
-        """Histograms."""
+        self._numbers: dict[Series, float] = {}
+        self._distributions: dict[Series, D] = {}
 
     def add(self, measurements: Sequence[Measurement]) -> None:
-        """Count measurements, each for its total and, if it has one, for its breakdown."""
+        """Count measurements."""
+        numbers, distributions = self._numbers, self._distributions
         for measurement in measurements:
-            instrument, value, labels = measurement.instrument, measurement.value, measurement.labels
-            breakdown, detail = measurement.breakdown, measurement.detail
-            keys: tuple[SeriesKey, ...] = ((labels, None, detail),)
-            if breakdown is not None:
-                keys = ((labels, None, detail), (labels, breakdown, detail))
-            if instrument.type is Type.HISTOGRAM:
-                series = self.distributions.get(instrument)
-                if series is None:
-                    series = self.distributions[instrument] = {}
-                for key in keys:
-                    kept = series.get(key)
-                    if kept is None:
-                        kept = series[key] = self._distribution()
-                    kept.add(value)
+            series, value = measurement.series, measurement.value
+            number = numbers.get(series)
+            if number is not None:
+                numbers[series] = number + value if series.instrument.type is COUNTER else value
                 continue
-            numbers = self.numbers.get(instrument)
-            if numbers is None:
-                numbers = self.numbers[instrument] = {}
-            if instrument.type is Type.GAUGE:
-                numbers[keys[-1]] = value
+            distribution = distributions.get(series)
+            if distribution is not None:
+                distribution.add(value)
+            elif series.instrument.type is HISTOGRAM:
+                distribution = distributions[series] = self._distribution()
+                distribution.add(value)
             else:
-                for key in keys:
-                    numbers[key] = numbers.get(key, 0) + value
+                numbers[series] = value
 
-    def begin(self, measurements: Sequence[Measurement]) -> None:
-        """Begin the series of measurements at nothing, where they have not begun."""
-        for measurement in measurements:
-            instrument, key = measurement.instrument, (measurement.labels, measurement.breakdown, measurement.detail)
-            if instrument.type is Type.HISTOGRAM:
-                self.distributions.setdefault(instrument, {}).setdefault(key, self._distribution())
+    def begin(self, series: Sequence[Series]) -> None:
+        """Begin series at nothing, where they have not begun."""
+        for one in series:
+            if one.instrument.type is HISTOGRAM:
+                self._distributions.setdefault(one, self._distribution())
             else:
-                self.numbers.setdefault(instrument, {}).setdefault(key, 0)
+                self._numbers.setdefault(one, 0)
 
     def keep(self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]) -> None:
-        """Remove the series of all values of the breakdown but these."""
-        for instrument in instruments:
-            for series in (self.numbers.get(instrument, {}), self.distributions.get(instrument, {})):
-                for key in list(series):
-                    if key[0] == labels and key[1] is not None and key[1] not in breakdowns:
-                        del series[key]
+        """Remove all values of the breakdown but these. What they have counted stays in the total."""
+
+        def is_ended(series: Series) -> bool:
+            return (
+                series.breakdown is not None
+                and series.breakdown not in breakdowns
+                and series.labels == labels
+                and series.instrument in instruments
+            )
+
+        for series in [series for series in self._numbers if is_ended(series)]:
+            value = self._numbers.pop(series)
+            if series.instrument.type is COUNTER:
+                total = _total_of(series)
+                self._numbers[total] = self._numbers.get(total, 0) + value
+        for series in [series for series in self._distributions if is_ended(series)]:
+            ended, total = self._distributions.pop(series), _total_of(series)
+            if total in self._distributions:
+                self._distributions[total].merge(ended)
+            else:
+                self._distributions[total] = ended
+
+    def numbers(self) -> dict[Instrument, dict[Series, float]]:
+        """Return counters and gauges, totals and breakdowns, by their instrument."""
+        found: dict[Instrument, dict[Series, float]] = {}
+        for series, value in self._numbers.items():
+            values = found.setdefault(series.instrument, {})
+            if series.instrument.type is COUNTER and series.breakdown is not None:
+                values[series] = value
+                series = _total_of(series)  # noqa: PLW2901 - it counts there, too
+            values[series] = values.get(series, 0) + value
+        return found
+
+    def distributions(self) -> dict[Instrument, dict[Series, D]]:
+        """Return histograms, totals and breakdowns, by their instrument."""
+        found: dict[Instrument, dict[Series, D]] = {}
+        for series, distribution in self._distributions.items():
+            kept = found.setdefault(series.instrument, {})
+            if series.breakdown is not None:
+                kept[series] = distribution
+            total = _total_of(series)
+            if total not in kept:
+                kept[total] = self._distribution()
+            kept[total].merge(distribution)
+        return found
+
+
+def _total_of(series: Series) -> Series:
+    return series if series.breakdown is None else msgspec.structs.replace(series, breakdown=None)

@@ -40,19 +40,16 @@ class MetricsSink(Generic[Event]):
 
     def emit(self, event: Event) -> None:
         if self._recorders:
-            self._record(self.measure(event))
+            measurements = self.measure(event)
+            for exporter in self._recorders:
+                try:
+                    exporter.record(measurements)
+                except Exception as error:  # noqa: BLE001 - an exporter may fail in any way, and work goes on
+                    self._lost(exporter, error)
         if self._logs and (line := self.describe(event)) is not None:
             for exporter in self._logs:
                 try:
                     exporter.log(line)
-                except Exception as error:  # noqa: BLE001 - an exporter may fail in any way, and work goes on
-                    self._lost(exporter, error)
-
-    def _record(self, measurements: Sequence[Measurement]) -> None:
-        if measurements:
-            for exporter in self._recorders:
-                try:
-                    exporter.record(measurements)
                 except Exception as error:  # noqa: BLE001 - as above
                     self._lost(exporter, error)
 

@@ -8,7 +8,16 @@ from typing import Any
 
 from holdfast._forks import renew_after_fork
 from holdfast.metrics.exporter import Exporter
-from holdfast.metrics.instruments import AttributeValue, Instrument, Label, LogLine, Measurement, Type, powers_of_two
+from holdfast.metrics.instruments import (
+    AttributeValue,
+    Instrument,
+    Label,
+    LogLine,
+    Measurement,
+    Series,
+    Type,
+    powers_of_two,
+)
 from holdfast.metrics.names import MOST_BUSIEST, OTHER, BusiestNames, FirstNames, StickyNames, check_most_busiest
 from holdfast.metrics.sink import MetricsSink
 from holdfast.queue.alarms import QueueAlarm, Reading, What
@@ -173,22 +182,51 @@ LEFT_OUT = _gauge(
 )
 _WORKER = (POLLS, RECEIVED, HANDLED, *MOVED.values(), TROUBLES, HANDLER, AGE, FIRST_ATTEMPT_AGE, FIRST_SUBSCRIBER_AGE)
 _BY_TENANT = tuple(instrument for instrument in _WORKER if instrument.breakdown is not None)
+_DONE, _RETURNED = Ending.DONE, Ending.RETURNED  # looking up a member of an enum takes long
 _FAILED = frozenset({Ending.RETRIED, Ending.BURIED})
 _ENDING_LEVELS = {Ending.RETRIED: logging.INFO, Ending.POSTPONED: logging.DEBUG, Ending.BURIED: logging.WARNING}
 
 
 class _Names:
-    """The labels of one queue, and which of its tenants are told apart."""
+    """The labels of one queue, which of its tenants are told apart, and series that are measured often."""
 
-    __slots__ = ("busiest", "deepest", "has_worked", "labels", "listed")
+    __slots__ = ("busiest", "deepest", "has_worked", "labels", "listed", "named", "polls", "series")
 
     def __init__(self, name: str, most_tenants: int) -> None:
         self.labels = (name,)
         self.busiest = BusiestNames(most_tenants)
+        self.named = self.busiest.names
         self.deepest = StickyNames(most_tenants)
         self.listed: set[str] = set()
         """The tenants of the last snapshot."""
         self.has_worked = False
+        self.polls = {
+            is_empty: Measurement(Series(POLLS, self.labels, result), 1, {"holdfast.empty": is_empty})
+            for is_empty, result in ((True, EMPTY), (False, FILLED))
+        }
+        self.series: dict[str | None, _TenantSeries] = {}
+        """By tenant, of those that are told apart, and `other`; None: tenants are not."""
+
+    def of(self, tenant: str | None) -> "_TenantSeries":
+        """Return the series of a tenant that is told apart."""
+        series = self.series.get(tenant)
+        if series is None:
+            series = self.series[tenant] = _TenantSeries(self.labels, tenant)
+        return series
+
+
+class _TenantSeries:
+    """What is counted for one tenant of a queue."""
+
+    __slots__ = ("age", "first_attempt_age", "first_subscriber_age", "handled", "handler", "received")
+
+    def __init__(self, labels: tuple[str, ...], tenant: str | None) -> None:
+        self.received = Series(RECEIVED, labels, "", tenant)
+        self.handled = {ending: Measurement(Series(HANDLED, labels, ending.value, tenant), 1) for ending in Ending}
+        self.handler = Series(HANDLER, labels, "", tenant)
+        self.age = Series(AGE, labels, "", tenant)
+        self.first_attempt_age = Series(FIRST_ATTEMPT_AGE, labels, "", tenant)
+        self.first_subscriber_age = Series(FIRST_SUBSCRIBER_AGE, labels, "", tenant)
 
 
 class QueueMetrics(MetricsSink[Observed]):
@@ -232,16 +270,18 @@ class QueueMetrics(MetricsSink[Observed]):
             case Trouble():
                 attributes = {"holdfast.doing": event.doing, "error.type": event.error}
                 labels = self._worker(event.queue).labels
-                return (Measurement(TROUBLES, 1, labels, event.doing, None, attributes),)
+                return (Measurement(Series(TROUBLES, labels, event.doing), 1, attributes),)
             case _:
                 names = self._names(event.queue)
                 if names is self._other:  # no gauge can stand for several queues
-                    return (Measurement(LEFT_OUT, len(self._left_out)),)
+                    return (Measurement(Series(LEFT_OUT), len(self._left_out)),)
                 return list(
                     self._depths(event, names) if isinstance(event, Snapshot) else alarms_of(event, names.labels)
                 )
 
     def describe(self, event: Observed) -> LogLine | None:
+        if type(event) is Handled and event.ending is _DONE:
+            return None
         level = level_of(event)
         if level is None:
             return None
@@ -258,49 +298,48 @@ class QueueMetrics(MetricsSink[Observed]):
 
     def _handled(self, event: Handled) -> Sequence[Measurement]:
         names, ending = self._worker(event.delivery.queue), event.ending
-        tenant = self._tenant(names, event.delivery.tenant)
-        handled = Measurement(HANDLED, 1, names.labels, ending.value, tenant)
-        if ending is Ending.RETURNED:  # it has not ended, so nobody knows how long it takes
+        series = self._series(names, event.delivery.tenant)
+        handled = series.handled[ending]
+        if ending is _RETURNED:  # it has not ended, so nobody knows how long it takes
             return (handled,)
         attributes: dict[str, AttributeValue] | None = None
         if self._uses_attributes:
             attributes = {"holdfast.ending": ending.value}
             if ending in _FAILED:
                 attributes["error.type"] = event.error or ending.value
-        return handled, Measurement(HANDLER, event.seconds, names.labels, "", tenant, attributes)
+        return handled, Measurement(series.handler, event.seconds, attributes)
 
     def _polled(self, event: Polled) -> Sequence[Measurement]:
         leased, now = event.leased, event.at
         names = self._worker(event.queue)
-        labels = names.labels
         is_empty = event.is_empty
-        attributes = {"holdfast.empty": is_empty} if self._uses_attributes else None
-        found = [Measurement(POLLS, 1, labels, EMPTY if is_empty else FILLED, None, attributes)]
+        found = [names.polls[is_empty]]
         if not is_empty:
             counts = Counter([delivery.tenant for delivery in leased.deliveries])
             self._count_tenants(names, counts, now)
-            tenants = {tenant: self._tenant(names, tenant) for tenant in counts}
-            found += [Measurement(RECEIVED, count, labels, "", tenants[tenant]) for tenant, count in counts.items()]
+            tenants = {tenant: self._series(names, tenant) for tenant in counts}
+            found += [Measurement(tenants[tenant].received, count) for tenant, count in counts.items()]
             for delivery in leased.deliveries:
-                age, tenant = age_of(delivery, now), tenants[delivery.tenant]
-                found.append(Measurement(AGE, age, labels, "", tenant))
+                series, age = tenants[delivery.tenant], age_of(delivery, now)
+                found.append(Measurement(series.age, age))
                 if is_first_attempt(delivery):
-                    found.append(Measurement(FIRST_ATTEMPT_AGE, age, labels, "", tenant))
+                    found.append(Measurement(series.first_attempt_age, age))
                 if delivery.is_first_of_topic:
-                    found.append(Measurement(FIRST_SUBSCRIBER_AGE, age, labels, "", tenant))
-        for field, instrument in MOVED.items():
-            count = getattr(leased, field)
-            if count:
-                found.append(Measurement(instrument, count, labels))
+                    found.append(Measurement(series.first_subscriber_age, age))
+        if leased.redelivered or leased.dropped or leased.sidelined or leased.buried:
+            for field, instrument in MOVED.items():
+                count = getattr(leased, field)
+                if count:
+                    found.append(Measurement(Series(instrument, names.labels), count))
         return found
 
     def _depths(self, event: Snapshot, names: _Names) -> Iterator[Measurement]:
         depth, labels = depth_of(event), names.labels
         for state in STATES:
-            yield Measurement(MESSAGES, getattr(depth, state), labels, state)
-        yield Measurement(OLDEST, depth.oldest or 0.0, labels)
-        yield Measurement(LANES, depth.lanes, labels)
-        yield Measurement(LOOKED_AT, event.at, labels)
+            yield Measurement(Series(MESSAGES, labels, state), getattr(depth, state))
+        yield Measurement(Series(OLDEST, labels), depth.oldest or 0.0)
+        yield Measurement(Series(LANES, labels), depth.lanes)
+        yield Measurement(Series(LOOKED_AT, labels), event.at)
         if not self._most_tenants:
             return
         with self._lock:
@@ -311,7 +350,7 @@ class QueueMetrics(MetricsSink[Observed]):
             self._keep((MESSAGES,), labels, set(tenants))
         for tenant, states in tenants.items():
             for state, count in states.items():
-                yield Measurement(MESSAGES, count, labels, state, tenant)
+                yield Measurement(Series(MESSAGES, labels, state, tenant), count)
 
     def _names(self, queue: str) -> _Names:
         names = self._queues.get(queue)
@@ -329,22 +368,26 @@ class QueueMetrics(MetricsSink[Observed]):
         names = self._names(queue)
         if not names.has_worked:
             names.has_worked = True
-            zeros = list(_zeros(names.labels))
+            begun = list(_worker_series(names.labels))
             for exporter in self.exporters:
-                exporter.begin(zeros)
+                exporter.begin(begun)
         return names
 
-    def _tenant(self, names: _Names, tenant: str) -> str | None:
+    def _series(self, names: _Names, tenant: str) -> _TenantSeries:
+        if tenant in names.named:  # without a lock, as this is by far the most frequent
+            return names.of(tenant)
         if not self._most_tenants:
-            return None
+            return names.of(None)
         with self._lock:
-            return names.busiest.name(tenant)
+            return names.of(names.busiest.name(tenant))
 
     def _count_tenants(self, names: _Names, counts: Counter[str], at: float) -> None:
         if self._most_tenants:
             with self._lock:
                 replaced = names.busiest.count(counts, at)
-                kept = {*names.busiest.names, OTHER}
+                kept = {*names.named, OTHER}
+                for tenant in replaced:
+                    names.series.pop(tenant, None)
             if replaced:
                 self._keep(_BY_TENANT, names.labels, kept)
 
@@ -356,20 +399,20 @@ class QueueMetrics(MetricsSink[Observed]):
 def alarms_of(event: Reading | QueueAlarm, labels: tuple[str, ...]) -> Iterator[Measurement]:
     """Yield what a look concludes."""
     if isinstance(event, QueueAlarm):
-        yield Measurement(ALARM_OPEN, int(event.is_open), labels, event.what.value)
+        yield Measurement(Series(ALARM_OPEN, labels, event.what.value), int(event.is_open))
         return
     wait = event.values.get(What.FIRST_ATTEMPT_AGE)
     if wait is not None:
-        yield Measurement(FIRST_ATTEMPT_WAIT, wait, labels)
+        yield Measurement(Series(FIRST_ATTEMPT_WAIT, labels), wait)
     for what, is_open in event.alarms.items():
-        yield Measurement(ALARM_OPEN, int(is_open), labels, what.value)
+        yield Measurement(Series(ALARM_OPEN, labels, what.value), int(is_open))
 
 
-def _zeros(labels: tuple[str, ...]) -> Iterator[Measurement]:
+def _worker_series(labels: tuple[str, ...]) -> Iterator[Series]:
     for instrument in _WORKER:
         details = {POLLS: (EMPTY, FILLED), HANDLED: tuple(_ENDED), TROUBLES: ("lease", "settle")}.get(instrument, ("",))
         for detail in details:
-            yield Measurement(instrument, 0, labels, detail)
+            yield Series(instrument, labels, detail)
 
 
 def level_of(event: Observed) -> int | None:

@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.metrics.exporter import Exporter
-from holdfast.metrics.instruments import Instrument, Label, LogLine, Measurement, Type
+from holdfast.metrics.instruments import Instrument, Label, LogLine, Measurement, Series, Type
 from holdfast.metrics.names import OTHER
 from holdfast.metrics.sink import MetricsSink
 
@@ -71,15 +71,17 @@ class ServerMetrics(MetricsSink[Answered | LinesTaken]):
         for exporter in exporters:
             exporter.observe(
                 (LISTENERS,),
-                lambda: [Measurement(LISTENERS, stream.listeners, (), name) for name, stream in streams.items()],
+                lambda: [
+                    Measurement(Series(LISTENERS, (), name), stream.listeners) for name, stream in streams.items()
+                ],
             )
 
     def measure(self, event: Answered | LinesTaken) -> Sequence[Measurement]:
         if isinstance(event, Answered):
             method = event.method if event.method in METHODS else OTHER
-            return (Measurement(REQUESTS, 1, (method, event.route or OTHER), str(event.status)),)
+            return (Measurement(Series(REQUESTS, (method, event.route or OTHER), str(event.status)), 1),)
         found = {"accepted": event.accepted, "refused": event.refused}
-        return [Measurement(TELEMETRY_LINES, count, (), result) for result, count in found.items() if count]
+        return [Measurement(Series(TELEMETRY_LINES, (), result), count) for result, count in found.items() if count]
 
     def describe(self, event: Answered | LinesTaken) -> LogLine | None:  # noqa: ARG002 - requests are logged elsewhere
         return None

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from holdfast.metrics.exporter import Exporter
-from holdfast.metrics.instruments import Instrument, Measurement, Type
+from holdfast.metrics.instruments import Instrument, Measurement, Series, Type
 
 __all__ = ["observe_zones"]
 
@@ -45,5 +45,5 @@ def gauges_of(zones: KnownZones) -> Iterable[Measurement]:
     """Yield what is known now; nothing of what never was."""
     age = zones.age
     if age is not None:
-        yield Measurement(ZONES_OUT, len(frozenset(zones.out())))
-        yield Measurement(AGE, age)
+        yield Measurement(Series(ZONES_OUT), len(frozenset(zones.out())))
+        yield Measurement(Series(AGE), age)

@@ -13,8 +13,8 @@ short = st.text("abcdef", max_size=2)
 
 def labels(sink: CallMetrics, operation: Operation) -> tuple[str, ...]:
     first, second = sink.measure(Attempted(operation=operation, at=1.0, number=1, seconds=0.1))
-    assert first.labels == second.labels
-    return first.labels
+    assert first.series.labels == second.series.labels
+    return first.series.labels
 
 
 def test_the_first_names_stay_and_later_ones_are_other() -> None:
@@ -25,7 +25,7 @@ def test_the_first_names_stay_and_later_ones_are_other() -> None:
     assert labels(sink, Operation("c", "1")) == ("other", "other")
     assert labels(sink, Operation("a", "1")) == ("a", "1")
     [exhausted] = sink.measure(Exhausted(dependency="c", at=1.0, tokens=0.0))
-    assert exhausted.labels == ("other",)
+    assert exhausted.series.labels == ("other",)
 
 
 @given(st.integers(1, 5), st.lists(st.builds(Operation, short, short)))

@@ -25,6 +25,7 @@ from holdfast.metrics import (
     MetricsSink,
     OpenTelemetryExporter,
     PrometheusExporter,
+    Series,
     Type,
     open_exporters,
 )
@@ -39,7 +40,7 @@ class Toys(MetricsSink[str]):
     instruments = (COUNTER,)
 
     def measure(self, event: str) -> Sequence[Measurement]:
-        return (Measurement(COUNTER, 1, (event,)),)
+        return (Measurement(Series(COUNTER, (event,)), 1),)
 
     def describe(self, event: str) -> LogLine | None:
         return LogLine(
@@ -91,7 +92,7 @@ def test_an_exporter_of_another_distribution_is_found_by_its_name() -> None:
         assert isinstance(logs, LogExporter)
         Toys(pigeon, logs).emit("ball")
         assert pigeon.argument == "shop/worker to home:1"
-        assert [measurement.labels for measurement in pigeon.seen] == [("ball",)]
+        assert [measurement.series.labels for measurement in pigeon.seen] == [("ball",)]
     assert pigeon.is_closed
 
 
@@ -121,7 +122,7 @@ def test_prometheus_by_name_takes_the_port_of_its_process() -> None:
 def test_the_others_by_name(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     with open_exporters(["emf", "emf:shop/toys", "logs:shop", "opentelemetry"], TARGET) as exporters:
         for exporter in exporters:
-            exporter.observe((GAUGE,), lambda: [Measurement(GAUGE, 1.5)])
+            exporter.observe((GAUGE,), lambda: [Measurement(Series(GAUGE), 1.5)])
         Toys(*exporters).emit("ball")
     assert [record.name for record in caplog.records] == ["shop"]
     first, second = sorted(capfd.readouterr().out.splitlines(), key=lambda line: "shop/toys" in line)
@@ -146,7 +147,7 @@ def test_an_exporter_that_raises_changes_nothing_for_the_others(caplog: pytest.L
     sink = Toys(Broken(), pigeon)
     sink.emit("ball")
     sink.emit("doll")
-    assert [measurement.labels for measurement in pigeon.seen] == [("ball",), ("doll",)]
+    assert [measurement.series.labels for measurement in pigeon.seen] == [("ball",), ("doll",)]
     assert sink.failed == 4
     assert len(caplog.records) == 1
     assert "no record" in caplog.text
@@ -159,7 +160,7 @@ def test_gauges_that_cannot_be_read_do_not_stop_a_scrape(caplog: pytest.LogCaptu
         raise RuntimeError("not now")
 
     exporter.observe((GAUGE,), broken)
-    exporter.observe((GAUGE,), lambda: [Measurement(GAUGE, 1.5)])
+    exporter.observe((GAUGE,), lambda: [Measurement(Series(GAUGE), 1.5)])
     for _ in range(2):
         assert "toy_level_seconds{} 1.5\n" in exporter.render()
     assert len(caplog.records) == 1

@@ -19,8 +19,8 @@ from holdfast._errors import InvalidValue
 from holdfast._forks import renew_after_fork
 from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget, GaugeReads, Read
 from holdfast.metrics.histogram import Histogram
-from holdfast.metrics.instruments import Instrument, Measurement
-from holdfast.metrics.series import SeriesKey, SeriesTable
+from holdfast.metrics.instruments import Instrument, Measurement, Series
+from holdfast.metrics.series import SeriesTable
 
 MOST_VALUES = 100
 """Values of one metric in one line: CloudWatch's limit."""
@@ -56,6 +56,15 @@ class Spread:
         self._few.append(value)
         if len(self._few) > MOST_VALUES:
             self._many = Histogram.of(self._few)
+
+    def merge(self, other: Self) -> None:
+        """Count all values of `other`."""
+        for value in other._few if other._many is None else ():
+            self.add(value)
+        if other._many is not None:
+            if self._many is None:
+                self._many = Histogram.of(self._few)
+            self._many.merge(other._many)
 
     def values(self) -> list[float]:
         """Return the values in ascending order; the largest is always exact."""
@@ -202,31 +211,32 @@ def lines_of(table: SeriesTable[Spread]) -> Lines:
     Totals have zeros, because alarms need them; a breakdown has only what is not 0, because each metric is paid for.
     """
     lines: Lines = {}
-    for instrument, numbers in table.numbers.items():
+    for instrument, numbers in table.numbers().items():
         if instrument.cloudwatch:
             _add_numbers(lines, instrument, numbers)
-    for instrument, series in table.distributions.items():
+    for instrument, spreads in table.distributions().items():
         factor = 1000 if instrument.cloudwatch_unit == "Milliseconds" else 1
-        for (labels, breakdown, detail), spread in series.items():
-            for name in _names_of(instrument, detail):
+        for series, spread in spreads.items():
+            for name in _names_of(series):
                 values = [round(factor * value, 3) for value in spread.values()]
-                metrics = lines.setdefault((_dimensions(instrument, labels, breakdown), breakdown is None), {})
+                metrics = lines.setdefault((_dimensions(series), series.breakdown is None), {})
                 metrics[name] = (instrument.cloudwatch_unit, values)
     return {line: lines[line] for line in sorted(lines)}
 
 
-def _add_numbers(lines: Lines, instrument: Instrument, numbers: Mapping[SeriesKey, float]) -> None:
+def _add_numbers(lines: Lines, instrument: Instrument, numbers: Mapping[Series, float]) -> None:
     totals: dict[Dimensions, dict[str, float]] = {}
-    for (labels, breakdown, detail), value in numbers.items():
-        if not math.isfinite(value) or (breakdown is not None and not value):
+    for series, value in numbers.items():
+        is_total = series.breakdown is None
+        if not math.isfinite(value) or not (is_total or value):
             continue
-        dimensions = _dimensions(instrument, labels, breakdown)
-        metrics = lines.setdefault((dimensions, breakdown is None), {})
-        for name in _names_of(instrument, detail):
+        dimensions = _dimensions(series)
+        metrics = lines.setdefault((dimensions, is_total), {})
+        for name in _names_of(series):
             before = metrics[name][1] if name in metrics else 0
             metrics[name] = (instrument.cloudwatch_unit, round(before + value, 3))
-        if breakdown is None:
-            totals.setdefault(dimensions, {})[detail] = value
+        if is_total:
+            totals.setdefault(dimensions, {})[series.detail] = value
     for dimensions, by_detail in totals.items():
         metrics = lines[dimensions, True]
         for name in instrument.cloudwatch_zeros:
@@ -235,9 +245,9 @@ def _add_numbers(lines: Lines, instrument: Instrument, numbers: Mapping[SeriesKe
             metrics[name] = ("Percent", round(100 * by_detail.get(detail, 0) / sum(by_detail.values()), 3))
 
 
-def _names_of(instrument: Instrument, detail: str) -> tuple[str, ...]:
-    names = instrument.cloudwatch.get(detail)
-    return instrument.cloudwatch.get("", ()) if names is None else names
+def _names_of(series: Series) -> tuple[str, ...]:
+    names = series.instrument.cloudwatch
+    return names.get(series.detail, names.get("", ()))
 
 
 def _all_names(instrument: Instrument) -> Iterator[str]:
@@ -249,10 +259,11 @@ def _all_names(instrument: Instrument) -> Iterator[str]:
     yield from (label.dimension for label in labels if label is not None)
 
 
-def _dimensions(instrument: Instrument, labels: tuple[str, ...], breakdown: str | None) -> Dimensions:
-    found = [(label.dimension, value) for label, value in zip(instrument.labels, labels, strict=True)]
-    if breakdown is not None and instrument.breakdown is not None:
-        found.append((instrument.breakdown.dimension, breakdown))
+def _dimensions(series: Series) -> Dimensions:
+    instrument = series.instrument
+    found = [(label.dimension, value) for label, value in zip(instrument.labels, series.labels, strict=True)]
+    if series.breakdown is not None and instrument.breakdown is not None:
+        found.append((instrument.breakdown.dimension, series.breakdown))
     return tuple(found)
 
 

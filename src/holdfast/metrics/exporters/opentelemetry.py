@@ -8,10 +8,12 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast._errors import MissingExtra
 from holdfast._forks import renew_after_fork
 from holdfast.metrics.exporter import EXPORTERS, Exporter, Read
-from holdfast.metrics.instruments import AttributeValue, Instrument, LogLine, Measurement, Type
+from holdfast.metrics.instruments import Attributes, AttributeValue, Instrument, LogLine, Measurement, Series, Type
 from holdfast.metrics.names import OTHER, FirstNames
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ class OpenTelemetryExporter(Exporter):
         """Have a lock that nobody holds, in the child of a fork."""
         self._lock = threading.Lock()
         self._named: dict[tuple[str, ...], FirstNames] = {}
-        self._gauges: set[tuple[Instrument, tuple[str, ...], str, str]] = set()
+        self._gauges: set[Series] = set()
 
     def declare(self, instruments: Sequence[Instrument]) -> None:
         for instrument in instruments:
@@ -66,31 +68,29 @@ class OpenTelemetryExporter(Exporter):
                 self._create(instrument)
 
     def record(self, measurements: Sequence[Measurement]) -> None:
-        gauges: dict[tuple[Instrument, tuple[str, ...], str | None, str], float] = {}
+        gauges: dict[Series, float] = {}
         for measurement in measurements:
-            instrument = measurement.instrument
-            record = self._record.get((instrument, False))
+            series = measurement.series
+            record = self._record.get((series.instrument, False))
             if record is None:
                 continue
-            breakdown = measurement.breakdown
-            if breakdown is not None:
-                breakdown = self._bounded(measurement.labels, breakdown)
-            if instrument.type is not Type.GAUGE:
-                record(measurement.value, self._attributes(measurement, breakdown))
-                continue
-            # Several may have become `other`, of which there is one: what one event sets is added up.
-            key = (instrument, measurement.labels, breakdown, measurement.detail)
-            gauges[key] = gauges.get(key, 0) + measurement.value
-        for (instrument, labels, breakdown, detail), value in gauges.items():
-            self._set(Measurement(instrument, value, labels, detail, breakdown))
+            if series.breakdown is not None:
+                series = self._bounded(series)
+            if series.instrument.type is Type.GAUGE:
+                # Several may have become `other`, of which there is one: what one event sets is added up.
+                gauges[series] = gauges.get(series, 0) + measurement.value
+            else:
+                record(measurement.value, self._attributes(series, measurement.attributes))
+        for series, value in gauges.items():
+            self._set(series, value)
 
     def keep(self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]) -> None:
         """Set gauges of other values to 0: OpenTelemetry would go on with their last ones."""
         with self._lock:
-            ended = [key for key in self._gauges if key[0] in instruments and key[1] == labels]
-        for instrument, _, breakdown, detail in ended:
-            if breakdown not in breakdowns:
-                self._set(Measurement(instrument, 0, labels, detail, breakdown))
+            told = [one for one in self._gauges if one.instrument in instruments and one.labels == labels]
+        for series in told:
+            if series.breakdown not in breakdowns:
+                self._set(series, 0)
 
     def observe(self, instruments: Sequence[Instrument], read: Read) -> None:
         for instrument in instruments:
@@ -126,41 +126,43 @@ class OpenTelemetryExporter(Exporter):
                 name = instrument.broken_down(name)
                 self._record[instrument, True] = self._meter.create_gauge(name, unit, description).set
 
-    def _set(self, measurement: Measurement) -> None:
-        instrument, breakdown = measurement.instrument, measurement.breakdown
-        if breakdown is not None:
+    def _set(self, series: Series, value: float) -> None:
+        if series.breakdown is not None:
             with self._lock:
-                self._gauges.add((instrument, measurement.labels, breakdown, measurement.detail))
-        self._record[instrument, breakdown is not None](measurement.value, self._attributes(measurement, breakdown))
+                self._gauges.add(series)
+        self._record[series.instrument, series.breakdown is not None](value, self._attributes(series, None))
 
     def _callback(self, instrument: Instrument) -> "Callable[[CallbackOptions], Iterator[Observation]]":
         def observed(_: "CallbackOptions") -> "Iterator[Observation]":
             for read in self._reads[instrument]:
                 for measurement in read():
-                    if measurement.instrument is instrument:
-                        yield self._observation(measurement.value, self._attributes(measurement, None))
+                    if measurement.series.instrument is instrument:
+                        yield self._observation(measurement.value, self._attributes(measurement.series, None))
 
         return observed
 
-    def _bounded(self, labels: tuple[str, ...], breakdown: str) -> str:
+    def _bounded(self, series: Series) -> Series:
+        breakdown = series.breakdown
         with self._lock:
-            named = self._named.get(labels)
+            named = self._named.get(series.labels)
             if named is None:
-                named = self._named[labels] = FirstNames(self._most_named)
-            return breakdown if breakdown == OTHER or named.admits(breakdown) else OTHER
+                named = self._named[series.labels] = FirstNames(self._most_named)
+            if breakdown == OTHER or named.admits(breakdown):
+                return series
+        return msgspec.structs.replace(series, breakdown=OTHER)
 
-    def _attributes(self, measurement: Measurement, breakdown: str | None) -> dict[str, AttributeValue]:
-        instrument, given = measurement.instrument, measurement.attributes
+    def _attributes(self, series: Series, given: Attributes | None) -> dict[str, AttributeValue]:
+        instrument = series.instrument
         attributes: dict[str, AttributeValue] = dict(instrument.constants)
-        for label, value in zip(instrument.labels, measurement.labels, strict=True):
+        for label, value in zip(instrument.labels, series.labels, strict=True):
             attributes[label.attribute] = value
-        if breakdown is not None and instrument.breakdown is not None:
-            attributes[instrument.breakdown.attribute] = breakdown
+        if series.breakdown is not None and instrument.breakdown is not None:
+            attributes[instrument.breakdown.attribute] = series.breakdown
         if given is not None:
             attributes.update(given)
             if not self._addresses:
                 attributes.pop("server.address", None)
                 attributes.pop("server.port", None)
         elif instrument.detail is not None:
-            attributes[instrument.detail.attribute] = measurement.detail
+            attributes[instrument.detail.attribute] = series.detail
         return attributes

@@ -14,8 +14,8 @@ from holdfast._errors import SettingsError
 from holdfast._forks import renew_after_fork
 from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget, GaugeReads, Read
 from holdfast.metrics.histogram import Histogram
-from holdfast.metrics.instruments import Instrument, Measurement, Type
-from holdfast.metrics.series import SeriesKey, SeriesTable
+from holdfast.metrics.instruments import Instrument, Measurement, Series, Type
+from holdfast.metrics.series import SeriesTable
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of the text, for a response."""
@@ -38,7 +38,7 @@ class PrometheusExporter(Exporter):
     def __init__(self) -> None:
         self._instruments: dict[Instrument, None] = {}
         self._reads = GaugeReads()
-        self._begun: list[Measurement] = []
+        self._begun: list[Series] = []
         self._opened = ExitStack()
         self.renew()
         renew_after_fork(self)
@@ -73,10 +73,10 @@ class PrometheusExporter(Exporter):
         with self._lock:
             self._table.add(measurements)
 
-    def begin(self, measurements: Sequence[Measurement]) -> None:
+    def begin(self, series: Sequence[Series]) -> None:
         with self._lock:
-            self._begun += measurements
-            self._table.begin(measurements)
+            self._begun += series
+            self._table.begin(series)
 
     def keep(self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]) -> None:
         with self._lock:
@@ -94,18 +94,14 @@ class PrometheusExporter(Exporter):
         observed = self._reads.measure()
         with self._lock:
             self._table.add(observed)
-            return "".join(f"{line}\n" for instrument in self._instruments for line in self._lines(instrument))
-
-    def _lines(self, instrument: Instrument) -> Iterator[str]:
-        if instrument.type is Type.HISTOGRAM:
-            yield from _histogram(instrument, self._table.distributions.get(instrument, {}))
-            return
-        numbers = self._table.numbers.get(instrument, {})
-        for name, description, is_total in _families(instrument):
-            samples = {key: value for key, value in numbers.items() if (key[1] is None) == is_total}
-            yield from _head(name, instrument.type, description, samples)
-            for labels, value in sorted((_labels(instrument, key), value) for key, value in samples.items()):
-                yield _sample(name, labels, value)
+            numbers, histograms = self._table.numbers(), self._table.distributions()
+        lines: list[str] = []
+        for instrument in self._instruments:
+            if instrument.type is Type.HISTOGRAM:
+                lines += _histogram(instrument, histograms.get(instrument, {}))
+            else:
+                lines += _numbers(instrument, numbers.get(instrument, {}))
+        return "".join(f"{line}\n" for line in lines)
 
 
 def _families(instrument: Instrument) -> Iterator[tuple[str, str, bool]]:
@@ -116,10 +112,20 @@ def _families(instrument: Instrument) -> Iterator[tuple[str, str, bool]]:
         yield instrument.broken_down(instrument.prometheus), description, False
 
 
-def _histogram(instrument: Instrument, series: Mapping[SeriesKey, Histogram]) -> Iterator[str]:
+def _numbers(instrument: Instrument, numbers: Mapping[Series, float]) -> Iterator[str]:
+    for name, description, is_total in _families(instrument):
+        samples = {
+            _labels(series): value for series, value in numbers.items() if (series.breakdown is None) == is_total
+        }
+        yield from _head(name, instrument.type, description, samples)
+        for labels, value in sorted(samples.items()):
+            yield _sample(name, labels, value)
+
+
+def _histogram(instrument: Instrument, histograms: Mapping[Series, Histogram]) -> Iterator[str]:
     """Yield a histogram for totals, and a summary without quantiles, which is small, for the breakdown."""
     for name, description, is_total in _families(instrument):
-        kept = {_labels(instrument, key): one for key, one in series.items() if (key[1] is None) == is_total}
+        kept = {_labels(series): one for series, one in histograms.items() if (series.breakdown is None) == is_total}
         if not is_total:
             kept = {labels: one for labels, one in kept.items() if one.count}
         yield from _head(name, "histogram" if is_total else "summary", description, kept)
@@ -133,13 +139,13 @@ def _histogram(instrument: Instrument, series: Mapping[SeriesKey, Histogram]) ->
             yield _sample(f"{name}_count", labels, one.count)
 
 
-def _labels(instrument: Instrument, key: SeriesKey) -> Labels:
-    values, breakdown, detail = key
-    labels = [(label.name, value) for label, value in zip(instrument.labels, values, strict=True)]
-    if breakdown is not None and instrument.breakdown is not None:
-        labels.append((instrument.breakdown.name, breakdown))
+def _labels(series: Series) -> Labels:
+    instrument = series.instrument
+    labels = [(label.name, value) for label, value in zip(instrument.labels, series.labels, strict=True)]
+    if series.breakdown is not None and instrument.breakdown is not None:
+        labels.append((instrument.breakdown.name, series.breakdown))
     if instrument.detail is not None:
-        labels.append((instrument.detail.name, detail))
+        labels.append((instrument.detail.name, series.detail))
     return tuple(labels)
 
 
