@@ -29,12 +29,14 @@ class SeriesTable(Generic[D]):
     A measurement with a breakdown is kept there alone: totals are added up when somebody asks for them, which is rare.
     """
 
-    __slots__ = ("_distribution", "_distributions", "_numbers")
+    __slots__ = ("_broken_down", "_distribution", "_distributions", "_numbers")
 
     def __init__(self, distribution: Callable[[], D]) -> None:
         self._distribution = distribution
         self._numbers: dict[Series, float] = {}
         self._distributions: dict[Series, D] = {}
+        self._broken_down: dict[tuple[Instrument, tuple[str, ...]], set[Series]] = {}
+        """The series of a breakdown, by instrument and labels."""
 
     def add(self, measurements: Sequence[Measurement]) -> None:
         """Count measurements."""
@@ -48,11 +50,9 @@ class SeriesTable(Generic[D]):
             distribution = distributions.get(series)
             if distribution is not None:
                 distribution.add(value)
-            elif series.instrument.type is HISTOGRAM:
-                distribution = distributions[series] = self._distribution()
-                distribution.add(value)
             else:
-                numbers[series] = value
+                self.begin((series,))
+                self.add((measurement,))
 
     def begin(self, series: Sequence[Series]) -> None:
         """Begin series at nothing, where they have not begun."""
@@ -61,29 +61,23 @@ class SeriesTable(Generic[D]):
                 self._distributions.setdefault(one, self._distribution())
             else:
                 self._numbers.setdefault(one, 0)
+            if one.breakdown is not None:
+                self._broken_down.setdefault((one.instrument, one.labels), set()).add(one)
 
     def keep(self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]) -> None:
         """Remove all values of the breakdown but these. What they have counted stays in the total."""
-
-        def is_ended(series: Series) -> bool:
-            return (
-                series.breakdown is not None
-                and series.breakdown not in breakdowns
-                and series.labels == labels
-                and series.instrument in instruments
-            )
-
-        for series in [series for series in self._numbers if is_ended(series)]:
-            value = self._numbers.pop(series)
-            if series.instrument.type is COUNTER:
+        for instrument in instruments:
+            told_apart = self._broken_down.get((instrument, labels), set())
+            for series in [series for series in told_apart if series.breakdown not in breakdowns]:
+                told_apart.remove(series)
                 total = _total_of(series)
-                self._numbers[total] = self._numbers.get(total, 0) + value
-        for series in [series for series in self._distributions if is_ended(series)]:
-            ended, total = self._distributions.pop(series), _total_of(series)
-            if total in self._distributions:
-                self._distributions[total].merge(ended)
-            else:
-                self._distributions[total] = ended
+                if instrument.type is HISTOGRAM:
+                    ended = self._distributions.pop(series)
+                    self._distributions.setdefault(total, self._distribution()).merge(ended)
+                else:
+                    value = self._numbers.pop(series)
+                    if instrument.type is COUNTER:
+                        self._numbers[total] = self._numbers.get(total, 0) + value
 
     def numbers(self) -> dict[Instrument, dict[Series, float]]:
         """Return counters and gauges, totals and breakdowns, by their instrument."""

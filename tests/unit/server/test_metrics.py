@@ -11,9 +11,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import EngineUnavailable, NotFound
-from holdfast.metrics import LogExporter
+from holdfast.metrics import LogExporter, PrometheusExporter
 from holdfast.queue import Change, Outgoing, Snapshot, Want
 from holdfast.queue.backends.memory import MemoryBackend
+from holdfast.server.metrics import Answered, LinesTaken, ServerMetrics
 from holdfast.server.queue_watch import SWEEP_EVERY, QueueWatch
 from holdfast.server.queues import Queues
 from holdfast.server.routes.metrics import FRESH, Scrape
@@ -108,6 +109,17 @@ def test_it_tells_what_was_answered_and_who_listens(api: Api, clock: FakeClock) 
         ("GET", "other", "404"): 1,
     }
     assert scraped(api, "holdfast_server_listeners") == {("events",): 0, ("status",): 0}
+
+
+def test_lines_of_telemetry_are_counted_by_what_became_of_them() -> None:
+    prometheus = PrometheusExporter()
+    metrics = ServerMetrics(prometheus, streams={})
+    for event in (LinesTaken(3, 0), LinesTaken(2, 1), Answered("BREW", None, 404)):
+        metrics.emit(event)
+    lines = prometheus.render().splitlines()
+    assert 'holdfast_server_telemetry_lines_total{result="accepted"} 5' in lines
+    assert 'holdfast_server_telemetry_lines_total{result="refused"} 1' in lines
+    assert 'holdfast_server_requests_total{method="other",route="other",status="404"} 1' in lines
 
 
 @pytest.mark.parametrize(("who", "status"), [(None, 401), ("anna", 403), ("viewer", 200), ("operator", 200)])

@@ -60,7 +60,7 @@ class OpenTelemetryExporter(Exporter):
         """Have a lock that nobody holds, in the child of a fork."""
         self._lock = threading.Lock()
         self._named: dict[tuple[str, ...], FirstNames] = {}
-        self._gauges: set[Series] = set()
+        self._gauges: dict[tuple[Instrument, tuple[str, ...]], set[Series]] = {}
 
     def declare(self, instruments: Sequence[Instrument]) -> None:
         for instrument in instruments:
@@ -87,7 +87,7 @@ class OpenTelemetryExporter(Exporter):
     def keep(self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]) -> None:
         """Set gauges of other values to 0: OpenTelemetry would go on with their last ones."""
         with self._lock:
-            told = [one for one in self._gauges if one.instrument in instruments and one.labels == labels]
+            told = [one for instrument in instruments for one in self._gauges.get((instrument, labels), ())]
         for series in told:
             if series.breakdown not in breakdowns:
                 self._set(series, 0)
@@ -129,7 +129,7 @@ class OpenTelemetryExporter(Exporter):
     def _set(self, series: Series, value: float) -> None:
         if series.breakdown is not None:
             with self._lock:
-                self._gauges.add(series)
+                self._gauges.setdefault((series.instrument, series.labels), set()).add(series)
         self._record[series.instrument, series.breakdown is not None](value, self._attributes(series, None))
 
     def _callback(self, instrument: Instrument) -> "Callable[[CallbackOptions], Iterator[Observation]]":

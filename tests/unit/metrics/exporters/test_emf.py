@@ -275,6 +275,18 @@ def test_a_spread_keeps_few_values_exactly_and_many_by_their_percentiles(samples
         assert middle[len(middle) // 2 - 3] * 0.95 <= values[49] <= middle[len(middle) // 2 + 3] * 1.05
 
 
+@given(st.lists(st.lists(st.floats(1e-3, 100), max_size=150), max_size=4))
+def test_spreads_can_be_merged(parts: list[list[float]]) -> None:
+    merged, whole = Spread(), Spread()
+    for part in parts:
+        spread = Spread()
+        for value in part:
+            spread.add(value)
+            whole.add(value)
+        merged.merge(spread)
+    assert merged.values() == whole.values()
+
+
 @pytest.mark.parametrize("namespace", ["", "AWS/Lambda", "x" * 256, "a\nb", ":a", "Ä"])
 def test_a_namespace_that_cloudwatch_refuses_is_refused(namespace: str) -> None:
     with pytest.raises(InvalidValue, match="namespace"):

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from holdfast import Operation, Zone
-from holdfast.calls import Attempted, Dependency, Exhausted, GaveUp, Kind, Reason, Retrying, TimeoutChanged
+from holdfast.calls import Attempted, Dependency, Exhausted, GaveUp, Kind, Limit, Reason, Retrying, TimeoutChanged
 from holdfast.calls.metrics import CallMetrics, server_of
 from holdfast.metrics import OpenTelemetryExporter
 from holdfast.testing.calls import Faults, instant_calls
@@ -123,6 +123,20 @@ def test_retries_giving_up_budgets_and_timeouts_are_there_too(metrics: Metrics) 
         "holdfast.call.budget.exhausted": [({"holdfast.dependency": "pricing"}, 1)],
         "holdfast.call.timeout": [({"holdfast.dependency": "pricing", "holdfast.timeout": "connect"}, 0.5)],
     }
+
+
+def test_what_dependencies_have_left_is_read_when_it_is_exported(metrics: Metrics) -> None:
+    exporter = OpenTelemetryExporter(metrics.meter)
+    with instant_calls():
+        CallMetrics(exporter, dependencies=[Dependency("pricing", limit=Limit(3))])
+        CallMetrics(exporter, dependencies=[Dependency("stock")])  # the same instruments, once more
+        assert metrics.read() == {
+            "holdfast.call.budget.tokens": [
+                ({"holdfast.dependency": "pricing"}, 500),
+                ({"holdfast.dependency": "stock"}, 500),
+            ],
+            "holdfast.call.in_flight": [({"holdfast.dependency": "pricing"}, 0)],
+        }
 
 
 def test_addresses_can_be_left_out(metrics: Metrics) -> None:
