@@ -5,7 +5,6 @@ May import calls, the engines and the base. Start reading at `emf.py` for one re
 
 from holdfast.telemetry.bins import BIN_SECONDS, Bin, BinKey, Bins
 from holdfast.telemetry.emf import Request, decode, encode
-from holdfast.telemetry.latency import Latencies
 from holdfast.telemetry.window import Window, ZoneReading, window_of
 
 __all__ = [
@@ -13,7 +12,6 @@ __all__ = [
     "Bin",
     "BinKey",
     "Bins",
-    "Latencies",
     "Request",
     "Window",
     "ZoneReading",
