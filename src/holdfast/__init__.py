@@ -31,6 +31,7 @@ from holdfast._errors import (
     OutcomeUnknown,
     SettingsError,
 )
+from holdfast._several import Several
 from holdfast._types import (
     Carrier,
     Operation,
@@ -78,6 +79,7 @@ __all__ = [
     "Outcome",
     "OutcomeUnknown",
     "SettingsError",
+    "Several",
     "Side",
     "Sink",
     "StatusStore",

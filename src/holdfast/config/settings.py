@@ -16,6 +16,7 @@ from holdfast._names import WORKLOAD_PATTERN, zone_of
 from holdfast._types import Zone
 from holdfast.config.queues import QueueSettings, require_once
 from holdfast.detect.detector import options_of
+from holdfast.metrics import EXPORTERS
 from holdfast.status.stores import check_store_address
 from holdfast.telemetry import BIN_SECONDS
 
@@ -156,6 +157,20 @@ DEFAULT_DETECTOR = "threshold"
 """The one that needs no history."""
 
 
+class MetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the server exports its metrics, beside `GET /metrics`."""
+
+    export: tuple[str, ...] = ()
+    """Exporters as NAME or NAME:ARGUMENT. None: a scrape and the log are enough for most."""
+
+    def __post_init__(self) -> None:
+        for text in self.export:
+            try:
+                EXPORTERS.get(text.partition(":")[0])
+            except SettingsError as error:
+                raise InvalidValue(f"export: {error}") from error
+
+
 class AwsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who to be and where to call on AWS. What is not set is left to boto3's own variables and files."""
 
@@ -283,6 +298,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log: LogSettings = LogSettings()
     database: DatabaseSettings = DatabaseSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    metrics: MetricsSettings = MetricsSettings()
     aws: AwsSettings = AwsSettings()
     status: StatusSettings = StatusSettings()
     agent: AgentSettings = AgentSettings()

@@ -5,7 +5,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.queue.backend import Leased
+from holdfast.queue.alarms import QueueAlarm, Reading
+from holdfast.queue.backend import Leased, Snapshot
 from holdfast.queue.message import Delivery
 
 
@@ -61,3 +62,5 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 
 
 QueueEvent: TypeAlias = Polled | Handled | Trouble
+Observed: TypeAlias = QueueEvent | Snapshot | Reading | QueueAlarm
+"""What sinks for metrics take: events of workers, and what a `Watcher` sees and concludes."""

@@ -9,13 +9,16 @@ from typing import Any
 from litestar import Litestar, Request, Response
 from litestar.datastructures import State
 from litestar.routes import HTTPRoute
+from litestar.types import Message, Scope
 
 from holdfast.config import WorkloadSettings
 from holdfast.engines import Database
-from holdfast.queue.metrics import PrometheusQueueMetrics
+from holdfast.metrics import Exporter, LogExporter, PrometheusExporter
+from holdfast.queue.metrics import QueueMetrics
 from holdfast.server.auth import Authority
 from holdfast.server.credentials import CredentialStore
 from holdfast.server.executor import BoundedExecutor
+from holdfast.server.metrics import Answered, ServerMetrics
 from holdfast.server.problems import answer
 from holdfast.server.push import Hub
 from holdfast.server.queue_watch import QueueWatch
@@ -27,7 +30,7 @@ from holdfast.server.routes.events import events
 from holdfast.server.routes.health import Probe, health, health_without_body, ready, ready_without_body
 from holdfast.server.routes.limits import clear_limits, queue_policy, set_limits, set_policy, tenant_limits
 from holdfast.server.routes.messages import message_status, send_message, send_messages
-from holdfast.server.routes.metrics import QueueScrape, metrics
+from holdfast.server.routes.metrics import Scrape, metrics
 from holdfast.server.routes.overview import overview, verdicts
 from holdfast.server.routes.page import page
 from holdfast.server.routes.queues import list_queues, own, queue_state, sweep
@@ -36,6 +39,7 @@ from holdfast.server.routes.telemetry import ingest
 from holdfast.server.status_log import StatusLog
 from holdfast.server.statuses import Statuses
 from holdfast.status.change import Changes
+from holdfast.status.metrics import observe_zones
 from holdfast.watch import Watch, WatchStore
 
 REQUEST_BYTES = 1 << 20
@@ -79,10 +83,21 @@ class Services:
     """Changes of zone statuses alone, for every host there is."""
 
 
-def create_app(services: Services, *, is_open: bool = False, open_reads: bool = True) -> Litestar:
-    """The application over its services."""
-    queue_metrics = PrometheusQueueMetrics()
+def create_app(
+    services: Services, *, is_open: bool = False, open_reads: bool = True, exporters: Sequence[Exporter] = ()
+) -> Litestar:
+    """Return the application over its services. Metrics go to `GET /metrics`, to the log, and to `exporters`."""
+    prometheus = PrometheusExporter()
+    exporters = (prometheus, LogExporter(), *exporters)
+    queue_metrics = QueueMetrics(*exporters)
+    server_metrics = ServerMetrics(*exporters, streams={"events": services.hub, "status": services.status_hub})
+    observe_zones(services.statuses, *exporters)
     queue_watch = QueueWatch(services.queues, queue_metrics)
+
+    async def count_answer(message: Message, scope: Scope) -> None:
+        if message["type"] == "http.response.start":
+            route = scope.get("path_template")
+            server_metrics.emit(Answered(str(scope.get("method", "GET")), route, message["status"]))
 
     @asynccontextmanager
     async def hubs_in_loop(_: Litestar) -> AsyncIterator[None]:
@@ -138,11 +153,13 @@ def create_app(services: Services, *, is_open: bool = False, open_reads: bool = 
                 "stopping": False,
                 "probe": Probe(services.database),
                 "changing": BoundedExecutor("holdfast-changing"),
-                "queue_scrape": QueueScrape(services.queues, queue_metrics),
+                "scrape": Scrape(services.queues, queue_metrics, prometheus),
+                "server_metrics": server_metrics,
                 **{field.name: getattr(services, field.name) for field in fields(services)},
             }
         ),
         before_request=_allow,
+        before_send=[count_answer],
         exception_handlers={Exception: answer},
         lifespan=[hubs_in_loop],
         request_max_body_size=REQUEST_BYTES,

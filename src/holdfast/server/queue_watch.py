@@ -5,10 +5,9 @@ import logging
 from collections.abc import Sequence
 
 from holdfast._errors import HoldfastError
-from holdfast.calls.sinks.several import Several
 from holdfast.queue.backend import Backend
-from holdfast.queue.metrics import LogQueueSink, Observed, PrometheusQueueMetrics, Watcher
-from holdfast.queue.metrics.watcher import EVERY
+from holdfast.queue.metrics import QueueMetrics
+from holdfast.queue.watcher import EVERY, Watcher
 from holdfast.server.queues import Queues
 
 logger = logging.getLogger("holdfast.server")
@@ -19,15 +18,15 @@ SWEEP_EVERY = 30.0
 
 
 class QueueWatch:
-    """Raises the alarms of every queue that there is, with a `Watcher` each: in the log, and for a scrape.
+    """Raises the alarms of every queue that there is, with a `Watcher` each: for the log and other exporters.
 
     Sweeps them, too, so that what died with its worker counts as waiting. Where there is no store yet, none is made.
     For the event loop alone.
     """
 
-    def __init__(self, queues: Queues, metrics: PrometheusQueueMetrics) -> None:
+    def __init__(self, queues: Queues, metrics: QueueMetrics) -> None:
         self._queues = queues
-        self._sink: Several[Observed] = Several(metrics, LogQueueSink())
+        self._metrics = metrics
         self._watchers: dict[str, Watcher] = {}
         self._swept = -SWEEP_EVERY
         self._is_away = False
@@ -55,7 +54,7 @@ class QueueWatch:
 
     def _look(self, backend: Backend, names: Sequence[str]) -> None:
         self._watchers = {
-            name: self._watchers.get(name) or Watcher(name, backend, self._sink, clock=self._queues.clock)
+            name: self._watchers.get(name) or Watcher(name, backend, self._metrics, clock=self._queues.clock)
             for name in names
         }
         now = self._queues.clock.monotonic()

@@ -29,6 +29,7 @@ from holdfast.compose import (
 )
 from holdfast.config import ServerSettings, Settings
 from holdfast.evacuate import Evacuator
+from holdfast.metrics import ExportTarget, open_exporters
 from holdfast.queue.backend import Backend
 from holdfast.server import status_log
 from holdfast.server.access import log_access
@@ -99,7 +100,12 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
             stack.callback(announcer.close)
         services.watch.start()
         stack.callback(services.watch.close)
-        app = create_app(services, is_open=settings.server.open, open_reads=settings.status.open_reads)
+        exporters = stack.enter_context(
+            open_exporters(settings.metrics.export, ExportTarget(namespace="holdfast/server"))
+        )
+        app = create_app(
+            services, is_open=settings.server.open, open_reads=settings.status.open_reads, exporters=exporters
+        )
 
         def stopping() -> None:
             app.state.stopping = True

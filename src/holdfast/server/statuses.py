@@ -105,6 +105,11 @@ class Statuses:
         """Seconds since the store was last read; None before the first time."""
         return None if self._heard is None else self._clock.monotonic() - self._heard
 
+    def out(self) -> list[Zone]:
+        """Return the zones that are out for all workloads."""
+        now = self._clock.wall()
+        return [zone for (zone, workload), status in self._view.out.items() if workload is None and status.is_out(now)]
+
     def find_out(self, zone: str, workload: str | None) -> ZoneStatus | None:
         """The status by which a zone is out for a workload, or for all; None if it is in."""
         out = self._view.out

@@ -6,7 +6,6 @@ May import calls, the engines and the base. Start reading at `emf.py` for one re
 
 from holdfast.telemetry.bins import BIN_SECONDS, Bin, BinDelta, BinKey, Bins, deltas_of
 from holdfast.telemetry.emf import Request, decode, encode
-from holdfast.telemetry.latency import Latencies
 from holdfast.telemetry.window import Cells, Deploy, Window, ZoneReading, window_of
 
 __all__ = [
@@ -17,7 +16,6 @@ __all__ = [
     "Bins",
     "Cells",
     "Deploy",
-    "Latencies",
     "Request",
     "Window",
     "ZoneReading",

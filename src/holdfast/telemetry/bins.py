@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Outcome, Side, Zone
-from holdfast.telemetry.latency import Latencies
+from holdfast.metrics.histogram import Histogram
 
 BIN_SECONDS = 10.0
 """Short enough that three fit into half a minute, long enough that 10 requests a second fill them with meaning."""
@@ -41,8 +41,8 @@ class Bin:
     requests: int = 0
     faults: int = 0
     count_4xx: int = 0
-    successes: Latencies = field(default_factory=Latencies)
-    failures: Latencies = field(default_factory=Latencies)
+    successes: Histogram = field(default_factory=Histogram)
+    failures: Histogram = field(default_factory=Histogram)
 
     def add(self, outcome: Outcome) -> None:
         """Count one outcome."""

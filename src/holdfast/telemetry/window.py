@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from holdfast._types import Operation, Side, Zone, ZoneState
+from holdfast.metrics.histogram import Histogram
 from holdfast.telemetry.bins import Bin, BinKey
-from holdfast.telemetry.latency import Latencies
 
 LATENCY_SHARE = 0.9
 """The quantile of a zone's reading: the slow tenth shows trouble that the median hides, and a few outliers do not."""
@@ -52,9 +52,9 @@ class Cells:
     requests: "array[int]"
     faults: "array[int]"
     client_errors: "array[int]"
-    successes: Sequence[Latencies | None]
+    successes: Sequence[Histogram | None]
     """Latencies of successful requests; None in a cell that has none."""
-    failures: Sequence[Latencies | None]
+    failures: Sequence[Histogram | None]
     """Latencies of requests that ended in a fault."""
 
 
@@ -104,7 +104,7 @@ class Window:
             range((operation * zones + position) * instances, (operation * zones + position + 1) * instances)
             for operation in range(operations)
         ]
-        latencies = Latencies()
+        latencies = Histogram()
         for row in rows:
             for cell in row:
                 if (found := cells.successes[cell]) is not None:
@@ -166,8 +166,8 @@ class _Index:
 
     def cells_of(self, bins: Sequence[tuple[BinKey, Bin]]) -> Cells:
         requests, faults, client_errors = (array("q", bytes(8 * self._size)) for _ in range(3))
-        successes: list[Latencies | None] = [None] * self._size
-        failures: list[Latencies | None] = [None] * self._size
+        successes: list[Histogram | None] = [None] * self._size
+        failures: list[Histogram | None] = [None] * self._size
         for key, measured in bins:
             zone = self._zone[key.zone]
             row = self._operation[key.operation] * self._zones + zone

@@ -380,13 +380,13 @@ def test_a_zone_that_a_server_says_is_out_is_left_alone(folder: Path, begin: Cal
 
 
 class TestMetrics:
-    """`--metrics-port`."""
+    """`--export prometheus`."""
 
     def test_each_process_serves_what_it_has_counted_on_a_port_of_its_own(
         self, folder: Path, begin: Callable[..., Workers]
     ) -> None:
         port = free_ports(2)
-        workers = begin("--processes", "2", "--concurrency", "1", "--metrics-port", str(port)).start()
+        workers = begin("--processes", "2", "--concurrency", "1", "--export", f"prometheus:{port}").start()
         assert [handled(port), handled(port + 1)] == [0, 0], "there from the start"
         send(folder, *(f"wait-{number}" for number in range(6)))
         until(lambda: len(workers.told()) == 2, "a message in the hands of each")
@@ -406,7 +406,7 @@ class TestMetrics:
         self, folder: Path, begin: Callable[..., Workers]
     ) -> None:
         port = free_ports(2)
-        workers = begin("--processes", "2", "--concurrency", "1", "--metrics-port", str(port)).start()
+        workers = begin("--processes", "2", "--concurrency", "1", "--export", f"prometheus:{port}").start()
         send(folder, *(f"wait-{number}" for number in range(6)))
         until(lambda: len(workers.told()) == 2, "a message in the hands of each")
         (folder / "go").touch()
@@ -426,7 +426,7 @@ class TestMetrics:
         send(folder, "message")
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
-            workers = begin("--metrics-port", str(port), "--once")
+            workers = begin("--export", f"prometheus:{port}", "--once")
             assert workers.wait() == 3
         told = workers.entries()[-1]
         assert told["error"] == "engine-unavailable"
@@ -439,7 +439,7 @@ class TestMetrics:
     ) -> None:
         port = free_ports(2)
         with socket.create_server(("127.0.0.1", port + 1)):
-            workers = begin("--processes", "2", "--metrics-port", str(port))
+            workers = begin("--processes", "2", "--export", f"prometheus:{port}")
             workers.logged(f"worker process 1 cannot begin: cannot serve metrics on '127.0.0.1' port {port + 1}: ")
             send(folder, "message")
             workers.begun("message")
@@ -454,9 +454,9 @@ class TestMetrics:
         self, folder: Path, begin: Callable[..., Workers], processes: str
     ) -> None:
         with (folder / "jobs.py").open("a") as file:  # an end that waits for them would not come
-            file.write("\nfrom holdfast.cli.worker import scrapes\nscrapes._Scrape.timeout = 3600\n")
+            file.write("\nfrom holdfast.metrics import scrapes\nscrapes._Scrape.timeout = 3600\n")
         port = free_ports(2)
-        workers = begin("--processes", processes, "--metrics-port", str(port)).start()
+        workers = begin("--processes", processes, "--export", f"prometheus:{port}").start()
         where = ("127.0.0.1", port)
         with socket.create_connection(where), socket.create_connection(where) as slow:
             slow.sendall(b"GET /metrics HTTP/1.1\r\nHost:")
@@ -482,14 +482,14 @@ def done_in(lines: list[dict[str, Any]]) -> int:
 
 
 class TestLines:
-    """`--emf`."""
+    """`--export emf`."""
 
     @by_processes
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_what_was_counted_is_on_standard_output_at_the_end_and_nothing_else_is(
         self, folder: Path, begin: Callable[..., Workers], processes: str, number: signal.Signals
     ) -> None:
-        workers = begin("--emf", "--processes", processes).start_with_lines()
+        workers = begin("--export", "emf", "--processes", processes).start_with_lines()
         assert len(workers.pids) == int(processes)
         send(folder, *(f"wait-{position}" for position in range(6)))
         until(lambda: len(workers.told()) == 6, "all are begun")
@@ -506,7 +506,7 @@ class TestLines:
 
     def test_people_are_told_on_standard_error_then(self, folder: Path) -> None:
         send(folder, "message")
-        ran = holdfast("worker", "jobs:mail", "--emf", "--once", "--workload", "shop", directory=folder)
+        ran = holdfast("worker", "jobs:mail", "--export", "emf", "--once", "--workload", "shop", directory=folder)
         assert ran.returncode == 0
         assert " worker on mail\n" in ran.stderr
         lines = [json.loads(line) for line in ran.stdout.splitlines()]
@@ -518,10 +518,9 @@ class TestLines:
     ) -> None:
         with (folder / "jobs.py").open("a") as file:
             file.write(
-                "\nfrom holdfast.queue.metrics import EmfQueueSink"
-                "\nEmfQueueSink.__init__.__kwdefaults__['every'] = 0.01\n"
+                "\nfrom holdfast.metrics import EmfExporter\nEmfExporter.__init__.__kwdefaults__['every'] = 0.01\n"
             )
-        workers = begin("--emf").start_with_lines()
+        workers = begin("--export", "emf").start_with_lines()
         assert workers.process.stdout is not None
         output, text = workers.process.stdout.fileno(), b""
         os.set_blocking(output, False)
@@ -545,7 +544,7 @@ class TestLines:
             textwrap.dedent(JOBS).replace("mail.handle()", "mail.handle(attempts=1)")
             + "    if name == 'bad':\n        raise ValueError(name)\n"
         )
-        workers = begin("--emf", "--metrics-port", str(port)).start_with_lines()
+        workers = begin("--export", "emf", "--export", f"prometheus:{port}").start_with_lines()
         send(folder, "good", "bad")
         until(lambda: (handled(port), handled(port, "buried")) == (1, 1), "they are counted")
         workers.process.terminate()
@@ -558,7 +557,7 @@ class TestLines:
     def test_a_reader_that_has_left_does_not_keep_messages_from_being_handled(
         self, folder: Path, begin: Callable[..., Workers]
     ) -> None:
-        workers = begin("--emf", "--processes", "2").start_with_lines()
+        workers = begin("--export", "emf", "--processes", "2").start_with_lines()
         assert workers.process.stdout is not None
         workers.process.stdout.close()
         send(folder, "message")

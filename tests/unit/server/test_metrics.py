@@ -11,14 +11,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import EngineUnavailable, NotFound
+from holdfast.metrics import LogExporter, PrometheusExporter
 from holdfast.queue import Outgoing
 from holdfast.queue.backend import Change, LeaseRequest, Snapshot
 from holdfast.queue.backends.memory import MemoryBackend
-from holdfast.queue.metrics import PrometheusQueueMetrics
+from holdfast.server.metrics import Answered, LinesTaken, ServerMetrics
 from holdfast.server.queue_watch import SWEEP_EVERY, QueueWatch
 from holdfast.server.queues import Queues
-from holdfast.server.routes.metrics import FRESH, QueueScrape
+from holdfast.server.routes.metrics import FRESH, Scrape
 from holdfast.testing import FakeClock
+from tests.unit.queue.made import Scraped
 from tests.unit.server.queue_api import QUEUE, Api, problem, running
 
 STUCK = 10.0
@@ -61,6 +63,11 @@ def api(tmp_path: Path, backend: Watched, clock: FakeClock) -> Iterator[Api]:
         yield api
 
 
+def scrape_of(queues: Queues) -> Scrape:
+    metrics = Scraped()
+    return Scrape(queues, metrics, metrics.prometheus)
+
+
 def scraped(api: Api, name: str) -> dict[tuple[str, ...], float]:
     response = api("viewer", "GET", "/metrics")
     assert response.status_code == 200
@@ -93,6 +100,29 @@ def test_it_is_in_the_text_format_of_prometheus(api: Api) -> None:
     assert response.text.startswith("# HELP holdfast_queue_messages ")
 
 
+def test_it_tells_what_was_answered_and_who_listens(api: Api, clock: FakeClock) -> None:
+    for who, path in (("viewer", "/metrics"), (None, "/metrics"), ("viewer", "/nowhere/else")):
+        api(who, "GET", path)
+    clock.advance(FRESH)
+    assert scraped(api, "holdfast_server_requests_total") == {
+        ("GET", "/metrics", "200"): 1,
+        ("GET", "/metrics", "401"): 1,
+        ("GET", "other", "404"): 1,
+    }
+    assert scraped(api, "holdfast_server_listeners") == {("events",): 0, ("status",): 0}
+
+
+def test_lines_of_telemetry_are_counted_by_what_became_of_them() -> None:
+    prometheus = PrometheusExporter()
+    metrics = ServerMetrics(prometheus, streams={})
+    for event in (LinesTaken(3, 0), LinesTaken(2, 1), Answered("BREW", None, 404)):
+        metrics.emit(event)
+    lines = prometheus.render().splitlines()
+    assert 'holdfast_server_telemetry_lines_total{result="accepted"} 5' in lines
+    assert 'holdfast_server_telemetry_lines_total{result="refused"} 1' in lines
+    assert 'holdfast_server_requests_total{method="other",route="other",status="404"} 1' in lines
+
+
 @pytest.mark.parametrize(("who", "status"), [(None, 401), ("anna", 403), ("viewer", 200), ("operator", 200)])
 def test_tenants_do_not_see_each_other_here(api: Api, who: str | None, status: int) -> None:
     assert api(who, "GET", "/metrics").status_code == status
@@ -114,7 +144,7 @@ def test_scrapes_at_the_same_time_share_a_look_also_if_one_of_them_goes_away(
 ) -> None:
     backend.change(QUEUE, Change(), create=True)
     gate = backend.gate = threading.Event()
-    scrape = QueueScrape(Queues(lambda: backend, clock=clock), PrometheusQueueMetrics())
+    scrape = scrape_of(Queues(lambda: backend, clock=clock))
 
     async def ask() -> set[str]:
         first, *others = [asyncio.ensure_future(scrape.text()) for _ in range(20)]
@@ -129,7 +159,7 @@ def test_scrapes_at_the_same_time_share_a_look_also_if_one_of_them_goes_away(
 
 
 def test_a_look_that_was_cancelled_is_begun_anew(backend: Watched, clock: FakeClock) -> None:
-    scrape = QueueScrape(Queues(lambda: backend, clock=clock), PrometheusQueueMetrics())
+    scrape = scrape_of(Queues(lambda: backend, clock=clock))
 
     async def ask() -> str:
         waiting = asyncio.ensure_future(scrape.text())
@@ -173,7 +203,7 @@ def test_a_scrape_makes_no_store() -> None:
         raise AssertionError("a store was made")
 
     queues = Queues(opening, is_there=lambda: False)
-    assert asyncio.run(QueueScrape(queues, PrometheusQueueMetrics()).text()) == ""
+    assert asyncio.run(scrape_of(queues).text()) == ""
 
 
 def test_alarms_that_the_server_raises_can_be_scraped(
@@ -182,8 +212,8 @@ def test_alarms_that_the_server_raises_can_be_scraped(
     """Nobody works on the queue, and no worker could tell of it: the server does."""
     backend.change(QUEUE, Change(), create=True)
     backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")])
-    queues, metrics = Queues(lambda: backend, clock=clock), PrometheusQueueMetrics()
-    watch, scrape = QueueWatch(queues, metrics), QueueScrape(queues, metrics)
+    queues, metrics = Queues(lambda: backend, clock=clock), Scraped(LogExporter())
+    watch, scrape = QueueWatch(queues, metrics), Scrape(queues, metrics, metrics.prometheus)
     is_late = f'holdfast_queue_alarm_open{{queue="{QUEUE}",alarm="first-attempt-age"}}'
 
     async def watched(*moments: float) -> str:
@@ -206,7 +236,7 @@ def test_what_died_with_its_worker_counts_as_waiting_though_no_worker_is_left(
 ) -> None:
     backend.change(QUEUE, Change(), create=True)
     backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")])
-    queues, metrics = Queues(lambda: backend, clock=clock), PrometheusQueueMetrics()
+    queues, metrics = Queues(lambda: backend, clock=clock), Scraped()
     watch = QueueWatch(queues, metrics)
     asyncio.run(watch.look())
     assert len(backend.lease(LeaseRequest(queue=QUEUE, count=1, lease=2.0)).deliveries) == 1
@@ -228,7 +258,7 @@ def test_the_watch_goes_on_when_the_store_is_back_and_says_once_that_it_was_away
         return [QUEUE]
 
     monkeypatch.setattr(backend, "queues", queues)
-    metrics = PrometheusQueueMetrics()
+    metrics = Scraped()
     watch = QueueWatch(Queues(lambda: backend, clock=clock), metrics)
 
     async def look() -> None:

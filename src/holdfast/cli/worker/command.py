@@ -14,7 +14,6 @@ from holdfast.cli.output import DataDirectory, Json, SettingsFile
 from holdfast.queue import WorkerOptions
 
 _DEFAULTS = WorkerOptions()
-LAST_PORT = 65_535
 
 
 def worker(
@@ -44,22 +43,15 @@ def worker(
     once: Annotated[
         bool, Parameter(negative="", help="End when nothing waits any more. What is delayed is left for later.")
     ] = False,
-    metrics_port: Annotated[
-        int | None,
-        Parameter(
-            validator=Number(gte=1, lte=LAST_PORT),
-            help="Serve GET /metrics for Prometheus on this port; of several processes, each on the next one.",
-        ),
-    ] = None,
-    metrics_host: Annotated[str, Parameter(help="The address for that, with --metrics-port.")] = "127.0.0.1",
-    emf: Annotated[
-        bool,
+    export: Annotated[
+        list[str] | None,
         Parameter(
             negative="",
-            help="Write metrics for CloudWatch (embedded metric format) to standard output, every minute and at the "
-            "end. What else the command prints goes to standard error.",
+            help="Export metrics of each process, as NAME or NAME:ARGUMENT; repeat it. prometheus:9464 serves "
+            "GET /metrics on this port, of several processes each on the next one; emf writes lines for CloudWatch to "
+            "standard output, and what else the command prints goes to standard error.",
         ),
-    ] = False,
+    ] = None,
     settings: SettingsFile = None,
     data_directory: DataDirectory = None,
     json: Json = False,
@@ -71,6 +63,7 @@ def worker(
     Example: holdfast worker jobs:mail jobs:reports --processes 4
     """
     from holdfast.cli.worker.work import INTERRUPTED, Signals, Stop, Task, work
+    from holdfast.metrics import EXPORTERS
 
     task = Task(
         targets=targets,
@@ -82,13 +75,13 @@ def worker(
         endpoints=tuple(endpoint or ()),
         settings=None if settings is None else str(settings),
         data_directory=None if data_directory is None else str(data_directory),
-        metrics_host=metrics_host,
-        metrics_port=metrics_port,
-        emf=emf,
+        exports=tuple(export or ()),
+        processes=processes,
     )
+    is_output_used = any(EXPORTERS.get(text.partition(":")[0]).uses_standard_output for text in task.exports)
 
     def announce(queues: list[str], pids: list[int]) -> None:
-        to = sys.stderr if emf else sys.stdout
+        to = sys.stderr if is_output_used else sys.stdout
         if json:
             print(msgspec.json.encode({"queues": queues, "processes": pids}).decode(), file=to, flush=True)
             return
@@ -98,11 +91,6 @@ def worker(
     WorkerOptions(concurrency=concurrency, grace=grace)  # says what is wrong with them before anything is started
     if not targets:
         raise InvalidValue("no queue: name one as MODULE:QUEUE, such as jobs:mail")
-    if metrics_port is not None and metrics_port + processes - 1 > LAST_PORT:
-        raise InvalidValue(
-            f"--metrics-port {metrics_port}: expected at most {LAST_PORT - processes + 1}, because each of "
-            f"{processes} processes has a port of its own, from this one on"
-        )
     if processes > 1:
         from holdfast.cli.worker.supervisor import Supervisor
 

@@ -15,15 +15,16 @@ import msgspec
 
 from holdfast._errors import EngineUnavailable, HoldfastError, NotFound, SettingsError
 from holdfast._names import workload_of, zone_of
+from holdfast._several import Several
 from holdfast._types import Sink, Zone, ZoneView
-from holdfast.calls.sinks.several import Several
 from holdfast.cli.worker.targets import find_queues
 from holdfast.compose import Databases, existing_store, open_status_store
 from holdfast.config import Loaded, load
 from holdfast.config.places import Place
+from holdfast.metrics import ExportTarget, LogExporter, open_exporters
 from holdfast.queue import Queue, Worker, WorkerOptions
 from holdfast.queue.events import Polled, QueueEvent
-from holdfast.queue.metrics.logs import LogQueueSink
+from holdfast.queue.metrics import QueueMetrics
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -55,11 +56,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: tuple[str, ...] = ()
     settings: str | None = None
     data_directory: str | None = None
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int | None = None
-    """Of this process, or of the first of several; None: metrics are not served."""
-    emf: bool = False
-    """Whether metrics are written to standard output."""
+    exports: tuple[str, ...] = ()
+    """Exporters of metrics, as NAME or NAME:ARGUMENT."""
+    process: int = 0
+    """The number of this process among `processes`."""
+    processes: int = 1
 
     def load(self) -> Loaded:
         """The settings that hold for it."""
@@ -72,9 +73,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return load(None if self.settings is None else Path(self.settings), options=options)
 
     def of(self, number: int) -> "Task":
-        """The same for one of several processes, from 0 on: each has a port of its own, and has it for good."""
-        port = None if self.metrics_port is None else self.metrics_port + number
-        return msgspec.structs.replace(self, metrics_port=port)
+        """The same for one of several processes, from 0 on."""
+        return msgspec.structs.replace(self, process=number)
 
 
 class Stop:
@@ -243,28 +243,13 @@ def _stop(workers: Sequence[QueueWorker]) -> None:
 
 @contextmanager
 def _sink(task: Task, queues: Sequence[str], workload: str | None) -> Iterator[Sink[QueueEvent]]:
-    """What workers tell: to the log, and to whom the task says. At the end, what is left is written.
+    """Measure workers for the log and for the exporters of the task. At the end, what is left is written.
 
     Nobody looks at the queues themselves here: their depth is the same for all processes, and the server tells it.
     """
-    sinks: list[Sink[QueueEvent]] = [LogQueueSink()]
-    with ExitStack() as stack:
-        if task.metrics_port is not None:
-            from holdfast.cli.worker.scrapes import Scrapes
-            from holdfast.queue.metrics.prometheus import PrometheusQueueMetrics
-
-            metrics = PrometheusQueueMetrics(queues=queues)
-            scrapes = stack.enter_context(Scrapes(task.metrics_host, task.metrics_port, metrics.render))
-            logger.info("metrics are at %s", scrapes.address)
-            sinks.append(metrics)
-        if task.emf:
-            from holdfast.cli.worker.standard_output import StandardOutput
-            from holdfast.queue.metrics.emf import EmfQueueSink
-
-            namespace = f"{workload or 'holdfast'}/worker"
-            output = stack.enter_context(StandardOutput())
-            sinks.append(stack.enter_context(EmfQueueSink(output.write, namespace=namespace)))
-        yield Several(*sinks)
+    target = ExportTarget(namespace=f"{workload or 'holdfast'}/worker", process=task.process, processes=task.processes)
+    with open_exporters(task.exports, target) as exporters:
+        yield QueueMetrics(LogExporter(), *exporters, queues=queues)
 
 
 @contextmanager

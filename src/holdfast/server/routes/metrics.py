@@ -1,4 +1,4 @@
-"""Metrics for a scrape: how deep all queues are and which alarms are open, in the text format of Prometheus."""
+"""Metrics for a scrape: queues and their alarms, zones, and the server itself, in the text format of Prometheus."""
 
 import asyncio
 import math
@@ -7,8 +7,10 @@ from litestar import Response, get
 from litestar.datastructures import State
 
 from holdfast._errors import NotFound
+from holdfast.metrics import PrometheusExporter
+from holdfast.metrics.exporters.prometheus import CONTENT_TYPE
 from holdfast.queue.backend import Backend, Snapshot
-from holdfast.queue.metrics.prometheus import CONTENT_TYPE, PrometheusQueueMetrics
+from holdfast.queue.metrics import QueueMetrics
 from holdfast.server.auth import SECURITY, requires
 from holdfast.server.credentials import Role
 from holdfast.server.problems import described
@@ -20,12 +22,13 @@ FRESH = 5.0
 """Seconds for which an answer is given again: less than scrapes are apart, so that each sees something new."""
 
 
-class QueueScrape:
-    """The queues as they were a few seconds ago at most, however many ask at the same time."""
+class Scrape:
+    """Everything as it was a few seconds ago at most, however many ask at the same time."""
 
-    def __init__(self, queues: Queues, metrics: PrometheusQueueMetrics) -> None:
+    def __init__(self, queues: Queues, metrics: QueueMetrics, exporter: PrometheusExporter) -> None:
         self._queues = queues
         self._metrics = metrics
+        self._exporter = exporter
         self._text = ""
         self._fresh_until = -math.inf
         self._looking: asyncio.Future[None] | None = None
@@ -47,7 +50,7 @@ class QueueScrape:
 
         for snapshot in await self._queues.ask(look) if names else []:
             self._metrics.emit(snapshot)
-        self._text = self._metrics.render()
+        self._text = self._exporter.render()
         self._fresh_until = self._queues.clock.monotonic() + FRESH
 
 
@@ -73,9 +76,9 @@ def _looked_at(done: "asyncio.Future[None]") -> None:
     tags=["queues"],
 )
 async def metrics(state: State) -> Response[str]:
-    """How deep all queues are, how long new work waits and which alarms are open, as text for Prometheus.
+    """How deep all queues are and which of their alarms are open, zones, and requests, as text for Prometheus.
 
     Depths are a few seconds old at most. Alarms are those that the server raises itself, every ten seconds.
     """
-    scrape: QueueScrape = state.queue_scrape
+    scrape: Scrape = state.scrape
     return Response(await scrape.text(), media_type=TEXT)

@@ -9,6 +9,7 @@ from msgspec import Struct
 from holdfast._errors import InvalidValue
 from holdfast.server.auth import SECURITY, requires
 from holdfast.server.credentials import Role
+from holdfast.server.metrics import LinesTaken, ServerMetrics
 from holdfast.server.problems import described
 from holdfast.telemetry import decode, deltas_of
 from holdfast.watch import Watch
@@ -51,4 +52,6 @@ async def ingest(request: Request[Any, Any, Any], state: State) -> Ingested:
         refused += 1
         reason = reason or complaint
     watch.ingest(deltas_of(outcomes, watch.bin_seconds))
+    metrics: ServerMetrics = state.server_metrics
+    metrics.emit(LinesTaken(len(outcomes), refused))
     return Ingested(len(outcomes), refused, reason)

@@ -10,12 +10,12 @@ from weakref import WeakKeyDictionary
 from holdfast._backoff import Chance
 from holdfast._clock import Clock
 from holdfast._errors import InvalidValue
+from holdfast._several import Several
 from holdfast._types import Sink
 from holdfast.calls.context import SCOPE, Place, around
 from holdfast.calls.events import CallEvent
 from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.calls.scope import Scope
-from holdfast.calls.sinks.several import Several
 from holdfast.calls.state import DependencyState
 from holdfast.testing.clock import FakeClock, seeded
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidValue, Operation, Side, Verdict, VerdictKind, Zone, ZoneState
 from holdfast.detect.detectors.threshold import ThresholdDetector, ThresholdOptions, ThresholdState
-from holdfast.telemetry import Bin, BinKey, Latencies, Window, ZoneReading, window_of
+from holdfast.metrics import Histogram
+from holdfast.telemetry import Bin, BinKey, Window, ZoneReading, window_of
 
 ONE, TWO, THREE = Zone("az1"), Zone("az2"), Zone("az3")
 GOOD = ZoneReading(requests=200, faults=0, latency=0.02, instances=2, failing_instances=0)
@@ -50,7 +51,7 @@ def bins(zone: Zone, reading: ZoneReading) -> Iterator[tuple[BinKey, Bin]]:
                 instance < reading.faults % reading.failing_instances
             )
         assert faults <= requests
-        successes = Latencies([] if reading.latency is None else [reading.latency] * (requests - faults))
+        successes = Histogram.of([] if reading.latency is None else [reading.latency] * (requests - faults))
         key = BinKey("shop", Operation("Home", "Index"), zone, f"i-{instance}", Side.SERVER)
         yield key, Bin(requests=requests, faults=faults, successes=successes)
 

@@ -1,0 +1,33 @@
+"""Make one sink of several."""
+
+import logging
+from typing import Generic, TypeVar
+
+from holdfast._types import Sink
+
+__all__ = ["Several"]
+
+Event = TypeVar("Event")
+
+log = logging.getLogger(__name__)
+
+
+class Several(Generic[Event]):
+    """Hand every event to each of its sinks, in order, also if one of them raises.
+
+    The first failure of a sink is logged, and the others are counted: a broken sink must not flood the logs.
+    """
+
+    def __init__(self, *sinks: Sink[Event]) -> None:
+        self.sinks = sinks
+        self.failed = [0] * len(sinks)
+        """Events that each sink has lost by raising; not exact if several threads lose some at once."""
+
+    def emit(self, event: Event) -> None:
+        for index, sink in enumerate(self.sinks):
+            try:
+                sink.emit(event)
+            except Exception:
+                self.failed[index] += 1
+                if self.failed[index] == 1:
+                    log.exception("the sink %r failed; further failures of it are only counted", sink)

@@ -1,0 +1,297 @@
+"""Metrics for CloudWatch, as lines of its embedded metric format: a few a minute, not one for each event.
+
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+Logs are paid for by size, and each combination of a metric with its dimensions by the month.
+"""
+
+import logging
+import math
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, ClassVar, Self, TextIO
+
+import msgspec
+
+from holdfast._clock import Clock, SystemClock
+from holdfast._errors import InvalidValue
+from holdfast._forks import renew_after_fork
+from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget, GaugeReads, Read
+from holdfast.metrics.histogram import Histogram
+from holdfast.metrics.instruments import Instrument, Measurement, Series
+from holdfast.metrics.series import SeriesTable
+
+MOST_VALUES = 100
+"""Values of one metric in one line: CloudWatch's limit."""
+MOST_DIMENSIONS = 30
+"""Dimensions in one set: CloudWatch's limit. Two are left to the labels of instruments."""
+LONGEST_DIMENSION = 1024
+LONGEST_DIMENSION_NAME = 250
+_NAMESPACE = re.compile(r"(?!AWS/)[A-Za-z0-9._/#-][A-Za-z0-9._/#: -]{0,254}")
+_DIMENSION_NAME = re.compile(r"[!-9;-~][ -~]{0,249}")
+_SHARES = [(rank + 0.5) / (MOST_VALUES - 1) for rank in range(MOST_VALUES - 1)]
+
+Dimensions = tuple[tuple[str, str], ...]
+Metrics = dict[str, tuple[str, Any]]
+"""Unit and value, or values, by name."""
+
+log = logging.getLogger(__name__)
+
+
+class Spread:
+    """Keep values so that at most a hundred stand for them: each of them, or percentiles if there are more."""
+
+    __slots__ = ("_few", "_many")
+
+    def __init__(self) -> None:
+        self._few: list[float] = []
+        self._many: Histogram | None = None
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        if self._many is not None:
+            self._many.add(value)
+            return
+        self._few.append(value)
+        if len(self._few) > MOST_VALUES:
+            self._many = Histogram.of(self._few)
+
+    def merge(self, other: Self) -> None:
+        """Count all values of `other`."""
+        for value in other._few if other._many is None else ():
+            self.add(value)
+        if other._many is not None:
+            if self._many is None:
+                self._many = Histogram.of(self._few)
+            self._many.merge(other._many)
+
+    def values(self) -> list[float]:
+        """Return the values in ascending order; the largest is always exact."""
+        if self._many is None:
+            return sorted(self._few)
+        return [*self._many.quantiles(_SHARES), self._many.max]
+
+
+@EXPORTERS.register("emf")
+class EmfExporter(Exporter):
+    """Writes a line for each combination of labels that was measured, every `every` seconds.
+
+    `to` is a stream, or a function that is called with each line. Dimensions are the labels, and those given as
+    `dimensions`; with `rollup`, metrics of operations are there for their dependency as a whole as well. Lines are
+    written by the first event after the time is over, in the thread that it comes from; `flush` and `close` write what
+    is left, as the end of a Lambda invocation should. What cannot be written is dropped, and counted in `lost_lines`.
+    Thread-safe; a forked child begins at nothing. By name it is `emf` or `emf:NAMESPACE`, which writes to standard
+    output.
+    """
+
+    uses_attributes: ClassVar[bool] = False
+    uses_standard_output: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        to: TextIO | Callable[[str], object],
+        *,
+        namespace: str,
+        every: float = 60.0,
+        dimensions: Mapping[str, str] | None = None,
+        rollup: bool = False,
+        clock: Clock = SystemClock(),  # noqa: B008 - it has no state
+    ) -> None:
+        if not _NAMESPACE.fullmatch(namespace):
+            raise InvalidValue(
+                f"namespace {namespace!r}: expected 1 to 255 letters, digits and ._-/#: that do not begin with AWS/"
+            )
+        if not 0 < every < math.inf:
+            raise InvalidValue(f"lines every {every} seconds: expected more than 0")
+        self._write = to if callable(to) else _writer(to)
+        self._namespace = namespace
+        self._fixed = _checked(dimensions or {})
+        self._every = every
+        self._rollup = rollup
+        self._clock = clock
+        self._reads = GaugeReads()
+        self._opened = ExitStack()
+        self.lost_lines = 0
+        """Lines that could not be written."""
+        self.renew()
+        renew_after_fork(self)
+
+    @classmethod
+    def open(cls, argument: str, target: ExportTarget) -> Self:
+        from holdfast.metrics.standard_output import StandardOutput
+
+        output = StandardOutput()
+        exporter = cls(output.write, namespace=argument or target.namespace)
+        exporter._opened.enter_context(output)
+        return exporter
+
+    def renew(self) -> None:
+        """Begin at nothing, in the child of a fork."""
+        self._lock = threading.Lock()
+        self._since = 0.0
+        self._over = math.inf
+        self._table: SeriesTable[Spread] = SeriesTable(Spread)
+
+    def declare(self, instruments: Sequence[Instrument]) -> None:
+        taken = {name for instrument in instruments for name in _all_names(instrument)}
+        for name in self._fixed:
+            if name in taken:
+                raise InvalidValue(f"dimension {name!r}: expected none that is the name of a metric or of its label")
+
+    def record(self, measurements: Sequence[Measurement]) -> None:
+        with self._lock:
+            now = self._clock.monotonic()
+            taken = self._take() if now >= self._over else None
+            if self._over == math.inf:
+                self._since, self._over = self._clock.wall(), now + self._every
+            self._table.add(measurements)
+        if taken is not None:
+            self._write_all(*taken)
+
+    def observe(self, instruments: Sequence[Instrument], read: Read) -> None:
+        self.declare(instruments)
+        self._reads.add(read)
+
+    def flush(self) -> None:
+        """Write what was measured since the last lines."""
+        with self._lock:
+            taken = self._take()
+        self._write_all(*taken)
+
+    def close(self) -> None:
+        self.flush()
+        self._opened.close()
+
+    def _take(self) -> tuple[float, SeriesTable[Spread]]:
+        """Return what was measured, and begin anew."""
+        taken = self._since, self._table
+        self._over, self._table = math.inf, SeriesTable(Spread)
+        return taken
+
+    def _write_all(self, since: float, table: SeriesTable[Spread]) -> None:
+        """Write lines; not under the lock, so that those who measure do not wait for each other."""
+        table.add(self._reads.measure())
+        since = since or self._clock.wall()
+        for (dimensions, is_total), metrics in lines_of(table).items():
+            rollup = dimensions[:1] if self._rollup and is_total and len(dimensions) > 1 else ()
+            try:
+                self._write(self._line(since, dimensions, rollup, metrics))
+            except Exception:
+                self.lost_lines += 1
+                if self.lost_lines == 1:  # a disk that is full stays full for a while
+                    log.exception("metrics could not be written; further lines that are lost are only counted")
+
+    def _line(self, since: float, dimensions: Dimensions, rollup: Dimensions, metrics: Metrics) -> str:
+        named = {name: dimension_value(value) for name, value in dimensions}
+        sets = [[*self._fixed, *named]]
+        if rollup:
+            sets.append([*self._fixed, *dict(rollup)])
+        directive = {
+            "Namespace": self._namespace,
+            "Dimensions": sets,
+            "Metrics": [{"Name": name, "Unit": unit} for name, (unit, _) in metrics.items()],
+        }
+        document = {
+            "_aws": {"Timestamp": round(since * 1000), "CloudWatchMetrics": [directive]},
+            **self._fixed,
+            **named,
+            **{name: value for name, (_, value) in metrics.items()},
+        }
+        return msgspec.json.encode(document).decode()
+
+
+Lines = dict[tuple[Dimensions, bool], Metrics]
+"""The metrics of each combination of labels, and whether it is a total."""
+
+
+def lines_of(table: SeriesTable[Spread]) -> Lines:
+    """Return what was measured, in order.
+
+    Totals have zeros, because alarms need them; a breakdown has only what is not 0, because each metric is paid for.
+    """
+    lines: Lines = {}
+    for instrument, numbers in table.numbers().items():
+        if instrument.cloudwatch:
+            _add_numbers(lines, instrument, numbers)
+    for instrument, spreads in table.distributions().items():
+        factor = 1000 if instrument.cloudwatch_unit == "Milliseconds" else 1
+        for series, spread in spreads.items():
+            for name in _names_of(series):
+                values = [round(factor * value, 3) for value in spread.values()]
+                metrics = lines.setdefault((_dimensions(series), series.breakdown is None), {})
+                metrics[name] = (instrument.cloudwatch_unit, values)
+    return {line: lines[line] for line in sorted(lines)}
+
+
+def _add_numbers(lines: Lines, instrument: Instrument, numbers: Mapping[Series, float]) -> None:
+    totals: dict[Dimensions, dict[str, float]] = {}
+    for series, value in numbers.items():
+        is_total = series.breakdown is None
+        if not math.isfinite(value) or not (is_total or value):
+            continue
+        dimensions = _dimensions(series)
+        metrics = lines.setdefault((dimensions, is_total), {})
+        for name in _names_of(series):
+            before = metrics[name][1] if name in metrics else 0
+            metrics[name] = (instrument.cloudwatch_unit, round(before + value, 3))
+        if is_total:
+            totals.setdefault(dimensions, {})[series.detail] = value
+    for dimensions, by_detail in totals.items():
+        metrics = lines[dimensions, True]
+        for name in instrument.cloudwatch_zeros:
+            metrics.setdefault(name, ("Count", 0))
+        for detail, name in instrument.cloudwatch_shares.items():
+            metrics[name] = ("Percent", round(100 * by_detail.get(detail, 0) / sum(by_detail.values()), 3))
+
+
+def _names_of(series: Series) -> tuple[str, ...]:
+    names = series.instrument.cloudwatch
+    return names.get(series.detail, names.get("", ()))
+
+
+def _all_names(instrument: Instrument) -> Iterator[str]:
+    """Yield every name that a line with this instrument may have at its top."""
+    yield from (name for names in instrument.cloudwatch.values() for name in names)
+    yield from instrument.cloudwatch_zeros
+    yield from instrument.cloudwatch_shares.values()
+    labels = (*instrument.labels, instrument.breakdown)
+    yield from (label.dimension for label in labels if label is not None)
+
+
+def _dimensions(series: Series) -> Dimensions:
+    instrument = series.instrument
+    found = [(label.dimension, value) for label, value in zip(instrument.labels, series.labels, strict=True)]
+    if series.breakdown is not None and instrument.breakdown is not None:
+        found.append((instrument.breakdown.dimension, series.breakdown))
+    return tuple(found)
+
+
+def _writer(stream: TextIO) -> Callable[[str], object]:
+    def write(line: str) -> None:
+        stream.write(f"{line}\n")  # in one piece: others may write to the same stream
+        stream.flush()
+
+    return write
+
+
+def _checked(dimensions: Mapping[str, str]) -> dict[str, str]:
+    if len(dimensions) > MOST_DIMENSIONS - 2:
+        raise InvalidValue(f"{len(dimensions)} dimensions: expected at most {MOST_DIMENSIONS - 2} besides labels")
+    for name, value in dimensions.items():
+        if name == "_aws" or not _DIMENSION_NAME.fullmatch(name):
+            raise InvalidValue(
+                f"dimension {name!r}: expected a name of 1 to {LONGEST_DIMENSION_NAME} ASCII characters, not _aws"
+            )
+        if dimension_value(value) != value:
+            raise InvalidValue(
+                f"dimension {name} {value!r}: expected 1 to {LONGEST_DIMENSION} printable ASCII characters, "
+                "not only blanks and without a colon in front"
+            )
+    return dict(dimensions)
+
+
+def dimension_value(text: str) -> str:
+    """Return the text as CloudWatch allows it in the value of a dimension."""
+    allowed = "".join(char if " " <= char <= "~" else "?" for char in text).lstrip(": ")
+    return allowed[:LONGEST_DIMENSION].rstrip() or "?"

@@ -1,0 +1,84 @@
+"""Events as records of the standard library's logging, without a flood of them."""
+
+import logging
+import threading
+from typing import ClassVar, Self
+
+from holdfast._clock import Clock, SystemClock
+from holdfast._errors import InvalidValue
+from holdfast._forks import renew_after_fork
+from holdfast._log_gate import LogGate
+from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget
+from holdfast.metrics.instruments import LogLine
+
+PER_SECOND = 5
+"""Enough to see what is going on; a dependency that is down fails a thousand times a second."""
+
+
+@EXPORTERS.register("logs")
+class LogExporter(Exporter):
+    """Logs what needs attention, with the values of each event in `extra`, for formatters that write JSON.
+
+    Of each kind of event and what it is about, at most `per_second` records a second are made, of some fewer, and of
+    alarms all; the next record says how many were left out (`left_out`), and `close` tells the rest. What goes well is
+    not logged. Thread-safe; it blocks as long as the handlers of the logger do. By name it is `logs` or `logs:LOGGER`.
+    """
+
+    uses_attributes: ClassVar[bool] = False
+    uses_logs: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        logger: logging.Logger | None = None,
+        *,
+        per_second: int = PER_SECOND,
+        clock: Clock = SystemClock(),  # noqa: B008 - it has no state
+    ) -> None:
+        if per_second < 1:
+            raise InvalidValue(f"at most {per_second} log records per second: expected 1 or more")
+        self._logger = logger
+        self._per_second = per_second
+        self._clock = clock
+        self._gates: dict[tuple[str, float], LogGate] = {}
+        self.renew()
+        renew_after_fork(self)
+
+    @classmethod
+    def open(cls, argument: str, target: ExportTarget) -> Self:  # noqa: ARG003 - the same for all
+        return cls(logging.getLogger(argument) if argument else None)
+
+    def renew(self) -> None:
+        """Have a lock that nobody holds, after a fork."""
+        self._lock = threading.Lock()
+
+    def log(self, line: LogLine) -> None:
+        logger = self._logger or logging.getLogger(line.logger)
+        if not logger.isEnabledFor(line.level):
+            return
+        left_out: int | None = 0
+        if line.every:
+            with self._lock:
+                left_out = self._gate(line).admit(f"{line.subject}: {line.event}", self._clock.monotonic())
+        if left_out is None:
+            return
+        words, fields = line.words(), line.fields()
+        if left_out:
+            words += f" ({left_out} more like it were left out)"
+            fields["left_out"] = left_out
+        logger.log(line.level, "%s", words, extra=fields)
+
+    def flush(self) -> None:
+        """Tell how many records were left out since the last ones."""
+        with self._lock:
+            untold = [(name, gate.drain()) for (name, _), gate in self._gates.items()]
+        for name, kinds in untold:
+            logger = self._logger or logging.getLogger(name)
+            for kind, count in kinds.items():
+                logger.info("%s: %d more were left out", kind, count, extra={"kind": kind, "left_out": count})
+
+    def _gate(self, line: LogLine) -> LogGate:
+        key = (line.logger, line.every)
+        gate = self._gates.get(key)
+        if gate is None:
+            gate = self._gates[key] = LogGate(self._per_second if line.every <= 1 else 1, line.every)
+        return gate

@@ -1,0 +1,168 @@
+"""Metrics by OpenTelemetry and, if wanted, events on the current span. Needs an extra.
+
+Names and attributes follow https://opentelemetry.io/docs/specs/semconv/ where it has some, and begin with `holdfast`
+otherwise.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast._errors import MissingExtra
+from holdfast._forks import renew_after_fork
+from holdfast.metrics.exporter import EXPORTERS, Exporter, Read
+from holdfast.metrics.instruments import Attributes, AttributeValue, Instrument, LogLine, Measurement, Series, Type
+from holdfast.metrics.names import OTHER, FirstNames
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+MOST_NAMED = 100
+"""Values that the breakdown of one queue has over the life of a process: five for each that is told apart at a time."""
+
+
+@EXPORTERS.register("opentelemetry")
+class OpenTelemetryExporter(Exporter):
+    """Records with a meter, by default one of the global provider. Thread-safe.
+
+    With `span_events`, what a part marks as such, retries of calls for example, is added to the span that is current.
+    With `addresses` off, `server.address` and `server.port` are left out: in a large fleet they make many series.
+    OpenTelemetry keeps each combination of attributes for as long as the process runs: so after `most_named` values of
+    a breakdown, such as tenants of a queue, new ones are `other`.
+    """
+
+    def __init__(
+        self,
+        meter: "Meter | None" = None,
+        *,
+        span_events: bool = False,
+        addresses: bool = True,
+        most_named: int = MOST_NAMED,
+    ) -> None:
+        try:
+            from opentelemetry import metrics, trace
+        except ImportError as error:
+            raise MissingExtra("the OpenTelemetry exporter", "opentelemetry") from error
+        self._meter = metrics.get_meter("holdfast") if meter is None else meter
+        self._observation = metrics.Observation
+        self._current_span: Callable[[], Any] = trace.get_current_span
+        self.uses_logs = span_events  # type: ignore[misc]
+        self._addresses = addresses
+        self._most_named = most_named
+        self._record: dict[tuple[Instrument, bool], Callable[..., None]] = {}
+        self._reads: dict[Instrument, list[Read]] = {}
+        self.renew()
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """Have a lock that nobody holds, in the child of a fork."""
+        self._lock = threading.Lock()
+        self._named: dict[tuple[str, ...], FirstNames] = {}
+        self._gauges: dict[tuple[Instrument, tuple[str, ...]], set[Series]] = {}
+
+    def declare(self, instruments: Sequence[Instrument]) -> None:
+        for instrument in instruments:
+            if instrument.in_opentelemetry and (instrument, False) not in self._record:
+                self._create(instrument)
+
+    def record(self, measurements: Sequence[Measurement]) -> None:
+        gauges: dict[Series, float] = {}
+        for measurement in measurements:
+            series = measurement.series
+            record = self._record.get((series.instrument, False))
+            if record is None:
+                continue
+            if series.breakdown is not None:
+                series = self._bounded(series)
+            if series.instrument.type is Type.GAUGE:
+                # Several may have become `other`, of which there is one: what one event sets is added up.
+                gauges[series] = gauges.get(series, 0) + measurement.value
+            else:
+                record(measurement.value, self._attributes(series, measurement.attributes))
+        for series, value in gauges.items():
+            self._set(series, value)
+
+    def keep(self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]) -> None:
+        """Set gauges of other values to 0: OpenTelemetry would go on with their last ones."""
+        with self._lock:
+            told = [one for instrument in instruments for one in self._gauges.get((instrument, labels), ())]
+        for series in told:
+            if series.breakdown not in breakdowns:
+                self._set(series, 0)
+
+    def observe(self, instruments: Sequence[Instrument], read: Read) -> None:
+        for instrument in instruments:
+            if not instrument.in_opentelemetry:
+                continue
+            with self._lock:
+                reads = self._reads.setdefault(instrument, [])
+                reads.append(read)
+            if len(reads) == 1:
+                self._meter.create_observable_gauge(
+                    instrument.name, [self._callback(instrument)], instrument.unit, instrument.description
+                )
+
+    def log(self, line: LogLine) -> None:
+        if line.span_event is not None:
+            attributes = {f"holdfast.{name}": value for name, value in line.fields().items()}
+            self._current_span().add_event(line.span_event, attributes)
+
+    def _create(self, instrument: Instrument) -> None:
+        name, unit, description = instrument.name, instrument.unit, instrument.description
+        if instrument.type is Type.COUNTER:
+            self._record[instrument, False] = self._meter.create_counter(name, unit, description).add
+        elif instrument.type is Type.HISTOGRAM:
+            self._record[instrument, False] = self._meter.create_histogram(
+                name,
+                unit,
+                description,
+                explicit_bucket_boundaries_advisory=instrument.boundaries or instrument.buckets,
+            ).record
+        else:
+            self._record[instrument, False] = self._meter.create_gauge(name, unit, description).set
+            if instrument.breakdown is not None:  # under one name, a sum would count everything twice
+                name = instrument.broken_down(name)
+                self._record[instrument, True] = self._meter.create_gauge(name, unit, description).set
+
+    def _set(self, series: Series, value: float) -> None:
+        if series.breakdown is not None:
+            with self._lock:
+                self._gauges.setdefault((series.instrument, series.labels), set()).add(series)
+        self._record[series.instrument, series.breakdown is not None](value, self._attributes(series, None))
+
+    def _callback(self, instrument: Instrument) -> "Callable[[CallbackOptions], Iterator[Observation]]":
+        def observed(_: "CallbackOptions") -> "Iterator[Observation]":
+            for read in self._reads[instrument]:
+                for measurement in read():
+                    if measurement.series.instrument is instrument:
+                        yield self._observation(measurement.value, self._attributes(measurement.series, None))
+
+        return observed
+
+    def _bounded(self, series: Series) -> Series:
+        breakdown = series.breakdown
+        with self._lock:
+            named = self._named.get(series.labels)
+            if named is None:
+                named = self._named[series.labels] = FirstNames(self._most_named)
+            if breakdown == OTHER or named.admits(breakdown):
+                return series
+        return msgspec.structs.replace(series, breakdown=OTHER)
+
+    def _attributes(self, series: Series, given: Attributes | None) -> dict[str, AttributeValue]:
+        instrument = series.instrument
+        attributes: dict[str, AttributeValue] = dict(instrument.constants)
+        for label, value in zip(instrument.labels, series.labels, strict=True):
+            attributes[label.attribute] = value
+        if series.breakdown is not None and instrument.breakdown is not None:
+            attributes[instrument.breakdown.attribute] = series.breakdown
+        if given is not None:
+            attributes.update(given)
+            if not self._addresses:
+                attributes.pop("server.address", None)
+                attributes.pop("server.port", None)
+        elif instrument.detail is not None:
+            attributes[instrument.detail.attribute] = series.detail
+        return attributes

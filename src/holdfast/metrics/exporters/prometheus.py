@@ -1,0 +1,168 @@
+"""Metrics for Prometheus, kept in memory and written in its text format by this module itself.
+
+The format: https://prometheus.io/docs/instrumenting/exposition_formats/ and the names follow
+https://prometheus.io/docs/practices/naming/.
+"""
+
+import math
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import ClassVar, Self
+
+from holdfast._errors import SettingsError
+from holdfast._forks import renew_after_fork
+from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget, GaugeReads, Read
+from holdfast.metrics.histogram import Histogram
+from holdfast.metrics.instruments import Instrument, Measurement, Series, Type
+from holdfast.metrics.series import SeriesTable
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""The content type of the text, for a response."""
+LAST_PORT = 65_535
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@EXPORTERS.register("prometheus")
+class PrometheusExporter(Exporter):
+    """Adds up measurements in memory; `render` writes them for a scrape. Thread-safe.
+
+    Every process has its own counts, and a forked child begins at nothing, so that what its parent counted is not
+    counted twice: scrape each. By name it is `prometheus:PORT` or `prometheus:HOST:PORT`, which serves `GET /metrics`
+    without credentials, on loopback unless a host is given; each of several processes takes the next port.
+    """
+
+    uses_attributes: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._instruments: dict[Instrument, None] = {}
+        self._reads = GaugeReads()
+        self._begun: list[Series] = []
+        self._opened = ExitStack()
+        self.renew()
+        renew_after_fork(self)
+
+    @classmethod
+    def open(cls, argument: str, target: ExportTarget) -> Self:
+        host, _, port_text = argument.rpartition(":")
+        port = int(port_text) if port_text.isascii() and port_text.isdigit() else 0
+        if not 1 <= port <= LAST_PORT - target.processes + 1:
+            raise SettingsError(
+                f"prometheus:{argument}: expected prometheus:PORT or prometheus:HOST:PORT, with a port from 1 to "
+                f"{LAST_PORT - target.processes + 1}; of several processes, each takes the next one"
+            )
+        from holdfast.metrics.scrapes import Scrapes  # with it comes http.server, which nobody else needs
+
+        exporter = cls()
+        host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+        exporter._opened.enter_context(Scrapes(host, port + target.process, exporter.render))
+        return exporter
+
+    def renew(self) -> None:
+        """Begin at nothing, in the child of a fork."""
+        self._lock = threading.Lock()
+        self._table: SeriesTable[Histogram] = SeriesTable(Histogram)
+        self._table.begin(self._begun)
+
+    def declare(self, instruments: Sequence[Instrument]) -> None:
+        with self._lock:
+            self._instruments |= dict.fromkeys(instruments)
+
+    def record(self, measurements: Sequence[Measurement]) -> None:
+        with self._lock:
+            self._table.add(measurements)
+
+    def begin(self, series: Sequence[Series]) -> None:
+        with self._lock:
+            self._begun += series
+            self._table.begin(series)
+
+    def keep(self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]) -> None:
+        with self._lock:
+            self._table.keep(instruments, labels, breakdowns)
+
+    def observe(self, instruments: Sequence[Instrument], read: Read) -> None:
+        self.declare(instruments)
+        self._reads.add(read)
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def render(self) -> str:
+        """Return everything in the text format; serve it with `CONTENT_TYPE`."""
+        observed = self._reads.measure()
+        with self._lock:
+            self._table.add(observed)
+            numbers, histograms = self._table.numbers(), self._table.distributions()
+        lines: list[str] = []
+        for instrument in self._instruments:
+            if instrument.type is Type.HISTOGRAM:
+                lines += _histogram(instrument, histograms.get(instrument, {}))
+            else:
+                lines += _numbers(instrument, numbers.get(instrument, {}))
+        return "".join(f"{line}\n" for line in lines)
+
+
+def _families(instrument: Instrument) -> Iterator[tuple[str, str, bool]]:
+    """Yield name and description of the total and of the breakdown, and whether it is the total."""
+    yield instrument.prometheus, instrument.description, True
+    if instrument.breakdown is not None:
+        description = f"{instrument.description.removesuffix('.')}, by {instrument.breakdown.name}."
+        yield instrument.broken_down(instrument.prometheus), description, False
+
+
+def _numbers(instrument: Instrument, numbers: Mapping[Series, float]) -> Iterator[str]:
+    for name, description, is_total in _families(instrument):
+        samples = {
+            _labels(series): value for series, value in numbers.items() if (series.breakdown is None) == is_total
+        }
+        yield from _head(name, instrument.type, description, samples)
+        for labels, value in sorted(samples.items()):
+            yield _sample(name, labels, value)
+
+
+def _histogram(instrument: Instrument, histograms: Mapping[Series, Histogram]) -> Iterator[str]:
+    """Yield a histogram for totals, and a summary without quantiles, which is small, for the breakdown."""
+    for name, description, is_total in _families(instrument):
+        kept = {_labels(series): one for series, one in histograms.items() if (series.breakdown is None) == is_total}
+        if not is_total:
+            kept = {labels: one for labels, one in kept.items() if one.count}
+        yield from _head(name, "histogram" if is_total else "summary", description, kept)
+        for labels, one in sorted(kept.items(), key=lambda item: item[0]):
+            if is_total:
+                edges = (*instrument.buckets, math.inf)
+                counts = (*one.cumulative(instrument.buckets), one.count)
+                for edge, count in zip(edges, counts, strict=True):
+                    yield _sample(f"{name}_bucket", (*labels, ("le", _number(edge))), count)
+            yield _sample(f"{name}_sum", labels, one.sum)
+            yield _sample(f"{name}_count", labels, one.count)
+
+
+def _labels(series: Series) -> Labels:
+    instrument = series.instrument
+    labels = [(label.name, value) for label, value in zip(instrument.labels, series.labels, strict=True)]
+    if series.breakdown is not None and instrument.breakdown is not None:
+        labels.append((instrument.breakdown.name, series.breakdown))
+    if instrument.detail is not None:
+        labels.append((instrument.detail.name, series.detail))
+    return tuple(labels)
+
+
+def _head(name: str, kind: str, description: str, samples: Collection[object]) -> list[str]:
+    """Return what a family begins with, if there is anything in it."""
+    return [f"# HELP {name} {description}", f"# TYPE {name} {kind}"] if samples else []
+
+
+def _sample(name: str, labels: Labels, value: float) -> str:
+    inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
+    return f"{name}{{{inside}}} {_number(value)}"
+
+
+def _escaped(text: str) -> str:
+    text = text.encode("utf-8", "replace").decode()  # half a character, of a name from anywhere, cannot be written
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _number(value: float) -> str:
+    return "+Inf" if value == math.inf else repr(value)

@@ -1,0 +1,108 @@
+"""Keep the values of many series, for exporters that add them up in memory. Pure."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Generic, Protocol, Self, TypeVar
+
+import msgspec
+
+from holdfast.metrics.instruments import Instrument, Measurement, Series, Type
+
+COUNTER, HISTOGRAM = Type.COUNTER, Type.HISTOGRAM  # looking up a member of an enum takes longer than the rest of it
+
+
+class Distribution(Protocol):
+    """Keeps the values of a histogram."""
+
+    def add(self, value: float, /) -> None:
+        """Count one value."""
+
+    def merge(self, other: Self, /) -> None:
+        """Count all values of another one."""
+
+
+D = TypeVar("D", bound=Distribution)
+
+
+class SeriesTable(Generic[D]):
+    """What was measured so far. Not thread-safe.
+
+    A measurement with a breakdown is kept there alone: totals are added up when somebody asks for them, which is rare.
+    """
+
+    __slots__ = ("_broken_down", "_distribution", "_distributions", "_numbers")
+
+    def __init__(self, distribution: Callable[[], D]) -> None:
+        self._distribution = distribution
+        self._numbers: dict[Series, float] = {}
+        self._distributions: dict[Series, D] = {}
+        self._broken_down: dict[tuple[Instrument, tuple[str, ...]], set[Series]] = {}
+        """The series of a breakdown, by instrument and labels."""
+
+    def add(self, measurements: Sequence[Measurement]) -> None:
+        """Count measurements."""
+        numbers, distributions = self._numbers, self._distributions
+        for measurement in measurements:
+            series, value = measurement.series, measurement.value
+            number = numbers.get(series)
+            if number is not None:
+                numbers[series] = number + value if series.instrument.type is COUNTER else value
+                continue
+            distribution = distributions.get(series)
+            if distribution is not None:
+                distribution.add(value)
+            else:
+                self.begin((series,))
+                self.add((measurement,))
+
+    def begin(self, series: Sequence[Series]) -> None:
+        """Begin series at nothing, where they have not begun."""
+        for one in series:
+            if one.instrument.type is HISTOGRAM:
+                self._distributions.setdefault(one, self._distribution())
+            else:
+                self._numbers.setdefault(one, 0)
+            if one.breakdown is not None:
+                self._broken_down.setdefault((one.instrument, one.labels), set()).add(one)
+
+    def keep(self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]) -> None:
+        """Remove all values of the breakdown but these. What they have counted stays in the total."""
+        for instrument in instruments:
+            told_apart = self._broken_down.get((instrument, labels), set())
+            for series in [series for series in told_apart if series.breakdown not in breakdowns]:
+                told_apart.remove(series)
+                total = _total_of(series)
+                if instrument.type is HISTOGRAM:
+                    ended = self._distributions.pop(series)
+                    self._distributions.setdefault(total, self._distribution()).merge(ended)
+                else:
+                    value = self._numbers.pop(series)
+                    if instrument.type is COUNTER:
+                        self._numbers[total] = self._numbers.get(total, 0) + value
+
+    def numbers(self) -> dict[Instrument, dict[Series, float]]:
+        """Return counters and gauges, totals and breakdowns, by their instrument."""
+        found: dict[Instrument, dict[Series, float]] = {}
+        for series, value in self._numbers.items():
+            values = found.setdefault(series.instrument, {})
+            if series.instrument.type is COUNTER and series.breakdown is not None:
+                values[series] = value
+                series = _total_of(series)  # noqa: PLW2901 - it counts there, too
+            values[series] = values.get(series, 0) + value
+        return found
+
+    def distributions(self) -> dict[Instrument, dict[Series, D]]:
+        """Return histograms, totals and breakdowns, by their instrument."""
+        found: dict[Instrument, dict[Series, D]] = {}
+        for series, distribution in self._distributions.items():
+            kept = found.setdefault(series.instrument, {})
+            if series.breakdown is not None:
+                kept[series] = distribution
+            total = _total_of(series)
+            if total not in kept:
+                kept[total] = self._distribution()
+            kept[total].merge(distribution)
+        return found
+
+
+def _total_of(series: Series) -> Series:
+    return series if series.breakdown is None else msgspec.structs.replace(series, breakdown=None)

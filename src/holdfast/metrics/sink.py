@@ -1,0 +1,59 @@
+"""The sink of a part: from its events to measurements and log lines, for one or several exporters."""
+
+import logging
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from holdfast.metrics.exporter import Exporter
+from holdfast.metrics.instruments import Instrument, LogLine, Measurement
+
+Event = TypeVar("Event")
+
+log = logging.getLogger(__name__)
+
+
+class MetricsSink(Generic[Event]):
+    """Measures and describes events for exporters. A part overrides `measure` and `describe`.
+
+    An exporter that raises keeps nothing from the others; its first failure is logged, and all are counted in `failed`.
+    """
+
+    instruments: Sequence[Instrument] = ()
+
+    def __init__(self, *exporters: Exporter) -> None:
+        self.exporters = exporters
+        self.failed = 0
+        """Batches and lines that exporters have lost by raising."""
+        self._logs = tuple(exporter for exporter in exporters if exporter.uses_logs)
+        self._recorders = tuple(exporter for exporter in exporters if type(exporter).record is not Exporter.record)
+        self._uses_attributes = any(exporter.uses_attributes for exporter in self._recorders)
+        for exporter in exporters:
+            exporter.declare(self.instruments)
+
+    def measure(self, event: Event) -> Sequence[Measurement]:
+        """Return what the event adds to metrics."""
+        raise NotImplementedError
+
+    def describe(self, event: Event) -> LogLine | None:
+        """Return the event as a log line, or None if it is not worth one."""
+        raise NotImplementedError
+
+    def emit(self, event: Event) -> None:
+        if self._recorders:
+            measurements = self.measure(event)
+            for exporter in self._recorders:
+                try:
+                    exporter.record(measurements)
+                except Exception as error:  # noqa: BLE001 - an exporter may fail in any way, and work goes on
+                    self._lost(exporter, error)
+        if self._logs and (line := self.describe(event)) is not None:
+            for exporter in self._logs:
+                try:
+                    exporter.log(line)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self._lost(exporter, error)
+
+    def _lost(self, exporter: Exporter, error: Exception) -> None:
+        self.failed += 1
+        if self.failed == 1:
+            log.error("the exporter %r failed; further failures are only counted", exporter, exc_info=error)

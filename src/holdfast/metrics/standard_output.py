@@ -1,0 +1,79 @@
+"""Lines on standard output, which several worker processes and their handlers share."""
+
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from queue import Full, Queue
+from typing import Self
+
+logger = logging.getLogger("holdfast.metrics")
+
+STANDARD_OUTPUT = 1
+MOST = 1000
+"""Lines that wait to be written, while nobody reads."""
+PATIENCE = 3.0
+"""Seconds for which the end waits until they are written."""
+
+
+class StandardOutput:
+    """Writes lines that stay in one piece, also where others who do so write to the same pipe, while it is open.
+
+    Whoever has a line does not wait until somebody reads it: a thread writes, and what does not fit is left out. Not
+    through `sys.stdout`, in which handlers may have left half a line. Thread-safe.
+    """
+
+    def __init__(self, file: int = STANDARD_OUTPUT) -> None:
+        self._file = file
+        self._lines: Queue[str | None] = Queue(MOST)
+        # A daemon: whoever does not read must not keep the process from ending.
+        self._thread = threading.Thread(target=self._write_all, name="holdfast-output", daemon=True)
+        self._is_torn = False
+
+    def write(self, line: str) -> None:
+        """Have a line written, with its end. Raises OSError if so many wait already that it is left out."""
+        try:
+            self._lines.put_nowait(line)
+        except Full:
+            raise OSError(f"nobody reads standard output: {MOST} lines wait to be written") from None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with suppress(Full):
+            self._lines.put(None, timeout=PATIENCE)
+        self._thread.join(PATIENCE)
+
+    def _write_all(self) -> None:
+        has_failed = False
+        while (line := self._lines.get()) is not None:
+            try:
+                self._write(line)
+            except OSError as error:
+                if not has_failed:  # one that nobody reads any more stays so
+                    logger.warning("standard output cannot be written to, lines are lost: %s", error)
+                has_failed = True
+
+    def _write(self, line: str) -> None:
+        begin = "\n" if self._is_torn else ""
+        rest = f"{begin}{line}\n".encode()
+        with self._alone():
+            while rest:
+                self._is_torn = True  # until all of it is written
+                rest = rest[os.write(self._file, rest) :]
+            self._is_torn = False
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While no other process writes: what is longer than PIPE_BUF, 4096 bytes, is not written at one go."""
+        with suppress(OSError):  # not every system locks every kind of file
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                fcntl.lockf(self._file, fcntl.LOCK_UN)

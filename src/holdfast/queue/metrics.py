@@ -1,0 +1,467 @@
+"""What queues count and log: instruments, and a sink that measures events of workers and watchers for exporters."""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from holdfast._forks import renew_after_fork
+from holdfast.metrics.exporter import Exporter
+from holdfast.metrics.instruments import (
+    AttributeValue,
+    Instrument,
+    Label,
+    LogLine,
+    Measurement,
+    Series,
+    Type,
+    powers_of_two,
+)
+from holdfast.metrics.names import MOST_BUSIEST, OTHER, BusiestNames, FirstNames, StickyNames, check_most_busiest
+from holdfast.metrics.sink import MetricsSink
+from holdfast.queue.alarms import QueueAlarm, Reading, What
+from holdfast.queue.backend import Snapshot
+from holdfast.queue.depth import STATES, age_of, depth_of, is_first_attempt, tenants_of
+from holdfast.queue.events import Ending, Handled, Observed, Polled, Trouble
+
+__all__ = ["QueueMetrics"]
+
+MOST_LEFT_OUT = 10_000
+"""Queues without names are counted up to this number: their names take memory."""
+
+QUEUE, TENANT = Label("queue", "messaging.destination.name"), Label("tenant")
+EMPTY, FILLED = "empty", "filled"
+_AGE_BUCKETS = powers_of_two(-6, 18, 2)  # among them a second, about a minute, an hour, and three days
+_ENDED = {ending.value: (f"Messages{ending.value.capitalize()}",) for ending in Ending}
+_WORKER_COUNTS = (
+    *("Polls", "NumberOfEmptyReceives", "NumberOfMessagesReceived"),
+    *(name for names in _ENDED.values() for name in names),
+    *("MessagesRedelivered", "MessagesDropped", "MessagesSidelined", "MessagesAbandoned"),
+)
+
+
+def _counter(name: str, description: str, unit: str, **more: Any) -> Instrument:
+    labels = (QUEUE,)
+    return Instrument(type=Type.COUNTER, name=name, description=description, unit=unit, labels=labels, **more)
+
+
+def _histogram(name: str, description: str, **more: Any) -> Instrument:
+    return Instrument(
+        type=Type.HISTOGRAM, name=name, description=description, unit="s", labels=(QUEUE,), breakdown=TENANT, **more
+    )
+
+
+def _gauge(name: str, description: str, unit: str, **more: Any) -> Instrument:
+    options = {"labels": (QUEUE,), **more}
+    return Instrument(type=Type.GAUGE, name=name, description=description, unit=unit, **options)
+
+
+POLLS = _counter(
+    "holdfast.queue.polls",
+    "Times that workers asked for messages.",
+    "{poll}",
+    detail=Label("result"),
+    cloudwatch={EMPTY: ("Polls", "NumberOfEmptyReceives"), FILLED: ("Polls",)},
+    cloudwatch_zeros=(*_WORKER_COUNTS, "Troubles"),
+    cloudwatch_shares={EMPTY: "EmptyPollRatio"},
+)
+RECEIVED = _counter(
+    "messaging.client.consumed.messages",
+    "Messages that workers received.",
+    "{message}",
+    breakdown=TENANT,
+    constants={"messaging.system": "holdfast", "messaging.operation.name": "receive"},
+    prometheus="holdfast_queue_received_total",
+    cloudwatch={"": ("NumberOfMessagesReceived",)},
+)
+HANDLED = _counter(
+    "holdfast.queue.handled",
+    "Attempts to handle a message that have ended.",
+    "{message}",
+    detail=Label("ending"),
+    breakdown=TENANT,
+    in_opentelemetry=False,  # the duration counts them, too
+    cloudwatch=_ENDED,
+    cloudwatch_zeros=_WORKER_COUNTS,
+)
+MOVED = {
+    field: _counter(f"holdfast.queue.{name}", description, "{message}", cloudwatch={"": (f"Messages{name.title()}",)})
+    for field, name, description in (
+        ("redelivered", "redelivered", "Messages whose leases had ended, and that were delivered again."),
+        ("dropped", "dropped", "Messages that were too old to be worth anything."),
+        ("sidelined", "sidelined", "Messages that were moved to where the excess of their tenants waits."),
+        ("buried", "abandoned", "Messages that were buried because none of their workers was ever heard of again."),
+    )
+}
+"""By the field of `Leased` that counts them."""
+TROUBLES = _counter(
+    "holdfast.queue.troubles",
+    "Times that what keeps the messages could not be reached.",
+    "{time}",
+    detail=Label("doing"),
+    cloudwatch={"": ("Troubles",)},
+)
+HANDLER = _histogram(
+    "messaging.process.duration",
+    "How long handlers took.",
+    constants={"messaging.system": "holdfast", "messaging.operation.name": "process"},
+    # Those that the conventions of OpenTelemetry recommend.
+    boundaries=(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
+    buckets=powers_of_two(-8, 10),  # 4 ms to 17 minutes, which only work in the background may take
+    prometheus="holdfast_queue_handler_seconds",
+    cloudwatch={"": ("HandlerLatency",)},
+    cloudwatch_unit="Milliseconds",
+)
+AGE = _histogram(
+    "holdfast.queue.age",
+    "Age of messages when they were received.",
+    buckets=_AGE_BUCKETS,
+    cloudwatch={"": ("AgeOnReceipt",)},
+)
+FIRST_ATTEMPT_AGE = _histogram(
+    "holdfast.queue.first_attempt.age",
+    "Age at the first attempt.",
+    buckets=_AGE_BUCKETS,
+    cloudwatch={"": ("AgeOfFirstAttempt",)},
+)
+FIRST_SUBSCRIBER_AGE = _histogram(
+    "holdfast.queue.first_subscriber.age",
+    "Age at the first attempt of the first subscriber.",
+    buckets=_AGE_BUCKETS,
+    cloudwatch={"": ("AgeOfFirstSubscriberFirstAttempt",)},
+)
+MESSAGES = _gauge(
+    "holdfast.queue.messages",
+    "Messages in the queue, each in one state.",
+    "{message}",
+    detail=Label("state"),
+    breakdown=TENANT,
+    cloudwatch={
+        "ready": ("ApproximateNumberOfMessagesVisible",),
+        "spilled": ("ApproximateNumberOfMessagesVisible", "MessagesSpilled"),
+        "leased": ("ApproximateNumberOfMessagesNotVisible",),
+        "delayed": ("ApproximateNumberOfMessagesDelayed",),
+        "dead": ("DeadLetters",),
+    },
+)
+OLDEST = _gauge(
+    "holdfast.queue.oldest.age",
+    "How long the message has been waiting that waits the longest; 0 if none waits.",
+    "s",
+    cloudwatch={"": ("ApproximateAgeOfOldestMessage",)},
+)
+LANES = _gauge(
+    "holdfast.queue.lanes",
+    "Lanes that are not empty.",
+    "{lane}",
+    prometheus="holdfast_queue_lanes_in_use",
+    cloudwatch={"": ("LanesInUse",)},
+)
+LOOKED_AT = _gauge("holdfast.queue.looked_at.timestamp", "When the queue was looked at.", "s", in_opentelemetry=False)
+# Alarms are not in CloudWatch and OpenTelemetry: whoever takes the metrics there has alarms of their own.
+FIRST_ATTEMPT_WAIT = _gauge(
+    "holdfast.queue.first_attempt.wait",
+    "How long new work waits for its first attempt, as its alarm sees it.",
+    "s",
+    in_opentelemetry=False,
+)
+ALARM_OPEN = _gauge(
+    "holdfast.queue.alarm_open",
+    "Whether an alarm on the queue is open.",
+    "",
+    detail=Label("alarm"),
+    in_opentelemetry=False,
+)
+LEFT_OUT = _gauge(
+    "holdfast.queue.left_out",
+    "Queues without depths and alarms, because there are so many.",
+    "{queue}",
+    labels=(),
+    cloudwatch={"": ("QueuesLeftOut",)},
+)
+_WORKER = (POLLS, RECEIVED, HANDLED, *MOVED.values(), TROUBLES, HANDLER, AGE, FIRST_ATTEMPT_AGE, FIRST_SUBSCRIBER_AGE)
+_BY_TENANT = tuple(instrument for instrument in _WORKER if instrument.breakdown is not None)
+_DONE, _RETURNED = Ending.DONE, Ending.RETURNED  # looking up a member of an enum takes long
+_FAILED = frozenset({Ending.RETRIED, Ending.BURIED})
+_ENDING_LEVELS = {Ending.RETRIED: logging.INFO, Ending.POSTPONED: logging.DEBUG, Ending.BURIED: logging.WARNING}
+
+
+class _Names:
+    """The labels of one queue, which of its tenants are told apart, and series that are measured often."""
+
+    __slots__ = ("busiest", "deepest", "has_worked", "labels", "listed", "named", "polls", "series")
+
+    def __init__(self, name: str, most_tenants: int) -> None:
+        self.labels = (name,)
+        self.busiest = BusiestNames(most_tenants)
+        self.named = self.busiest.names
+        self.deepest = StickyNames(most_tenants)
+        self.listed: set[str] = set()
+        """The tenants of the last snapshot."""
+        self.has_worked = False
+        self.polls = {
+            is_empty: Measurement(Series(POLLS, self.labels, result), 1, {"holdfast.empty": is_empty})
+            for is_empty, result in ((True, EMPTY), (False, FILLED))
+        }
+        self.series: dict[str | None, _TenantSeries] = {}
+        """By tenant, of those that are told apart, and `other`; None: tenants are not."""
+
+    def of(self, tenant: str | None) -> "_TenantSeries":
+        """Return the series of a tenant that is told apart."""
+        series = self.series.get(tenant)
+        if series is None:
+            series = self.series[tenant] = _TenantSeries(self.labels, tenant)
+        return series
+
+
+class _TenantSeries:
+    """What is counted for one tenant of a queue."""
+
+    __slots__ = ("age", "first_attempt_age", "first_subscriber_age", "handled", "handler", "received")
+
+    def __init__(self, labels: tuple[str, ...], tenant: str | None) -> None:
+        self.received = Series(RECEIVED, labels, "", tenant)
+        self.handled = {ending: Measurement(Series(HANDLED, labels, ending.value, tenant), 1) for ending in Ending}
+        self.handler = Series(HANDLER, labels, "", tenant)
+        self.age = Series(AGE, labels, "", tenant)
+        self.first_attempt_age = Series(FIRST_ATTEMPT_AGE, labels, "", tenant)
+        self.first_subscriber_age = Series(FIRST_SUBSCRIBER_AGE, labels, "", tenant)
+
+
+class QueueMetrics(MetricsSink[Observed]):
+    """Measures and logs queues, with one exporter or several: `Worker(work, sink=QueueMetrics(exporter))`.
+
+    A `Watcher` takes it, too, for depths and alarms. Of each queue, the `most_tenants` busiest tenants are told apart,
+    and as many with the most messages waiting; the others are `other`. 0: no tenant is told apart. The first 200 queues
+    have series of their own; what workers do in others is counted as `other`, and `holdfast.queue.left_out` says how
+    many are without depths and alarms. The series of `queues` begin at 0, so that the first event is seen as an
+    increase. Depths are the same in every process that looks at a queue: take their maximum, not their sum.
+    Thread-safe.
+    """
+
+    instruments = (
+        *_WORKER,
+        *(MESSAGES, OLDEST, LANES, LOOKED_AT, FIRST_ATTEMPT_WAIT, ALARM_OPEN, LEFT_OUT),
+    )
+
+    def __init__(self, *exporters: Exporter, queues: Iterable[str] = (), most_tenants: int = MOST_BUSIEST) -> None:
+        self._most_tenants = check_most_busiest(most_tenants)
+        self._first = FirstNames()
+        self._queues: dict[str, _Names] = {}
+        self._other = _Names(OTHER, most_tenants)
+        self._left_out: set[str] = set()
+        self.renew()
+        renew_after_fork(self)
+        super().__init__(*exporters)
+        for queue in queues:
+            self._worker(queue)
+
+    def renew(self) -> None:
+        """Have a lock that nobody holds, in the child of a fork."""
+        self._lock = threading.Lock()
+
+    def measure(self, event: Observed) -> Sequence[Measurement]:
+        match event:
+            case Handled():
+                return self._handled(event)
+            case Polled():
+                return self._polled(event)
+            case Trouble():
+                attributes = {"holdfast.doing": event.doing, "error.type": event.error}
+                labels = self._worker(event.queue).labels
+                return (Measurement(Series(TROUBLES, labels, event.doing), 1, attributes),)
+            case _:
+                names = self._names(event.queue)
+                if names is self._other:  # no gauge can stand for several queues
+                    return (Measurement(Series(LEFT_OUT), len(self._left_out)),)
+                return list(
+                    self._depths(event, names) if isinstance(event, Snapshot) else alarms_of(event, names.labels)
+                )
+
+    def describe(self, event: Observed) -> LogLine | None:
+        if type(event) is Handled and event.ending is _DONE:
+            return None
+        level = level_of(event)
+        if level is None:
+            return None
+        fields = fields_of(event)
+        return LogLine(
+            logger="holdfast.queue",
+            level=level,
+            subject=fields["queue"],
+            event=f"{fields['event']} {fields.get('ending', '')}".rstrip(),
+            words=lambda: in_words(event),
+            fields=lambda: fields,
+            every=0.0 if isinstance(event, QueueAlarm) else 1.0,
+        )
+
+    def _handled(self, event: Handled) -> Sequence[Measurement]:
+        names, ending = self._worker(event.delivery.queue), event.ending
+        series = self._series(names, event.delivery.tenant)
+        handled = series.handled[ending]
+        if ending is _RETURNED:  # it has not ended, so nobody knows how long it takes
+            return (handled,)
+        attributes: dict[str, AttributeValue] | None = None
+        if self._uses_attributes:
+            attributes = {"holdfast.ending": ending.value}
+            if ending in _FAILED:
+                attributes["error.type"] = event.error or ending.value
+        return handled, Measurement(series.handler, event.seconds, attributes)
+
+    def _polled(self, event: Polled) -> Sequence[Measurement]:
+        leased, now = event.leased, event.at
+        names = self._worker(event.queue)
+        is_empty = event.is_empty
+        found = [names.polls[is_empty]]
+        if not is_empty:
+            counts = Counter([delivery.tenant for delivery in leased.deliveries])
+            self._count_tenants(names, counts, now)
+            tenants = {tenant: self._series(names, tenant) for tenant in counts}
+            found += [Measurement(tenants[tenant].received, count) for tenant, count in counts.items()]
+            for delivery in leased.deliveries:
+                series, age = tenants[delivery.tenant], age_of(delivery, now)
+                found.append(Measurement(series.age, age))
+                if is_first_attempt(delivery):
+                    found.append(Measurement(series.first_attempt_age, age))
+                if delivery.is_first_of_topic:
+                    found.append(Measurement(series.first_subscriber_age, age))
+        if leased.redelivered or leased.dropped or leased.sidelined or leased.buried:
+            for field, instrument in MOVED.items():
+                count = getattr(leased, field)
+                if count:
+                    found.append(Measurement(Series(instrument, names.labels), count))
+        return found
+
+    def _depths(self, event: Snapshot, names: _Names) -> Iterator[Measurement]:
+        depth, labels = depth_of(event), names.labels
+        for state in STATES:
+            yield Measurement(Series(MESSAGES, labels, state), getattr(depth, state))
+        yield Measurement(Series(OLDEST, labels), depth.oldest or 0.0)
+        yield Measurement(Series(LANES, labels), depth.lanes)
+        yield Measurement(Series(LOOKED_AT, labels), event.at)
+        if not self._most_tenants:
+            return
+        with self._lock:
+            tenants = tenants_of(event, depth, names.deepest)
+            are_gone = bool(names.listed - tenants.keys())
+            names.listed = set(tenants)
+        if are_gone:
+            self._keep((MESSAGES,), labels, set(tenants))
+        for tenant, states in tenants.items():
+            for state, count in states.items():
+                yield Measurement(Series(MESSAGES, labels, state, tenant), count)
+
+    def _names(self, queue: str) -> _Names:
+        names = self._queues.get(queue)
+        if names is not None:
+            return names
+        with self._lock:
+            if self._first.admits(queue):
+                return self._queues.setdefault(queue, _Names(queue, self._most_tenants))
+            if len(self._left_out) < MOST_LEFT_OUT:
+                self._left_out.add(queue)
+            return self._other
+
+    def _worker(self, queue: str) -> _Names:
+        """Return the names of a queue that workers are at work on; its series begin at 0."""
+        names = self._names(queue)
+        if not names.has_worked:
+            names.has_worked = True
+            begun = list(_worker_series(names.labels))
+            for exporter in self.exporters:
+                exporter.begin(begun)
+        return names
+
+    def _series(self, names: _Names, tenant: str) -> _TenantSeries:
+        if tenant in names.named:  # without a lock, as this is by far the most frequent
+            return names.of(tenant)
+        if not self._most_tenants:
+            return names.of(None)
+        with self._lock:
+            return names.of(names.busiest.name(tenant))
+
+    def _count_tenants(self, names: _Names, counts: Counter[str], at: float) -> None:
+        if self._most_tenants:
+            with self._lock:
+                replaced = names.busiest.count(counts, at)
+                kept = {*names.named, OTHER}
+                for tenant in replaced:
+                    names.series.pop(tenant, None)
+            if replaced:
+                self._keep(_BY_TENANT, names.labels, kept)
+
+    def _keep(self, instruments: Sequence[Instrument], labels: tuple[str, ...], tenants: set[str]) -> None:
+        for exporter in self.exporters:
+            exporter.keep(instruments, labels, tenants)
+
+
+def alarms_of(event: Reading | QueueAlarm, labels: tuple[str, ...]) -> Iterator[Measurement]:
+    """Yield what a look concludes."""
+    if isinstance(event, QueueAlarm):
+        yield Measurement(Series(ALARM_OPEN, labels, event.what.value), int(event.is_open))
+        return
+    wait = event.values.get(What.FIRST_ATTEMPT_AGE)
+    if wait is not None:
+        yield Measurement(Series(FIRST_ATTEMPT_WAIT, labels), wait)
+    for what, is_open in event.alarms.items():
+        yield Measurement(Series(ALARM_OPEN, labels, what.value), int(is_open))
+
+
+def _worker_series(labels: tuple[str, ...]) -> Iterator[Series]:
+    for instrument in _WORKER:
+        details = {POLLS: (EMPTY, FILLED), HANDLED: tuple(_ENDED), TROUBLES: ("lease", "settle")}.get(instrument, ("",))
+        for detail in details:
+            yield Series(instrument, labels, detail)
+
+
+def level_of(event: Observed) -> int | None:
+    """Return the level of an event in a log; None: it is not logged, or a worker has logged it already."""
+    match event:
+        case QueueAlarm():
+            return logging.WARNING if event.is_open else logging.INFO
+        case Handled():
+            return _ENDING_LEVELS.get(event.ending)
+        case Polled():
+            return logging.WARNING if event.leased.buried else None
+        case _:
+            return None
+
+
+def in_words(event: Observed) -> str:
+    """Return the event as a sentence."""
+    match event:
+        case QueueAlarm():
+            return event.sentence
+        case Handled():
+            delivery = event.delivery
+            why = f": {event.error}" if event.error else ""
+            return (
+                f"queue {delivery.queue}: message {delivery.id} of tenant {delivery.tenant} was {event.ending} "
+                f"after attempt {delivery.attempt}, in {event.seconds:.3f} s{why}"
+            )
+        case Polled():
+            return (
+                f"queue {event.queue}: {event.leased.buried} messages were buried, because none of the workers that "
+                "they were delivered to was heard of again"
+            )
+        case _:
+            return f"queue {event.queue}: {type(event).__name__}"
+
+
+def fields_of(event: Observed) -> dict[str, Any]:
+    """Return the event's values by names that no attribute of a log record has; those that are None are left out."""
+    fields: dict[str, Any] = {"event": type(event).__name__}
+    match event:
+        case QueueAlarm():
+            fields |= {name: getattr(event, name) for name in event.__slots__} | {"what": str(event.what)}
+        case Handled():
+            delivery = event.delivery
+            fields |= {"queue": delivery.queue, "tenant": delivery.tenant, "message_id": delivery.id}
+            fields |= {"attempt": delivery.attempt, "ending": str(event.ending), "seconds": event.seconds}
+            fields |= {"error": event.error, "job": event.job, "trace": delivery.trace, "at": event.at}
+        case Polled():
+            fields |= {"queue": event.queue, "at": event.at, "abandoned": event.leased.buried}
+        case _:
+            fields |= {"queue": event.queue, "at": event.at}
+    return {name: value for name, value in fields.items() if value is not None}

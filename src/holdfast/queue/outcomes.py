@@ -1,0 +1,55 @@
+"""What workers see of their own zone, for those who watch zones. Pure."""
+
+from holdfast._names import workload_of, zone_of
+from holdfast._types import Operation, Outcome, Side, Sink
+from holdfast.queue.events import Ending, Handled, Observed
+
+__all__ = ["WorkerOutcomes"]
+
+_STATUS = {Ending.DONE: 200, Ending.POSTPONED: 200, Ending.RETRIED: 500, Ending.BURIED: 500}
+"""What a server would have answered. What was handed back, or lost to another worker, says nothing of how work goes."""
+_FAULTS_OF_SENDERS = frozenset({"InvalidValue", "NoJob", "Reject"})
+"""Errors by which the message itself is wrong: it would have failed in every zone."""
+
+
+class WorkerOutcomes:
+    """Turns what became of messages into outcomes of this worker, and hands these to another sink.
+
+    The operation is the workload with the job, or with the queue for messages that call none. Attempts that failed are
+    faults, whether they are repeated or not; messages that no handler could have handled are not. With `OutcomeLines`
+    and `ServerSink` behind it, zones are judged by their workers as they are by their servers. As thread-safe as the
+    sink that it hands them to.
+    """
+
+    def __init__(self, workload: str, zone: str, instance: str, sink: Sink[Outcome]) -> None:
+        self._workload = workload_of(workload)
+        self._zone = zone_of(zone)
+        self._instance = instance
+        self._sink = sink
+
+    def emit(self, event: Observed) -> None:
+        status = status_of(event) if isinstance(event, Handled) else None
+        if not isinstance(event, Handled) or status is None:
+            return
+        took = (event.seconds,)
+        self._sink.emit(
+            Outcome(
+                workload=self._workload,
+                operation=Operation(self._workload, event.job or event.delivery.queue),
+                zone=self._zone,
+                instance=self._instance,
+                at=event.at,
+                side=Side.SERVER,
+                count_2xx=int(status == 200),
+                count_4xx=int(status == 400),
+                count_5xx=int(status == 500),
+                success_seconds=took if status < 500 else (),
+                fault_seconds=took if status == 500 else (),
+            )
+        )
+
+
+def status_of(event: Handled) -> int | None:
+    """What a server would have answered; None: nothing that says anything about its zone."""
+    status = _STATUS.get(event.ending)
+    return 400 if status == 500 and event.error in _FAULTS_OF_SENDERS else status

@@ -1,0 +1,189 @@
+import logging
+import os
+from typing import Any
+
+import pytest
+
+from holdfast import InvalidValue, Operation, Zone
+from holdfast.calls import Kind
+from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
+from holdfast.calls.metrics import CallMetrics
+from holdfast.calls.retry import Reason
+from holdfast.metrics import LogExporter
+from holdfast.testing import FakeClock
+from tests.unit.forked import fork
+
+PRICE = Operation("pricing", "price")
+FAILED = Attempted(
+    operation=PRICE,
+    at=1.0,
+    number=2,
+    seconds=0.25,
+    failure=Kind.TRANSIENT,
+    status=503,
+    zone=Zone("use1-az1"),
+    address="10.0.1.7",
+)
+RETRYING = Retrying(operation=PRICE, at=1.0, number=3, delay=0.04, failure=Kind.TIMEOUT)
+EXHAUSTED = Exhausted(dependency="pricing", at=1.0, tokens=3.0)
+CHANGED = TimeoutChanged(dependency="pricing", at=1.0, what="attempt", before=5.0, after=0.2, samples=5000)
+
+
+def gave_up(reason: Reason, number: int = 3) -> GaveUp:
+    return GaveUp(operation=PRICE, at=1.0, number=number, reason=reason, seconds=1.5, failure=Kind.TIMEOUT)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def exporter(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> LogExporter:
+    caplog.set_level(logging.DEBUG, "holdfast.calls")
+    return LogExporter(clock=clock, per_second=2)
+
+
+@pytest.fixture
+def sink(exporter: LogExporter) -> CallMetrics:
+    return CallMetrics(exporter)
+
+
+@pytest.mark.parametrize(
+    ("event", "level", "words"),
+    [
+        (FAILED, logging.DEBUG, "pricing/price: attempt 2 failed after 0.250 s: 503"),
+        (RETRYING, logging.INFO, "pricing/price: attempt 3 in 0.040 s, after a failure: timeout"),
+        (
+            gave_up(Reason.ATTEMPTS),
+            logging.WARNING,
+            "pricing/price: gave up after 3 attempts in 1.500 s: no more attempts are allowed",
+        ),
+        (
+            gave_up(Reason.PERMANENT, 1),
+            logging.INFO,
+            "pricing/price: gave up after 1 attempt in 1.500 s: the same request would fail again",
+        ),
+        (
+            gave_up(Reason.OWNED),
+            logging.INFO,
+            "pricing/price: gave up after 3 attempts in 1.500 s: the retries belong to another layer",
+        ),
+        (
+            EXHAUSTED,
+            logging.WARNING,
+            "pricing: the retry budget is exhausted; retries trickle until calls succeed again",
+        ),
+        (CHANGED, logging.INFO, "pricing: the attempt timeout is 0.200 s now, after 5.000 s"),
+    ],
+)
+def test_each_event_is_a_sentence_at_a_level_that_fits(
+    sink: CallMetrics, caplog: pytest.LogCaptureFixture, event: CallEvent, level: int, words: str
+) -> None:
+    sink.emit(event)
+    assert caplog.record_tuples == [("holdfast.calls", level, words)]
+
+
+def extra(record: logging.LogRecord) -> dict[str, Any]:
+    ordinary = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
+    return {name: value for name, value in vars(record).items() if name not in ordinary}
+
+
+def test_values_are_there_by_name_without_those_that_are_not_known(
+    sink: CallMetrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink.emit(FAILED)
+    assert extra(caplog.records[0]) == {
+        "event": "Attempted",
+        "dependency": "pricing",
+        "operation": "price",
+        "at": 1.0,
+        "number": 2,
+        "seconds": 0.25,
+        "failure": "transient",
+        "status": 503,
+        "zone": "use1-az1",
+        "address": "10.0.1.7",
+    }
+
+
+def test_success_is_not_logged(sink: CallMetrics, caplog: pytest.LogCaptureFixture) -> None:
+    sink.emit(Attempted(operation=PRICE, at=1.0, number=1, seconds=0.1))
+    assert caplog.records == []
+
+
+def test_a_flood_is_cut_and_counted(sink: CallMetrics, clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(40):
+        sink.emit(RETRYING)
+    assert len(caplog.records) == 2
+    clock.advance(1.0)
+    sink.emit(RETRYING)
+    assert caplog.messages[-1].endswith("(38 more like it were left out)")
+    assert extra(caplog.records[-1])["left_out"] == 38
+
+
+def test_a_flood_of_one_kind_or_of_one_dependency_hides_no_other(
+    sink: CallMetrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(40):
+        sink.emit(RETRYING)
+    caplog.clear()
+    sink.emit(gave_up(Reason.ATTEMPTS))
+    sink.emit(Retrying(operation=Operation("stock", "count"), at=1.0, number=2, delay=0.1, failure=Kind.TIMEOUT))
+    assert len(caplog.records) == 2
+
+
+def test_an_empty_budget_is_told_once_a_minute(
+    sink: CallMetrics, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(10):
+        sink.emit(EXHAUSTED)
+        clock.advance(5.99)
+    assert len(caplog.records) == 1
+    clock.advance(0.2)
+    sink.emit(EXHAUSTED)
+    assert len(caplog.records) == 2
+    assert extra(caplog.records[-1])["left_out"] == 9
+
+
+def test_what_was_left_out_in_the_end_is_told_by_closing_and_only_once(
+    exporter: LogExporter, sink: CallMetrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        sink.emit(RETRYING)
+    caplog.clear()
+    exporter.close()
+    exporter.close()
+    assert caplog.messages == ["pricing: Retrying: 3 more were left out"]
+
+
+def test_what_nobody_wants_to_see_is_not_counted_as_left_out(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "holdfast.calls")
+    exporter = LogExporter(clock=clock, per_second=1)
+    sink = CallMetrics(exporter)
+    sink.emit(FAILED)
+    sink.emit(RETRYING)
+    sink.emit(RETRYING)
+    exporter.close()
+    assert caplog.records == []
+
+
+def test_another_logger_can_be_given(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+    CallMetrics(LogExporter(logging.getLogger("shop"), clock=clock)).emit(EXHAUSTED)
+    assert [record.name for record in caplog.records] == ["shop"]
+
+
+def test_a_lock_that_was_held_at_a_fork_is_free_in_the_child(exporter: LogExporter, sink: CallMetrics) -> None:
+    with exporter._lock:
+        child = fork()
+        if child == 0:
+            sink.emit(EXHAUSTED)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_at_least_one_record_a_second_is_made() -> None:
+    with pytest.raises(InvalidValue, match="at most 0 log records per second"):
+        LogExporter(per_second=0)

@@ -1,0 +1,104 @@
+"""Events and snapshots as tests need them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.metrics import Exporter, PrometheusExporter
+from holdfast.queue import Delivery, QueuePolicy
+from holdfast.queue.backend import LaneDepth, Leased, Receipt, Snapshot, TenantDepth, totals_of
+from holdfast.queue.events import Ending, Handled, Observed, Polled, Trouble
+from holdfast.queue.metrics import QueueMetrics
+
+NOW = 1_750_000_000.0
+
+
+class Kept:
+    """A sink that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.all: list[Observed] = []
+
+    def emit(self, event: Observed) -> None:
+        self.all.append(event)
+
+
+def delivery(
+    tenant: str = "acme",
+    *,
+    age: float = 0.0,
+    waited: float | None = None,
+    attempt: int = 1,
+    queue: str = "mail",
+    first_of_topic: bool = False,
+    spilled: bool = False,
+) -> Delivery:
+    """One that was sent `age` seconds before now, and has waited for as long unless it is said otherwise."""
+    return Delivery(
+        receipt=Receipt(7, attempt),
+        queue=queue,
+        lane=-3 if spilled else 3,
+        tenant=tenant,
+        body=b"",
+        attempt=attempt,
+        sent=NOW - age,
+        at=NOW - (age if waited is None else waited),
+        trace="00-0-0-00",
+        is_first_of_topic=first_of_topic,
+    )
+
+
+def polled(*deliveries: Delivery, queue: str = "mail", at: float = NOW, **counts: int) -> Polled:
+    return Polled(queue=queue, at=at, wanted=10, leased=Leased(deliveries=deliveries, **counts))  # type: ignore[arg-type]
+
+
+def handled(
+    ending: Ending = Ending.DONE,
+    tenant: str = "acme",
+    *,
+    seconds: float = 0.25,
+    error: str | None = None,
+    job: str | None = None,
+    queue: str = "mail",
+) -> Handled:
+    return Handled(delivery=delivery(tenant, queue=queue), at=NOW, seconds=seconds, ending=ending, error=error, job=job)
+
+
+def trouble(doing: str = "lease", queue: str = "mail") -> Trouble:
+    return Trouble(queue=queue, at=NOW, doing=doing, error="EngineUnavailable")
+
+
+def lane(number: int, ready: int = 0, leased: int = 0, delayed: int = 0, dead: int = 0, age: float = 0.0) -> LaneDepth:
+    oldest = NOW - age if ready else None
+    return LaneDepth(lane=number, ready=ready, leased=leased, delayed=delayed, dead=dead, oldest=oldest)
+
+
+def tenant(name: str, ready: int = 0, spilled: int = 0, leased: int = 0, dead: int = 0) -> TenantDepth:
+    return TenantDepth(tenant=name, ready=ready, spilled=spilled, leased=leased, delayed=0, dead=dead)
+
+
+def snapshot(
+    *lanes: LaneDepth, tenants: Sequence[TenantDepth] = (), queue: str = "mail", at: float = NOW, left_out: int = 0
+) -> Snapshot:
+    totals = msgspec.structs.replace(totals_of(lanes), lanes=len(lanes) + left_out)
+    return Snapshot(
+        queue=queue,
+        at=at,
+        policy=QueuePolicy(),
+        lanes=lanes,
+        tenants=tenants,
+        totals=totals,
+        lanes_left_out=left_out,
+    )
+
+
+class Scraped(QueueMetrics):
+    """Queue metrics with an exporter for Prometheus."""
+
+    def __init__(self, *exporters: Exporter, **options: Any) -> None:
+        self.prometheus = PrometheusExporter()
+        super().__init__(self.prometheus, *exporters, **options)
+
+    def render(self) -> str:
+        return self.prometheus.render()

@@ -1,0 +1,105 @@
+import logging
+
+import pytest
+
+from holdfast.metrics import LogExporter
+from holdfast.queue.alarms import QueueAlarm, What
+from holdfast.queue.events import Ending, Observed
+from holdfast.queue.metrics import QueueMetrics, fields_of, in_words
+from holdfast.testing import FakeClock
+from tests.unit.queue.made import delivery, handled, polled, snapshot, trouble
+
+ALARM = QueueAlarm(
+    queue="mail", what=What.DEAD_LETTERS, is_open=True, at=9.0, value=4, threshold=1, since=9.0, tenant="acme"
+)
+
+
+def records(caplog: pytest.LogCaptureFixture, *events: Observed, level: int = logging.DEBUG) -> list[logging.LogRecord]:
+    sink = QueueMetrics(LogExporter(clock=FakeClock(manual=True)))
+    with caplog.at_level(level, "holdfast.queue"):
+        for event in events:
+            sink.emit(event)
+    return caplog.records
+
+
+def test_an_alarm_is_a_warning_in_one_sentence_with_its_values(caplog: pytest.LogCaptureFixture) -> None:
+    [record] = records(caplog, ALARM)
+    assert (record.levelname, record.getMessage()) == ("WARNING", ALARM.sentence)
+    found = vars(record)
+    assert [found[name] for name in ("event", "queue", "what", "is_open", "value", "threshold", "tenant")] == [
+        "QueueAlarm",
+        "mail",
+        "dead-letters",
+        True,
+        4,
+        1,
+        "acme",
+    ]
+
+
+def test_an_alarm_that_closes_is_information(caplog: pytest.LogCaptureFixture) -> None:
+    closed = QueueAlarm(queue="mail", what=What.OLDEST_AGE, is_open=False, at=9.0, value=4, threshold=10, since=1.0)
+    [record] = records(caplog, closed)
+    assert (record.levelname, record.getMessage()) == ("INFO", closed.sentence)
+    assert not hasattr(record, "tenant")
+
+
+@pytest.mark.parametrize(
+    ("ending", "level"), [(Ending.BURIED, "WARNING"), (Ending.RETRIED, "INFO"), (Ending.POSTPONED, "DEBUG")]
+)
+def test_messages_that_did_not_go_well_are_told(caplog: pytest.LogCaptureFixture, ending: Ending, level: str) -> None:
+    [record] = records(caplog, handled(ending, error="ValueError", job="charge"))
+    assert record.levelname == level
+    assert record.getMessage() == (
+        f"queue mail: message 7 of tenant acme was {ending} after attempt 1, in 0.250 s: ValueError"
+    )
+    found = vars(record)
+    assert (found["message_id"], found["job"], found["trace"]) == (7, "charge", "00-0-0-00")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        handled(),
+        handled(Ending.LOST),  # workers log it themselves
+        handled(Ending.RETURNED),
+        polled(delivery(), sidelined=4, dropped=3, redelivered=2),
+        trouble(),
+        snapshot(),
+    ],
+)
+def test_what_goes_well_or_was_logged_already_is_not_logged(caplog: pytest.LogCaptureFixture, event: Observed) -> None:
+    assert records(caplog, event) == []
+    assert "mail" in in_words(event)
+    assert fields_of(event)["queue"] == "mail"
+
+
+def test_messages_that_killed_their_workers_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    [record] = records(caplog, polled(buried=3))
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith("queue mail: 3 messages were buried")
+
+
+def test_what_is_not_enabled_is_not_even_put_into_words(caplog: pytest.LogCaptureFixture) -> None:
+    assert records(caplog, handled(Ending.RETRIED), level=logging.WARNING) == []
+
+
+def test_a_flood_is_cut_for_each_queue_and_ending_but_no_alarm_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock(manual=True)
+    sink = QueueMetrics(LogExporter(per_second=2, clock=clock))
+    with caplog.at_level(logging.INFO, "holdfast.queue"):
+        for _ in range(10):
+            for event in (handled(Ending.BURIED), handled(Ending.RETRIED), handled(Ending.RETRIED, queue="pay"), ALARM):
+                sink.emit(event)
+        assert len(caplog.records) == 2 + 2 + 2 + 10
+        clock.advance(1.0)
+        sink.emit(handled(Ending.BURIED))
+    assert caplog.records[-1].getMessage().endswith("(8 more like it were left out)")
+    assert vars(caplog.records[-1])["left_out"] == 8
+
+
+def test_it_can_have_a_logger_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    sink = QueueMetrics(LogExporter(logging.getLogger("shop.queues")))
+    with caplog.at_level(logging.WARNING, "shop.queues"):
+        sink.emit(ALARM)
+    assert [record.name for record in caplog.records] == ["shop.queues"]
