@@ -127,6 +127,7 @@ class TestWhatOverrides:
             "database.patience": "1",
             "database.connections": "1",
             "telemetry.bin_seconds": "5",
+            "metrics.export": "emf,prometheus:9464",
             "aws.region": "x",
             "aws.profile": "x",
             "aws.role_arn": "x",
@@ -156,6 +157,7 @@ class TestWhatOverrides:
             **values,
             "database.patience": "1.0",
             "telemetry.bin_seconds": "5.0",
+            "metrics.export": "('emf', 'prometheus:9464')",
             "status.refresh": "2.0",
             "agent.endpoints": "('x', 'y')",
             "agent.period": "2.0",
@@ -332,12 +334,12 @@ class TestWhatIsWrong:
             ("[servr]\nport = 1", 1, "servr", "did you mean server?"),
             ("data_dir = 'x'", 1, "data_dir", "did you mean data_directory?"),
             (
-                "[metrics.push]\nurl = 'x'",
+                "[gauges.push]\nurl = 'x'",
                 1,
-                "metrics",
+                "gauges",
                 (
-                    "known here: agent, aws, data_directory, database, log, queue, queue_store, server, status, "
-                    "telemetry, workload"
+                    "known here: agent, aws, data_directory, database, log, metrics, queue, queue_store, server, "
+                    "status, telemetry, workload"
                 ),
             ),
             ("[server.tls]\nfile = 'x'", 1, "server.tls", "known here: host, open, port, stop_within"),

@@ -79,7 +79,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     module.Pigeon = Pigeon  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pigeon_post", module)
     point = EntryPoint("pigeon", "pigeon_post:Pigeon", "holdfast.metrics_exporters")
-    monkeypatch.setattr("holdfast._plugins.entry_points", lambda group: [point] if group == point.group else [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point] if group == point.group else [])
     yield
     EXPORTERS._registered.pop("pigeon", None)
 
