@@ -1,7 +1,9 @@
-"""A table of cases in one test: hundreds of small ones cost less together, and every row that fails is named."""
+"""Many cases: a table of them in one test, where every row that fails is named, and a sample of those that take long."""
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pytest
 
 Row = TypeVar("Row")
 
@@ -18,3 +20,10 @@ def every_row(rows: Iterable[Row], check: Callable[[Row], None], name: Callable[
             failed.append(f"{name(row)}: {type(error).__name__}: {error}")
     assert count, "the table is empty"
     assert not failed, f"{len(failed)} of {count} rows failed:\n" + "\n".join(failed)
+
+
+def sampled(values: Iterable[Row], keep: int = 1) -> list[Any]:
+    """Return `values` for `parametrize`: the first `keep` for every run, and the others for `make proof`."""
+    return [
+        value if number < keep else pytest.param(value, marks=pytest.mark.proof) for number, value in enumerate(values)
+    ]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.testing import seeded
-from tests.untraced import untraced
 
 KILLS = 60
 
@@ -46,7 +45,6 @@ def test_no_acknowledged_write_is_lost_over_many_kills(tmp_path: Path) -> None:
             [sys.executable, "-c", textwrap.dedent(WRITER), str(path), str(run)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=untraced(),
         )
         with process:
             assert process.stdout is not None

@@ -12,7 +12,6 @@ import pytest
 from holdfast.queue import Back, DeadQuery, Delivery, Queue, QueuePolicy, Settlement, Want, current_message
 from holdfast.queue.worker import Worker, WorkerOptions
 from tests.integration.queue.places import depth, eventually
-from tests.untraced import untraced
 
 
 @pytest.fixture
@@ -127,9 +126,7 @@ class TestPoison:
             queue.send(b"poison", tenant="a")
 
             def start() -> "subprocess.Popen[bytes]":
-                return subprocess.Popen(
-                    [sys.executable, "-c", textwrap.dedent(WORKER), url, str(journal)], env=untraced()
-                )
+                return subprocess.Popen([sys.executable, "-c", textwrap.dedent(WORKER), url, str(journal)])
 
             process, deaths = start(), 0
             try:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.integration.server.process import HoldfastServer, environment
-from tests.untraced import untraced
 
 ROOT = Path(__file__).parents[3]
 
@@ -85,13 +84,11 @@ def test_every_answer_is_in_keeping_with_the_description(server: HoldfastServer,
             *("--exclude-checks", "use_after_free"),
         ],
         cwd=tmp_path,
-        env=untraced(
-            environment(
-                PYTHONWARNINGS="default",
-                PYTHONPATH=str(ROOT),
-                SCHEMATHESIS_HOOKS="tests.integration.server.schemathesis_auth",
-                TEST_DATA_DIRECTORY=str(server.directory / "data"),
-            )
+        env=environment(
+            PYTHONWARNINGS="default",
+            PYTHONPATH=str(ROOT),
+            SCHEMATHESIS_HOOKS="tests.integration.server.schemathesis_auth",
+            TEST_DATA_DIRECTORY=str(server.directory / "data"),
         ),
         capture_output=True,
         text=True,
