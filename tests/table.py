@@ -1,4 +1,4 @@
-"""Many cases: a table of them in one test, where every row that fails is named, and a sample of those that take long."""
+"""Many cases: a table of them in one test, which names every row that fails, and samples of those that take long."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -22,8 +22,7 @@ def every_row(rows: Iterable[Row], check: Callable[[Row], None], name: Callable[
     assert not failed, f"{len(failed)} of {count} rows failed:\n" + "\n".join(failed)
 
 
-def sampled(values: Iterable[Row], keep: int = 1) -> list[Any]:
+def sampled(values: Iterable[Any], keep: int = 1) -> list[Any]:
     """Return `values` for `parametrize`: the first `keep` for every run, and the others for `make proof`."""
-    return [
-        value if number < keep else pytest.param(value, marks=pytest.mark.proof) for number, value in enumerate(values)
-    ]
+    every = list(values)
+    return every[:keep] + [pytest.param(value, marks=pytest.mark.proof) for value in every[keep:]]

@@ -2,8 +2,8 @@
 
 A pytest plugin, active with `--gate`, as `make test` has it for a run of all tests. Tracing takes a test two to five
 times as long, so it covers only what the gate asks for: every branch of every module that `scripts/pure` prints. The
-tests of a pure module are in the folder below `tests/unit` that mirrors its own. A test marked `no_cover` is not
-traced: it runs the same lines a million times, and other tests run them, too.
+tests of a pure module are in the folder below `tests/unit` that mirrors its own, or in one file for its package. A test
+marked `no_cover` is not traced: it runs the same lines a million times, and other tests run them, too.
 """
 
 import json
@@ -59,8 +59,8 @@ class Tracing:
         return coverage_of(self.modules, data_suffix=True)
 
     @cached_property
-    def _folders(self) -> set[Path]:
-        return {test_folder(module) for module in self.modules}
+    def _traced(self) -> set[Path]:
+        return {path for module in self.modules for path in tests_of(module)}
 
     def _switch(self, on: bool) -> None:
         if on != self._is_on:
@@ -77,7 +77,8 @@ class Tracing:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self._switch(item.path.parent in self._folders and item.get_closest_marker("no_cover") is None)
+        is_traced = item.path.parent in self._traced or item.path in self._traced
+        self._switch(is_traced and item.get_closest_marker("no_cover") is None)
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)
@@ -109,9 +110,10 @@ def coverage_of(modules: Sequence[Path], **more: Any) -> "Coverage":
     return found
 
 
-def test_folder(module: Path) -> Path:
-    """Return the folder of the tests of `module`, which may not exist."""
-    return ROOT / "tests" / "unit" / module.parent.relative_to(ROOT / "src" / "holdfast")
+def tests_of(module: Path) -> tuple[Path, Path]:
+    """Return the folder of the tests of `module`, and the file that takes its place for a package with one test."""
+    folder = ROOT / "tests" / "unit" / module.parent.relative_to(ROOT / "src" / "holdfast")
+    return folder, folder.with_name(f"test_{folder.name}.py")
 
 
 def gaps(modules: Sequence[Path]) -> list[str]:

@@ -1,8 +1,12 @@
 """What all stores have in common: versions that grow, and statuses that every one of them can hold."""
 
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-from holdfast import Zone, ZoneStatus
+import pytest
+
+from holdfast import InvalidValue, Zone, ZoneStatus
 from holdfast.status.stores.rules import checked, expired, is_over
 from holdfast.status.stores.versions import Versions
 from holdfast.testing import FakeClock
@@ -14,6 +18,21 @@ STATUS = ZoneStatus(
 
 def test_a_good_status_passes_unchanged() -> None:
     assert checked(STATUS) is STATUS
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"workload": ""}, "workload is ''"),
+        ({"by": "a\0b"}, "by 'a"),
+        ({"reason": "\ud800"}, "reason '"),
+        ({"since": -1.0}, "since of zone use1-az1 is -1.0"),
+        ({"expires": 253_402_300_800.0}, "expires of zone use1-az1"),
+    ],
+)
+def test_what_a_store_cannot_hold_is_refused_by_name(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidValue, match=named):
+        checked(dataclasses.replace(STATUS, **wrong))
 
 
 def test_an_expired_status_is_in_and_still_says_why_it_was_out() -> None:

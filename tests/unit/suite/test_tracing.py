@@ -1,0 +1,74 @@
+"""The gate: what is traced, and what it says about branches that nobody has run."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import tracing
+
+PURE = runpy.run_path(str(tracing.ROOT / "scripts" / "pure"))["pure_modules"]
+BRANCH = "def sign(number):\n    if number < 0:\n        return '-'\n    return '+'\n"
+
+
+def test_a_module_is_pure_when_its_docstring_says_so_in_a_sentence(tmp_path: Path) -> None:
+    for name, text in {
+        "pure.py": '"""Decide. Pure."""',
+        "below/pure.py": '"""Decide.\n\nPure. No clock."""',
+        "code.py": '"""Decide."""\n# Pure.\nTEXT = "Pure."',
+        "word.py": '"""Purely Impure. A pure function. PurePath."""',
+        "none.py": "x = 1",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert list(PURE(tmp_path)) == [tmp_path / "below" / "pure.py", tmp_path / "pure.py"]
+
+
+def test_the_script_prints_paths_from_the_root() -> None:
+    command = [sys.executable, tracing.ROOT / "scripts" / "pure"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "src/holdfast/_backoff.py" in lines
+    assert [tracing.ROOT / line for line in lines] == tracing.pure_modules()
+    assert all(path.exists() for path in tracing.pure_modules())
+
+
+def test_tests_of_a_module_are_in_the_folder_that_mirrors_its_own_or_in_one_file() -> None:
+    source = tracing.ROOT / "src" / "holdfast" / "queue" / "rules" / "bucket.py"
+    folder = tracing.ROOT / "tests" / "unit" / "queue" / "rules"
+    assert tracing.tests_of(source) == (folder, folder.with_name("test_rules.py"))
+    assert tracing.tests_of(tracing.ROOT / "src" / "holdfast" / "_names.py")[0] == tracing.ROOT / "tests" / "unit"
+
+
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("from module import sign\nsign(1)", ["module.py: 3, 2->3"]),
+        ("from module import sign\nsign(1), sign(-1)", []),
+        ("pass", ["module.py: 1, 2, 3, 4, 2->3, 2->4"]),
+    ],
+)
+def test_a_branch_that_nobody_has_run_is_named(tmp_path: Path, test: str, expected: list[str]) -> None:
+    """In a process of its own: a test that is traced itself cannot trace another."""
+    (tmp_path / "module.py").write_text(BRANCH)
+    program = f"""
+        import sys
+        from pathlib import Path
+        from tests import tracing
+        here = Path({str(tmp_path)!r})
+        sys.path.insert(0, str(here))
+        tracing.ROOT, tracing.DATA = here, here / "data"
+        running = tracing.coverage_of([here / "module.py"], data_suffix=True)
+        running.start()
+        exec({test!r})
+        running.stop()
+        running.save()
+        print(tracing.gaps([here / "module.py"]))
+    """
+    command = [sys.executable, "-c", "\n".join(line.strip() for line in program.splitlines())]
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=tmp_path, env={"PYTHONPATH": str(tracing.ROOT)}
+    )
+    assert run.stdout.strip() == repr(expected)
