@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.server.process import HoldfastServer, environment
+from tests.table import sampled
 
 ROOT = Path(__file__).parents[3]
 
@@ -71,12 +72,13 @@ def test_what_is_sent_is_described_without_room_for_unknown_fields(description: 
     assert "additionalProperties" not in schemas["CreatedCredential"]
 
 
-def test_every_answer_is_in_keeping_with_the_description(server: HoldfastServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("examples", sampled([3, 30]))
+def test_every_answer_is_in_keeping_with_the_description(server: HoldfastServer, tmp_path: Path, examples: int) -> None:
     finished = subprocess.run(
         [
             str(Path(sys.executable).with_name("schemathesis")),
             *("run", f"{server.address}/openapi.json", "--no-color"),
-            *("--seed", "8470", "--max-examples", "10"),
+            *("--seed", "8470", "--max-examples", str(examples)),
             # A stream of events has no end to wait for; the tests of the server read one.
             *("--exclude-path", "/v1/events"),
             *("--exclude-path", "/v1/status/events"),
@@ -92,7 +94,7 @@ def test_every_answer_is_in_keeping_with_the_description(server: HoldfastServer,
         ),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=100 if examples < 10 else 500,
         check=False,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
