@@ -8,7 +8,6 @@ marked `no_cover` is not traced: it runs the same lines a million times, and oth
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,7 +37,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 def pure_modules() -> list[Path]:
     """Return what `scripts/pure` prints."""
-    found = subprocess.run([sys.executable, ROOT / "scripts" / "pure"], stdout=subprocess.PIPE, text=True, check=True)
+    found = subprocess.run([ROOT / "scripts" / "pure"], stdout=subprocess.PIPE, text=True, check=True)
     return [ROOT / line for line in found.stdout.splitlines()]
 
 

@@ -1,7 +1,6 @@
 """The gate: what is traced, and what it says about branches that nobody has run."""
 
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -10,30 +9,13 @@ import pytest
 
 from tests import tracing
 
-PURE = runpy.run_path(str(tracing.ROOT / "scripts" / "pure"))["pure_modules"]
 BRANCH = "def sign(number):\n    if number < 0:\n        return '-'\n    return '+'\n"
 
 
-def test_a_module_is_pure_when_its_docstring_says_so_in_a_sentence(tmp_path: Path) -> None:
-    for name, text in {
-        "pure.py": '"""Decide. Pure."""',
-        "below/pure.py": '"""Decide.\n\nPure. No clock."""',
-        "code.py": '"""Decide."""\n# Pure.\nTEXT = "Pure."',
-        "word.py": '"""Purely Impure. A pure function. PurePath."""',
-        "none.py": "x = 1",
-    }.items():
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    assert list(PURE(tmp_path)) == [tmp_path / "below" / "pure.py", tmp_path / "pure.py"]
-
-
-def test_the_script_prints_paths_from_the_root() -> None:
-    command = [sys.executable, str(tracing.ROOT / "scripts" / "pure")]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert "src/holdfast/_backoff.py" in lines
-    assert [tracing.ROOT / line for line in lines] == tracing.pure_modules()
-    assert all(path.exists() for path in tracing.pure_modules())
+def test_pure_modules_are_those_that_the_script_prints() -> None:
+    found = tracing.pure_modules()
+    assert tracing.ROOT / "src" / "holdfast" / "_backoff.py" in found
+    assert all(path.exists() for path in found)
 
 
 def test_tests_of_a_module_are_in_the_folder_that_mirrors_its_own_or_in_one_file() -> None:
