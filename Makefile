@@ -1,12 +1,14 @@
 # Every target does its own set-up: a fresh machine needs python3 (3.11 or newer), make, git and the package registries.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format bench soak docs lock clean
+.PHONY: help install demo test proof check format bench soak docs lock clean
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 # Extra words for the underlying tool, for example: make test ARGS="tests/unit -k clock"
 ARGS ?=
+# Parts of the long proofs, for example: make proof PART=soak
+PART ?=
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,9 +20,12 @@ $(INSTALLED): pyproject.toml requirements/uv.txt requirements/dev.txt scripts/in
 demo: $(INSTALLED)  ## See the whole loop at work, in about a minute
 	@$(BIN)/holdfast demo $(ARGS)
 
-test: $(INSTALLED)  ## All tests, against real services on loopback
+test: $(INSTALLED)  ## All tests, against real services on loopback (ARGS=...: what that selects)
 	@scripts/chromium
 	@scripts/test $(ARGS)
+
+proof: $(INSTALLED)  ## The long proofs, of which the tests have samples (PART=properties, cases or soak: only these)
+	@scripts/proof $(PART) -- $(ARGS)
 
 check: $(INSTALLED)  ## Formatting, lint, types and layers
 	$(BIN)/ruff format --check

@@ -1,18 +1,18 @@
 """Fixtures for all tests: real services on loopback, and no way to reach anything else.
 
-Session fixtures hand out addresses; a service starts when the first test asks for one. One that is missing or does
-not start fails the test.
-
-A test marked `no_cover` is not traced for coverage: it runs the same lines a million times, which then take five times
-as long, and what it proves is not that they are run. Other tests run them, too.
+Session fixtures hand out addresses; a service starts when the first test asks for one, or with the run when all tests
+run. One that is missing or does not start fails the test. `tests/tracing.py`, `tests/parts.py` and `tests/depth.py` say
+what is traced for coverage, what starts first, and how far property tests look.
 """
 
+import functools
+import gc
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
 
 from tests.services.chromium import chromium
 from tests.services.ministack import ministack
@@ -27,34 +27,30 @@ if TYPE_CHECKING:
     from tests.services.page import PageWatch
 
 pytest.register_assert_rewrite("holdfast.testing")
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("holdfast", deadline=None)
-settings.load_profile("holdfast")
 
 RUN = pytest.StashKey[Run]()
+SERVICES = {"postgres": postgres, "moto": moto, "ministack": ministack, "chromium": chromium, "valkey": valkey}
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell lets what it starts in the background ignore Ctrl-C, which processes of the tests would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     config.stash[RUN] = Run.begin() if worker is None else Run.join(worker["holdfast_run"])
-    if worker is not None:
-        _leave_tracing_to_one()
+    if worker is None and config.getoption("--gate"):
+        # All tests run: while the workers collect them, the services start.
+        config.stash[RUN].start_early(SERVICES)
 
 
-def _leave_tracing_to_one() -> None:
-    """Of the three coverages of a worker, the last is yet to start: beneath it, others would trace what it must not.
-
-    One starts with every process, one with pytest-cov, and one with the worker's session. `no_cover` pauses the last.
-    """
-    from coverage import Coverage
-
-    while (started := Coverage.current()) is not None:
-        started.stop()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that wait for real time go first: at the end, one worker would wait for them alone."""
-    items.sort(key=lambda item: "integration/demo" not in item.nodeid)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage meanwhile: there is none among all those tests, and looking takes two fifths of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -77,6 +73,16 @@ def no_outside_world() -> Iterator[None]:
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         patch.setenv("AWS_CONFIG_FILE", os.devnull)
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def models_read_once() -> Iterator[None]:
+    """Let all sessions of botocore share what they read: parsing the models of a service takes longer than a test."""
+    import botocore.session
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "create_loader", functools.cache(botocore.session.create_loader))
         yield
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from tests.integration.server.process import HoldfastServer
 from tests.support.proxy import LossyProxy
-from tests.untraced import untraced
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -29,7 +28,6 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         [sys.executable, "-m", "holdfast.cli", "demo", "--keep", "--bin-seconds", "2", "--directory", str(directory)],
         stdout=subprocess.PIPE,
         text=True,
-        env=untraced(),
     )
     with process:
         assert process.stdout is not None

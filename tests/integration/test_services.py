@@ -9,19 +9,22 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import boto3
 import psycopg
 import pytest
 import redis
-from playwright.sync_api import Page
 
 from tests.services.page import PageWatch
 from tests.services.postgres import RestartablePostgres
 from tests.services.run import Run
 from tests.services.start import Order, ServiceFailed, alive, start, stop
 from tests.services.valkey import valkey
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 ROOT = Path(__file__).parents[2]
 BOUND = 20.0
@@ -74,13 +77,13 @@ def test_an_emulator_of_aws_answers_boto3(emulator: str, request: pytest.Fixture
     client.close()
 
 
-def test_chromium_shows_a_page_and_photographs_it(browser_page: Page) -> None:
+def test_chromium_shows_a_page_and_photographs_it(browser_page: "Page") -> None:
     browser_page.goto("data:text/html,<h1>holdfast</h1>")
     assert browser_page.inner_text("h1") == "holdfast"
     assert browser_page.screenshot().startswith(b"\x89PNG")
 
 
-def test_a_page_that_misbehaves_is_complained_about(browser_page: Page, page_watch: PageWatch) -> None:
+def test_a_page_that_misbehaves_is_complained_about(browser_page: "Page", page_watch: PageWatch) -> None:
     page_watch.allow("")
     # 192.0.2.0/24 is reserved for documentation, so even a browser that tried would reach nobody.
     with browser_page.expect_event("websocket"), browser_page.expect_event("requestfailed"):

@@ -1,9 +1,11 @@
 """What a page did that a page of Holdfast never does: log an error, or speak to another host."""
 
 import re
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, WebSocket
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, WebSocket
 
 # `data:`, `blob:` and `about:` have no host: they stay inside the browser.
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1", None})
@@ -20,7 +22,7 @@ class PageWatch:
         """Expect complaints that match, such as the 401 that a test provokes."""
         self._allowed.append(re.compile(pattern))
 
-    def watch(self, context: BrowserContext) -> None:
+    def watch(self, context: "BrowserContext") -> None:
         context.on("console", self._console)
         context.on("weberror", lambda error: self._complain(f"uncaught error: {error.error}"))
         context.on("request", self._request)
@@ -30,17 +32,17 @@ class PageWatch:
         """The complaints that were not allowed."""
         return [text for text in self.complaints if not any(pattern.search(text) for pattern in self._allowed)]
 
-    def _console(self, message: ConsoleMessage) -> None:
+    def _console(self, message: "ConsoleMessage") -> None:
         if message.type == "error":
             self._complain(f"console error: {message.text} ({message.location.get('url')})")
 
-    def _request(self, request: Request) -> None:
+    def _request(self, request: "Request") -> None:
         self._address(request.url)
 
-    def _page(self, page: Page) -> None:
+    def _page(self, page: "Page") -> None:
         page.on("websocket", self._socket)
 
-    def _socket(self, socket: WebSocket) -> None:
+    def _socket(self, socket: "WebSocket") -> None:
         self._address(socket.url)
 
     def _address(self, url: str) -> None:

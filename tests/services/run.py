@@ -4,9 +4,10 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +46,17 @@ class Run:
                 note.write_text(start(recipe, self.private(name), self.controller))
             return note.read_text()
 
+    def start_early(self, recipes: Mapping[str, Recipe]) -> None:
+        """Start services beside everything else; whoever asks for one meanwhile waits for it."""
+
+        def start_one(name: str, recipe: Recipe) -> None:
+            # The test that needs it tries again, and says what is wrong.
+            with suppress(ServiceFailed, OSError):
+                self.shared(name, recipe)
+
+        for name, recipe in recipes.items():
+            threading.Thread(target=start_one, args=(name, recipe), name=f"start {name}", daemon=True).start()
+
     def private(self, name: str) -> Path:
         """A new directory for a service, removed at the end of the run at the latest."""
         directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.directory))
@@ -54,6 +66,9 @@ class Run:
     def end(self) -> None:
         """End all services of the run and remove what they left."""
         try:
+            for lock in self.directory.glob("*.lock"):
+                with _locked(lock):  # nothing is starting any more
+                    pass
             stop(entry for entry in self.directory.iterdir() if entry.is_dir())
         finally:
             _remove(self.directory)

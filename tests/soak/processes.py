@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.soak.ledger import now
-from tests.untraced import untraced
 
 ROOT = Path(__file__).parents[2]
 STOP_SECONDS = 30.0
@@ -54,7 +53,6 @@ class Processes:
                 stdin=subprocess.PIPE,  # it is closed when we are gone, and the child ends with it
                 stderr=file,
                 cwd=ROOT,
-                env=untraced(),
             )
         child = Child(name, role, arguments, process, self.directory / f"{name}.ledger", errors)
         self.running.append(child)

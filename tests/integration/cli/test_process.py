@@ -17,7 +17,6 @@ from holdfast.config import Settings
 from holdfast.engines.sqlite import SqliteDatabase
 from tests.integration.server.process import COMMAND, STUCK, HoldfastServer, environment
 from tests.integration.server.process import holdfast as run
-from tests.untraced import untraced
 
 HEAVY = {"apsw", "boto3", "botocore", "litestar", "psycopg", "uvicorn"}
 
@@ -27,7 +26,7 @@ def python(script: str, directory: Path, **more: str) -> subprocess.CompletedPro
     return subprocess.run(
         [sys.executable, "-c", script],
         cwd=directory,
-        env=untraced(environment(**more)),
+        env=environment(**more),
         capture_output=True,
         text=True,
         timeout=STUCK,

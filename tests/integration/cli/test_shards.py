@@ -14,7 +14,6 @@ import pytest
 
 from tests.integration.cli.test_process import python
 from tests.integration.server.process import COMMAND, STUCK, environment
-from tests.untraced import untraced
 
 SIZES = ["--size", "3", "--overlap", "1"]
 MANY = 50_001
@@ -49,7 +48,7 @@ def shards(
     return subprocess.run(
         [*COMMAND, "shards", *words],
         cwd=folder,
-        env=untraced(environment(**(variables or {}))),
+        env=environment(**(variables or {})),
         input=piped,
         capture_output=True,
         timeout=STUCK,
@@ -66,7 +65,7 @@ def start(*words: str, folder: Path, variables: Mapping[str, str]) -> "subproces
     return subprocess.Popen(
         [*COMMAND, "shards", *words, "--json"],
         cwd=folder,
-        env=untraced(environment(**variables)),
+        env=environment(**variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -122,7 +121,7 @@ def at_terminal(*words: str, folder: Path) -> tuple[int, bytes, bytes]:
     """Run a command whose standard error is a terminal; returns its exit code and what it printed there and here."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [*COMMAND, "shards", *words], cwd=folder, env=untraced(environment()), stdout=subprocess.PIPE, stderr=theirs
+        [*COMMAND, "shards", *words], cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=theirs
     ) as process:
         os.close(theirs)
         printed, _ = process.communicate(timeout=STUCK)

@@ -17,7 +17,6 @@ from holdfast.demo.records import Fault, Sent, read
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.status import SqlStatusStore
 from holdfast.watch import WatchStore
-from tests.untraced import untraced
 
 QUICK = ["--bin-seconds", "2"]
 
@@ -44,19 +43,18 @@ def wait_until_none_is_left(directory: Path) -> None:
     pytest.fail(f"processes {processes_of(directory)} were left behind")
 
 
-def start(directory: Path, *arguments: str, traced: bool) -> "subprocess.Popen[str]":
+def start(directory: Path, *arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "holdfast.cli", "demo", "--directory", str(directory), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=dict(os.environ) if traced else untraced(),
     )
 
 
 @contextmanager
-def running(directory: Path, *arguments: str, traced: bool = False) -> Iterator["subprocess.Popen[str]"]:
-    process = start(directory, *arguments, traced=traced)
+def running(directory: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    process = start(directory, *arguments)
     try:
         yield process
     finally:
@@ -64,8 +62,8 @@ def running(directory: Path, *arguments: str, traced: bool = False) -> Iterator[
         process.communicate()
 
 
-def run(directory: Path, *arguments: str, seconds: float, traced: bool = False) -> dict[str, Any]:
-    with running(directory, "--json", *arguments, traced=traced) as process:
+def run(directory: Path, *arguments: str, seconds: float) -> dict[str, Any]:
+    with running(directory, "--json", *arguments) as process:
         output, errors = process.communicate(timeout=seconds)
     assert process.returncode == 0, errors
     answer: dict[str, Any] = json.loads(output)
@@ -77,7 +75,7 @@ def test_the_zone_is_found_within_thirty_seconds_and_the_processes_own_records_b
 ) -> None:
     """With its usual bins, of ten seconds."""
     folder = tmp_path / "it's here"
-    answer = run(folder, "--zone", "use1-az3", "--fault", "both", seconds=110, traced=True)
+    answer = run(folder, "--zone", "use1-az3", "--fault", "both", seconds=110)
     summary = answer["summary"]
     assert answer["found"]
     assert (summary["zone"], summary["wrong_zones"]) == ("use1-az3", [])
@@ -117,6 +115,7 @@ def test_the_zone_is_found_within_thirty_seconds_and_the_processes_own_records_b
     wait_until_none_is_left(folder)
 
 
+@pytest.mark.proof
 def test_a_zone_that_is_only_slow_is_found(tmp_path: Path) -> None:
     answer = run(tmp_path, *QUICK, "--fault", "latency", seconds=90)
     assert answer["found"]
@@ -138,7 +137,7 @@ def test_however_it_is_ended_no_process_is_left(tmp_path: Path, sent: signal.Sig
 
 
 def test_a_process_that_dies_ends_the_run_with_its_name(tmp_path: Path) -> None:
-    with running(tmp_path, "--keep", traced=True) as process:
+    with running(tmp_path, "--keep") as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "client sends" in line:
@@ -154,7 +153,7 @@ def test_a_process_that_dies_ends_the_run_with_its_name(tmp_path: Path) -> None:
 
 
 def test_a_zone_that_only_fails_is_found_and_told_in_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
-    with running(tmp_path, *QUICK, "--fault", "errors", traced=True) as process:
+    with running(tmp_path, *QUICK, "--fault", "errors") as process:
         output, errors = process.communicate(timeout=90)
     assert process.returncode == 0, errors
     for text in (

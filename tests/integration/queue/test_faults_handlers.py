@@ -13,7 +13,6 @@ from holdfast.queue import Delivery, Queue, QueuePolicy, current_message
 from holdfast.queue.backend import DeadQuery, LeaseRequest, Release, Settlement
 from holdfast.queue.worker import Worker, WorkerOptions
 from tests.integration.queue.places import depth, eventually
-from tests.untraced import untraced
 
 
 @pytest.fixture
@@ -128,9 +127,7 @@ class TestPoison:
             queue.send(b"poison", tenant="a")
 
             def start() -> "subprocess.Popen[bytes]":
-                return subprocess.Popen(
-                    [sys.executable, "-c", textwrap.dedent(WORKER), url, str(journal)], env=untraced()
-                )
+                return subprocess.Popen([sys.executable, "-c", textwrap.dedent(WORKER), url, str(journal)])
 
             process, deaths = start(), 0
             try:

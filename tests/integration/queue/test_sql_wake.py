@@ -16,7 +16,6 @@ from holdfast.queue.backend import Backend, Change, LeaseRequest
 from holdfast.queue.message import Ack, Delivery, Settlement
 from holdfast.queue.open import open_backend
 from tests.services.postgres import RestartablePostgres
-from tests.untraced import untraced
 
 STUCK = 60.0
 FOR_EVER = 3600.0
@@ -54,7 +53,6 @@ def sender(url: str) -> "Iterator[subprocess.Popen[str]]":
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=untraced(),
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -14,7 +14,6 @@ import pytest
 from holdfast.queue import Outgoing, Queue
 from holdfast.queue.backend import DeadQuery
 from tests.integration.queue.worker_process import ATTEMPTS, LEASE, make
-from tests.untraced import untraced
 
 PROGRAM = Path(__file__).with_name("worker_process.py")
 JOBS = 25
@@ -57,7 +56,7 @@ class Process:
 def _worker(address: str, what: str = "work") -> Iterator[Process]:
     """A worker process, until the end of the block at the latest."""
     command = [sys.executable, str(PROGRAM), address, what]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=untraced()) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             yield Process(process)
         finally:

@@ -20,9 +20,8 @@ from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.shards.stores import SqlShardStore
 from holdfast.testing import seeded
-from tests.untraced import untraced
+from tests.table import sampled
 
-KILLS = 5
 OURS = [f"ours-{number}".encode() for number in range(40)]
 
 # Each line is one system call: it is seen whole or not at all. What is said before an act is said in the present.
@@ -128,7 +127,7 @@ class Process:
 
     def __init__(self, place: str, name: str, turns: int) -> None:
         arguments = [sys.executable, "-c", textwrap.dedent(PROCESS), place, name, str(turns)]
-        self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=untraced())
+        self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
@@ -212,13 +211,14 @@ def test_processes_at_once_never_share_a_number(place: str) -> None:
     assert sum(len(some) > 1 for some in owners) > 5, "else nothing was reused, and this shows nothing"
 
 
-def test_killed_processes_lose_nothing_they_were_told_and_no_number_is_given_twice(place: str) -> None:
+@pytest.mark.parametrize("kills", sampled([3, 40]))
+def test_killed_processes_lose_nothing_they_were_told_and_no_number_is_given_twice(place: str, kills: int) -> None:
     randomness = seeded("kill", "shards")
     with running(place, 3, turns=20) as ledger:
-        for number in range(KILLS):
+        for number in range(kills):
             with Process(place, f"killed{number}", 1_000_000) as process:
                 process.begin()
                 ledger.read(process.kill_after(randomness.randint(1, 120)))
         killed = len(ledger.kept)
     examine(place, ledger)
-    assert killed >= KILLS
+    assert killed >= kills

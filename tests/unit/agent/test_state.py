@@ -11,7 +11,6 @@ import pytest
 
 from holdfast import SettingsError, Zone
 from holdfast.agent.state import State, StateFile
-from tests.untraced import untraced
 
 OUT = State(
     zone=Zone("use1-az1"), workload="shop", out=frozenset({Zone("use1-az2"), Zone("use1-az1")}), changed_at=1_000.5
@@ -48,7 +47,7 @@ def test_the_file_says_what_is_known_and_since_when(tmp_path: Path) -> None:
 
 def test_a_reader_never_sees_half_of_it_also_when_the_writer_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "zones.json"
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], env=untraced()) as process:
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as process:
         try:
             deadline = time.monotonic() + 20
             seen: set[float] = set()

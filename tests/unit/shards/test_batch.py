@@ -1,5 +1,6 @@
 """Many shards at once are the same as one by one."""
 
+import runpy
 import subprocess
 import sys
 from functools import cache
@@ -10,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import CapacityExhausted, InvalidValue
+from holdfast import CapacityExhausted, InvalidValue, MissingExtra
 from holdfast.shards import Designed, Fleet, Layout, Numbered, Slot
+from holdfast.shards import batch as batch_module
 from holdfast.shards.batch import AT_ONCE, Batch, table
 from holdfast.shards.choice import AnyDesign
 from holdfast.shards.designs import Disjoint, Families, Parity, Polynomials, Tuples
 from holdfast.shards.order import LARGEST
+from tests.table import every_row
 
 KEY = b"a secret of sixteen bytes or more"
 MOST = (1 << 63) - 1
@@ -131,8 +134,11 @@ def one_by_one(designed: Designed, tenants: list[int]) -> list[list[int]]:
     return [[*designed.places(tenant)] for tenant in tenants]
 
 
-@pytest.mark.parametrize("name", designs())
-def test_an_array_of_tenants_has_the_shards_that_each_has(name: str) -> None:
+def test_an_array_of_tenants_has_the_shards_that_each_has() -> None:
+    every_row(designs(), check_an_array)
+
+
+def check_an_array(name: str) -> None:
     designed = designs()[name]
     batch = Batch(designed)
     last = last_of(designed)
@@ -220,6 +226,12 @@ def test_smaller_kinds_of_numbers_are_the_same_numbers(name: str, dtype: str) ->
     last = min(designed.capacity - 1, np.iinfo(dtype).max)
     tenants = sorted({0, 1, last, last // 2, last // 3})
     assert Batch(designed).places(np.array(tenants, dtype=dtype)).tolist() == one_by_one(designed, tenants)
+
+
+def test_without_numpy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with pytest.raises(MissingExtra, match="shards"):
+        runpy.run_path(str(batch_module.__file__))
 
 
 def layout() -> Layout:

@@ -66,6 +66,7 @@ def test_a_tenant_may_have_a_larger_shard_and_keeps_what_it_had() -> None:
 
 
 @pytest.mark.no_cover
+@pytest.mark.no_cover
 def test_one_worker_more_or_less_changes_one_worker_of_a_few() -> None:
     before = Fleet.of(f"w{number}" for number in range(200))
     after = before.add(Slot(worker="new"))

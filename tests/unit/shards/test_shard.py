@@ -29,6 +29,7 @@ def test_a_shard_names_its_workers() -> None:
 def test_a_shard_names_those_who_may_be_given_work() -> None:
     shard = Shard((3, 1, 2), (Slot(worker="d"), Slot(worker="b", is_drained=True), Slot(worker="c")))
     assert shard.live == ("d", "c"), "in the order of the shard"
+    assert shard.drained == ("b",)
     assert shard.workers == ("d", "b", "c")
     assert Shard((1,), (Slot(worker="b", is_drained=True),)).live == ()
     designed = Designed(fleet(5, 5, 5), 3, 1, key=KEY)

@@ -20,6 +20,7 @@ ARTICLE = {
 }
 
 
+@pytest.mark.no_cover
 def test_the_means_are_those_of_the_article_within_a_twentieth() -> None:
     found = {result.strategy: (result.calls, result.seconds) for result in compare(Contention())}
     assert found.keys() == ARTICLE.keys()

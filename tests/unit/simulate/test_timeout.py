@@ -11,6 +11,7 @@ import pytest
 from holdfast import InvalidValue
 from holdfast.simulate import Shift, Window
 from holdfast.simulate.timeout import FIXED, PERCENTILE, POLICIES, SUCCESSES, Seen, SuccessesOnly, compare
+from tests.table import sampled
 
 Run: TypeAlias = tuple[float, list[Window]]
 
@@ -33,7 +34,9 @@ def heavy(test: Callable[[Run], None]) -> Callable[[tuple[float, int, float]], N
 
     run_of.__name__, run_of.__doc__ = test.__name__, test.__doc__
     marked = pytest.mark.no_cover(run_of)
-    return pytest.mark.parametrize("options", RUNS, ids=lambda run: "p{}, seed {}, sigma {}".format(*run))(marked)
+    return pytest.mark.parametrize("options", sampled(RUNS, 2), ids=lambda run: "p{}, seed {}, sigma {}".format(*run))(
+        marked
+    )
 
 
 def pooled(windows: list[Window], rule: str) -> float:

@@ -86,6 +86,15 @@ def test_a_clock_that_is_set_back_starts_anew_at_the_new_time() -> None:
     assert bins.late == 0
 
 
+def test_what_a_clock_that_is_set_back_has_counted_already_is_forgotten() -> None:
+    bins = Bins()
+    add(bins, outcome(START), START)
+    list(bins.complete(START + 12))
+    add(bins, outcome(START + 13), START + 13)
+    assert list(bins.complete(START - 3600)) == []
+    assert not bins._bins
+
+
 def test_a_clock_that_jumps_ahead_does_not_report_years_of_silence() -> None:
     bins = Bins()
     add(bins, outcome(START), START)

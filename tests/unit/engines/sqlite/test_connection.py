@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.engines.sqlite.connection import ChangeCounter
-from tests.untraced import untraced
 
 INSERT = "insert into item values (1)"
 TRY_TO_WRITE = """
@@ -52,7 +51,7 @@ def test_a_commit_of_another_process_changes_it(path: Path) -> None:
         counter = database.change_counter()
         before = counter.read()
         write = f"import apsw, sys; apsw.Connection(sys.argv[1]).execute('{INSERT}')"
-        subprocess.run([sys.executable, "-c", write, str(path)], check=True, env=untraced())
+        subprocess.run([sys.executable, "-c", write, str(path)], check=True)
         assert counter.read() != before
         counter.close()
 
@@ -70,7 +69,7 @@ def test_reading_it_waits_for_no_writer_and_takes_away_no_lock(path: Path) -> No
         assert counter.read() == before
         counter.close()
         tried = subprocess.run(
-            [sys.executable, "-c", TRY_TO_WRITE, str(path)], capture_output=True, text=True, check=True, env=untraced()
+            [sys.executable, "-c", TRY_TO_WRITE, str(path)], capture_output=True, text=True, check=True
         )
         assert tried.stdout.strip() == "locked"
         writer.execute("commit")

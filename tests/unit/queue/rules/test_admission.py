@@ -1,5 +1,6 @@
 """Whether messages are kept, and where they wait: by what their own tenant does, and nothing else."""
 
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -30,6 +31,12 @@ OPEN = QueuePolicy(spill_above=None, max_backlog=None)
 
 def counts(admission: Admission) -> tuple[int, int, int, int]:
     return admission.live, admission.spilled, len(admission.delays), admission.refused
+
+
+def test_messages_are_live_then_spilled_then_delayed_and_at_last_refused() -> None:
+    admission = Admission(live=1, is_own=True, spilled=1, delays=(2.0,), refused=1, state=TenantState())
+    expected = [(Where.OWN, 0.0), (Where.SPILLED, 0.0), (Where.SHARED, 2.0), (Where.SHARED, None)]
+    assert list(islice(decisions(admission), 4)) == expected
 
 
 def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

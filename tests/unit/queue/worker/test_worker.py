@@ -338,9 +338,23 @@ def test_a_queue_that_is_closed_under_it_is_opened_again(tmp_path: Path) -> None
                 queue.close()
 
 
+class Told(Zones):
+    """Notes that somebody was told of a zone that is out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = threading.Event()
+
+    def out(self, workload: str | None = None) -> frozenset[Zone]:
+        found = super().out(workload)
+        if found:
+            self.told.set()
+        return found
+
+
 class TestFork:
     def test_a_child_may_start_its_own(self, tmp_path: Path) -> None:
-        here, zones = Zone("use1-az1"), Zones()
+        here, zones = Zone("use1-az1"), Told()
         seen: Arrivals[bytes] = Arrivals()
         with Queue("work", f"sqlite:{tmp_path / 'work.sqlite'}") as queue:
 
@@ -368,6 +382,7 @@ class TestFork:
                 assert worker._shift is not None
                 assert worker._shift.context.held.wait_empty(PATIENCE)
                 zones.are_out = {None: frozenset({here})}  # so that it leaves the next message to the child
+                assert zones.told.wait(PATIENCE), "from then on it asks the store for nothing"
                 queue.send(b"for the child", tenant="a")
                 in_child(work)
                 zones.are_out = {}

@@ -12,6 +12,7 @@ from holdfast import InvalidValue
 from holdfast.shards.designs import Design, Disjoint, Families, Pairs, Parity, Polynomials, Quadruples, Tuples
 from holdfast.shards.designs.design import Segment
 from holdfast.shards.hashed import rounds
+from tests.table import every_row
 
 MANY = 10_000
 """All designs with up to so many shards are looked at, shard by shard; and the largest below, with some 700,000."""
@@ -71,8 +72,12 @@ WINDOWED = [
     for overlap in range(1, size)
     if per_group ** (overlap + 1) * (lines * length // size) <= most
 ]
-ALL = [*QUADRUPLES, *PARITIES, *DOUBLED, *POLYNOMIALS, *DISJOINT, *PAIRS, *TUPLES, *FAMILIES, *WINDOWED]
-LARGEST = [
+ALL: list[Design] = [*QUADRUPLES, *PARITIES, *DOUBLED, *POLYNOMIALS, *DISJOINT, *PAIRS, *TUPLES, *FAMILIES, *WINDOWED]
+GROUPED: list[Polynomials | Parity | Disjoint | Tuples] = [*POLYNOMIALS, *PARITIES, *DOUBLED, *DISJOINT, *TUPLES]
+STEP = 5
+SAMPLE = ALL[::STEP]
+"""What `make test` looks at, some of each kind; `make proof` looks at all, and at the largest."""
+LARGEST: list[Design] = [
     Pairs(500),
     Tuples(3, 50),
     Families(Parity(4, 16), 3),
@@ -96,9 +101,7 @@ def shards(design: Design) -> list[tuple[int, ...]]:
     return [design.shard(number) for number in range(design.capacity)]
 
 
-@pytest.mark.no_cover
-@pytest.mark.parametrize("design", [*ALL, *LARGEST], ids=name)
-def test_no_two_shards_share_more_than_is_promised(design: Design) -> None:
+def check_sharing(design: Design) -> None:
     """Two share `overlap` + 1 workers exactly if some set of that many is in both: so none may come twice."""
     seen: set[tuple[int, ...]] = set()
     size, workers = design.size, design.workers
@@ -124,9 +127,8 @@ def load_of_a_class(design: Design, segment: Segment) -> int | None:
     return 1
 
 
-@pytest.mark.no_cover
-@pytest.mark.parametrize("design", ALL, ids=name)
-def test_all_shards_are_in_classes_and_a_class_loads_its_workers_alike(design: Design) -> None:
+def check_classes(design: Design) -> None:
+    """All shards are in classes, and a class loads its workers alike."""
     end = 0
     for segment in design.segments:
         assert segment.first == end
@@ -143,9 +145,8 @@ def test_all_shards_are_in_classes_and_a_class_loads_its_workers_alike(design: D
     assert end == design.capacity
 
 
-@pytest.mark.no_cover
-@pytest.mark.parametrize("design", ALL, ids=name)
-def test_with_all_shards_taken_every_worker_has_as_many(design: Design) -> None:
+def check_load(design: Design) -> None:
+    """With all shards taken, every worker has as many."""
     load = Counter(worker for shard in shards(design) for worker in shard)
     assert len(load) == design.workers
     # Where windows take turns, and the polynomials are not a multiple of these, some have had one turn more.
@@ -154,11 +155,50 @@ def test_with_all_shards_taken_every_worker_has_as_many(design: Design) -> None:
     assert max(load.values()) - min(load.values()) <= min(left, design.size)
 
 
-@pytest.mark.no_cover
-@pytest.mark.parametrize("design", [*POLYNOMIALS, *PARITIES, *DOUBLED, *DISJOINT, *TUPLES], ids=name)
-def test_a_shard_has_one_worker_of_each_group(design: Polynomials | Parity | Disjoint | Tuples) -> None:
+def check_groups(design: Polynomials | Parity | Disjoint | Tuples) -> None:
+    """A shard has one worker of each group."""
     for shard in shards(design):
         assert [worker // design.per_group for worker in shard] == list(range(design.size))
+
+
+@pytest.mark.no_cover
+def test_no_two_shards_of_a_sample_share_more_than_is_promised() -> None:
+    every_row(SAMPLE, check_sharing, name)
+
+
+@pytest.mark.no_cover
+def test_in_a_sample_all_shards_are_in_classes_and_a_class_loads_its_workers_alike() -> None:
+    every_row(SAMPLE, check_classes, name)
+
+
+@pytest.mark.no_cover
+def test_with_all_shards_of_a_sample_taken_every_worker_has_as_many() -> None:
+    every_row(SAMPLE, check_load, name)
+
+
+@pytest.mark.no_cover
+def test_a_shard_has_one_worker_of_each_group() -> None:
+    every_row(GROUPED[::STEP], check_groups, name)
+
+
+@pytest.mark.proof
+def test_no_two_shards_share_more_than_is_promised() -> None:
+    every_row([*ALL, *LARGEST], check_sharing, name)
+
+
+@pytest.mark.proof
+def test_all_shards_are_in_classes_and_a_class_loads_its_workers_alike() -> None:
+    every_row(ALL, check_classes, name)
+
+
+@pytest.mark.proof
+def test_with_all_shards_taken_every_worker_has_as_many() -> None:
+    every_row(ALL, check_load, name)
+
+
+@pytest.mark.proof
+def test_every_shard_has_one_worker_of_each_group() -> None:
+    every_row(GROUPED, check_groups, name)
 
 
 @pytest.mark.parametrize("design", [each for each in PARITIES if each.per_group % 2 or each.size % 2 == 0], ids=name)

@@ -1,0 +1,61 @@
+"""How the tests themselves are run: what starts first, how far properties look, and tables in one test."""
+
+import pytest
+
+from tests.depth import EXAMPLES, TIMES, examples
+from tests.parts import deal, part_of, rank
+from tests.table import every_row, sampled
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "part"),
+    [
+        ("tests/unit/queue/rules/test_turns.py::test_it", "queue"),
+        ("tests/unit/test_clock.py::test_it", "base"),
+        ("tests/integration/cli/test_zone.py::TestIt::test_it[a/b]", "cli"),
+        ("tests/integration/test_services.py::test_it", "services"),
+        ("tests/conformance/test_queue_sql.py::test_it", "queue"),
+        ("tests/conformance/test_postgres_database.py::test_it", "engines"),
+        ("tests/conformance/test_status_store.py::test_it", "status"),
+        ("tests/docs/test_snippets.py::test_it", "docs"),
+        ("tests/browser/test_page.py::test_it", "browser"),
+    ],
+)
+def test_every_test_has_a_part(nodeid: str, part: str) -> None:
+    assert part_of(nodeid) == part
+
+
+def test_what_waits_starts_before_what_computes() -> None:
+    demo, server, unit = "tests/integration/demo/test_demo.py", "tests/integration/server/x.py", "tests/unit/x.py"
+    assert rank(demo) < rank(server) < rank(unit)
+
+
+def test_each_worker_begins_with_some_of_the_first() -> None:
+    assert deal([1, 2, 3, 4, 5, 6, 7], 3) == [1, 4, 7, 2, 5, 3, 6]
+    assert deal([1, 2, 3], 1) == [1, 2, 3]
+
+
+def test_a_property_has_few_examples_in_every_run_and_more_than_it_asks_for_in_a_proof() -> None:
+    assert examples(100, is_proof=False) == EXAMPLES
+    assert examples(10, is_proof=False) == 10
+    assert examples(100, is_proof=True) == 100 * TIMES
+
+
+def test_a_table_names_every_row_that_fails() -> None:
+    def check(row: int) -> None:
+        assert row % 2, "even"
+
+    every_row([1, 3], check)
+    with pytest.raises(
+        AssertionError, match=r"(?s)2 of 3 rows failed:.*2: AssertionError: even.*4: AssertionError: even"
+    ):
+        every_row([1, 2, 4], check)
+    with pytest.raises(AssertionError, match="empty"):
+        every_row([], check)
+
+
+def test_all_but_the_first_cases_are_left_to_a_proof() -> None:
+    first, second, third = sampled([1, 2, 3], 1)
+    assert first == 1
+    assert [case.values for case in (second, third)] == [(2,), (3,)]
+    assert [mark.name for mark in second.marks] == ["proof"]

@@ -1,0 +1,56 @@
+"""The gate: what is traced, and what it says about branches that nobody has run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import tracing
+
+BRANCH = "def sign(number):\n    if number < 0:\n        return '-'\n    return '+'\n"
+
+
+def test_pure_modules_are_those_that_the_script_prints() -> None:
+    found = tracing.pure_modules()
+    assert tracing.ROOT / "src" / "holdfast" / "_backoff.py" in found
+    assert all(path.exists() for path in found)
+
+
+def test_tests_of_a_module_are_in_the_folder_that_mirrors_its_own_or_in_one_file() -> None:
+    source = tracing.ROOT / "src" / "holdfast" / "queue" / "rules" / "bucket.py"
+    folder = tracing.ROOT / "tests" / "unit" / "queue" / "rules"
+    assert tracing.tests_of(source) == (folder, folder.with_name("test_rules.py"))
+    assert tracing.tests_of(tracing.ROOT / "src" / "holdfast" / "_names.py")[0] == tracing.ROOT / "tests" / "unit"
+
+
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("from module import sign\nsign(1)", ["module.py: 3, 2->3"]),
+        ("from module import sign\nsign(1), sign(-1)", []),
+        ("import module", ["module.py: 2, 3, 4, 2->3, 2->4"]),
+    ],
+)
+def test_a_branch_that_nobody_has_run_is_named(tmp_path: Path, test: str, expected: list[str]) -> None:
+    """In a process of its own: a test that is traced itself cannot trace another."""
+    (tmp_path / "module.py").write_text(BRANCH)
+    program = f"""
+        import sys
+        from pathlib import Path
+        from tests import tracing
+        here = Path({str(tmp_path)!r})
+        sys.path.insert(0, str(here))
+        tracing.ROOT, tracing.DATA = here, here / "data"
+        running = tracing.coverage_of([here / "module.py"], data_suffix=True)
+        running.start()
+        exec({test!r})
+        running.stop()
+        running.save()
+        print(tracing.gaps([here / "module.py"]))
+    """
+    command = [sys.executable, "-c", "\n".join(line.strip() for line in program.splitlines())]
+    variables = {**os.environ, "PYTHONPATH": str(tracing.ROOT)}
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=variables)
+    assert run.stdout.strip() == repr(expected)
