@@ -45,7 +45,7 @@ def _all_zones_are_in(request: pytest.FixtureRequest) -> Iterator[None]:
         server: HoldfastServer = request.getfixturevalue("server")
         with server.client() as client:
             for status in client.get("/v1/status").json()["statuses"]:
-                if status["out"]:
+                if status["state"] != "in":
                     change(server, status["zone"], out=False, workload=status["workload"])
 
 

@@ -47,7 +47,7 @@ def change(server: HoldfastServer, client: httpx.Client) -> Iterator[Change]:
         for status in client.get("/v1/status").json()["statuses"]:
             if status["state"] != "in":
                 workload = f"/{status['workload']}" if status["workload"] else ""
-                change(f"{status['zone']}{workload}", out=False).raise_for_status()
+                change(f"{status['zone']}{workload}", state="in").raise_for_status()
 
 
 class TestAsking:
@@ -62,30 +62,30 @@ class TestAsking:
         self, client: httpx.Client, change: Change
     ) -> None:
         before = time.time()
-        change(ZONE, out=True, reason="gray failure").raise_for_status()
+        change(ZONE, state="out", reason="gray failure").raise_for_status()
         answer = client.get(f"/status/{ZONE}")
         assert (answer.status_code, answer.headers["content-type"]) == (500, "application/json")
         body = answer.json()
         assert before <= body.pop("since") <= time.time()
         assert body == {"zone": ZONE, "workload": None, "state": "out", "reason": "gray failure"}
         assert client.get(f"/status/{OTHER}").status_code == 200
-        change(ZONE, out=False).raise_for_status()
+        change(ZONE, state="in").raise_for_status()
         assert client.get(f"/status/{ZONE}").status_code == 200
 
     def test_probes_may_ask_without_a_body(self, client: httpx.Client, change: Change) -> None:
         for path in (f"/status/{ZONE}", f"/status/{ZONE}/shop"):
             answer = client.head(path)
             assert (answer.status_code, answer.content) == (200, b"")
-        change(ZONE, out=True).raise_for_status()
+        change(ZONE, state="out").raise_for_status()
         for path in (f"/status/{ZONE}", f"/status/{ZONE}/shop"):
             answer = client.head(path)
             assert (answer.status_code, answer.content) == (500, b"")
 
     def test_a_zone_can_be_out_for_one_workload(self, client: httpx.Client, change: Change) -> None:
-        change(f"{ZONE}/shop", out=True).raise_for_status()
+        change(f"{ZONE}/shop", state="out").raise_for_status()
         paths = (ZONE, f"{ZONE}/shop", f"{ZONE}/cart")
         assert [client.get(f"/status/{path}").status_code for path in paths] == [200, 500, 200]
-        change(ZONE, out=True).raise_for_status()
+        change(ZONE, state="out").raise_for_status()
         assert [client.get(f"/status/{path}").status_code for path in paths] == [500, 500, 500]
 
     def test_who_knows_that_a_zone_is_in_need_not_be_told_again(self, client: httpx.Client, change: Change) -> None:
@@ -94,7 +94,7 @@ class TestAsking:
             answer = client.get(f"/status/{ZONE}", headers={"If-None-Match": known})
             assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", tag)
         assert client.get(f"/status/{ZONE}", headers={"If-None-Match": '"other"'}).status_code == 200
-        change(ZONE, out=True).raise_for_status()
+        change(ZONE, state="out").raise_for_status()
         for known in (tag, "*"):
             answer = client.get(f"/status/{ZONE}", headers={"If-None-Match": known})
             assert answer.status_code == 500, "never as if nothing had happened"
@@ -135,7 +135,7 @@ class TestAsking:
 
 class TestEverything:
     def test_all_that_is_known_has_a_name_that_changes_with_it(self, client: httpx.Client, change: Change) -> None:
-        written = change(ZONE, out=True).json()
+        written = change(ZONE, state="out").json()
         answer = client.get("/v1/status")
         known = answer.json()
         assert written in known["statuses"]
@@ -146,7 +146,7 @@ class TestEverything:
         assert (same.status_code, same.content) == (304, b"")
         assert float(same.headers["holdfast-time"]) >= known["at"]
         assert int(same.headers["age"]) < STUCK
-        change(ZONE, out=False).raise_for_status()
+        change(ZONE, state="in").raise_for_status()
         other = client.get("/v1/status", headers={"If-None-Match": answer.headers["etag"]})
         assert (other.status_code, other.json()["revision"]) == (200, known["revision"] + 1)
 
@@ -158,11 +158,11 @@ class TestChanging:
         before = time.time()
         assert server.token is not None
         by = f"credential {server.token.split('_')[1]}"
-        out = change(f"{ZONE}/shop", out=True, reason="  gray  ", **{"for": 3600}).json()
+        out = change(f"{ZONE}/shop", state="out", reason="  gray  ", **{"for": 3600}).json()
         assert (out["state"], out["by"], out["reason"], out["workload"]) == ("out", by, "gray", "shop")
         assert before <= out["since"] <= time.time()
         assert out["expires"] == pytest.approx(out["since"] + 3600)
-        back = change(f"{ZONE}/shop", out=False, reason="mended").json()
+        back = change(f"{ZONE}/shop", state="in", reason="mended").json()
         assert back["version"] > out["version"]
         with server.operator() as operator:
             newest, second = operator.get("/v1/status/history", params={"limit": 2}).json()
@@ -173,26 +173,26 @@ class TestChanging:
     def test_a_zone_that_is_out_for_a_while_comes_in_by_itself(
         self, server: HoldfastServer, client: httpx.Client, change: Change
     ) -> None:
-        change(ZONE, out=True, **{"for": 1}).raise_for_status()
+        change(ZONE, state="out", **{"for": 1}).raise_for_status()
         assert client.get(f"/status/{ZONE}").status_code == 500
         until(lambda: client.get(f"/status/{ZONE}").status_code == 200)
         with server.operator() as operator:
             until(lambda: operator.get("/v1/status/history").json()[0]["status"]["by"] == "expiry")
 
     def test_a_second_zone_is_refused_unless_by_force(self, client: httpx.Client, change: Change) -> None:
-        change(ZONE, out=True).raise_for_status()
-        refused = change(OTHER, out=True)
+        change(ZONE, state="out").raise_for_status()
+        refused = change(OTHER, state="out")
         assert refused.status_code == 409
         assert refused.json()["type"] == "urn:holdfast:problem:conflict"
         assert refused.json()["detail"].startswith("zone use1-az1 is out: never a second zone while one is.")
         assert client.get(f"/status/{OTHER}").status_code == 200
-        change(OTHER, out=True, force=True).raise_for_status()
+        change(OTHER, state="out", force=True).raise_for_status()
         assert client.get(f"/status/{OTHER}").status_code == 500
 
     def test_a_zone_that_is_in_stays_in_whatever_is_said_of_how_long(self, change: Change) -> None:
-        refused = change(ZONE, out=False, **{"for": 60})
+        refused = change(ZONE, state="in", **{"for": 60})
         assert (refused.status_code, "stays in" in refused.json()["detail"]) == (409, True)
-        assert change(ZONE, out=False).status_code == 200
+        assert change(ZONE, state="in").status_code == 200
 
     @pytest.mark.parametrize(
         ("wanted", "name"),
@@ -222,7 +222,7 @@ class TestChanging:
 
     @pytest.mark.parametrize("reason", [" ", "\t\n", "a\0b"])
     def test_a_reason_says_something(self, client: httpx.Client, change: Change, reason: str) -> None:
-        assert change(ZONE, out=True, reason=reason).status_code == 400
+        assert change(ZONE, state="out", reason=reason).status_code == 400
         assert client.get(f"/status/{ZONE}").status_code == 200
 
     @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ class TestChanging:
         ],
     )
     def test_what_cannot_be_a_zone_or_a_workload_is_refused(self, change: Change, path: str, complaint: str) -> None:
-        refused = change(path, out=True)
+        refused = change(path, state="out")
         assert (refused.status_code, refused.json()["type"]) == (400, "urn:holdfast:problem:invalid-value")
         assert complaint in refused.json()["detail"]
 
@@ -257,7 +257,7 @@ class TestChanging:
                 codes = dict(
                     zip(
                         (ZONE, OTHER),
-                        threads.map(lambda zone: change(zone, out=True).status_code, (ZONE, OTHER), timeout=STUCK),
+                        threads.map(lambda zone: change(zone, state="out").status_code, (ZONE, OTHER), timeout=STUCK),
                         strict=True,
                     )
                 )
@@ -266,7 +266,7 @@ class TestChanging:
                 assert out == {zone for zone, code in codes.items() if code == 200}
                 assert len(out) <= 1
                 for zone in out:
-                    change(zone, out=False).raise_for_status()
+                    change(zone, state="in").raise_for_status()
 
 
 CLOSED = """
