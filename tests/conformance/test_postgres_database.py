@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.engines import Database
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
-from holdfast.testing.database import DatabaseConformance, Reopen
+from tests.conformance.database import DatabaseConformance, Reopen
 
 
 class TestPostgresDatabase(DatabaseConformance):

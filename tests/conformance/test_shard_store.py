@@ -13,7 +13,7 @@ from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.shards import ShardStore
 from holdfast.shards.stores import MemoryShardStore, SqlShardStore
 from holdfast.shards.stores.sql import MIGRATIONS, SUBSYSTEM
-from holdfast.testing.shards import MANY, ShardStoreConformance
+from tests.conformance.shard_store import MANY, ShardStoreConformance
 
 
 class TestMemory(ShardStoreConformance):

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.engines import Database
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.testing.database import DatabaseConformance, Reopen
+from tests.conformance.database import DatabaseConformance, Reopen
 
 
 class TestSqliteDatabase(DatabaseConformance):

@@ -15,7 +15,7 @@ from holdfast._errors import InvalidValue, SettingsError
 from holdfast._names import WORKLOAD_PATTERN, zone_of
 from holdfast._types import Zone
 from holdfast.config.queues import QueueSettings, require_once
-from holdfast.detect.detector import options_of
+from holdfast.detect.detector import option_names, options_of
 from holdfast.metrics import EXPORTERS
 from holdfast.status.stores import check_store_address
 from holdfast.telemetry import BIN_SECONDS
@@ -282,11 +282,13 @@ def _detector(given: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(name, str):
         raise InvalidValue(f"detector.name: expected text, found {name!r}")
     try:
-        return {"name": name, **to_builtins(options_of(name, options))}
+        found = options_of(name, options)
     except SettingsError as error:
         raise InvalidValue(f"detector.name: {error}") from error
     except InvalidValue as error:
         raise InvalidValue(f"detector.{error}") from error
+    # One by one: msgspec leaves out what a dataclass has from its class.
+    return {"name": name} | {option: to_builtins(getattr(found, option)) for option in option_names(type(found))}
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -53,7 +53,7 @@ def build_detector(name: str, options: Mapping[str, Any]) -> Detector[Any]:
 def options_of(name: str, given: Mapping[str, Any]) -> Any:
     """Return the options of the detector called `name`, with defaults where `given` has none."""
     kind = DETECTORS.get(name).options_type
-    known = {each.name for each in (fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind))}
+    known = option_names(kind)
     for option in given:
         if option not in known:
             raise InvalidValue(f"{option}: the detector {name} has no such option, but {', '.join(sorted(known))}")
@@ -62,3 +62,8 @@ def options_of(name: str, given: Mapping[str, Any]) -> Any:
     except msgspec.ValidationError as error:
         complaint, _, path = str(error).partition(" - at `$.")
         raise InvalidValue(f"{path.rstrip('`')}: {complaint}" if path else complaint) from error
+
+
+def option_names(kind: type[Any]) -> tuple[str, ...]:
+    """Return the names of the options that a class of options has."""
+    return tuple(each.name for each in (fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind)))

@@ -4,7 +4,7 @@ A store hands over a function; the engine runs it inside one transaction. That l
 it is good at (one writer with group commit in SQLite, a pool in PostgreSQL) and stores free of threads, locks,
 connections and retries.
 
-What both engines promise, and `holdfast.testing.database` tests:
+What both engines promise, and `tests/conformance/database.py` tests:
 - A violated constraint is a Conflict, any other statement that cannot be run an EngineError; never the driver's own.
 - A statement that failed ends its transaction: `write` raises its error even if the work caught it. Say
   `on conflict` where a conflict is expected.

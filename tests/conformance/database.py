@@ -6,9 +6,7 @@
             with MyDatabase(tmp_path / "test") as database:
                 yield database
 
-Needs pytest and hypothesis, which nothing else in `holdfast.testing` imports. Each test makes its tables in the SQL
-that the engines share, so that a fresh, empty database is all it takes. For readable failures, call
-`pytest.register_assert_rewrite("holdfast.testing.database")` in `conftest.py`.
+Each test makes its tables in the SQL that the engines share, so that a fresh, empty database is all it takes.
 """
 
 import threading
@@ -98,8 +96,8 @@ class DatabaseConformance:
         """The largest integers, nothing at all, NUL among bytes, and text that looks like SQL."""
         column = {int: "count", float: "share", str: "name", bytes: "body"}[type(value)]
         make_item(database)
-        database.write(lambda t: t.execute(f"insert into item (id, {column}) values (1, $1)", (value,)))  # noqa: S608
-        assert database.read(lambda t: t.execute(f"select {column} from item")) == [(value,)]  # noqa: S608
+        database.write(lambda t: t.execute(f"insert into item (id, {column}) values (1, $1)", (value,)))
+        assert database.read(lambda t: t.execute(f"select {column} from item")) == [(value,)]
 
     def test_a_parameter_may_be_used_twice(self, database: Database) -> None:
         """`$1` means the same wherever it stands."""

@@ -5,7 +5,7 @@
         def store(self) -> ShardStore:
             return MyStore(...)
 
-Needs pytest and hypothesis. Each test begins with a store that holds nothing.
+Each test begins with a store that holds nothing.
 """
 
 import threading

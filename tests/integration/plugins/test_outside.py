@@ -1,0 +1,263 @@
+"""Plug-ins from another distribution: installed beside Holdfast, and used through settings, commands and the server."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Operation, Zone
+from holdfast.telemetry import Request, encode
+from tests.integration.server.process import STUCK, HoldfastServer, holdfast
+
+PROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "holdfast-toy"
+version = "1.0"
+
+[project.entry-points."holdfast.detectors"]
+toy = "holdfast_toy:ToyDetector"
+[project.entry-points."holdfast.queue_backends"]
+toy = "holdfast_toy:TOY_BACKENDS"
+[project.entry-points."holdfast.status_stores"]
+toy = "holdfast_toy:TOY_STORES"
+[project.entry-points."holdfast.metrics_exporters"]
+toy = "holdfast_toy:ToyExporter"
+"""
+
+PACKAGE = '''
+"""A detector, a queue backend, a status store and a metrics exporter that do nearly nothing by themselves."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast import NotFound, Verdict, VerdictKind, Zone
+from holdfast.metrics import Exporter
+from holdfast.queue import open_backend
+from holdfast.queue.backend import Capabilities
+from holdfast.status import SqlStatusStore
+from holdfast.status.stores import StatusStoreType
+
+
+@dataclass(frozen=True)
+class ToyOptions:
+    accuse: str = ""
+    patience: int = 1
+
+
+class ToyDetector:
+    """Accuses one zone as soon as it has had requests in enough windows."""
+
+    options_type = ToyOptions
+    state_type = int
+
+    def __init__(self, options):
+        self._options = options
+
+    def step(self, state, window):
+        zone = Zone(self._options.accuse)
+        state += window.reading(zone).requests > 0
+        kind = VerdictKind.ISOLATED if state >= self._options.patience else VerdictKind.HEALTHY
+        verdict = Verdict(
+            id=f"{window.workload}/toy", workload=window.workload, kind=kind, zone=zone, since=0.0, at=window.end,
+            sentence=f"the toy accuses {zone}",
+        )
+        return state, verdict
+
+
+class ToyBackend:
+    """Keeps messages in SQLite, and knows no groups."""
+
+    capabilities = Capabilities(groups=False)
+
+    def __init__(self, backend):
+        self._backend = backend
+
+    def __getattr__(self, name):
+        return getattr(self._backend, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self._backend.close()
+
+
+class ToyBackends:
+    def open(self, url, *, clock, patience, connections):
+        return ToyBackend(open_backend(f"sqlite:{self._path(url)}", clock=clock, patience=patience))
+
+    def describe(self, url):
+        return f"toy:{self._path(url)}"
+
+    def require_queues(self, url, *, patience):
+        if not self._path(url).exists():
+            raise NotFound(f"there is no toy at {url}")
+
+    def _path(self, url):
+        return Path(url.partition(":")[2])
+
+
+TOY_BACKENDS = ToyBackends()
+TOY_STORES = StatusStoreType("toy:NAME", "[a-z]+", lambda name, resources: SqlStatusStore(resources.database(name)))
+
+
+class ToyExporter(Exporter):
+    """Counts measurements into a file."""
+
+    def __init__(self, path):
+        self._path = Path(path)
+        self._count = 0
+
+    @classmethod
+    def open(cls, argument, target):
+        return cls(argument)
+
+    def record(self, measurements):
+        self._count += len(measurements)
+        self._path.write_text(str(self._count))
+'''
+
+SETTINGS = """
+queue_store = "toy:work.sqlite"
+[server]
+open = true
+[telemetry]
+bin_seconds = 0.5
+[status]
+store = "toy:zones"
+[metrics]
+export = ["toy:measured"]
+[[queue]]
+name = "mail"
+[[workload]]
+name = "shop"
+region = "us-east-1"
+zones = ["use1-az1", "use1-az2"]
+[workload.detector]
+name = "toy"
+accuse = "use1-az2"
+"""
+
+JOBS = """
+from holdfast.queue import Queue
+
+mail = Queue("mail", "toy:work.sqlite")
+
+
+@mail.handle()
+def handle(body: bytes) -> None:
+    print("handled", body.decode(), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder into which an installer has put the other distribution."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
+    (source / "pyproject.toml").write_text(PROJECT)
+    (source / "holdfast_toy.py").write_text(PACKAGE)
+    install = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--offline", "--no-deps"]
+    subprocess.run([*install, "--no-build-isolation", "--target", target, source], check=True, timeout=STUCK)
+    return target
+
+
+@pytest.fixture(scope="module")
+def server(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldfastServer]:
+    folder = tmp_path_factory.mktemp("server")
+    (folder / "jobs.py").write_text(JOBS)
+    with HoldfastServer.start(folder, settings=SETTINGS, variables={"PYTHONPATH": str(installed)}) as server:
+        yield server
+
+
+@pytest.fixture
+def command(server: HoldfastServer, installed: Path) -> Callable[..., str]:
+    def run(*words: str) -> str:
+        ran = holdfast(*words, directory=server.directory, PYTHONPATH=str(installed))
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    return run
+
+
+def until(answer: Callable[[], Any]) -> Any:
+    end = time.monotonic() + STUCK
+    while not (found := answer()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+    return found
+
+
+def test_the_detector_of_the_settings_looks_at_telemetry_and_its_verdict_takes_the_zone_out(
+    server: HoldfastServer, command: Callable[..., str]
+) -> None:
+    """The status goes to the toy's store, where commands find it, too."""
+
+    def verdicts() -> Any:
+        request = Request(
+            namespace="shop/frontend",
+            operation=Operation("Home", "Index"),
+            region="us-east-1",
+            zone=Zone("use1-az2"),
+            instance="i-1",
+            at=time.time(),
+            status=200,
+            seconds=0.01,
+        )
+        client.post("/v1/telemetry", content=encode(request)).raise_for_status()
+        return client.get("/v1/verdicts").json()
+
+    with server.client() as client:
+        [verdict] = until(verdicts)
+        assert (verdict["kind"], verdict["zone"]) == ("isolated", "use1-az2")
+        assert verdict["sentence"] == "the toy accuses use1-az2"
+        until(lambda: client.get("/status/use1-az2/shop").status_code == 500)
+    [status] = json.loads(command("zone", "status", "--json"))
+    assert (status["zone"], status["state"], status["reason"]) == ("use1-az2", "out", "verdict shop/toy")
+    assert (server.directory / "data" / "zones.sqlite").exists()
+
+
+def test_the_options_of_the_detector_are_shown_and_checked_like_other_settings(command: Callable[..., str]) -> None:
+    shown = json.loads(command("check", "--json"))["settings"]
+    assert shown["workload[0].detector.accuse"]["value"] == "use1-az2"
+    assert shown["workload[0].detector.patience"] == {"value": 1, "from": "default"}
+
+
+def test_a_message_is_sent_over_http_seen_by_a_command_and_handled_by_a_worker(
+    server: HoldfastServer, command: Callable[..., str]
+) -> None:
+    with server.client() as client:
+        sent = client.post("/v1/queues/mail/messages", params={"tenant": "tenant-a"}, content=b"hello")
+        assert sent.status_code == 202, sent.text
+        refused = client.post("/v1/queues/mail/messages", params={"tenant": "tenant-a", "group": "g"}, content=b"hello")
+        assert refused.status_code == 400
+        assert "group" in refused.json()["detail"]
+    for words in ((), ("--at", "toy:work.sqlite")):
+        [queue] = json.loads(command("queue", "depth", "mail", "--json", *words))
+        assert queue["ready"] == 1
+    assert "handled hello" in command("worker", "jobs:mail", "--once", "--export", "toy:measured-by-worker")
+    assert int((server.directory / "measured-by-worker").read_text()) > 0
+    [queue] = json.loads(command("queue", "depth", "mail", "--json"))
+    assert queue["ready"] == 0
+
+
+def test_the_exporter_of_the_settings_gets_what_the_server_measures(server: HoldfastServer) -> None:
+    with server.client() as client:
+        client.get("/v1/whoami")
+    until((server.directory / "measured").exists)
+
+
+def test_a_plug_in_that_is_not_installed_is_named_with_those_there_are(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text(SETTINGS)
+    ran = holdfast("check", directory=tmp_path)
+    assert ran.returncode != 0
+    assert "toy" in ran.stderr
+    assert "expected" in ran.stderr
