@@ -44,22 +44,35 @@ def rank(nodeid: str) -> int:
     )
 
 
-def deal(files: Sequence[T], workers: int) -> list[T]:
-    """Return `files` so that each of `workers` consecutive shares begins with some of the first.
+def deal(groups: Sequence[Sequence[T]], workers: int) -> list[T]:
+    """Return what is in `groups` so that each of `workers` equal consecutive shares begins with some of the first.
 
-    A worker of xdist begins with a consecutive share of all tests, and takes from the ends of others' when it is done.
+    A worker of xdist begins with such a share, and takes from the ends of others' when it is done. So what comes first
+    here is begun first, and what is last, and short, is left to balance the workers. A group may be cut by the end of
+    a share.
     """
-    return [file for worker in range(workers) for file in files[worker::workers]]
+    total = sum(map(len, groups))
+    shares: list[list[T]] = [[] for _ in range(workers)]
+    # As xdist divides them: what is left of a division goes to the last.
+    room = [(total + number) // workers for number in range(workers)]
+    for group in groups:
+        left = list(group)
+        while left:
+            number = min((n for n in range(workers) if room[n] > len(shares[n])), key=lambda n: len(shares[n]))
+            taken = room[number] - len(shares[number])
+            shares[number] += left[:taken]
+            left = left[taken:]
+    return [each for share in shares for each in share]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     worker: dict[str, Any] = getattr(config, "workerinput", {})
-    files: dict[str, list[pytest.Item]] = {}
+    groups: dict[str, list[pytest.Item]] = {}
     for item in sorted(items, key=lambda item: rank(item.nodeid)):
         # Tests of one file share fixtures and stay together; those that take longest are dealt out one by one.
-        own = item.nodeid if rank(item.nodeid) < 2 else item.nodeid.partition("::")[0]
-        files.setdefault(own, []).append(item)
-    items[:] = [item for file in deal(list(files.values()), worker.get("workercount", 1)) for item in file]
+        group = item.nodeid if rank(item.nodeid) < 2 else item.nodeid.partition("::")[0]
+        groups.setdefault(group, []).append(item)
+    items[:] = deal(list(groups.values()), worker.get("workercount", 1))
 
 
 class Times:
