@@ -165,8 +165,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
     (source / "pyproject.toml").write_text(PROJECT)
     (source / "holdfast_toy.py").write_text(PACKAGE)
-    install = [Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--offline", "--no-deps"]
-    subprocess.run([*install, "--no-build-isolation", "--target", target, source], check=True, timeout=STUCK)
+    install = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--quiet", "--offline", "--no-deps"]
+    subprocess.run([*install, "--no-build-isolation", "--target", str(target), str(source)], check=True, timeout=STUCK)
     return target
 
 
