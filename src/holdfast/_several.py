@@ -1,6 +1,5 @@
 """Make one sink of several."""
 
-import logging
 from typing import Generic, TypeVar
 
 from holdfast._types import Sink
@@ -8,8 +7,6 @@ from holdfast._types import Sink
 __all__ = ["Several"]
 
 Event = TypeVar("Event")
-
-log = logging.getLogger(__name__)
 
 
 class Several(Generic[Event]):
@@ -30,4 +27,7 @@ class Several(Generic[Event]):
             except Exception:
                 self.failed[index] += 1
                 if self.failed[index] == 1:
+                    import logging  # 15 ms of `import holdfast` that only a broken sink is worth
+
+                    log = logging.getLogger(__name__)
                     log.exception("the sink %r failed; further failures of it are only counted", sink)

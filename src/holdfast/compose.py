@@ -14,7 +14,6 @@ from holdfast._errors import Conflict, NotFound, SettingsError
 from holdfast._types import StatusStore
 from holdfast.config import Settings
 from holdfast.engines import Database
-from holdfast.status.stores import open_store
 
 if TYPE_CHECKING:
     from holdfast.config.queues import QueueSettings
@@ -156,6 +155,8 @@ def _differing(queue: "QueueSettings", look: "Snapshot") -> list[str]:
 
 def open_status_store(settings: Settings, databases: Databases) -> StatusStore:
     """Open the store in which the settings keep zone statuses."""
+    from holdfast.status.stores import open_store
+
     return open_store(settings.status.store, databases)
 
 

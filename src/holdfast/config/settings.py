@@ -15,9 +15,6 @@ from holdfast._errors import InvalidValue, SettingsError
 from holdfast._names import WORKLOAD_PATTERN, zone_of
 from holdfast._types import Zone
 from holdfast.config.queues import QueueSettings, require_once
-from holdfast.detect.detector import option_names, options_of
-from holdfast.metrics import EXPORTERS
-from holdfast.status.stores import check_store_address
 from holdfast.telemetry import BIN_SECONDS
 
 if TYPE_CHECKING:
@@ -165,6 +162,8 @@ class MetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         for text in self.export:
+            from holdfast.metrics import EXPORTERS
+
             try:
                 EXPORTERS.get(text.partition(":")[0])
             except SettingsError as error:
@@ -194,10 +193,13 @@ class StatusSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The topic that every change is published to."""
 
     def __post_init__(self) -> None:
-        try:
-            check_store_address(self.store)
-        except InvalidValue as error:
-            raise InvalidValue(f"store: {error}") from error
+        if self.store != "database":  # the default needs no look at the stores, which take time to import
+            from holdfast.status.stores import check_store_address
+
+            try:
+                check_store_address(self.store)
+            except InvalidValue as error:
+                raise InvalidValue(f"store: {error}") from error
         if self.sns_topic is not None and not SNS_TOPIC.fullmatch(self.sns_topic):
             raise InvalidValue(
                 f"sns_topic: expected one like arn:aws:sns:us-east-1:123456789012:zones, found {self.sns_topic!r}"
@@ -277,6 +279,8 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def _detector(given: dict[str, Any]) -> dict[str, Any]:
     """Return the name and every option of a detector. Raise InvalidValue for what it does not have or accept."""
+    from holdfast.detect.detector import option_names, options_of  # only for those who have workloads
+
     options = dict(given)
     name = options.pop("name", DEFAULT_DETECTOR)
     if not isinstance(name, str):

@@ -154,8 +154,8 @@ mail = Queue("mail", "toy:work.sqlite")
 
 
 @mail.handle()
-def handle(body: bytes) -> None:
-    print("handled", body.decode(), flush=True)
+def handle(delivery):
+    print("handled", delivery.body.decode(), flush=True)
 """
 
 
