@@ -52,7 +52,11 @@ def build_detector(name: str, options: Mapping[str, Any]) -> Detector[Any]:
 
 def options_of(name: str, given: Mapping[str, Any]) -> Any:
     """Return the options of the detector called `name`, with defaults where `given` has none."""
-    kind = DETECTORS.get(name).options_type
+    detector = DETECTORS.get(name)
+    for attribute in ("options_type", "state_type"):
+        if not hasattr(detector, attribute):
+            raise InvalidValue(f"the detector {name} has no {attribute}: see holdfast.detect.DetectorType")
+    kind = detector.options_type
     known = option_names(kind)
     for option in given:
         if option not in known:

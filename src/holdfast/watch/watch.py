@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast._background import BackgroundLoop
 from holdfast._clock import Clock, SystemClock
+from holdfast._errors import NotFound
 from holdfast._types import Side, Sink, Verdict, VerdictKind, Zone
 from holdfast.detect import DETECTORS, Detector, build_detector
 from holdfast.evacuate import Evacuator
@@ -75,6 +76,8 @@ class _Watched:
     open: dict[str, Verdict] = field(default_factory=dict)
     """The verdicts that are recorded as open, by id."""
     deploys: list[Deploy] = field(default_factory=list)
+    due: deque[tuple[float, Mapping[BinKey, Bin]]] = field(default_factory=deque)
+    """Complete bins that the detector has not looked at yet, each with its start."""
 
 
 class Watch:
@@ -104,7 +107,6 @@ class Watch:
                 # From before a restart: it closes with the first window, unless its zone is out or it is reached again.
                 self._watched[recorded.workload].open[recorded.id] = recorded.verdict()
         self._arrived: deque[BinDelta] = deque(maxlen=HELD_DELTAS)
-        self._due: deque[tuple[_Watched, float, Mapping[BinKey, Bin]]] = deque()
         self._pulse: dict[tuple[str, Zone], Bin] = {}
         self._pulsed = self._clock.wall()
         self._pulses: deque[Pulse] = deque(maxlen=KEPT_PULSES)
@@ -128,7 +130,9 @@ class Watch:
         self._arrived.extend(taken)
 
     def announce(self, workload: str, deploy: Deploy) -> None:
-        """Let the workload's detector know of a deployment."""
+        """Let the workload's detector know of a deployment. Raise NotFound if the workload is not watched."""
+        if workload not in self._watched:
+            raise NotFound(f"no workload {workload} is watched: {', '.join(self._watched)}")
         self._watched[workload].deploys.append(deploy)
 
     def pulses(self) -> Sequence[Pulse]:
@@ -161,16 +165,27 @@ class Watch:
         if not 0 <= now - self._pulsed < PULSE_SECONDS:
             self._send_pulse(now)
         for start, complete in self._bins.complete(now):
-            self._due.extend((watched, start, complete) for watched in self._watched.values())
-        while self._due:
-            watched, start, bins = self._due[0]
+            for watched in self._watched.values():
+                watched.due.append((start, complete))
+        failures = [error for watched in self._watched.values() if (error := self._catch_up(watched, now)) is not None]
+        if failures:
+            raise failures[0]
+
+    def _catch_up(self, watched: _Watched, now: float) -> Exception | None:
+        """Look at what is due of one workload; return the error that stopped it. Other workloads are not held up."""
+        while watched.due:
+            start, bins = watched.due[0]
             end = start + self._bins.seconds
             if now - end > STALE_BINS * self._bins.seconds + GRACE_SECONDS:
                 # It could not be looked at in time, because a store was away: what it shows may long be over.
                 logger.warning("the window of %s that ended at %.0f is too old to act on", watched.name, end)
             else:
-                self._look(watched, start, bins)
-            self._due.popleft()  # only now: a window whose verdict could not be stored is looked at again
+                try:
+                    self._look(watched, start, bins)
+                except Exception as error:  # noqa: BLE001 - a detector or a store; reported when all have been looked at
+                    return error
+            watched.due.popleft()  # only now: a window whose verdict could not be stored is looked at again
+        return None
 
     def _begin(self, workload: WatchedWorkload) -> _Watched:
         detector = build_detector(workload.detector, workload.options)
@@ -188,7 +203,8 @@ class Watch:
         """Let the detector look at a window, record what it concludes, and act on it."""
         states = {} if self._evacuator is None else self._evacuator.states(watched.name)
         end = start + self._bins.seconds
-        watched.deploys = [deploy for deploy in watched.deploys if deploy.end > start]
+        for deploy in [deploy for deploy in watched.deploys if deploy.end <= start]:
+            watched.deploys.remove(deploy)  # not a new list: another thread may announce one at the same moment
         window = window_of(
             watched.name,
             watched.zones,

@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration.cli.test_process import python
 from tests.integration.server.process import COMMAND, STUCK, environment
+from tests.table import sampled
 
 SIZES = ["--size", "3", "--overlap", "1"]
 MANY = 50_001
@@ -27,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=sampled(["sqlite", "postgres"]))
 def variables(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """The settings of one engine and then of the other, through the environment."""
     if request.param == "sqlite":

@@ -152,6 +152,7 @@ def test_a_process_that_dies_ends_the_run_with_its_name(tmp_path: Path) -> None:
     wait_until_none_is_left(tmp_path)
 
 
+@pytest.mark.proof
 def test_a_zone_that_only_fails_is_found_and_told_in_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
     with running(tmp_path, *QUICK, "--fault", "errors") as process:
         output, errors = process.communicate(timeout=90)

@@ -14,13 +14,14 @@ from tests.soak.ledger import Handling
 from tests.soak.run import Plan, soak
 from tests.soak.stores import PostgresStore, SqliteStore, Store
 from tests.soak.verdict import Evidence, Span, judge
+from tests.table import sampled
 
 PLAN = Plan(messages=2000, kills=8, producers=2, workers=2, freezes=0, lease=3.0, seconds=100.0)
 SECOND = 1_000_000
 LEASE = 5
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=sampled(["sqlite", "postgres"]))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "sqlite":
         yield SqliteStore(tmp_path)

@@ -72,7 +72,7 @@ def test_what_is_sent_is_described_without_room_for_unknown_fields(description: 
     assert "additionalProperties" not in schemas["CreatedCredential"]
 
 
-@pytest.mark.parametrize("examples", sampled([3, 30]))
+@pytest.mark.parametrize("examples", sampled([1, 30]))
 def test_every_answer_is_in_keeping_with_the_description(server: HoldfastServer, tmp_path: Path, examples: int) -> None:
     finished = subprocess.run(
         [

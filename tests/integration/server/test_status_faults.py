@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -113,7 +114,8 @@ def test_what_is_written_on_one_server_is_told_by_another_on_the_same_database(
             def history(server: HoldfastServer) -> list[str]:
                 with server.client(one.token) as operator:
                     entries = operator.get("/v1/status/history").json()
-                return [entry["status"]["reason"] for entry in reversed(entries)]
+                # A server that reads at that moment also records the claim that comes before a zone is out for good.
+                return [reason for reason, _ in groupby(entry["status"]["reason"] for entry in reversed(entries))]
 
             expected = [f"number {number}" for number in range(6)]
             until(lambda: history(one) == history(two) == expected)
@@ -145,6 +147,7 @@ def aws(proxy: LossyProxy) -> str:
     return f"[aws]\nregion = '{REGION}'\nendpoint_url = 'http://127.0.0.1:{proxy.port}'\n"
 
 
+@pytest.mark.proof
 def test_a_server_whose_store_goes_away_keeps_what_it_knows_also_over_a_restart(
     tmp_path: Path, session: AwsSession, proxy: LossyProxy
 ) -> None:

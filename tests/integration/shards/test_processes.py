@@ -112,7 +112,7 @@ def postgres_place(postgres_url: str) -> Iterator[str]:
         connection.execute(f"drop schema {schema} cascade".encode())
 
 
-@pytest.fixture(params=["sqlite_place", "postgres_place"])
+@pytest.fixture(params=sampled(["sqlite_place", "postgres_place"]))
 def place(request: pytest.FixtureRequest) -> str:
     found: str = request.getfixturevalue(request.param)
     return found

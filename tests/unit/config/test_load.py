@@ -241,7 +241,7 @@ class TestWhatOverrides:
         [
             ({"HOLDFAST_AGENT__ENDPOINTS": " "}, "agent: endpoints: expected at least one, found none"),
             ({"HOLDFAST_AGENT__SNS_TOPIC": TOPIC}, "agent: sns_topic and sns_endpoint: expected both or none"),
-            ({"HOLDFAST_STATUS__STORE": "paper"}, "status: store: expected an address such as database, "),
+            ({"HOLDFAST_STATUS__STORE": "paper"}, "status: store: expected the address of a store (database, "),
         ],
     )
     def test_what_does_not_go_together_is_told_with_the_variable_that_set_it(

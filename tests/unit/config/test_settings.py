@@ -149,7 +149,7 @@ def test_statuses_are_kept_in_the_database_in_dynamodb_or_in_s3(store: str) -> N
 @pytest.mark.parametrize(
     ("stores", "form"),
     [
-        (["", "sqlite"], "an address such as database, dynamodb:TABLE, s3:BUCKET or s3:BUCKET/PREFIX"),
+        (["", "sqlite"], r"the address of a store \(database, dynamodb, s3\)"),
         (["database:", "database:x"], "database"),
         (["dynamodb", "dynamodb:", "dynamodb:a/b"], "dynamodb:TABLE"),
         (["s3:", "s3:Bucket", "s3://bucket", "s3:bucket/"], "s3:BUCKET or s3:BUCKET/PREFIX"),

@@ -70,3 +70,9 @@ def test_every_detector_has_options_and_a_state_that_need_nothing_to_begin() -> 
         assert build_detector(name, {}) is not None
         state = kind.state_type()
         assert msgspec.json.decode(msgspec.json.encode(state), type=kind.state_type) == state
+
+
+def test_a_plug_in_that_is_no_detector_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DETECTORS._registered, "no-detector", object)
+    with pytest.raises(InvalidValue, match="the detector no-detector has no options_type"):
+        build_detector("no-detector", {})

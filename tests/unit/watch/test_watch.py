@@ -12,6 +12,7 @@ import pytest
 from holdfast import (
     EngineUnavailable,
     InvalidValue,
+    NotFound,
     Operation,
     Outcome,
     SettingsError,
@@ -279,6 +280,14 @@ class TestTheStateOfADetector:
         again.seconds(12, failing="az2")
         assert [verdict.zone for verdict in again.log.verdicts()] == ["az2"]
 
+    def test_is_used_again_also_when_the_restart_costs_a_bin(self, tmp_path: Path) -> None:
+        world = World(tmp_path)
+        world.seconds(20)
+        world.seconds(21, failing="az2")  # the bin that is complete in half a second is lost
+        again = World(tmp_path, clock=world.clock)
+        again.seconds(11, failing="az2")
+        assert [verdict.zone for verdict in again.log.verdicts()] == ["az2"]
+
     def test_is_not_used_when_it_is_old_or_of_another_detector(self, tmp_path: Path) -> None:
         world = World(tmp_path)
         world.seconds(45, failing="az2")
@@ -322,3 +331,31 @@ def test_the_loop_runs_by_itself_and_stops(tmp_path: Path, caplog: pytest.LogCap
         watch.start()
     watch.close()
     assert not caplog.records
+
+
+class Broken(Showing):
+    """A detector with a defect."""
+
+    def step(self, state: dict[str, int], window: Window) -> tuple[dict[str, int], Verdict]:
+        raise ZeroDivisionError("a defect")
+
+
+def test_a_detector_that_raises_does_not_hold_up_other_workloads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DETECTORS._registered, "broken", Broken)
+    world = World(tmp_path)
+    workloads = [
+        WatchedWorkload(name="other", zones=ZONES, detector="broken"),
+        WatchedWorkload(name="shop", zones=ZONES),
+    ]
+    world.watch = Watch(workloads, world.log, clock=world.clock)
+    for _ in range(45):
+        with suppress(ZeroDivisionError):
+            world.second(failing="az2")
+    assert [(verdict.workload, verdict.zone) for verdict in world.log.verdicts()] == [("shop", "az2")]
+
+
+def test_a_deploy_of_an_unknown_workload_is_refused(world: World) -> None:
+    with pytest.raises(NotFound, match="no workload cart is watched: shop"):
+        world.watch.announce("cart", Deploy(None, 0.0, 1.0))

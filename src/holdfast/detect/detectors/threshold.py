@@ -9,6 +9,9 @@ from holdfast._types import Verdict, VerdictKind, Zone
 from holdfast.detect.detector import DETECTORS
 from holdfast.telemetry import Window, ZoneReading
 
+_BRIDGED_WINDOWS = 1.5
+"""Windows in a row: a gap of one is bridged, and the half is for what floats are worth."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdOptions:
@@ -59,7 +62,8 @@ class ThresholdDetector:
 
     def step(self, state: ThresholdState, window: Window) -> tuple[ThresholdState, Verdict]:
         """Look at one window. A zone that is out is left out: it has no traffic that could say anything."""
-        follows = state.seen_until is None or window.start <= state.seen_until + window.seconds / 2
+        # A restart may cost one window, which says neither yes nor no; after a longer gap the count begins anew.
+        follows = state.seen_until is None or window.start <= state.seen_until + _BRIDGED_WINDOWS * window.seconds
         before: Mapping[Zone, int] = state.rows if follows else {}
         out = window.zones_out
         readings = {zone: window.reading(zone) for zone in window.zones}

@@ -59,7 +59,10 @@ def check_store_address(address: str) -> None:
     try:
         kind = STATUS_STORES.get(name)
     except SettingsError as error:
-        raise InvalidValue(f"expected an address such as {_forms()}, found {address!r}") from error
+        if name in STATUS_STORES.names():
+            raise  # it is there, and cannot be loaded
+        known = ", ".join(STATUS_STORES.names())
+        raise InvalidValue(f"expected the address of a store ({known}), found {address!r}") from error
     if not re.fullmatch(kind.pattern, rest) or address.endswith(":"):
         raise InvalidValue(f"expected {kind.form}, found {address!r}")
 
@@ -69,7 +72,3 @@ def open_store(address: str, resources: StoreResources) -> StatusStore:
     check_store_address(address)
     name, _, rest = address.partition(":")
     return STATUS_STORES.get(name).open(rest, resources)
-
-
-def _forms() -> str:
-    return ", ".join(STATUS_STORES.get(name).form for name in STATUS_STORES.names())

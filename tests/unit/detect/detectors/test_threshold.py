@@ -197,13 +197,14 @@ def test_options_that_make_no_sense_are_named(options: dict[str, Any]) -> None:
         ThresholdOptions(**options)
 
 
-def test_a_window_that_was_missed_begins_the_count_anew() -> None:
-    first, second, third = windows((GOOD, FAULTY, GOOD), (GOOD, FAULTY, GOOD), (GOOD, FAULTY, GOOD))
+def test_one_window_that_was_missed_is_bridged_and_more_begin_the_count_anew() -> None:
+    first, second, third, fourth = windows(*[(GOOD, FAULTY, GOOD)] * 4)
     detector = ThresholdDetector()
     state, _ = detector.step(ThresholdState(), first)
-    after_gap, verdict = detector.step(state, third)
-    assert (after_gap.rows, verdict.kind) == ({TWO: 1}, VerdictKind.HEALTHY)
     assert detector.step(state, second)[1].kind is VerdictKind.ISOLATED
+    assert detector.step(state, third)[1].kind is VerdictKind.ISOLATED
+    after_gap, verdict = detector.step(state, fourth)
+    assert (after_gap.rows, verdict.kind) == ({TWO: 1}, VerdictKind.HEALTHY)
 
 
 def test_a_returning_zone_is_watched_like_one_that_is_in() -> None:
