@@ -92,8 +92,9 @@ class BackgroundLoop:
         """Start the thread, unless it runs already."""
         with self._lock:
             if self._run is None:
-                self._run = _Run(self._name, self.run_step, lambda: self._chance() * self._wake_spread)
-                self._run.start()
+                run = _Run(self._name, self.run_step, lambda: self._chance() * self._wake_spread)
+                run.start()  # may fail where a process has too many threads; then the loop does not run
+                self._run = run
 
     def wake(self) -> None:
         """Take the next step now, or within `wake_spread`."""
@@ -147,7 +148,10 @@ class BackgroundLoop:
                 exc_info=None if isinstance(error, self._expected) else error,
             )
         if self._on_failure is not None:
-            self._on_failure(error, self._pause)
+            try:
+                self._on_failure(error, self._pause)
+            except Exception:  # must not end the loop either
+                self._logger.exception("the failure could not be reported")
 
 
 class _Run(threading.Thread):

@@ -112,6 +112,12 @@ class ZoneStatus:
     """Grows with every write of this key, also when it was removed in between; 0 has never been written."""
 
     def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "state", ZoneState(self.state))  # also where its plain text was given
+        except ValueError as error:
+            raise InvalidValue(
+                f"state of zone {self.zone} is {self.state!r}: expected {', '.join(ZoneState)}"
+            ) from error
         if (self.share is None) != (self.state is not ZoneState.RETURNING):
             raise InvalidValue(
                 f"share of zone {self.zone} is {self.share}: only a returning zone has one, and needs it"

@@ -244,3 +244,31 @@ def test_a_forked_child_renews_an_owner_before_the_loop_that_uses_it() -> None:
     in_child(lambda: all(owner.has_run.acquire(timeout=SOON) and owner.found[-1] for owner in owners))
     for owner in owners:
         owner.loop.stop(wait=None)
+
+
+def test_a_thread_that_cannot_be_started_leaves_a_loop_that_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = loop_of(lambda: math.inf)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            loop.start()
+    assert not loop.is_running
+    assert loop.stop(wait=None)
+    loop.start()
+    assert loop.is_running
+    assert loop.stop(wait=None)
+
+
+def test_a_failure_that_cannot_be_reported_does_not_end_the_loop(caplog: pytest.LogCaptureFixture) -> None:
+    def step() -> float:
+        raise EngineUnavailable("away")
+
+    def report(error: Exception, pause: float) -> None:
+        raise ValueError("odd")
+
+    assert loop_of(step, on_failure=report).run_step() == 1.0
+    assert "the failure could not be reported" in caplog.text

@@ -185,3 +185,9 @@ def test_a_status_expires_at_its_end_and_not_without_one(expires: float | None) 
 def test_only_a_returning_zone_has_a_share(state: ZoneState, share: float | None, complaint: str) -> None:
     with pytest.raises(InvalidValue, match=complaint):
         replace(status(), state=state, share=share)
+
+
+def test_a_state_may_be_given_as_plain_text_and_must_be_one() -> None:
+    assert replace(status(), state="draining").is_out(0.0)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="state of zone .* is 'asleep': expected in, draining, out, returning"):
+        replace(status(), state="asleep")  # type: ignore[arg-type]

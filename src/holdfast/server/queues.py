@@ -70,9 +70,9 @@ class Queues:
         return await self._asking.run(self._known, None)
 
     def _known(self) -> Sequence[str]:
-        if self._backend is None and not self._is_there():
-            return []
-        return self.open().queues()
+        with self._lock:  # to look at a file while another thread opens it would undo that thread's locks on it
+            is_absent = self._backend is None and not self._is_there()
+        return [] if is_absent else self.open().queues()
 
     def _send(self, queue: str, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
         backend = self.open()

@@ -159,7 +159,11 @@ class Statuses:
     def _take(self, known: dict[Key, ZoneStatus]) -> None:
         """Replace what is known, and tell what is new in it."""
         now, before = self._clock.wall(), self._view
-        gone = [_gone(status, now) for key, status in before.out.items() if key not in known]
+        gone = [
+            _gone(status, now)
+            for key, status in before.known.items()
+            if status.state is not ZoneState.IN and key not in known
+        ]
         changed = [status for key, status in known.items() if before.known.get(key) != status]
         self._view = _View(before.revision + len(changed) + len(gone), known)
         for number, status in enumerate((*changed, *gone), start=before.revision + 1):

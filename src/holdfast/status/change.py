@@ -107,7 +107,8 @@ class Changes:
         try:
             others = others_out(self._store.read(), wanted.zone, wanted.workload, self._clock.wall())
             if others:
-                self._step_back(claim, before)
+                was_in = known is None or known.state_at(now) is ZoneState.IN
+                self._step_back(claim, None if was_in else known)
                 raise Conflict(
                     f"{_names(others)} was taken out at the same moment, so {wanted.zone} was not: look, then decide"
                 )
@@ -144,7 +145,7 @@ class Changes:
         raise AssertionError  # the loop returns or raises
 
     def _step_back(self, claim: ZoneStatus, before: ZoneStatus | None) -> None:
-        """Only if whoever sees another zone out steps back, there are never two. What was out before is as it was."""
+        """Only if whoever sees another zone out steps back, there are never two. What was not in before is as it was."""
         reason = "another zone was taken out at the same moment"
         back = replace(claim, state=ZoneState.IN, share=None, expires=None, reason=reason)
         with suppress(Conflict):  # somebody else has changed it since, and looks after it

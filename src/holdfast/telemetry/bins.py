@@ -5,6 +5,7 @@ servers can be compared. Deltas arrive late and out of order; a bin is complete 
 arrives after that is counted as late and left out.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -76,13 +77,21 @@ class BinDelta:
     """Whether `measured` replaces what the bin holds, as from a source that reports totals, or is added to it."""
 
 
+def bin_number(at: float, seconds: float) -> int:
+    """Return the number of the bin that holds a moment, counted from the epoch.
+
+    The start of a bin, a product that floats cannot always hold, is in that bin and not in the one before it.
+    """
+    return math.floor(at / seconds + 1e-6)
+
+
 def deltas_of(outcomes: Iterable[Outcome], seconds: float) -> list[BinDelta]:
     """Add up outcomes into one delta for each bin of `seconds` seconds. Holdfast's own traffic is left out."""
     found: dict[tuple[BinKey, int], Bin] = defaultdict(Bin)
     for outcome in outcomes:
         if not outcome.internal:
             key = BinKey(outcome.workload, outcome.operation, outcome.zone, outcome.instance, outcome.side)
-            found[key, int(outcome.at // seconds)].add(outcome)
+            found[key, bin_number(outcome.at, seconds)].add(outcome)
     return [
         BinDelta(key=key, start=number * seconds, seconds=seconds, measured=measured)
         for (key, number), measured in found.items()
@@ -112,7 +121,7 @@ class Bins:
     def add(self, delta: BinDelta, now: float) -> None:
         """Apply a delta to the bin of its own time. Raise InvalidValue for one that covers more time than a bin."""
         self.require_fit(delta)
-        number = int(delta.start // self.seconds)
+        number = bin_number(delta.start, self.seconds)
         if (self._completed is not None and number <= self._completed) or delta.start > now + self.seconds:
             self.late += delta.measured.requests
             return

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast._background import BackgroundLoop
+from holdfast._background import BackgroundLoop, steady
 from holdfast._clock import Clock, SystemClock
-from holdfast._errors import NotFound
+from holdfast._errors import Conflict, NotFound
 from holdfast._types import Side, Sink, Verdict, VerdictKind, Zone
 from holdfast.detect import DETECTORS, Detector, build_detector
 from holdfast.evacuate import Evacuator
@@ -110,7 +110,9 @@ class Watch:
         self._pulse: dict[tuple[str, Zone], Bin] = {}
         self._pulsed = self._clock.wall()
         self._pulses: deque[Pulse] = deque(maxlen=KEPT_PULSES)
-        self._loop = BackgroundLoop("holdfast-watch", self._step, doing="watch the workloads", logger=logger)
+        self._loop = BackgroundLoop(
+            "holdfast-watch", self._step, doing="watch the workloads", logger=logger, backoff=steady(TICK_SECONDS)
+        )
 
     @property
     def bin_seconds(self) -> float:
@@ -235,7 +237,10 @@ class Watch:
             self._report(verdict, now, closed=False)
             watched.open[verdict.id] = verdict
         if verdict.kind is not VerdictKind.HEALTHY and self._evacuator is not None:
-            self._evacuator.act(verdict, frozenset(watched.zones))
+            try:
+                self._evacuator.act(verdict, frozenset(watched.zones))
+            except Conflict as error:  # another zone is out, or somebody was quicker: the next window decides anew
+                logger.info("zone %s is not taken out for %s: %s", verdict.zone, watched.name, error)
         watched.state = state
 
     def _report(self, verdict: Verdict, at: float, *, closed: bool) -> None:

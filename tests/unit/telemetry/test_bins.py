@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidValue, Operation, Outcome, Side, Zone, ZoneState
 from holdfast.telemetry import Bin, BinDelta, BinKey, Bins, Deploy, deltas_of, window_of
-from holdfast.telemetry.bins import GRACE_SECONDS, MISSED_BINS
+from holdfast.telemetry.bins import GRACE_SECONDS, MISSED_BINS, bin_number
 
 HOME = Operation("Home", "Index")
 START = 1_700_000_000.0
@@ -209,3 +209,14 @@ def test_a_window_has_arrays_by_operation_zone_and_instance_for_each_side() -> N
     assert list(window.cells[Side.CANARY].requests) == [0, 0, 0, 0, 7, 0, 0, 0]
     assert window.reading(Zone("az1"), Side.CANARY).requests == 7
     assert window.reading(Zone("az1"), Side.CLIENT).requests == 0
+
+
+@given(st.floats(0.5, 600), st.floats(1e9, 2e9))
+def test_the_start_of_a_bin_is_in_it_however_long_bins_are(seconds: float, at: float) -> None:
+    bins = Bins(seconds)
+    [delta] = deltas_of([outcome(at)], seconds)
+    bins.add(delta, at)
+    [(_, found)] = [(start, found) for start, found in bins.complete(at + 3 * seconds + GRACE_SECONDS) if found]
+    assert bin_number(delta.start, seconds) == bin_number(at, seconds)
+    assert sum(one.requests for one in found.values()) == 1
+    assert bins.late == 0

@@ -359,3 +359,14 @@ def test_a_detector_that_raises_does_not_hold_up_other_workloads(
 def test_a_deploy_of_an_unknown_workload_is_refused(world: World) -> None:
     with pytest.raises(NotFound, match="no workload cart is watched: shop"):
         world.watch.announce("cart", Deploy(None, 0.0, 1.0))
+
+
+def test_a_zone_of_the_region_that_is_out_elsewhere_does_not_hold_up_the_loop(tmp_path: Path) -> None:
+    """It is not among the workload's own zones, and still counts: the verdict is recorded, and no zone is taken out."""
+    world = World(tmp_path)
+    world.statuses.write(
+        ZoneStatus(zone=Zone("az9"), workload=None, state=ZoneState.OUT, since=1.0, by="operator", reason="test"), 0
+    )
+    world.seconds(60, failing="az2")
+    assert [verdict.zone for verdict in world.log.verdicts()] == ["az2"]
+    assert [status.zone for status in world.statuses.read() if status.out] == ["az9"]

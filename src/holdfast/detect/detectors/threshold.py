@@ -63,7 +63,8 @@ class ThresholdDetector:
     def step(self, state: ThresholdState, window: Window) -> tuple[ThresholdState, Verdict]:
         """Look at one window. A zone that is out is left out: it has no traffic that could say anything."""
         # A restart may cost one window, which says neither yes nor no; after a longer gap the count begins anew.
-        follows = state.seen_until is None or window.start <= state.seen_until + _BRIDGED_WINDOWS * window.seconds
+        gap = 0.0 if state.seen_until is None else (window.start - state.seen_until) / window.seconds
+        follows = -0.5 < gap < _BRIDGED_WINDOWS  # below that, it is a window that was looked at before
         before: Mapping[Zone, int] = state.rows if follows else {}
         out = window.zones_out
         readings = {zone: window.reading(zone) for zone in window.zones}

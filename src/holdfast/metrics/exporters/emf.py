@@ -166,7 +166,7 @@ class EmfExporter(Exporter):
     def _take(self) -> tuple[float, SeriesTable[Spread]]:
         """Return what was measured, and begin anew."""
         taken = self._since, self._table
-        self._over, self._table = math.inf, SeriesTable(Spread)
+        self._since, self._over, self._table = 0.0, math.inf, SeriesTable(Spread)
         return taken
 
     def _write_all(self, since: float, table: SeriesTable[Spread]) -> None:

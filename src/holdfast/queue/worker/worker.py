@@ -248,6 +248,8 @@ class Shift:
             self._finish()
         finally:
             for loop in self._loops:
+                loop.stop()
+            for loop in self._loops:
                 loop.stop(RETURN_SECONDS)
 
     def _finish(self) -> None:

@@ -56,12 +56,12 @@ def status_of(item: Item) -> ZoneStatus:
     version = _number(item, VERSION)
     if version is not None and (version < 1 or version != int(version)):
         raise InvalidValue(f"{VERSION} is {version}: expected a whole number, 1 or more")
-    state = _state(item)
+    state, share = _state(item)
     return ZoneStatus(
         zone=zone_of(zone),
         workload=workload or None,
         state=state,
-        share=_number(item, "Share") if state is ZoneState.RETURNING else None,
+        share=share,
         since=_number(item, "Since") or 0.0,
         by=_value(item, "By", "S", "unknown"),
         reason=_value(item, "Reason", "S", "none was given: the item was written by hand"),
@@ -70,17 +70,19 @@ def status_of(item: Item) -> ZoneStatus:
     )
 
 
-def _state(item: Item) -> ZoneState:
-    """Return the state that was written, unless `Healthy` contradicts it: other tools change `Healthy` alone."""
+def _state(item: Item) -> tuple[ZoneState, float | None]:
+    """Return the state and share that were written, unless `Healthy`, which other tools change alone, says otherwise.
+
+    A state that makes no sense, or of a later release, counts for nothing beside `Healthy`.
+    """
     is_healthy = _value(item, "Healthy", "BOOL")
-    written = _value(item, "State", "S", "in" if is_healthy else "out")
-    try:
-        state = ZoneState(written)
-    except ValueError as error:
-        raise InvalidValue(f"State is {written!r}: expected one of {', '.join(ZoneState)}") from error
-    if is_healthy:
-        return ZoneState.IN if state in (ZoneState.OUT, ZoneState.DRAINING) else state
-    return state if state in (ZoneState.OUT, ZoneState.DRAINING) else ZoneState.OUT
+    written = _value(item, "State", "S", "")
+    if not is_healthy:
+        return (ZoneState.DRAINING if written == ZoneState.DRAINING else ZoneState.OUT), None
+    share = _number(item, "Share")
+    if written == ZoneState.RETURNING and share is not None and 0 < share < 1:
+        return ZoneState.RETURNING, share
+    return ZoneState.IN, None
 
 
 def _value(item: Item, name: str, kind: str, default: str | None = None) -> Any:

@@ -18,8 +18,8 @@ HELD_LINES = 10_000
 BATCH_LINES = 500
 """Most lines in one request: some 400 KB, below the server's limit of 1 MiB."""
 FLUSH_SECONDS = 0.25
-_AWAY_BACKOFF = Backoff(base=FLUSH_SECONDS, cap=2.0, jitter=Jitter.EQUAL)
-"""Two seconds at most: a detector waits little longer than that for late lines."""
+_AWAY_BACKOFF = Backoff(base=FLUSH_SECONDS, cap=0.5, jitter=Jitter.EQUAL)
+"""Half a second at most: the server waits 1.5 s for the late lines of a bin."""
 _TIMEOUT = 5.0
 
 

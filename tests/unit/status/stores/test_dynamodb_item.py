@@ -55,11 +55,20 @@ def test_every_state_is_kept_and_a_returning_zone_is_healthy() -> None:
         ("draining", True, ZoneState.IN),
         ("in", False, ZoneState.OUT),
         ("returning", False, ZoneState.OUT),
+        ("asleep", False, ZoneState.OUT),
+        ("asleep", True, ZoneState.IN),
     ],
 )
 def test_a_tool_that_changes_healthy_alone_is_obeyed(state: str, is_healthy: bool, read: ZoneState) -> None:
     item = {**item_of(STATUS, "w1"), "State": {"S": state}, "Share": {"N": "0.5"}, "Healthy": {"BOOL": is_healthy}}
     assert (status_of(item).state, status_of(item).share) == (read, None)
+
+
+@pytest.mark.parametrize("share", [None, {"N": "0"}, {"N": "2"}])
+def test_a_returning_zone_without_a_share_that_makes_sense_is_in(share: dict[str, str] | None) -> None:
+    item = {**item_of(STATUS, "w1"), "State": {"S": "returning"}, "Healthy": {"BOOL": True}}
+    item |= {} if share is None else {"Share": share}
+    assert (status_of(item).state, status_of(item).share) == (ZoneState.IN, None)
 
 
 def test_what_is_in_or_has_no_end_is_not_removed_by_its_time_to_live() -> None:
@@ -90,7 +99,6 @@ def test_an_item_written_by_hand_is_a_status_of_version_0(healthy: bool) -> None
     "wrong",
     [
         {"Healthy": None},
-        {"State": {"S": "asleep"}},
         {"Healthy": {"S": "false"}},
         {"Healthy": {"NULL": True}},
         {"AZ-ID": {"S": "us-east-1a"}},
