@@ -189,5 +189,5 @@ def test_only_a_returning_zone_has_a_share(state: ZoneState, share: float | None
 
 def test_a_state_may_be_given_as_plain_text_and_must_be_one() -> None:
     assert replace(status(), state="draining").is_out(0.0)  # type: ignore[arg-type]
-    with pytest.raises(InvalidValue, match="state of zone .* is 'asleep': expected in, draining, out, returning"):
+    with pytest.raises(InvalidValue, match=r"state of zone .* is 'asleep': expected in, draining, out, returning"):
         replace(status(), state="asleep")  # type: ignore[arg-type]

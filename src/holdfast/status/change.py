@@ -145,7 +145,7 @@ class Changes:
         raise AssertionError  # the loop returns or raises
 
     def _step_back(self, claim: ZoneStatus, before: ZoneStatus | None) -> None:
-        """Only if whoever sees another zone out steps back, there are never two. What was not in before is as it was."""
+        """Undo a claim, so that there are never two zones out. A zone that was not in before is as it was."""
         reason = "another zone was taken out at the same moment"
         back = replace(claim, state=ZoneState.IN, share=None, expires=None, reason=reason)
         with suppress(Conflict):  # somebody else has changed it since, and looks after it
