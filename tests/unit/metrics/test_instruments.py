@@ -1,0 +1,23 @@
+"""Descriptions of what is measured."""
+
+import pytest
+
+from holdfast import InvalidValue
+from holdfast.metrics import Instrument, Type
+
+
+def instrument(**more: object) -> Instrument:
+    return Instrument(name="holdfast.test.seconds", description="A test.", **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("buckets", [(2.0, 1.0), (1.0, 1.0), (0.0, 1.0), (-1.0,)])
+def test_buckets_are_positive_and_ascend(buckets: tuple[float, ...]) -> None:
+    with pytest.raises(InvalidValue, match=r"holdfast\.test\.seconds: expected positive values in ascending order"):
+        instrument(type=Type.HISTOGRAM, unit="s", buckets=buckets)
+
+
+def test_names_and_units_follow_from_the_description_unless_they_are_given() -> None:
+    found = instrument(type=Type.COUNTER, unit="s")
+    assert (found.prometheus, found.cloudwatch_unit) == ("holdfast_test_seconds_seconds_total", "Seconds")
+    given = instrument(type=Type.COUNTER, unit="s", prometheus="other_total", cloudwatch_unit="Milliseconds")
+    assert (given.prometheus, given.cloudwatch_unit) == ("other_total", "Milliseconds")
