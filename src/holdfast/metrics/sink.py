@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class MetricsSink(Generic[Event]):
-    """Measures and describes events for exporters. A part overrides `measure` and `describe`.
+    """Measures and describes events for exporters. A part overrides `measure`, `describe`, or both.
 
     An exporter that raises keeps nothing from the others; its first failure is logged, and all are counted in `failed`.
     """
@@ -30,13 +30,13 @@ class MetricsSink(Generic[Event]):
         for exporter in exporters:
             exporter.declare(self.instruments)
 
-    def measure(self, event: Event) -> Sequence[Measurement]:
+    def measure(self, event: Event) -> Sequence[Measurement]:  # noqa: ARG002 - for those who override it
         """Return what the event adds to metrics."""
-        raise NotImplementedError
+        return ()
 
-    def describe(self, event: Event) -> LogLine | None:
+    def describe(self, event: Event) -> LogLine | None:  # noqa: ARG002 - for those who override it
         """Return the event as a log line, or None if it is not worth one."""
-        raise NotImplementedError
+        return None
 
     def emit(self, event: Event) -> None:
         if self._recorders:

@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.metrics.exporter import Exporter
-from holdfast.metrics.instruments import Instrument, Label, LogLine, Measurement, Series, Type
+from holdfast.metrics.instruments import Instrument, Label, Measurement, Series, Type
 from holdfast.metrics.names import OTHER
 from holdfast.metrics.sink import MetricsSink
 
@@ -82,6 +82,3 @@ class ServerMetrics(MetricsSink[Answered | LinesTaken]):
             return (Measurement(Series(REQUESTS, (method, event.route or OTHER), str(event.status)), 1),)
         found = {"accepted": event.accepted, "refused": event.refused}
         return [Measurement(Series(TELEMETRY_LINES, (), result), count) for result, count in found.items() if count]
-
-    def describe(self, event: Answered | LinesTaken) -> LogLine | None:  # noqa: ARG002 - requests are logged elsewhere
-        return None

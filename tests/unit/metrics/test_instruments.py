@@ -3,7 +3,8 @@
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.metrics import Instrument, Type
+from holdfast.metrics import Instrument, LogExporter, PrometheusExporter, Type
+from holdfast.metrics.sink import MetricsSink
 
 
 def instrument(**more: object) -> Instrument:
@@ -21,3 +22,9 @@ def test_names_and_units_follow_from_the_description_unless_they_are_given() -> 
     assert (found.prometheus, found.cloudwatch_unit) == ("holdfast_test_seconds_seconds_total", "Seconds")
     given = instrument(type=Type.COUNTER, unit="s", prometheus="other_total", cloudwatch_unit="Milliseconds")
     assert (given.prometheus, given.cloudwatch_unit) == ("other_total", "Milliseconds")
+
+
+def test_a_sink_that_only_measures_or_only_describes_takes_events_of_every_exporter() -> None:
+    sink: MetricsSink[str] = MetricsSink(PrometheusExporter(), LogExporter())
+    sink.emit("an event")
+    assert sink.failed == 0
