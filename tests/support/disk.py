@@ -11,7 +11,7 @@ __all__ = ["FaultyDisk"]
 class FaultyDisk:
     """While entered, every SQLite file opened in this process goes through it. Not for several at once.
 
-    `full`: writes find no room. `failing`: a sync ends in an input/output error. `cut_power` makes the files as
+    `full`: writes find no room. `full_for_copies`: only the log has room left. `failing`: a sync ends in an input/output error. `cut_power` makes the files as
     they would be found after a power cut in which nothing survived that had not been synced.
     """
 
@@ -19,6 +19,7 @@ class FaultyDisk:
 
     def __init__(self) -> None:
         self.full = False
+        self.full_for_copies = False
         self.failing = False
         self.syncs = 0
         self._synced: dict[Path, bytes] = {}
@@ -74,7 +75,7 @@ class _File(apsw.VFSFile):
         super().__init__(below, name, flags)
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's own name
-        if self._disk.full:
+        if self._disk.full or (self._disk.full_for_copies and not self._path.name.endswith("-wal")):
             raise apsw.FullError("no room left on the faulty disk")
         super().xWrite(data, offset)
 

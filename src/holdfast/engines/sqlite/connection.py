@@ -33,6 +33,10 @@ timeout waits up to 100 ms: whoever writes all the time would then have the lock
 ever."""
 
 
+_CHECKPOINT_PAGES = 1000
+"""Length of the log from which a commit also copies it into the database: what SQLite does by default."""
+
+
 class _Patience:
     """Waits for a lock that another process holds, up to so many seconds; what SQLite calls a busy handler."""
 
@@ -49,6 +53,18 @@ class _Patience:
         # Not all at the same moment, and less often when it takes long.
         time.sleep(_GLANCE * (0.5 + random.random()) * (1 if tries < 100 else 10))  # noqa: S311 - spreads, hides nothing
         return True
+
+
+def _checkpoint(connection: apsw.Connection, name: str, pages: int) -> int:
+    """Copy a long log into the database, after a commit. SQLite calls this; it is what its own default does.
+
+    The commit is durable by then, so it must not report that the copying failed. SQLite itself ignores that error, but
+    apsw raises it where the files are handled in Python.
+    """
+    if pages >= _CHECKPOINT_PAGES:
+        with suppress(apsw.Error):
+            connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
+    return apsw.SQLITE_OK
 
 
 def require_version(found: str) -> None:
@@ -72,6 +88,7 @@ def connect(path: Path, patience: float, *, reader: bool = False) -> apsw.Connec
         raise translate(error, path) from error
     try:
         connection.set_busy_handler(_Patience(patience))
+        connection.set_wal_hook(_checkpoint)
         mode = connection.execute("pragma journal_mode = wal").fetchall()
         for pragma in _PRAGMAS:
             connection.execute(pragma).fetchall()

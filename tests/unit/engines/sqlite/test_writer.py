@@ -264,6 +264,20 @@ def test_a_full_disk_is_named_loses_nothing_and_heals_when_there_is_room(tmp_pat
         database.check()
 
 
+def test_a_commit_counts_though_there_is_no_room_to_copy_the_log(tmp_path: Path) -> None:
+    """A caller that heard of a full disk here would send again what is there already."""
+    with FaultyDisk() as disk, SqliteDatabase(tmp_path / "test.sqlite") as database:
+        database.write(lambda transaction: transaction.execute("create table item (name text primary key)"))
+        disk.full_for_copies = True
+        for number in range(3):
+            database.write(insert(str(number) * 3_000_000))  # about 700 pages: the second makes the log long enough
+        assert len(names(database)) == 3
+        assert (tmp_path / "test.sqlite").stat().st_size < 3_000_000
+        disk.full_for_copies = False
+        database.write(insert("copied"))
+        assert (tmp_path / "test.sqlite").stat().st_size > 3_000_000
+
+
 def test_a_database_can_be_closed_while_the_disk_is_full_and_has_everything_when_it_is_opened_again(
     tmp_path: Path,
 ) -> None:
