@@ -43,6 +43,7 @@ from holdfast import HoldfastError
 from holdfast.config import load
 from tests.docs.pages import ROOT, Block, Page, steps
 from tests.docs.terminal import Background, Terminal, environment
+from tests.support.preloaded import install_shims, run_preloaded
 
 PORT = "8470"
 AGENT_PORT = "8471"
@@ -120,9 +121,10 @@ def _require_use(page: Page) -> None:
 
 
 def _tools(home: Path) -> Path:
-    """A folder with what a machine may lack."""
+    """A folder with commands that start quickly, and with what a machine may lack."""
     folder = home / "bin"
     folder.mkdir()
+    install_shims(folder)
     if shutil.which("curl") is None:
         script = folder / "curl"
         stand_in = Path(__file__).with_name("curl.py")
@@ -167,7 +169,7 @@ def _load_settings(text: str, file: Path) -> None:
 
 def _run_python(text: str, directory: Path, variables: dict[str, str]) -> None:
     command = [sys.executable, "-W", "error", "-c", text]
-    run = subprocess.run(command, cwd=directory, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    run = run_preloaded(command, cwd=directory, env=variables, text=True, timeout=60)
     if run.returncode:
         raise SnippetFailed(f"the program ended with status {run.returncode}: {run.stderr}")
 

@@ -118,9 +118,9 @@ class Terminal:
 
 
 def environment(home: Path, tools: Path) -> dict[str, str]:
-    """Like a new user's: this project's commands first, then `tools`, and nothing that steers Holdfast or the tests."""
+    """Like a new user's: `tools` first, then this project's commands, and nothing that steers Holdfast or the tests."""
     ours = ("HOLDFAST_", "PYTEST_", "COV_", "COVERAGE_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    commands = [str(Path(sys.executable).parent), str(tools), os.environ.get("PATH", os.defpath)]
+    commands = [str(tools), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     plain = {"TERM": "dumb", "COLUMNS": "120", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return {**kept, "PATH": os.pathsep.join(commands), "HOME": str(home), **plain}

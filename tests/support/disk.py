@@ -11,8 +11,9 @@ __all__ = ["FaultyDisk"]
 class FaultyDisk:
     """While entered, every SQLite file opened in this process goes through it. Not for several at once.
 
-    `full`: writes find no room. `full_for_copies`: only the log has room left. `failing`: a sync ends in an input/output error. `cut_power` makes the files as
-    they would be found after a power cut in which nothing survived that had not been synced.
+    `full`: writes find no room. `full_for_copies`: only the log has room left. `failing`: a sync ends in an
+    input/output error. `cut_power` makes the files as they would be found after a power cut in which nothing survived
+    that had not been synced.
     """
 
     _NAME = "holdfast-faulty-disk"

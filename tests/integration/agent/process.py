@@ -16,6 +16,7 @@ import httpx
 from holdfast.agent import Agent
 from tests.integration.server import process as server
 from tests.integration.server.process import COMMAND, STUCK
+from tests.support.preloaded import Preloaded
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -45,7 +46,7 @@ class HoldfastAgent:
     ) -> Self:
         log = directory / "agent.log"
         with log.open("a") as errors:
-            process = subprocess.Popen(
+            process = Preloaded(
                 [*COMMAND, "agent", "--zone", zone, "--port", "0", "--json", *words],
                 cwd=directory,
                 env=server.environment(**(variables or {})),

@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration.cli.test_process import python
 from tests.integration.server.process import COMMAND, STUCK, environment
+from tests.support.preloaded import Preloaded, run_preloaded
 from tests.table import sampled
 
 SIZES = ["--size", "3", "--overlap", "1"]
@@ -46,14 +47,8 @@ def shards(
     *words: str | bytes, folder: Path, piped: bytes = b"", variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run one command to its end, with this through a pipe."""
-    return subprocess.run(
-        [*COMMAND, "shards", *words],
-        cwd=folder,
-        env=environment(**(variables or {})),
-        input=piped,
-        capture_output=True,
-        timeout=STUCK,
-        check=False,
+    return run_preloaded(
+        [*COMMAND, "shards", *words], cwd=folder, env=environment(**(variables or {})), piped=piped, timeout=STUCK
     )
 
 
@@ -63,7 +58,7 @@ def result(finished: subprocess.CompletedProcess[bytes]) -> Any:
 
 
 def start(*words: str, folder: Path, variables: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
+    return Preloaded(
         [*COMMAND, "shards", *words, "--json"],
         cwd=folder,
         env=environment(**variables),
@@ -121,7 +116,7 @@ def test_a_reader_that_has_seen_enough_is_no_reason_for_a_traceback(folder: Path
 def at_terminal(*words: str, folder: Path) -> tuple[int, bytes, bytes]:
     """Run a command whose standard error is a terminal; returns its exit code and what it printed there and here."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
+    with Preloaded(
         [*COMMAND, "shards", *words], cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=theirs
     ) as process:
         os.close(theirs)

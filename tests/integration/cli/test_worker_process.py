@@ -22,6 +22,7 @@ from holdfast.queue.backend import Change, Snapshot
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.policy import QueuePolicy
 from tests.integration.server.process import COMMAND, STUCK, HoldfastServer, announcement, environment, holdfast
+from tests.support.preloaded import Preloaded
 
 LEASE = 2.0
 
@@ -70,7 +71,7 @@ class Workers:
         self.log = folder / "log"
         self.pids: list[int] = []
         with self.log.open("a") as errors:
-            self.process = subprocess.Popen(
+            self.process = Preloaded(
                 [*COMMAND, "worker", "jobs:mail", "--json", *words],
                 cwd=folder,
                 env=environment(),

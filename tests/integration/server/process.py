@@ -16,6 +16,8 @@ from typing import Any, Self
 
 import httpx
 
+from tests.support.preloaded import Preloaded, run_preloaded
+
 STUCK = 30.0
 """Seconds until a process that should have done something is taken to be stuck."""
 
@@ -30,15 +32,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def holdfast(*words: str, directory: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
-    return subprocess.run(
-        [*COMMAND, *words],
-        cwd=directory,
-        env=environment(**more),
-        capture_output=True,
-        text=True,
-        timeout=STUCK,
-        check=False,
-    )
+    return run_preloaded([*COMMAND, *words], cwd=directory, env=environment(**more), text=True, timeout=STUCK)
 
 
 def announcement(process: "subprocess.Popen[str]", log: Path) -> dict[str, Any]:
@@ -78,7 +72,7 @@ class HoldfastServer:
         (directory / "holdfast.toml").write_text(f"data_directory = 'data'\n{settings}")
         log = directory / "log"
         with log.open("a") as errors:
-            process = subprocess.Popen(
+            process = Preloaded(
                 [*COMMAND, "up", "--port", str(port), "--json", *words],
                 cwd=directory,
                 env=environment(**(variables or {})),
