@@ -18,6 +18,7 @@ from holdfast.status.stores.memory import MemoryStatusStore
 from holdfast.status.stores.s3 import S3StatusStore
 from holdfast.testing import FakeClock
 from holdfast.testing.status import NOW, StatusStoreConformance, into, out
+from tests.table import sampled
 
 
 class OurStoreConformance(StatusStoreConformance):
@@ -75,7 +76,7 @@ class TestPostgres(OurStoreConformance):
             connection.execute(f"drop schema {schema} cascade".encode())
 
 
-@pytest.fixture(scope="module", params=["moto_url", "ministack_url"])
+@pytest.fixture(scope="module", params=sampled(["moto_url", "ministack_url"]))
 def session(request: pytest.FixtureRequest) -> Iterator[AwsSession]:
     url: str = request.getfixturevalue(request.param)
     with pytest.MonkeyPatch.context() as patch:

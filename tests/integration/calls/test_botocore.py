@@ -43,6 +43,7 @@ from holdfast.calls.retry import Reason
 from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
 from tests.services.start import free_port
+from tests.table import sampled
 
 KEY = {"TableName": "t", "Key": {"k": {"S": "v"}}}
 ITEM = {"TableName": "t", "Item": {"k": {"S": "v"}}}
@@ -796,7 +797,7 @@ def test_settings_of_your_own_are_merged() -> None:
 # Emulators
 
 
-@pytest.fixture(params=["moto_url", "ministack_url"])
+@pytest.fixture(params=sampled(["moto_url", "ministack_url"]))
 def emulator(request: pytest.FixtureRequest) -> str:
     url: str = request.getfixturevalue(request.param)
     return url

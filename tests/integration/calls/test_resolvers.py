@@ -14,6 +14,7 @@ from holdfast.calls.resolvers import CloudMap, DynamoDbMap, ParameterStore, Refr
 from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.testing import FakeClock
 from tests.services.start import free_port
+from tests.table import sampled
 
 ONE, TWO = Zone("use1-az1"), Zone("use1-az2")
 Open = Callable[[str], AwsSession]
@@ -38,7 +39,7 @@ def connect() -> Iterator[Open]:
         session.close()
 
 
-@pytest.fixture(params=["moto_url", "ministack_url"])
+@pytest.fixture(params=sampled(["moto_url", "ministack_url"]))
 def emulator(request: pytest.FixtureRequest) -> str:
     url: str = request.getfixturevalue(request.param)
     return url

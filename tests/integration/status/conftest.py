@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from holdfast.engines.aws import AwsOptions, AwsSession
+from tests.table import sampled
 
 Open = Callable[..., AwsSession]
 
@@ -28,7 +29,7 @@ def connect() -> Iterator[Open]:
         session.close()
 
 
-@pytest.fixture(params=["moto_url", "ministack_url"])
+@pytest.fixture(params=sampled(["moto_url", "ministack_url"]))
 def emulator(request: pytest.FixtureRequest) -> str:
     url: str = request.getfixturevalue(request.param)
     return url
