@@ -139,14 +139,17 @@ def test_a_service_whose_port_was_taken_gets_another(services: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "complaint"),
-    [("echo no room left >&2; exit 3", "(?s)ended instead of answering.*no room left"), ("sleep 60", "gave no answer")],
+    ("script", "seconds", "complaint"),
+    [
+        ("echo no room left >&2; exit 3", 30.0, "(?s)ended instead of answering.*no room left"),
+        ("sleep 60", 0.5, "gave no answer"),
+    ],
     ids=["it ends", "it hangs"],
 )
 def test_a_service_that_does_not_start_fails_with_the_end_of_its_log(
-    script: str, complaint: str, services: Run, monkeypatch: pytest.MonkeyPatch
+    script: str, seconds: float, complaint: str, services: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.services.start.START_TIMEOUT", 0.5)
+    monkeypatch.setattr("tests.services.start.START_TIMEOUT", seconds)
 
     def broken(directory: Path, port: int) -> Order:
         command = ["/bin/sh", "-c", script]

@@ -77,12 +77,10 @@ def test_a_message_can_be_for_later_and_for_a_while_only(run: Run, type_in: Type
 
 def test_every_line_that_is_not_empty_is_a_message_in_order(run: Run, type_in: TypeIn, here: Path) -> None:
     (here / "lines").write_bytes(b"\n".join(b"%d" % number for number in range(1234)) + b"\n\n\r\nlast \t\r\n")
-    assert run("queue", "send", "mail", "lines", "--tenant", "t", "--lines", "--json").result == {
-        "queue": "mail",
-        "sent": 1235,
-        "duplicates": 0,
-        "spilled": 235,
-    }
+    sent = run("queue", "send", "mail", "lines", "--tenant", "t", "--lines", "--json").result
+    spilled = sent.pop("spilled")
+    assert 0 < spilled <= 235  # fewer than all beyond the burst of 1,000 when the machine takes its time
+    assert sent == {"queue": "mail", "sent": 1235, "duplicates": 0}
     bodies = [delivery.body for delivery in sorted(taken("mail", 2000), key=lambda delivery: delivery.id)]
     assert bodies == [b"%d" % number for number in range(1234)] + [b"last \t"]
 
