@@ -57,12 +57,10 @@ class StatusStoreConformance:
         raise NotImplementedError("override the fixture `store` with a fresh, empty StatusStore of yours")
 
     def test_nothing_is_out_at_first(self, store: StatusStore) -> None:
-        """An empty store has no statuses, and nothing that could expire."""
         assert list(store.read()) == []
         assert list(store.expire(NOW)) == []
 
     def test_what_was_written_is_read(self, store: StatusStore) -> None:
-        """All of it, with the version that the write returned."""
         wanted = out(expires=NOW + 60.25, reason="requests of az1 fail")
         written = store.write(wanted, 0)
         assert written == replace(wanted, version=written.version)
@@ -85,7 +83,6 @@ class StatusStoreConformance:
             ]
 
     def test_all_workloads_and_each_workload_and_zone_are_different_keys(self, store: StatusStore) -> None:
-        """Each is written for the first time, and has a status of its own."""
         keys = [(zone, workload) for zone in (ZONE, Zone("use1-az2")) for workload in (None, "shop", "shop2")]
         written = [store.write(out(zone=zone, workload=workload), 0) for zone, workload in keys]
         assert by_key(store.read()) == by_key(written)
@@ -100,7 +97,6 @@ class StatusStoreConformance:
             before = written.version
 
     def test_the_version_grows_when_what_has_expired_is_taken_out_again(self, store: StatusStore) -> None:
-        """The expiry counts as a write, too."""
         first = store.write(out(expires=NOW), 0)
         [gone] = store.expire(NOW)
         again = store.write(out(), version(store))
@@ -108,7 +104,6 @@ class StatusStoreConformance:
 
     @pytest.mark.parametrize("stale", [0, -1, 1])
     def test_who_has_not_seen_the_latest_version_cannot_write(self, store: StatusStore, stale: int) -> None:
-        """Neither take out nor bring in; the status stays as it was."""
         first = store.write(out(), 0)
         latest = store.write(out(reason="renewed"), first.version)
         expected = {0: 0, -1: first.version, 1: latest.version + 1}[stale]
@@ -126,14 +121,12 @@ class StatusStoreConformance:
 
     @pytest.mark.parametrize("known", [False, True], ids=["absent", "known"])
     def test_of_several_who_write_at_once_exactly_one_succeeds(self, store: StatusStore, known: bool) -> None:
-        """The others get a Conflict, and what is read is what the one wrote."""
         expected = store.write(out(), 0).version if known else 0
         written = together(lambda number: attempt(store, out(reason=f"writer {number}"), expected))
         [winner] = [status for status in written if status is not None]
         assert list(store.read()) == [winner]
 
     def test_of_several_who_take_out_and_bring_in_at_once_exactly_one_succeeds(self, store: StatusStore) -> None:
-        """Nobody brings in what somebody else has renewed in the same moment."""
         expected = store.write(out(), 0).version
         wanted = [out(reason="renewed"), into()]
         written = together(lambda number: attempt(store, wanted[number % 2], expected))
@@ -150,7 +143,6 @@ class StatusStoreConformance:
         assert [status for status in store.read() if status.out] == [again]
 
     def test_what_is_absent_can_be_brought_in(self, store: StatusStore) -> None:
-        """It was in before, and still is; the version grows all the same."""
         assert store.write(into(), 0).version > 0
         assert not any(status.out for status in store.read())
         assert store.write(out(), version(store)).out
@@ -169,20 +161,17 @@ class StatusStoreConformance:
         assert still_out == {name: written[name] for name in ("after", "never")}
 
     def test_what_has_expired_is_read_as_it_was_told(self, store: StatusStore) -> None:
-        """If it is read at all."""
         store.write(out(expires=NOW), 0)
         changed = list(store.expire(NOW))
         assert list(store.read()) in ([], changed)
 
     def test_what_has_expired_does_not_expire_again(self, store: StatusStore) -> None:
-        """A second call, or a later one, has nothing left to change."""
         store.write(out(expires=NOW), 0)
         assert len(store.expire(NOW)) == 1
         assert list(store.expire(NOW)) == []
         assert list(store.expire(NOW + 60)) == []
 
     def test_a_renewed_status_survives(self, store: StatusStore) -> None:
-        """What counts is the end that was written last."""
         first = store.write(out(expires=NOW), 0)
         renewed = store.write(out(expires=NOW + 60), first.version)
         assert list(store.expire(NOW)) == []
@@ -216,7 +205,6 @@ class StatusStoreConformance:
         "text", ["", "'; drop table x; --", '"\\\n\t%s $1 {}', "Ä\u0301\N{GRINNING FACE}\u202e", "x" * 10_000]
     )
     def test_any_text_comes_back(self, store: StatusStore, text: str) -> None:
-        """Reasons and names are data, however they look, and however long they are."""
         written = store.write(replace(out(expires=NOW), by=text, reason=text), 0)
         assert (written.by, written.reason) == (text, text)
         assert list(store.read()) == [written]
@@ -226,7 +214,6 @@ class StatusStoreConformance:
         "workload", ["a/b", "/", "shop/", "a b+c%2F&d=?#", "'\"<>\\", "\N{GRINNING FACE}", "..", "x" * 128]
     )
     def test_workloads_may_have_any_name(self, store: StatusStore, workload: str) -> None:
-        """Each is a key of its own, that can be written, read, brought in and taken out."""
         store.write(out(), 0)
         written = store.write(out(workload=workload), 0)
         assert by_key(store.read())[ZONE, workload] == written
@@ -234,7 +221,6 @@ class StatusStoreConformance:
         assert [status.workload for status in store.read() if status.out] == [None]
 
     def test_whatever_was_written_is_read(self, store: StatusStore) -> None:
-        """For random names, texts and times."""
         times = st.floats(1.0, 1e11)
 
         @_EXAMPLES

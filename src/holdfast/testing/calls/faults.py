@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any, Self, TypeVar, cast
 
 from holdfast._backoff import Chance
@@ -249,9 +249,7 @@ class Faults:
         self._is_entered = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._world.intercept, self._outer = self._outer, None
         self._is_entered = False
 
@@ -333,9 +331,10 @@ class Faults:
 class _Waits:
     """The waits of some steps, and then what they came to."""
 
+    instead: Instead | None = None
+
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
-        self.instead: Instead | None = None
 
     def __iter__(self) -> Iterator[float]:
         self.instead = yield from self._steps

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from contextvars import Token
-from types import TracebackType
 from typing import Self, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -66,9 +65,7 @@ class instant_calls:  # noqa: N801 - reads as a word: with instant_calls()
             self._token = SCOPE.set(Scope(self.clock.monotonic() + left, outer.owner, outer))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         assert self._before is not None
         self._world.use(*self._before)
         self._before = None
@@ -110,9 +107,7 @@ class RecordedEvents(list[CallEvent]):
             self._watch(dependency)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         assert self._watched is not None
         self._world.joined = self._joined
         for dependency, (before, installed) in self._watched.items():

@@ -1,7 +1,7 @@
 """One queue of the backend under test, and short ways to use it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import pytest
@@ -162,6 +162,9 @@ def ids(deliveries: Iterable[Delivery]) -> list[int]:
 class Suite:
     """The fixtures of all parts of the suite. Override `backend`, and `elapse` where time is not the clock's."""
 
+    needs: ClassVar[str] = ""
+    """The capability without which the tests of a part are skipped."""
+
     @pytest.fixture
     def clock(self) -> FakeClock:
         """The time that the backend goes by, if it takes a clock."""
@@ -178,6 +181,12 @@ class Suite:
         return clock.advance
 
     @pytest.fixture
-    def work(self, backend: Backend, elapse: Callable[[float], None]) -> Probe:
+    def work(self, request: pytest.FixtureRequest, backend: Backend, elapse: Callable[[float], None]) -> Probe:
         """A queue without messages, in which nothing is served out of its order."""
-        return Probe(backend, elapse)
+        work = Probe(backend, elapse)
+        part = next(part for part in type(self).__mro__ if request.function.__name__ in vars(part))
+        if power := vars(part).get(
+            "needs"
+        ):  # not `part.needs`, which a suite of several parts inherits from one of them
+            work.needs(power)
+        return work
