@@ -128,8 +128,8 @@ class Watcher:
         if self._due is None:
             self._due = self._periodic.next(now)
         elif self._due <= now or self._due - now > self._periodic.period:  # the clock may have been set back
+            self.look()  # it stays due if this raises: the loop takes a step that does not look for a success
             self._due = self._periodic.next(now)
-            self.look()
         return max(0.0, min(self._due - self._clock.wall(), LONGEST_SLEEP))
 
     def _away(self, error: HoldfastError) -> None:
