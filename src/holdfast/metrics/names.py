@@ -122,33 +122,24 @@ class StickyNames:
         return replaced - self.names
 
 
-class BusiestNames:
+class BusiestNames(StickyNames):
     """Choose the names that are counted most often. Not thread-safe."""
 
-    __slots__ = ("_names", "_sketch")
+    __slots__ = ("_sketch",)
 
     def __init__(self, most: int = MOST_BUSIEST) -> None:
-        self._names = StickyNames(most)
+        super().__init__(most)
         self._sketch = Sketch(COUNTED_FOR_EACH * most + 1)
-
-    @property
-    def names(self) -> set[str]:
-        """The names that are chosen."""
-        return self._names.names
 
     def count(self, counts: Mapping[str, int], at: float) -> set[str]:
         """Count names at the time `at`; return those that are no longer chosen."""
         for name, count in counts.items():
             self._sketch.add(name, count)
-        if not self._names.is_due(at):
+        if not self.is_due(at):
             return set()
-        replaced = self._names.review(self._sketch.counts, self._sketch.total, at)
+        replaced = self.review(self._sketch.counts, self._sketch.total, at)
         self._sketch.fade()
         return replaced
-
-    def name(self, name: str) -> str:
-        """Return `name` if it is chosen, else `other`."""
-        return self._names.name(name)
 
 
 def check_most_busiest(most: int) -> int:
