@@ -24,6 +24,7 @@ from holdfast.queue.policy import QueuePolicy, differences, in_words
 from holdfast.queue.rules.disposition import RETRIES
 
 Parameters = ParamSpec("Parameters")
+Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 Handler: TypeAlias = Callable[[Delivery], Awaitable[None] | None]
 HandlerFunction = TypeVar("HandlerFunction", bound=Handler)
@@ -121,9 +122,7 @@ class Queue:
 
     async def send_many_async(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
         """The same, without blocking the event loop."""
-        import asyncio
-
-        return await asyncio.to_thread(self.send_many, messages)
+        return await _in_thread(self.send_many, messages)
 
     def send_one(self, message: Outgoing) -> Sent:
         """Send one message. Raises Backpressure when its tenant has sent too much."""
@@ -134,9 +133,7 @@ class Queue:
 
     async def send_one_async(self, message: Outgoing) -> Sent:
         """The same, without blocking the event loop."""
-        import asyncio
-
-        return await asyncio.to_thread(self.send_one, message)
+        return await _in_thread(self.send_one, message)
 
     @overload
     def job(self, function: Callable[Parameters, Result], /) -> Job[Parameters, Result]: ...
@@ -222,6 +219,12 @@ class Queue:
             )
 
 
+async def _in_thread(function: Callable[[Argument], Result], argument: Argument) -> Result:
+    import asyncio  # for programs that have an event loop
+
+    return await asyncio.to_thread(function, argument)
+
+
 def refused(queue: str, result: Refused) -> Backpressure:
     """The error for a message that was not kept."""
     why = "has sent more than its max_rate" if result.reason is Refusal.RATE else "has too much waiting"
@@ -259,9 +262,7 @@ class Topic:
 
     async def publish_async(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
         """The same, without blocking the event loop."""
-        import asyncio
-
-        return await asyncio.to_thread(self.publish, messages)
+        return await _in_thread(self.publish, messages)
 
     def close(self) -> None:
         """Let go of what was opened. May be repeated."""

@@ -57,10 +57,7 @@ class Feeder:
         """Whether messages may be on their way here that nobody knows of yet."""
         self.is_stopping = False
         """Whether to lease no more. What is on its way is released."""
-        self.loop = context.loop("lease", self._next_step)
-
-    def _next_step(self) -> float:
-        return GLANCE if self.is_stopping else self.step()
+        self.loop = context.loop("lease", lambda: GLANCE if self.is_stopping else self.step())
 
     def step(self) -> float:
         """Lease messages, if any are wanted, or wait a moment."""

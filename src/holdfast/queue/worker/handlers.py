@@ -13,9 +13,9 @@ from holdfast._clock import Clock
 from holdfast._errors import InvalidValue
 from holdfast.calls.context import SCOPE
 from holdfast.calls.runtime import PROCESS
-from holdfast.calls.scope import Incoming
+from holdfast.calls.scope import Incoming, Scope
 from holdfast.queue.job import HANDLING, Job, Packed, Postpone, Reject, is_asynchronous, unpack
-from holdfast.queue.message import LONGEST, Ack, Bury, Delivery, RetryLater
+from holdfast.queue.message import LONGEST, Bury, Delivery, RetryLater
 from holdfast.queue.queue import Handler, HandlerTime, Queue
 from holdfast.queue.rules.disposition import after_failure
 from holdfast.queue.worker.context import Finished, Running
@@ -93,11 +93,10 @@ class Handlers:
         expires = math.inf
         if delivery.deadline is not None:
             expires = PROCESS.monotonic() + max(0.0, delivery.deadline - self._clock.wall())
-        scope = Incoming(expires, None, None, delivery.trace)
-        if timeout is None:
-            SCOPE.set(scope)
-        else:
-            SCOPE.set(HandlerTime(min(expires, PROCESS.monotonic() + timeout), None, scope))
+        scope: Scope = Incoming(expires, None, None, delivery.trace)
+        if timeout is not None:
+            scope = HandlerTime(min(expires, PROCESS.monotonic() + timeout), None, scope)
+        SCOPE.set(scope)
         HANDLING.set(running.handling)
 
     def unfit(self, running: Running, error: Exception) -> Finished:
@@ -105,15 +104,10 @@ class Handlers:
 
         One for a job that is not known may be ahead of this worker: another one, or a later release, may know it.
         """
-        if isinstance(error, NoAttemptLeft):
-            return Finished(running, Bury(str(error)), error=type(error).__name__)
-        if isinstance(error, InvalidValue):
-            return Finished(running, Bury(_reason(error)), error=type(error).__name__)
-        return self.failed(running, error, 0.0)
-
-    def done(self, running: Running, seconds: float) -> Finished:
-        """What becomes of a message whose handler has returned."""
-        return Finished(running, DONE, seconds)
+        if not isinstance(error, NoAttemptLeft | InvalidValue):
+            return self.failed(running, error, 0.0)
+        reason = str(error) if isinstance(error, NoAttemptLeft) else _reason(error)
+        return Finished(running, Bury(reason), error=type(error).__name__)
 
     def failed(self, running: Running, error: BaseException, seconds: float) -> Finished:
         """What becomes of a message whose handler has raised, whatever that was. Does not raise itself."""
@@ -152,9 +146,6 @@ class Handlers:
 
     def _attempts_of(self, running: Running) -> int:
         return running.options.attempts or self._attempts
-
-
-DONE = Ack()
 
 
 def _bound(handler: Handler, delivery: Delivery) -> Callable[[], Any]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from holdfast._errors import LeaseLost
 from holdfast.queue.message import Release
 from holdfast.queue.worker.context import Finished, Running, WorkerContext
-from holdfast.queue.worker.crews import require_that_it_has_run, tell_late
+from holdfast.queue.worker.crews import finish, require_that_it_has_run
 
 ASK_EVERY = 0.25
 """Seconds between questions whether the loop is alive."""
@@ -186,25 +186,17 @@ class LoopCrew:
             self._fill()
 
     async def _handle(self, running: Running) -> None:
-        context = self._context
-        held, handlers, clock = context.held, context.handlers, context.clock
-        started = clock.monotonic()
-        if not held.begin(running, started, self._interrupt):
+        context, started = self._context, self._context.clock.monotonic()
+        if not context.held.begin(running, started, self._interrupt):
             return
-        has_obeyed = False
         try:
-            handlers.enter(running)
-            call = running.call
-            assert call is not None
-            result = await call()
-            if result is not None:
-                require_that_it_has_run(result)
+            context.handlers.enter(running)
+            assert running.call is not None
+            require_that_it_has_run(await running.call())
         except GeneratorExit:
             raise  # the loop was closed over it: nothing may be done here any more
         except BaseException as error:  # noqa: BLE001 - asyncio would end the whole loop for some of them
-            finished = handlers.failed(running, error, clock.monotonic() - started)
             has_obeyed = isinstance(error, asyncio.CancelledError | LeaseLost)
+            finish(context, running, started, error, has_obeyed=has_obeyed)
         else:
-            finished = handlers.done(running, clock.monotonic() - started)
-        if not held.finish(finished) and not has_obeyed:
-            tell_late(finished)
+            finish(context, running, started)
