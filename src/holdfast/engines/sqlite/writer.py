@@ -228,9 +228,7 @@ class Writer:
             self._transact([item], _run_together)
         except _WorkFailed as failed:
             item.error = failed.__cause__
-        except EngineError as error:
-            item.error = error
-        except Conflict as error:
+        except (EngineError, Conflict) as error:
             item.error = error
 
     def _transact(self, group: list[_Item], run_all: Callable[[apsw.Connection, Path, list[_Item]], None]) -> None:
