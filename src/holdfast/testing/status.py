@@ -5,21 +5,19 @@
         def store(self) -> StatusStore:
             return MyStore()
 
-Needs pytest and hypothesis. For readable failures, call `pytest.register_assert_rewrite("holdfast.testing.status")` in
+Needs pytest. For readable failures, call `pytest.register_assert_rewrite("holdfast.testing.status")` in
 `conftest.py`. All times are far in the future, so that a server which removes what is over by its own clock stays out
 of the way.
 """
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from holdfast._errors import Conflict
 from holdfast._types import StatusStore, Zone, ZoneState, ZoneStatus
@@ -27,9 +25,6 @@ from holdfast._types import StatusStore, Zone, ZoneState, ZoneStatus
 __all__ = ["StatusStoreConformance"]
 
 Item = TypeVar("Item")
-Step: TypeAlias = tuple[int, bool, int | None, bool] | int
-"""A write (workload, out, expires, stale), or the time at which what is over expires."""
-
 WRITERS = 8
 """Threads that write at once: enough to collide, few enough for a small machine."""
 
@@ -38,14 +33,6 @@ STUCK = 30.0
 
 ZONE = Zone("use1-az1")
 NOW = 4_000_000_000.0
-
-_EXAMPLES = settings(max_examples=25, deadline=None)
-# Text with NUL is left out: PostgreSQL cannot hold it.
-_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
-# Control characters are no part of a name, and not every HTTP server carries them in a path.
-_NAME = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
-_WRITE = st.tuples(st.integers(0, 2), st.booleans(), st.none() | st.integers(0, 5), st.booleans())
-_STEPS = st.lists(_WRITE | st.integers(0, 5), max_size=8)
 
 
 class StatusStoreConformance:
@@ -219,79 +206,6 @@ class StatusStoreConformance:
         assert by_key(store.read())[ZONE, workload] == written
         store.write(into(workload=workload), written.version)
         assert [status.workload for status in store.read() if status.out] == [None]
-
-    def test_whatever_was_written_is_read(self, store: StatusStore) -> None:
-        times = st.floats(1.0, 1e11)
-
-        @_EXAMPLES
-        @given(_NAME, _TEXT, _TEXT, times, st.none() | times)
-        def comes_back(workload: str, by: str, reason: str, since: float, expires: float | None) -> None:
-            wanted = ZoneStatus(
-                zone=ZONE, workload=workload, state=ZoneState.OUT, since=since, by=by, reason=reason, expires=expires
-            )
-            written = store.write(wanted, version(store, workload=workload))
-            assert written == replace(wanted, version=written.version)
-            assert by_key(store.read())[ZONE, workload] == written
-
-        comes_back()
-
-    def test_any_sequence_of_writes_and_expiries_ends_as_it_should(self, store: StatusStore) -> None:
-        """A simple model of a store, and the store, agree after each step."""
-        numbers = itertools.count()
-
-        @_EXAMPLES
-        @given(_STEPS)
-        def agrees(steps: Sequence[Step]) -> None:
-            number = next(numbers)
-            model = _Model(store, [f"example{number}-{index}" for index in range(3)])
-            for step in steps:
-                if isinstance(step, int):
-                    model.expire(NOW + step)
-                else:
-                    model.write(*step)
-                model.compare()
-
-        agrees()
-
-
-class _Model:
-    """What a store should say about some workloads, from what was done to it."""
-
-    def __init__(self, store: StatusStore, workloads: Sequence[str]) -> None:
-        self._store = store
-        self._workloads = workloads
-        self._latest: dict[str | None, ZoneStatus] = {}
-
-    def write(self, index: int, is_out: bool, expires: int | None, stale: bool) -> None:
-        workload = self._workloads[index]
-        end = None if expires is None else NOW + expires
-        wanted = (out if is_out else into)(workload=workload, expires=end)
-        shown = version(self._store, workload=workload)
-        if stale:
-            with pytest.raises(Conflict):
-                self._store.write(wanted, shown + 1)
-            return
-        written = self._store.write(wanted, shown)
-        assert written == replace(wanted, version=written.version)
-        self._learn(written)
-
-    def expire(self, now: float) -> None:
-        over = {name for name, status in self._latest.items() if status.out and not status.is_out(now)}
-        changed = [status for status in self._store.expire(now) if status.workload in self._workloads]
-        assert sorted(str(status.workload) for status in changed) == sorted(map(str, over))
-        for status in changed:
-            assert not status.out
-            self._learn(status)
-
-    def compare(self) -> None:
-        shown = {status.workload: status for status in self._store.read() if status.workload in self._workloads}
-        assert {name for name, status in self._latest.items() if status.out} <= shown.keys()
-        assert shown.items() <= self._latest.items()
-
-    def _learn(self, status: ZoneStatus) -> None:
-        known = self._latest.get(status.workload)
-        assert status.version > (0 if known is None else known.version)
-        self._latest[status.workload] = status
 
 
 def out(
