@@ -58,7 +58,6 @@ class Sketch:
         self.total = 0
 
     def add(self, name: str, by: int = 1) -> None:
-        """Count `name` `by` more times."""
         self.total += by
         counts = self.counts
         if name in counts:

@@ -39,7 +39,6 @@ class SeriesTable(Generic[D]):
         """The series of a breakdown, by instrument and labels."""
 
     def add(self, measurements: Sequence[Measurement]) -> None:
-        """Count measurements."""
         numbers, distributions = self._numbers, self._distributions
         for measurement in measurements:
             series, value = measurement.series, measurement.value

@@ -88,7 +88,6 @@ class QueueAlarm:
 
     @property
     def sentence(self) -> str:
-        """The alarm in words."""
         about = f"queue {self.queue}: {_WORDS[self.what].format(value=self.value, threshold=self.threshold)}"
         if not self.is_open:
             return f"{about}: it is over, after {self.at - self.since:.0f} s"
@@ -113,7 +112,6 @@ class AlarmState:
 
     @property
     def is_open(self) -> frozenset[What]:
-        """The alarms that are open."""
         return frozenset(what for what, track in self.tracks.items() if track.opened is not None)
 
     def standing(self, rules: AlarmRules) -> dict[What, bool]:

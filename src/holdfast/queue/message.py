@@ -175,7 +175,6 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def id(self) -> int:
-        """The message's number."""
         return self.receipt.id
 
 

@@ -202,7 +202,6 @@ class _Names:
         """By tenant, of those that are told apart, and `other`; None: tenants are not."""
 
     def of(self, tenant: str | None) -> "_TenantSeries":
-        """Return the series of a tenant that is told apart."""
         series = self.series.get(tenant)
         if series is None:
             series = self.series[tenant] = _TenantSeries(self.labels, tenant)
@@ -252,7 +251,6 @@ class QueueMetrics(MetricsSink[Observed]):
             self._worker(queue)
 
     def renew(self) -> None:
-        """Have a lock that nobody holds, in the child of a fork."""
         self._lock = threading.Lock()
 
     def measure(self, event: Observed) -> Sequence[Measurement]:

@@ -265,7 +265,6 @@ class Topic:
         return await _in_thread(self.publish, messages)
 
     def close(self) -> None:
-        """Let go of what was opened. May be repeated."""
         self._opening.close()
 
     def __enter__(self) -> Self:
@@ -313,7 +312,6 @@ class Opening:
 
     @property
     def address(self) -> str:
-        """Where it is, for people: no password in it."""
         return kind_of(self._at).describe(self._at) if isinstance(self._at, str) else type(self._at).__name__
 
     def close(self) -> None:

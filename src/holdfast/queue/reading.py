@@ -98,7 +98,6 @@ class Recent:
         self._late = Sketch(TENANTS)
 
     def add(self, event: Polled) -> None:
-        """Take note of one poll."""
         self._was_heard = True
         self._polls += 1
         self._empty += event.is_empty

@@ -80,7 +80,6 @@ class Window:
 
     @property
     def end(self) -> float:
-        """When the window ended."""
         return self.start + self.seconds
 
     @property

@@ -120,7 +120,6 @@ class FakeClock:
 
     @property
     def sleepers(self) -> int:
-        """How many threads and tasks are parked now."""
         with self._changed:
             return len(self._sleepers)
 

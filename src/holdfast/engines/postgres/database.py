@@ -68,7 +68,6 @@ class PostgresDatabase:
         return self._run(work, self._options.patience)
 
     def listener(self, channel: str) -> Listener:
-        """What hears notifications on a channel."""
         return Listener(self._options, channel)
 
     def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:

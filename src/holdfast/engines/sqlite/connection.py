@@ -192,7 +192,6 @@ class ChangeCounter:
             return int(rows[0][0])
 
     def close(self) -> None:
-        """Let go of the file. May be repeated."""
         with self._gate:
             self._is_open = False
             self._hang_up()

@@ -45,7 +45,6 @@ class Spread:
         self._many: Histogram | None = None
 
     def add(self, value: float) -> None:
-        """Count one value."""
         if self._many is not None:
             self._many.add(value)
             return
@@ -54,7 +53,6 @@ class Spread:
             self._many = Histogram.of(self._few)
 
     def merge(self, other: Self) -> None:
-        """Count all values of `other`."""
         for value in other._few if other._many is None else ():
             self.add(value)
         if other._many is not None:
@@ -117,7 +115,6 @@ class EmfExporter(Exporter):
         return exporter
 
     def renew(self) -> None:
-        """Begin at nothing, in the child of a fork."""
         self._lock = threading.Lock()
         self._since = 0.0
         self._over = math.inf
@@ -137,7 +134,6 @@ class EmfExporter(Exporter):
         self._reads.add(read)
 
     def flush(self) -> None:
-        """Write what was measured since the last lines."""
         with self._lock:
             taken = self._take()
         self._write_all(*taken)
@@ -229,11 +225,7 @@ def _names_of(series: Series) -> tuple[str, ...]:
 
 
 def _dimensions(series: Series) -> Dimensions:
-    instrument = series.instrument
-    found = [(label.dimension, value) for label, value in zip(instrument.labels, series.labels, strict=True)]
-    if series.breakdown is not None and instrument.breakdown is not None:
-        found.append((instrument.breakdown.dimension, series.breakdown))
-    return tuple(found)
+    return tuple((label.dimension, value) for label, value in series.named())
 
 
 def _writer(stream: TextIO) -> Callable[[str], object]:

@@ -48,7 +48,6 @@ class LogExporter(Exporter):
         return cls(logging.getLogger(argument) if argument else None)
 
     def renew(self) -> None:
-        """Have a lock that nobody holds, after a fork."""
         self._lock = threading.Lock()
 
     def log(self, line: LogLine) -> None:

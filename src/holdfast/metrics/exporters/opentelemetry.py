@@ -54,7 +54,6 @@ class OpenTelemetryExporter(Exporter):
         renew_after_fork(self)
 
     def renew(self) -> None:
-        """Have a lock that nobody holds, in the child of a fork."""
         self._lock = threading.Lock()
         self._named: dict[tuple[str, ...], FirstNames] = {}
         self._gauges: dict[tuple[Instrument, tuple[str, ...]], set[Series]] = {}
@@ -151,10 +150,7 @@ class OpenTelemetryExporter(Exporter):
     def _attributes(self, series: Series, given: Attributes | None) -> dict[str, AttributeValue]:
         instrument = series.instrument
         attributes: dict[str, AttributeValue] = dict(instrument.constants)
-        for label, value in zip(instrument.labels, series.labels, strict=True):
-            attributes[label.attribute] = value
-        if series.breakdown is not None and instrument.breakdown is not None:
-            attributes[instrument.breakdown.attribute] = series.breakdown
+        attributes |= {label.attribute: value for label, value in series.named()}
         if given is not None:
             attributes.update(given)
         elif instrument.detail is not None:

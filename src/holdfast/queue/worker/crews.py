@@ -62,12 +62,10 @@ class Crews:
             self._threads.give(some)
 
     def stop(self) -> None:
-        """End all of them, as soon as nothing is under way."""
         for crew in self._all():
             crew.stop()
 
     def join(self, seconds: float) -> bool:
-        """Wait for the end; false: some handlers have not returned."""
         have_ended = [crew.join(seconds) for crew in self._all()]
         return all(have_ended)
 

@@ -85,7 +85,6 @@ class Worker:
 
     @property
     def in_flight(self) -> int:
-        """Messages that it holds."""
         shift = self._shift
         return 0 if shift is None else len(shift.context.held)
 
@@ -97,7 +96,6 @@ class Worker:
 
     @property
     def is_out(self) -> bool:
-        """Whether its zone is out."""
         zone = self.options.zone
         return self._zones is not None and zone is not None and zone in self._zones.out(self.options.workload)
 
@@ -238,7 +236,6 @@ class Shift:
         self._loops = [part.loop for part in parts]
 
     def start(self) -> None:
-        """Begin."""
         for loop in self._loops:
             loop.start()
 

@@ -56,7 +56,6 @@ class ServerSink:
         self._connection: http.client.HTTPConnection | None = None
 
     def renew(self) -> None:
-        """Begin at nothing in the child of a fork."""
         self._disconnect()  # the parent's end of the connection stays open
         self._begin()
 
@@ -70,7 +69,6 @@ class ServerSink:
         self._emitted += 1
 
     def start(self) -> Self:
-        """Begin to send, in a thread."""
         self._loop.start()
         return self
 

@@ -56,7 +56,6 @@ class Probe:
     # Sending
 
     def send(self, *messages: Outgoing) -> Sequence[Sent | Refused]:
-        """Send messages; what became of each."""
         return self.backend.send(self.queue, messages)
 
     def put(self, tenant: str = "a", count: int = 1, body: bytes = b"x", **options: object) -> list[int]:
@@ -64,7 +63,6 @@ class Probe:
         return [one.id for one in self.kept(*[message(tenant, body, **options)] * count)]
 
     def kept(self, *messages: Outgoing) -> list[Sent]:
-        """Send messages that must be kept."""
         results = self.send(*messages)
         assert len(results) == len(messages)
         kept = [one for one in results if isinstance(one, Sent)]
@@ -82,7 +80,6 @@ class Probe:
         )
 
     def lease(self, count: int = 100, lease: float = LEASE, before: int = 0) -> list[Delivery]:
-        """Ask for messages."""
         return list(self.leased(count, lease, before).deliveries)
 
     def one(self, lease: float = LEASE) -> Delivery:
@@ -91,7 +88,6 @@ class Probe:
         return delivery
 
     def settle(self, outcome: Outcome, *deliveries: Delivery) -> list[bool]:
-        """The same for all of them."""
         return list(self.backend.settle([Settlement(one.receipt, outcome) for one in deliveries]))
 
     def done(self, *deliveries: Delivery) -> None:
@@ -112,7 +108,6 @@ class Probe:
     # Looking
 
     def look(self, *tenants: str) -> Snapshot:
-        """The queue as it is now."""
         return self.backend.look(self.queue, tenants=tenants)
 
     @property
@@ -146,11 +141,9 @@ class Probe:
         self.backend.change(self.queue, Change(limits={tenant: limits}))
 
     def redrive(self, **conditions: object) -> int:
-        """Put dead letters back."""
         return self.backend.redrive(self.query(**conditions))
 
     def query(self, **conditions: object) -> DeadQuery:
-        """Which dead letters."""
         return msgspec.structs.replace(DeadQuery(queue=self.queue), **conditions)
 
 
