@@ -37,6 +37,8 @@ class PostgresDatabase:
     at once when it refuses the user, the password or the database, and EngineMismatch when it is too old.
     """
 
+    dialect: Literal["postgres"] = "postgres"
+
     def __init__(self, options: PostgresOptions, *, clock: Clock | None = None) -> None:
         self._options = options
         self._place = options.place
@@ -50,10 +52,6 @@ class PostgresDatabase:
         self._open = True
         self._migrated: dict[str, tuple[Migration, ...]] = {}
         self.read(lambda _: None)  # nothing is asked: a connection that could be opened is the answer
-
-    @property
-    def dialect(self) -> Literal["postgres"]:
-        return "postgres"
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         return self._run(self._in_transaction(work, writing=False), self._options.patience)

@@ -2,7 +2,6 @@
 
 import math
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -19,7 +18,7 @@ from holdfast.queue.message import (
     RetryLater,
     Settlement,
 )
-from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids
+from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids, together
 
 OUTCOMES: tuple[Outcome, ...] = (Ack(), RetryLater(1.0), Bury("why"), Release(), ExtendLease(60.0), Drop())
 
@@ -342,8 +341,6 @@ class Leasing(Suite):
                     handled.extend(ids(some))
                 work.done(*some)
 
-        with ThreadPoolExecutor(6) as threads:
-            for future in [threads.submit(serve, worker) for worker in range(6)]:
-                future.result()
+        together(6, serve)
         assert sorted(handled) == sorted(sent)
         assert work.depth == Depth()

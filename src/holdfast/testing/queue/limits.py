@@ -1,14 +1,13 @@
 """What limits promise: each tenant has its own, they hold across all workers, and others do not notice."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from holdfast._errors import InvalidValue
 from holdfast.queue.message import Outgoing, Refusal, Refused, Release, RetryLater, Sent
 from holdfast.queue.policy import Limits, Over
-from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids, message
+from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids, message, together
 
 
 class Limited(Suite):
@@ -250,8 +249,7 @@ class Limited(Suite):
                     live += isinstance(one, Sent) and not one.is_spilled
             return kept, live
 
-        with ThreadPoolExecutor(6) as threads:
-            made = list(threads.map(produce, range(6)))
+        made = together(6, produce)
         assert sum(kept for kept, _ in made) == 50 + 60 + 30
         assert sum(live for _, live in made) == 50 + 20 + 30
         assert work.tenant("b").spilled == 40
@@ -282,9 +280,7 @@ class Limited(Suite):
                 work.done(*some)
             raise AssertionError(f"{60 - len(handled)} messages were never handed out")
 
-        with ThreadPoolExecutor(4) as threads:
-            for future in [threads.submit(serve, worker) for worker in range(4)]:
-                future.result()
+        together(4, serve)
         assert len(set(handled)) == 60
         assert work.depth == Depth()
 
@@ -297,6 +293,5 @@ class Limited(Suite):
         def serve(_: int) -> list[str]:
             return [one.tenant for _ in range(10) for one in work.lease(3, lease=1000.0)]
 
-        with ThreadPoolExecutor(4) as threads:
-            handed = [tenant for some in threads.map(serve, range(4)) for tenant in some]
+        handed = [tenant for some in together(4, serve) for tenant in some]
         assert (handed.count("a"), handed.count("b")) == (7, 10)

@@ -17,6 +17,7 @@ POLICY_LEASE = 6.0
 """By which messages part whose workers died."""
 LEASE = 10
 TENANTS = ("a", "b", "c")
+OUTCOMES: tuple[Outcome, ...] = (Ack(), RetryLater(5.0), Bury("why"), Release(), ExtendLease(20.0), Drop())
 
 
 class State(Enum):
@@ -100,8 +101,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
         some = data.draw(st.lists(st.sampled_from(self._in(State.LEASED)), min_size=1, max_size=4, unique_by=id))
-        outcomes: list[Outcome] = [Ack(), RetryLater(5.0), Bury("why"), Release(), ExtendLease(20.0), Drop()]
-        outcome = data.draw(st.sampled_from(outcomes))
+        outcome = data.draw(st.sampled_from(OUTCOMES))
         held = [kept.held for kept in some if kept.held is not None]
         assert self.work.settle(outcome, *held) == [True] * len(some)
         if not isinstance(outcome, ExtendLease):
@@ -113,8 +113,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def settle_again(self, data: st.DataObject) -> None:
         some = data.draw(st.lists(st.sampled_from(self.stale), min_size=1, max_size=3))
-        outcomes: list[Outcome] = [Ack(), RetryLater(1.0), Bury("late"), Release(), ExtendLease(5.0), Drop()]
-        outcome = data.draw(st.sampled_from(outcomes))
+        outcome = data.draw(st.sampled_from(OUTCOMES))
         assert self.work.settle(outcome, *some) == [False] * len(some)
 
     @rule(seconds=st.integers(1, 12))

@@ -1,7 +1,8 @@
 """One queue of the backend under test, and short ways to use it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar, NamedTuple, TypeVar
 
 import msgspec
 import pytest
@@ -11,6 +12,8 @@ from holdfast.queue.backend import Backend, Change, DeadQuery, Leased, LeaseRequ
 from holdfast.queue.message import Ack, Delivery, Outcome, Outgoing, Refused, Sent, Settlement
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.testing.clock import FakeClock
+
+Item = TypeVar("Item")
 
 PLAIN = QueuePolicy(old_share=0.0, low_share=0.0, spill_share=0.0)
 """A queue in which nothing is served out of its order."""
@@ -145,6 +148,12 @@ class Probe:
 
     def query(self, **conditions: object) -> DeadQuery:
         return msgspec.structs.replace(DeadQuery(queue=self.queue), **conditions)
+
+
+def together(count: int, step: Callable[[int], Item]) -> list[Item]:
+    """Return what `step` returns for each of `count` numbers, in as many threads at once."""
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(step, range(count)))
 
 
 def ids(deliveries: Iterable[Delivery]) -> list[int]:

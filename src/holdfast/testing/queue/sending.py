@@ -1,6 +1,7 @@
 """What `send` promises: all is kept or it is said what is not, the same key once; and it wakes workers that wait."""
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,7 +10,7 @@ from holdfast._errors import InvalidValue, NotFound
 from holdfast.queue.backend import Backend, Change, DeadQuery, LeaseRequest
 from holdfast.queue.message import BODY_BYTES, KEY_BYTES, Bury, Refused, Release, Sent
 from holdfast.queue.policy import Limits, QueuePolicy
-from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids, message
+from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids, message, together
 
 TENANTS: tuple[str, ...] = (
     *("a", "A", " a", "a ", "ä", "a\u0308", "\N{GRINNING FACE}", "'; drop table--", "%", "_", "\\", '"', "a\nb"),
@@ -261,8 +262,7 @@ class Keys(Suite):
             order = range(20) if producer % 2 else reversed(range(20))
             return work.kept(*(message(f"t{number % 3}", key=f"k{number}") for number in order))
 
-        with ThreadPoolExecutor(6) as threads:
-            sent = [one for some in threads.map(send, range(6)) for one in some]
+        sent = [one for some in together(6, send) for one in some]
         assert sum(not one.is_duplicate for one in sent) == 20
         assert len({one.id for one in sent}) == 20
         assert work.depth == Depth(ready=20)
@@ -273,10 +273,7 @@ class Waking(Suite):
 
     def test_whoever_waits_is_woken_by_a_send(self, work: Probe) -> None:
         assert work.lease() == []
-        with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(work.backend.wait, "work", 60.0)
-            work.put()
-            assert waiting.result(30.0)
+        self._woken(work, work.put)
 
     def test_what_was_sent_since_the_last_look_is_not_waited_for(self, work: Probe) -> None:
         """There is no moment at which a send is missed; of several workers, each may find something."""
@@ -293,10 +290,7 @@ class Waking(Suite):
         work.put()
         held = work.one()
         assert work.lease() == []
-        with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(work.backend.wait, "work", 3600.0)
-            work.settle(Release(), held)
-            assert waiting.result(30.0)
+        self._woken(work, lambda: work.settle(Release(), held))
         assert work.one().id == held.id
 
     def test_the_next_of_a_group_wakes_whoever_waits(self, work: Probe) -> None:
@@ -312,12 +306,16 @@ class Waking(Suite):
         """Settle a message: a worker that has found nothing is woken, and then there is something."""
         held = work.one()
         assert work.lease() == []
-        with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(work.backend.wait, "work", 3600.0)
-            work.done(held)
-            assert waiting.result(30.0)
+        self._woken(work, lambda: work.done(held))
         work.elapse(1.0)
         assert len(work.lease()) == 1
+
+    def _woken(self, work: Probe, by: Callable[[], object]) -> None:
+        """Do something while another thread waits: it is woken."""
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(work.backend.wait, "work", 3600.0)
+            by()
+            assert waiting.result(30.0)
 
     def test_waiting_for_nothing_ends(self, work: Probe) -> None:
         assert self._ends(work, 0.01)
