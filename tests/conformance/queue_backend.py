@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.queue.message import Outgoing, Release, Sent
+from holdfast.queue.message import Bury, Outgoing, Refusal, Refused, Release, Sent
 from holdfast.queue.policy import Limits
 from holdfast.queue.rules.placement import lanes_of
 from holdfast.testing.queue import BackendConformance, Probe
@@ -219,6 +219,73 @@ class BuiltInConformance(BackendConformance):
             groups.append([delivery.id for delivery in work.lease(8)])
         assert sorted(number for group in groups for number in group) == sorted(numbers)
         assert max(map(len, groups)) < 8
+
+    def test_more_lanes_lose_nothing(self, work: Probe) -> None:
+        """What waits, is held, delayed, grouped, spilled or dead stays where it is, and is served."""
+        self._resized(work, (8, 4), (256, 4))
+
+    def test_fewer_lanes_lose_nothing(self, work: Probe) -> None:
+        self._resized(work, (256, 4), (2, 2))
+
+    def test_lanes_of_ones_own_lose_nothing(self, work: Probe) -> None:
+        self._resized(work, (64, 4), (64, 0))
+        self._resized(work, (64, 0), (16, 2))
+
+    def _resized(self, work: Probe, before: tuple[int, int], after: tuple[int, int]) -> None:
+        work.needs("groups")
+        work.policy(lanes=before[0], hand=before[1], spill_above=20)
+        sent: list[int] = []
+        for tenant in range(12):
+            sent += work.put(f"t{tenant}", 4) + work.put(f"t{tenant}", 2, priority=0)
+            sent += work.put(f"t{tenant}", 3, group="g") + work.put(f"t{tenant}", delay=50.0)
+        sent += work.put("deep", 60)
+        held = work.lease(40)
+        dead, back, late = held[:5], held[5:10], held[10:15]
+        work.settle(Bury("why"), *dead)
+        work.policy(lanes=after[0], hand=after[1])
+        work.settle(Release(), *back)
+        work.done(*held[15:])
+        gone = set(ids(held[15:]))
+        for tenant in range(12):
+            sent += work.put(f"t{tenant}", 3)
+        assert work.redrive() == 5
+        work.elapse(100.0)
+        found = ids(work.drain(30))
+        assert len(found) == len(set(found)), "none came twice"
+        assert gone.isdisjoint(found)
+        assert gone.union(found) == set(sent)
+        assert set(ids(late)) <= set(found), "those that were held at the time are delivered again"
+        assert work.depth == Depth()
+
+    def test_what_got_past_the_rate_is_moved_aside_when_it_is_found(self, work: Probe) -> None:
+        sent = work.put(count=10)
+        work.limit(rate=1.0, burst=3.0)
+        found = work.leased()
+        assert (len(found.deliveries), found.sidelined) == (3, 7)
+        assert (work.tenant().ready, work.tenant().spilled) == (0, 7)
+        rest = work.lease()
+        assert all(one.lane < 0 for one in rest)
+        assert sorted(ids([*found.deliveries, *rest])) == sent
+
+    def test_backpressure_grows_with_the_backlog(self, work: Probe) -> None:
+        work.policy(max_backlog=1000, drain_rate=100.0)
+        taken: list[int] = []
+        for depth in (200, 500, 900):
+            while (waiting := work.tenant().waiting) < depth:
+                work.elapse(10.0)
+                work.send(*[message()] * (depth - waiting))
+            work.elapse(60.0)
+            results = work.send(*[message()] * 200)
+            taken.append(sum(isinstance(one, Sent) for one in results))
+            refused = results[-1]
+            assert isinstance(refused, Refused)
+            assert refused.reason is Refusal.BACKLOG
+            assert 0 < refused.retry_after <= 60.0
+            work.elapse(refused.retry_after + 0.001)
+            work.put()
+        assert taken[0] > taken[1] > taken[2] > 0
+        work.policy(max_backlog=None)
+        work.put(count=1000)
 
 
 def _hand(tenant: str) -> Sequence[int]:

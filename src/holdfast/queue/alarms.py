@@ -27,12 +27,9 @@ class AlarmRules:
     dead_letters: int | None = 1
     """Dead letters: from the first on, because nothing but people takes them away."""
     first_attempt_age: float | None = 60.0
-    """Seconds that a tenth of the new messages waited, or more, before anybody was at work on them for the first time.
-
-    A minute is how long a message is fresh by default: from then on, new work has become backlog. One tenant never
-    opens it beside others: whoever waits the most is left out, and so is what is spilled or old, which waits by design,
-    unless most tenants have spilled messages and the backlog does not shrink.
-    """
+    """Seconds that a tenth of the new messages waited, or more, for the first attempt: a minute, as long as a message
+    is fresh by default. The tenant that waits the most is left out, and so is what is spilled or old, which waits by
+    design, unless most tenants have spilled messages and the backlog does not shrink."""
     oldest_age: float | None = None
     """Seconds that the oldest message has waited since it could be handled. Excess, and what is old, wait by design."""
     no_empty_polls: int | None = None

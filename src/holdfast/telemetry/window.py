@@ -99,25 +99,20 @@ class Window:
             return ZoneReading(requests=0, faults=0, latency=None, instances=0, failing_instances=0)
         operations, zones, instances = self.shape
         position = self.zones.index(zone)
-        rows = [
-            range((operation * zones + position) * instances, (operation * zones + position + 1) * instances)
-            for operation in range(operations)
-        ]
+        starts = [(operation * zones + position) * instances for operation in range(operations)]
+        requests = [sum(cells.requests[start + instance] for start in starts) for instance in range(instances)]
+        faults = [sum(cells.faults[start + instance] for start in starts) for instance in range(instances)]
         latencies = Histogram()
-        for row in rows:
-            for cell in row:
-                if (found := cells.successes[cell]) is not None:
+        for start in starts:
+            for found in cells.successes[start : start + instances]:
+                if found is not None:
                     latencies.merge(found)
-        by_instance = [
-            (sum(cells.requests[row[instance]] for row in rows), sum(cells.faults[row[instance]] for row in rows))
-            for instance in range(instances)
-        ]
         return ZoneReading(
-            requests=sum(requests for requests, _ in by_instance),
-            faults=sum(faults for _, faults in by_instance),
+            requests=sum(requests),
+            faults=sum(faults),
             latency=latencies.quantile(LATENCY_SHARE),
-            instances=sum(requests > 0 for requests, _ in by_instance),
-            failing_instances=sum(faults > 0 for _, faults in by_instance),
+            instances=sum(count > 0 for count in requests),
+            failing_instances=sum(count > 0 for count in faults),
         )
 
 

@@ -132,8 +132,6 @@ class Writer:
     def _queue(self, item: _Item) -> bool:
         """Queue the work; true if its caller leads from now on, else it will be woken.
 
-        When nobody writes, the caller leads, or the writer's own thread does.
-
         The main thread may be interrupted anywhere in here. It takes no role, so it can leave none behind: a work whose
         bell was not rung is committed by whoever leads next.
         """

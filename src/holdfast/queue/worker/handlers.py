@@ -61,23 +61,17 @@ class Handlers:
         return min((one.timeout for one in options if one.timeout is not None), default=math.inf)
 
     def find(self, running: Running) -> bool:
-        """See to it that the message can be handled; whether that is to be awaited.
-
-        Raises InvalidValue, NoJob, or NoAttemptLeft.
-        """
+        """Find the handler of a message: is it to be awaited? Raises InvalidValue, NoJob, or NoAttemptLeft."""
         queue, delivery = self._queue, running.delivery
-        if queue.handler is not None:
-            packed = _packed(delivery) if queue.jobs else None
-            if packed is None or packed.job not in queue.jobs:
+        packed = _packed(delivery) if queue.jobs else None
+        job = None if packed is None else queue.jobs.get(packed.job)
+        if packed is None or job is None:
+            if queue.handler is not None:
                 running.call, running.options = _bound(queue.handler, delivery), queue.handler_options
                 _require_attempt(running)
                 return self._is_async
-        else:
-            packed = _packed(delivery)
             if packed is None:
                 raise InvalidValue("a body that calls no job, in a queue without a handler for others")
-        job = queue.jobs.get(packed.job)
-        if job is None:
             raise NoJob(f"there is no job {packed.job} here")
         running.call = _call(job, packed.arguments)
         running.options, running.job = job.options, job.name

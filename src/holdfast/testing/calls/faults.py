@@ -195,16 +195,14 @@ class Faults:
             faults.on("stock", zone="use1-az1").hang()
             buy("a lamp")
 
-    A fault stands in place of the function that is called, or of the work in `with attempt:`, so this is not begun.
-    Where a dependency has endpoints, the attempt has one before it fails, and the next goes elsewhere. Under a
-    FakeClock time that a fault takes passes at once and is no sleep; under a real one it is waited for. Scripts may be
-    written before the block and inside of it; blocks may be nested: the inner one comes first. Thread-safe, but which
-    thread meets which fault is then up to chance. Not met by code that drives calls in its own way, as the adapter to
-    botocore does.
+    A fault stands in place of the function that is called, or of the work in `with attempt:`. Where a dependency has
+    endpoints, the attempt has one before it fails, and the next goes elsewhere. Under a FakeClock time that a fault
+    takes passes at once and is no sleep; under a real one it is waited for. Scripts may be written before the block and
+    inside of it. Blocks may be nested: the inner one comes first. Thread-safe, but chance decides which thread meets
+    which fault. The adapter to botocore drives calls in its own way, and meets none.
 
     Through the adapters to HTTP clients, what a script raises or answers reaches the caller as it is: `status(503)` is
-    no response of the client there, and ConnectionResetError none of its exceptions. How code treats those is tested
-    with what stands in place of the network: `httpx.MockTransport`, or a library that answers for requests.
+    no response of the client there. To test how code treats those, replace the network: `httpx.MockTransport`.
     """
 
     def __init__(self, seed: int = 0, *, runtime: Runtime = PROCESS) -> None:

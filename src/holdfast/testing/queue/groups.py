@@ -131,7 +131,7 @@ class Groups(Suite):
 
     def test_while_one_is_handled_whatever_becomes_of_those_behind_it_lets_nobody_through(self, work: Probe) -> None:
         """A redriven one has the lowest number, and waits all the same; also if others that wait expire."""
-        [first] = work.put(group="g")
+        work.put(group="g")
         work.settle(Bury("why"), work.one())
         [second] = work.put(group="g")
         held = work.one()
@@ -139,7 +139,7 @@ class Groups(Suite):
         work.put(group="g", ttl=1.0)
         assert work.redrive() == 1
         work.elapse(2.0)
-        [last] = work.put(group="g")
+        work.put(group="g")
         assert work.backend.sweep("work") == 1
         assert work.lease() == []
         work.elapse(1.0)
@@ -148,7 +148,6 @@ class Groups(Suite):
         [fifth] = work.put(group="g")
         work.done(held)
         assert ids(work.drain()) == [fifth]
-        assert len({first, second, last, fifth}) == 4
         assert work.depth == Depth()
 
     def test_redriven_messages_keep_their_order(self, work: Probe) -> None:
@@ -165,13 +164,12 @@ class Groups(Suite):
         head = work.one()
         assert head.id == first
         assert work.redrive() == 1, "behind the one that is being handled, with a lower number"
-        [other] = work.put(group="other")
+        work.put(group="other")
         work.settle(Bury("why"), work.one())
         assert work.backend.redrive(work.query(), discard=True) == 1
         assert work.lease() == []
         work.done(head)
         assert ids(work.drain()) == [dead, second]
-        assert other not in (dead, second)
 
     def test_where_tenants_have_lanes_of_their_own_groups_are_the_same(self, work: Probe) -> None:
         work.policy(hand=0, spill_above=1)

@@ -37,19 +37,9 @@ class Limited(Suite):
         work.drain()
         assert not any(one.is_spilled for one in work.kept(*[message()] * 10))
 
-    def test_what_got_past_the_rate_is_moved_aside_when_it_is_found(self, work: Probe) -> None:
-        sent = work.put(count=10)
-        work.limit(rate=1.0, burst=3.0)
-        found = work.leased()
-        assert (len(found.deliveries), found.sidelined) == (3, 7)
-        assert (work.tenant().ready, work.tenant().spilled) == (0, 7)
-        rest = work.lease()
-        assert all(one.lane < 0 for one in rest)
-        assert sorted(ids([*found.deliveries, *rest])) == sent
-
     def test_no_more_are_handled_at_once_than_may_be(self, work: Probe) -> None:
         work.limit(concurrency=2)
-        sent = work.put(count=7)
+        work.put(count=7)
         first, second = work.lease()
         assert work.lease() == []
         work.done(first)
@@ -62,18 +52,16 @@ class Limited(Suite):
         work.done(fourth, fifth)
         assert len(work.lease()) == 2
         assert work.tenant().leased == 2
-        assert len(sent) == 7
 
     def test_a_lease_that_ends_makes_room(self, work: Probe) -> None:
         """A worker that died does not use up its tenant's share for ever."""
         work.limit(concurrency=1)
         work.put(count=2)
-        [held] = work.lease(lease=5.0)
+        assert len(work.lease(lease=5.0)) == 1
         assert work.lease() == []
         work.elapse(6.0)
         assert len(work.lease()) == 1
         assert work.tenant().leased == 1
-        assert held.attempt == 1
 
     def test_a_tenant_at_its_limit_is_in_nobodys_way(self, work: Probe) -> None:
         work.policy(lanes=1, hand=1)
@@ -179,26 +167,6 @@ class Limited(Suite):
         assert len(work.drain()) == 100
         assert work.tenant().delayed == 0
         work.put()
-
-    def test_backpressure_grows_with_the_backlog(self, work: Probe) -> None:
-        work.policy(max_backlog=1000, drain_rate=100.0)
-        taken: list[int] = []
-        for depth in (200, 500, 900):
-            while (waiting := work.tenant().waiting) < depth:
-                work.elapse(10.0)
-                work.send(*[message()] * (depth - waiting))
-            work.elapse(60.0)
-            results = work.send(*[message()] * 200)
-            taken.append(sum(isinstance(one, Sent) for one in results))
-            refused = results[-1]
-            assert isinstance(refused, Refused)
-            assert refused.reason is Refusal.BACKLOG
-            assert 0 < refused.retry_after <= 60.0
-            work.elapse(refused.retry_after + 0.001)
-            work.put()
-        assert taken[0] > taken[1] > taken[2] > 0
-        work.policy(max_backlog=None)
-        work.put(count=1000)
 
     def test_limits_can_be_changed_while_all_is_running(self, work: Probe) -> None:
         work.limit(concurrency=1)

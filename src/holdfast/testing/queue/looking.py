@@ -4,7 +4,7 @@ import pytest
 
 from holdfast._errors import InvalidValue
 from holdfast.queue.backend import Stage, Totals, totals_of
-from holdfast.queue.message import Ack, Bury, Delivery, Release, RetryLater
+from holdfast.queue.message import Ack, Bury, Delivery, RetryLater
 from holdfast.queue.policy import Limits
 from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
 
@@ -26,7 +26,7 @@ class Looking(Suite):
         work.put(count=6)
         work.put(count=2, delay=10.0)
         assert work.depth == Depth(ready=6, delayed=2)
-        done, again, bury, *held = work.lease(5)
+        done, again, bury, *_ = work.lease(5)
         assert work.depth == Depth(ready=1, leased=5, delayed=2)
         work.settle(Ack(), done)
         work.settle(RetryLater(5.0), again)
@@ -34,7 +34,6 @@ class Looking(Suite):
         assert work.depth == Depth(ready=1, leased=2, delayed=3, dead=1)
         tenant = work.tenant()
         assert (tenant.ready, tenant.spilled, tenant.leased, tenant.dead) == (1, 0, 2, 1)
-        assert len(held) == 2
 
     def test_the_oldest_is_the_one_that_waits_the_longest(self, work: Probe) -> None:
         work.policy(lanes=1, hand=1)
@@ -44,13 +43,12 @@ class Looking(Suite):
         work.put()
         [lane] = work.look().lanes
         assert lane.oldest == pytest.approx(first, abs=0.01)
-        [held] = work.lease(1)
+        work.lease(1)
         [lane] = work.look().lanes
         assert lane.oldest == pytest.approx(first + 5.0, abs=0.01)
         work.lease(1)
         [lane] = work.look().lanes
         assert (lane.oldest, lane.leased) == (None, 2)
-        assert held.attempt == 1
 
     def test_the_tenants_with_the_most_are_listed(self, work: Probe) -> None:
         for place, tenant in enumerate("abcdef"):
@@ -121,47 +119,6 @@ class Looking(Suite):
         assert (tenant.ready, tenant.spilled, tenant.waiting) == (1, 4, 5)
         assert totals.lanes == len(found.lanes) == 2
         assert totals.oldest == totals.oldest_ready == pytest.approx(first, abs=0.01)
-
-
-class Lanes(Suite):
-    """Lanes, hands, and changing both on a running queue."""
-
-    def test_more_lanes_lose_nothing(self, work: Probe) -> None:
-        """What waits, is held, delayed, grouped, spilled or dead stays where it is, and is served."""
-        self._resized(work, (8, 4), (256, 4))
-
-    def test_fewer_lanes_lose_nothing(self, work: Probe) -> None:
-        self._resized(work, (256, 4), (2, 2))
-
-    def test_lanes_of_ones_own_lose_nothing(self, work: Probe) -> None:
-        self._resized(work, (64, 4), (64, 0))
-        self._resized(work, (64, 0), (16, 2))
-
-    def _resized(self, work: Probe, before: tuple[int, int], after: tuple[int, int]) -> None:
-        work.needs("groups")
-        work.policy(lanes=before[0], hand=before[1], spill_above=20)
-        sent: list[int] = []
-        for tenant in range(12):
-            sent += work.put(f"t{tenant}", 4) + work.put(f"t{tenant}", 2, priority=0)
-            sent += work.put(f"t{tenant}", 3, group="g") + work.put(f"t{tenant}", delay=50.0)
-        sent += work.put("deep", 60)
-        held = work.lease(40)
-        dead, back, late = held[:5], held[5:10], held[10:15]
-        work.settle(Bury("why"), *dead)
-        work.policy(lanes=after[0], hand=after[1])
-        work.settle(Release(), *back)
-        work.done(*held[15:])
-        gone = set(ids(held[15:]))
-        for tenant in range(12):
-            sent += work.put(f"t{tenant}", 3)
-        assert work.redrive() == 5
-        work.elapse(100.0)
-        found = ids(work.drain(30))
-        assert len(found) == len(set(found)), "none came twice"
-        assert gone.isdisjoint(found)
-        assert gone.union(found) == set(sent)
-        assert set(ids(late)) <= set(found), "those that were held at the time are delivered again"
-        assert work.depth == Depth()
 
 
 class Letters(Suite):
