@@ -24,10 +24,7 @@ D = TypeVar("D", bound=Distribution)
 
 
 class SeriesTable(Generic[D]):
-    """What was measured so far. Not thread-safe.
-
-    A measurement with a breakdown is kept there alone: totals are added up when somebody asks for them, which is rare.
-    """
+    """What was measured so far. Totals over a breakdown are added up when asked for, which is rare. Not thread-safe."""
 
     __slots__ = ("_broken_down", "_distribution", "_distributions", "_numbers")
 

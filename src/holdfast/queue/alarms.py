@@ -128,7 +128,6 @@ def step(rules: AlarmRules, state: AlarmState, reading: Reading) -> tuple[AlarmS
         after = tracks[what] = _next(before, rules, reading.at, is_beyond=value >= threshold)
         if (after.opened is None) == (before.opened is None):
             continue
-        since = after.opened if before.opened is None else before.opened
         changed.append(
             QueueAlarm(
                 queue=reading.queue,
@@ -137,7 +136,7 @@ def step(rules: AlarmRules, state: AlarmState, reading: Reading) -> tuple[AlarmS
                 at=reading.at,
                 value=value,
                 threshold=threshold,
-                since=reading.at if since is None else since,
+                since=reading.at if before.opened is None else before.opened,
                 tenant=reading.tenants.get(what),
             )
         )

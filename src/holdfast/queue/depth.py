@@ -29,10 +29,7 @@ def tenants_of(snapshot: Snapshot, names: StickyNames) -> dict[str, dict[str, in
 
 
 def age_of(delivery: Delivery, now: float) -> float:
-    """Return the seconds since a message was sent, or fell due for the first time: with every retry it is older.
-
-    The clock of the worker may be behind that of the store: a message that was just sent is not from the future.
-    """
+    """Return the seconds since a message was sent or first fell due; never below 0, though clocks may differ."""
     return max(0.0, now - delivery.sent)
 
 

@@ -1,7 +1,6 @@
 """A queue, and a topic, as producers and handlers see them. Start reading at `Queue`."""
 
 import logging
-import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
@@ -112,10 +111,7 @@ class Queue:
         )
 
     def send_many(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
-        """Send messages in one step, many times as fast as one by one; return what became of each.
-
-        Raises InvalidValue for what the backend cannot do, such as groups: its `capabilities` tell.
-        """
+        """Send messages in one step: far faster than one by one. Raises InvalidValue for what the backend cannot do."""
         backend = self.backend
         require_support(backend, messages)
         return backend.send(self.name, stamped(messages, self._clock))
@@ -179,10 +175,7 @@ class Queue:
     def handle(
         self, *, timeout: float | None = None, attempts: int | None = None, backoff: Backoff = RETRIES
     ) -> Callable[[HandlerFunction], HandlerFunction]:
-        """Make a function the handler of messages as they are: `@queue.handle()`. It gets a Delivery.
-
-        A queue that has jobs as well gives it the messages that call none of them.
-        """
+        """Make a function the handler of messages that call no job: `@queue.handle()`. It gets a Delivery."""
         options = HandlerOptions(timeout=timeout, attempts=attempts, backoff=backoff)
 
         def decorate(function: HandlerFunction) -> HandlerFunction:
@@ -293,22 +286,19 @@ class Opening:
         self._clock = clock
         self._prepare = prepare
         self._lock = threading.Lock()
-        self._opened: tuple[int, Backend] | None = None
+        self._opened: Backend | None = None
         self._inherited: list[Backend] = []
         renew_after_fork(self)
 
     def get(self) -> Backend:
         """Return the backend, opened now if it is not open."""
         opened = self._opened
-        if opened is not None and opened[0] == os.getpid():
-            return opened[1]
+        if opened is not None:
+            return opened
         with self._lock:
-            if self._opened is None or self._opened[0] != os.getpid():
-                if self._opened is not None:
-                    # The parent's. It must not be closed here, and so not be forgotten either.
-                    self._inherited.append(self._opened[1])
-                self._opened = (os.getpid(), self._open())
-            return self._opened[1]
+            if self._opened is None:
+                self._opened = self._open()
+            return self._opened
 
     @property
     def address(self) -> str:
@@ -317,15 +307,16 @@ class Opening:
     def close(self) -> None:
         """Close what was opened. May be repeated; `get` opens it again."""
         with self._lock:
-            if self._opened is None or self._opened[0] != os.getpid():
-                return
-            backend, self._opened = self._opened[1], None
-        if isinstance(self._at, str):
+            backend, self._opened = self._opened, None
+        if backend is not None and isinstance(self._at, str):
             backend.close()
 
     def renew(self) -> None:
-        """Replace the lock in the child of a fork: the thread that held it is not there."""
+        """Have a lock that nobody holds, and no backend, in the child of a fork."""
         self._lock = threading.Lock()
+        if self._opened is not None:
+            self._inherited.append(self._opened)  # the parent's: not to be closed here, and so not to be forgotten
+            self._opened = None
 
     def _open(self) -> Backend:
         if not isinstance(self._at, str):

@@ -76,10 +76,7 @@ class BinDelta:
 
 
 def bin_number(at: float, seconds: float) -> int:
-    """Return the number of the bin that holds a moment, counted from the epoch.
-
-    The start of a bin, a product that floats cannot always hold, is in that bin and not in the one before it.
-    """
+    """Return the number of the bin that holds a moment. Its own start is in it, though floats may miss that."""
     return math.floor(at / seconds + 1e-6)
 
 

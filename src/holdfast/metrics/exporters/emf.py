@@ -180,10 +180,7 @@ Lines = dict[Dimensions, Metrics]
 
 
 def lines_of(table: SeriesTable[Spread]) -> Lines:
-    """Return what was measured, in order.
-
-    Totals have zeros, because alarms need them; a breakdown has only what is not 0, because each metric is paid for.
-    """
+    """Return the lines in order. Totals have zeros, which alarms need; breakdowns have none: metrics are paid for."""
     lines: Lines = {}
     for instrument, numbers in table.numbers().items():
         if instrument.cloudwatch:

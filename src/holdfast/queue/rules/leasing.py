@@ -248,10 +248,7 @@ def messages_to_hold(concurrency: int, pace: Pace) -> int:
 
 
 def messages_to_request(concurrency: int, pace: Pace, held: int) -> int:
-    """How many to ask for, when so many are held; 0: wait, until it is worth asking.
-
-    It is, when handlers are idle, or when half of what was fetched ahead is used up.
-    """
+    """Return how many to ask for; 0 unless a handler is idle, or half of what was fetched ahead is used up."""
     most = messages_to_hold(concurrency, pace)
     is_worth_it = held < concurrency or held <= (concurrency + most) // 2
     return max(0, most - held) if is_worth_it else 0

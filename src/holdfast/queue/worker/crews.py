@@ -223,10 +223,7 @@ def finish(
 
 
 def require_that_it_has_run(result: Any) -> None:
-    """Raise TypeError for what a handler returned, if somebody would still have to await it, or to go through it.
-
-    The message would be taken for handled, and nothing, or not all of it, would have happened.
-    """
+    """Raise TypeError if what a handler returned is still to be awaited or gone through: it would pass for handled."""
     if result is None:
         return
     if inspect.iscoroutine(result):

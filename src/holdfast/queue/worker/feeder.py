@@ -1,7 +1,4 @@
-"""Leases messages, as many as can be handled, and gives them to the crews.
-
-`Quarantine` keeps a message that may have killed its workers from taking others along.
-"""
+"""Leases messages for the crews. `Quarantine` keeps one that may have killed its workers from taking others along."""
 
 import logging
 import random

@@ -79,10 +79,7 @@ class Handlers:
         return job.is_async
 
     def enter(self, running: Running) -> None:
-        """Put around a handler, in the context it is called in, what it finds there: its message, deadline and trace.
-
-        Nothing is put back: every handler has a context of its own.
-        """
+        """Set message, deadline and trace in the context of a handler, which is its own: nothing is put back."""
         delivery, timeout = running.delivery, running.options.timeout
         expires = math.inf
         if delivery.deadline is not None:
@@ -94,10 +91,7 @@ class Handlers:
         HANDLING.set(running.handling)
 
     def unfit(self, running: Running, error: Exception) -> Finished:
-        """What becomes of a message that no handler here takes.
-
-        One for a job that is not known may be ahead of this worker: another one, or a later release, may know it.
-        """
+        """Return what becomes of a message that no handler takes. Others may know a job that is not known here."""
         if not isinstance(error, NoAttemptLeft | InvalidValue):
             return self.failed(running, error, 0.0)
         reason = str(error) if isinstance(error, NoAttemptLeft) else _reason(error)

@@ -119,10 +119,7 @@ def ending_of(outcome: Outcome) -> Ending:
 
 
 class Watch:
-    """Ends handlers whose time is over, and releases messages that should not wait here.
-
-    `is_out` says whether the zone is out, `grace` how many seconds handlers have then.
-    """
+    """Ends handlers whose time is over, also `grace` seconds after `is_out`. Releases messages that wait in vain."""
 
     def __init__(self, context: WorkerContext, crews: Crews, is_out: Callable[[], bool], grace: float) -> None:
         self._context = context

@@ -125,10 +125,7 @@ class Worker:
                     raise
 
     def stop(self) -> None:
-        """Take no more, let handlers end, hand back what is left, and return. May be repeated.
-
-        Not from a handler, for which it would wait: that is what `request_stop` is for.
-        """
+        """Take no more, let handlers end, hand back what is left. May be repeated. In a handler, use `request_stop`."""
         with self._changing:
             if self._shift is not None:
                 try:

@@ -216,10 +216,7 @@ class Faults:
     def on(
         self, dependency: Dependency | str | None = None, operation: str | None = None, *, zone: str | None = None
     ) -> Script:
-        """A script for the attempts of one dependency, or one operation of it, or in one zone; None: of all.
-
-        Where several scripts fit an attempt, that which was made first comes first.
-        """
+        """Return a script for attempts of a dependency, operation or zone; None: of all. Scripts are met in order."""
         name = dependency.name if isinstance(dependency, Dependency) else dependency
         script = Script(dependency=name, operation=operation, zone=zone)
         self._scripts.append(script)
