@@ -25,8 +25,6 @@ COUNTED_FOR_EACH = 8
 class FirstNames:
     """Admit the first `most` names, and no other. Not thread-safe."""
 
-    __slots__ = ("_admitted", "_most")
-
     def __init__(self, most: int = MOST_NAMES) -> None:
         if most < 1:
             raise InvalidValue(f"at most {most} names with series of their own: expected 1 or more")
@@ -49,8 +47,6 @@ class Sketch:
     A name with more than 1 in `most + 1` of the total is always here, and its count is too low by at most that share
     (Misra and Gries, https://doi.org/10.1016/0167-6423(82)90012-0).
     """
-
-    __slots__ = ("_most", "counts", "total")
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -82,8 +78,6 @@ class StickyNames:
     Each name that ever was a label costs whoever keeps the metrics. So a name replaces another one only if it has twice
     the weight, and a share of the total that is worth looking at.
     """
-
-    __slots__ = ("_most", "_reviewed", "names")
 
     def __init__(self, most: int = MOST_BUSIEST) -> None:
         self._most = most
@@ -123,8 +117,6 @@ class StickyNames:
 
 class BusiestNames(StickyNames):
     """Choose the names that are counted most often. Not thread-safe."""
-
-    __slots__ = ("_sketch",)
 
     def __init__(self, most: int = MOST_BUSIEST) -> None:
         super().__init__(most)

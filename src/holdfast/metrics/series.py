@@ -26,8 +26,6 @@ D = TypeVar("D", bound=Distribution)
 class SeriesTable(Generic[D]):
     """What was measured so far. Totals over a breakdown are added up when asked for, which is rare. Not thread-safe."""
 
-    __slots__ = ("_broken_down", "_distribution", "_distributions", "_numbers")
-
     def __init__(self, distribution: Callable[[], D]) -> None:
         self._distribution = distribution
         self._numbers: dict[Series, float] = {}

@@ -7,7 +7,7 @@ fresh and not spilled, and one tenant is left out of it: whoever waits the most.
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from holdfast.metrics.histogram import Histogram
@@ -39,16 +39,14 @@ Crowd = dict[int, Histogram]
 """How long messages of tenants have waited, by the hash of the tenants' names."""
 
 
+@dataclass(slots=True)
 class Since:
     """The first attempts since a look."""
 
-    __slots__ = ("everybody", "fresh", "has_reserve", "spilled")
-
-    def __init__(self) -> None:
-        self.fresh: Crowd = {}
-        self.spilled: Crowd = {}
-        self.everybody: set[int] = set()
-        self.has_reserve = False
+    fresh: Crowd = field(default_factory=dict)
+    spilled: Crowd = field(default_factory=dict)
+    everybody: set[int] = field(default_factory=set)
+    has_reserve: bool = False
 
     def add(self, delivery: Delivery, age: float, *, is_fresh: bool) -> None:
         number = crc32(delivery.tenant.encode(errors="surrogatepass")) % CROWDS
@@ -81,8 +79,6 @@ class Work:
 
 class Recent:
     """Collects polls until they are looked at, in little room however many there are. Not thread-safe."""
-
-    __slots__ = ("_empty", "_late", "_late_from", "_looks", "_polls", "_was_heard", "fresh_for")
 
     def __init__(self, late_from: float | None) -> None:
         self._late_from = late_from

@@ -196,9 +196,6 @@ def has_ended(connection: PostgresConnection) -> bool:
     return False
 
 
-_CONNECT_SECONDS = 5.0
-
-
 class Listener:
     """Hears what is notified on one channel, as long as the connection holds. For one thread at a time."""
 
@@ -226,7 +223,7 @@ class Listener:
             connection.close()
 
     def _connect(self) -> PostgresConnection:
-        connection = connect(self._options, _CONNECT_SECONDS)
+        connection = connect(self._options, CONNECT_TIMEOUT)
         try:
             connection.autocommit = True
             connection.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(self._channel)))

@@ -4,8 +4,7 @@ import logging
 import math
 import random
 import traceback
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import msgspec
 
@@ -14,9 +13,9 @@ from holdfast._errors import InvalidValue
 from holdfast.calls.context import SCOPE
 from holdfast.calls.runtime import PROCESS
 from holdfast.calls.scope import Incoming, Scope
-from holdfast.queue.job import HANDLING, Job, Packed, Postpone, Reject, is_asynchronous, unpack
+from holdfast.queue.job import HANDLING, Packed, Postpone, Reject, is_asynchronous, unpack
 from holdfast.queue.message import LONGEST, Bury, Delivery, RetryLater
-from holdfast.queue.queue import Handler, HandlerTime, Queue
+from holdfast.queue.queue import HandlerTime, Queue
 from holdfast.queue.rules.disposition import after_failure
 from holdfast.queue.worker.context import Finished, Running
 
@@ -67,13 +66,13 @@ class Handlers:
         job = None if packed is None else queue.jobs.get(packed.job)
         if packed is None or job is None:
             if queue.handler is not None:
-                running.call, running.options = _bound(queue.handler, delivery), queue.handler_options
+                running.call, running.options = partial(queue.handler, delivery), queue.handler_options
                 _require_attempt(running)
                 return self._is_async
             if packed is None:
                 raise InvalidValue("a body that calls no job, in a queue without a handler for others")
             raise NoJob(f"there is no job {packed.job} here")
-        running.call = _call(job, packed.arguments)
+        running.call = partial(job.function, **job.arguments(packed.arguments))
         running.options, running.job = job.options, job.name
         _require_attempt(running)
         return job.is_async
@@ -134,15 +133,6 @@ class Handlers:
 
     def _attempts_of(self, running: Running) -> int:
         return running.options.attempts or self._attempts
-
-
-def _bound(handler: Handler, delivery: Delivery) -> Callable[[], Any]:
-    return lambda: handler(delivery)
-
-
-def _call(job: Job[..., Any], packed: msgspec.Raw) -> Callable[[], Any]:
-    arguments = job.arguments(packed)
-    return lambda: job.function(**arguments)
 
 
 def _require_attempt(running: Running) -> None:
