@@ -188,10 +188,7 @@ class Queue:
         return decorate
 
     def close(self) -> None:
-        """Let go of what was opened. May be repeated; a queue that is used after that is opened again.
-
-        Stop its workers before: one that is at work uses it.
-        """
+        """Close what was opened; stop its workers before. May be repeated. Used later, it is opened again."""
         self._opening.close()
 
     def __enter__(self) -> Self:

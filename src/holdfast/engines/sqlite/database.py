@@ -61,8 +61,7 @@ class SqliteDatabase:
     def submit(self, work: Callable[[Transaction], Result]) -> "Future[Result]":
         """Like `write`, without waiting: the future is done when the work is durable.
 
-        Works submitted while an earlier commit is being synced share the next one, so one thread that keeps many
-        in flight gets nearly the speed of one big transaction.
+        Works that wait for the same sync share it: one thread with many in flight is nearly as fast as one transaction.
         """
         self._require_usable()
         return self._writer.submit(work)

@@ -1,7 +1,6 @@
 """Metrics for Prometheus, kept in memory and written in its text format by this module itself.
 
-The format: https://prometheus.io/docs/instrumenting/exposition_formats/ and the names follow
-https://prometheus.io/docs/practices/naming/.
+https://prometheus.io/docs/instrumenting/exposition_formats/ and https://prometheus.io/docs/practices/naming/
 """
 
 import math

@@ -93,10 +93,7 @@ class Held:
             return [running for running in self._running if not running.is_over]
 
     def begin(self, running: Running, now: float, interrupt: Callable[[Running], None]) -> bool:
-        """Its handler is about to begin; false: it must not, because the message was handed back, or its lease is over.
-
-        As that of a message is for which a store that stood still has kept the worker waiting.
-        """
+        """Begin its handler; false: it must not, because it was handed back, or its lease has ended meanwhile."""
         with self._lock:
             if running.is_over or now >= running.ends:
                 return False

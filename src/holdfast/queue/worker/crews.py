@@ -25,11 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Crews:
-    """All handlers of a worker. With `loop`, the asynchronous ones run in that one and not in a thread.
-
-    Every handler has a copy of the context variables that hold where this was made: what one leaves behind, the next
-    does not find.
-    """
+    """All handlers of a worker, each in a copy of the context of its start. With `loop`, coroutines run there."""
 
     def __init__(self, context: WorkerContext, loop: "asyncio.AbstractEventLoop | None" = None) -> None:
         self._context = context

@@ -25,9 +25,8 @@ log = logging.getLogger(__name__)
 class LoopCrew:
     """So many handlers at a time, each a task of an event loop: that of a thread of its own, or one that runs already.
 
-    A handler that is cancelled and goes on all the same is given up, and another takes its place: as many again at
-    most. One that blocks the loop keeps all others waiting, so that nothing should be taken until it goes on. What is
-    in the loop is changed there alone.
+    A handler that goes on although it was cancelled is given up, and another takes its place: as many again at most.
+    While one blocks the loop, nothing should be taken. What is in the loop is changed there alone.
     """
 
     def __init__(

@@ -109,10 +109,9 @@ class Worker:
         return shift is not None and shift.crews.is_stuck
 
     def start(self, loop: "asyncio.AbstractEventLoop | None" = None) -> None:
-        """Begin to take messages, and return. May be repeated, and after `stop` as well.
+        """Begin to take messages, and return. May be repeated, also after `stop`. InvalidValue: there is no handler.
 
-        With `loop`, asynchronous handlers run in that one, instead of in a thread. Raises InvalidValue for a queue that
-        has no handlers.
+        With `loop`, asynchronous handlers run in that one, instead of in a thread.
         """
         with self._changing:
             if self._shift is None:

@@ -79,8 +79,7 @@ Kind = TypeVar("Kind")
 class RecordedEvents(list[CallEvent]):
     """A list that is a sink: `Dependency(sink=events)`. As a context manager it hears all dependencies of the process.
 
-    Inside of the block it hears those made before and inside, next to the sinks that they have. A sink that is set
-    inside of it takes its place.
+    It hears them next to the sinks that they have. A sink that is set inside of the block takes its place.
     """
 
     def __init__(self, runtime: Runtime = PROCESS) -> None:
