@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
     from tests.services.page import PageWatch
 
-pytest.register_assert_rewrite("holdfast.testing", "tests.conformance.database", "tests.conformance.shard_store")
+pytest.register_assert_rewrite(
+    "holdfast.testing", "tests.conformance.database", "tests.conformance.queue_backend", "tests.conformance.shard_store"
+)
 
 RUN = pytest.StashKey[Run]()
 SERVICES = {"postgres": postgres, "moto": moto, "ministack": ministack, "chromium": chromium, "valkey": valkey}

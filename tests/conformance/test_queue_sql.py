@@ -14,8 +14,8 @@ from holdfast.queue.backend import Backend, totals_of
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.message import Bury, Refused, RetryLater, Sent
 from holdfast.testing import FakeClock
-from holdfast.testing.queue import BackendConformance
 from holdfast.testing.queue.probe import Probe, ids, message
+from tests.conformance.queue_backend import BuiltInConformance
 
 TABLES = (
     "",
@@ -33,7 +33,7 @@ def schema_url(postgres_url: str) -> Iterator[str]:
         connection.execute(f"drop schema {schema} cascade".encode())
 
 
-class Sql(BackendConformance):
+class Sql(BuiltInConformance):
     """The promises, and what only a database can do wrong."""
 
     def test_a_sweep_lets_lanes_have_their_turn_that_a_clock_which_was_ahead_has_put_off(

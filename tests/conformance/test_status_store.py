@@ -1,14 +1,18 @@
 """Zone statuses are kept the same way wherever they are kept."""
 
+import itertools
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import psycopg
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from holdfast import InvalidValue, StatusStore, Zone, ZoneState, ZoneStatus
+from holdfast import Conflict, InvalidValue, StatusStore, Zone, ZoneState, ZoneStatus
 from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.sqlite import SqliteDatabase
@@ -17,12 +21,23 @@ from holdfast.status.stores.dynamodb import DynamoStatusStore
 from holdfast.status.stores.memory import MemoryStatusStore
 from holdfast.status.stores.s3 import S3StatusStore
 from holdfast.testing import FakeClock
-from holdfast.testing.status import NOW, StatusStoreConformance, into, out
+from holdfast.testing.status import NOW, ZONE, StatusStoreConformance, by_key, into, out, version
 from tests.table import sampled
+
+Step: TypeAlias = tuple[int, bool, int | None, bool] | int
+"""A write (workload, out, expires, stale), or the time at which what is over expires."""
+
+_EXAMPLES = settings(max_examples=25, deadline=None)
+# Text with NUL is left out: PostgreSQL cannot hold it.
+_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+# Control characters are no part of a name, and not every HTTP server carries them in a path.
+_NAME = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
+_WRITE = st.tuples(st.integers(0, 2), st.booleans(), st.none() | st.integers(0, 5), st.booleans())
+_STEPS = st.lists(_WRITE | st.integers(0, 5), max_size=8)
 
 
 class OurStoreConformance(StatusStoreConformance):
-    """What our own stores promise beyond the protocol."""
+    """What our own stores promise beyond the protocol; and random steps, compared with a simple model."""
 
     def test_what_has_expired_says_so_and_why_it_was_out(self, store: StatusStore) -> None:
         written = store.write(out(expires=NOW - 5, reason="requests of az1 fail"), 0)
@@ -50,6 +65,79 @@ class OurStoreConformance(StatusStoreConformance):
         with pytest.raises(InvalidValue):
             store.write(wrong, 0)
         assert list(store.read()) == []
+
+    def test_whatever_was_written_is_read(self, store: StatusStore) -> None:
+        times = st.floats(1.0, 1e11)
+
+        @_EXAMPLES
+        @given(_NAME, _TEXT, _TEXT, times, st.none() | times)
+        def comes_back(workload: str, by: str, reason: str, since: float, expires: float | None) -> None:
+            wanted = ZoneStatus(
+                zone=ZONE, workload=workload, state=ZoneState.OUT, since=since, by=by, reason=reason, expires=expires
+            )
+            written = store.write(wanted, version(store, workload=workload))
+            assert written == replace(wanted, version=written.version)
+            assert by_key(store.read())[ZONE, workload] == written
+
+        comes_back()
+
+    def test_any_sequence_of_writes_and_expiries_ends_as_it_should(self, store: StatusStore) -> None:
+        """A simple model of a store, and the store, agree after each step."""
+        numbers = itertools.count()
+
+        @_EXAMPLES
+        @given(_STEPS)
+        def agrees(steps: Sequence[Step]) -> None:
+            number = next(numbers)
+            model = _Model(store, [f"example{number}-{index}" for index in range(3)])
+            for step in steps:
+                if isinstance(step, int):
+                    model.expire(NOW + step)
+                else:
+                    model.write(*step)
+                model.compare()
+
+        agrees()
+
+
+class _Model:
+    """What a store should say about some workloads, from what was done to it."""
+
+    def __init__(self, store: StatusStore, workloads: Sequence[str]) -> None:
+        self._store = store
+        self._workloads = workloads
+        self._latest: dict[str | None, ZoneStatus] = {}
+
+    def write(self, index: int, is_out: bool, expires: int | None, stale: bool) -> None:
+        workload = self._workloads[index]
+        end = None if expires is None else NOW + expires
+        wanted = (out if is_out else into)(workload=workload, expires=end)
+        shown = version(self._store, workload=workload)
+        if stale:
+            with pytest.raises(Conflict):
+                self._store.write(wanted, shown + 1)
+            return
+        written = self._store.write(wanted, shown)
+        assert written == replace(wanted, version=written.version)
+        self._learn(written)
+
+    def expire(self, now: float) -> None:
+        over = {name for name, status in self._latest.items() if status.out and not status.is_out(now)}
+        changed = [status for status in self._store.expire(now) if status.workload in self._workloads]
+        assert sorted(str(status.workload) for status in changed) == sorted(map(str, over))
+        for status in changed:
+            assert not status.out
+            self._learn(status)
+
+    def compare(self) -> None:
+        shown = {status.workload: status for status in self._store.read() if status.workload in self._workloads}
+        assert {name for name, status in self._latest.items() if status.out} <= shown.keys()
+        assert shown.items() <= self._latest.items()
+
+    def _learn(self, status: ZoneStatus) -> None:
+        known = self._latest.get(status.workload)
+        assert status.version > (0 if known is None else known.version)
+        self._latest[status.workload] = status
 
 
 class TestMemory(OurStoreConformance):

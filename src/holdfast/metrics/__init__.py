@@ -4,14 +4,19 @@ May import the base. A part describes its instruments in a module of its own, su
 sink that turns events into measurements. Start reading at `instruments.py`, then `exporter.py`.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget, open_exporters
-from holdfast.metrics.exporters.emf import EmfExporter
-from holdfast.metrics.exporters.logs import LogExporter
-from holdfast.metrics.exporters.opentelemetry import OpenTelemetryExporter
-from holdfast.metrics.exporters.prometheus import PrometheusExporter
 from holdfast.metrics.histogram import Histogram
 from holdfast.metrics.instruments import Instrument, Label, LogLine, Measurement, Series, Type
 from holdfast.metrics.sink import MetricsSink
+
+if TYPE_CHECKING:
+    from holdfast.metrics.exporters.emf import EmfExporter
+    from holdfast.metrics.exporters.logs import LogExporter
+    from holdfast.metrics.exporters.opentelemetry import OpenTelemetryExporter
+    from holdfast.metrics.exporters.prometheus import PrometheusExporter
 
 __all__ = [
     "EXPORTERS",
@@ -31,3 +36,18 @@ __all__ = [
     "Type",
     "open_exporters",
 ]
+
+
+_MODULES = {
+    "EmfExporter": "emf",
+    "LogExporter": "logs",
+    "OpenTelemetryExporter": "opentelemetry",
+    "PrometheusExporter": "prometheus",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import an exporter when it is asked for: most programs have one of them."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.exporters.{_MODULES[name]}"), name)

@@ -88,11 +88,9 @@ class GaugeReads:
         self._has_failed = False
 
     def add(self, read: Read) -> None:
-        """Call `read` from now on."""
         self._reads.append(read)
 
     def measure(self) -> list[Measurement]:
-        """Return what all functions measure now."""
         found: list[Measurement] = []
         for read in self._reads:
             try:

@@ -30,7 +30,6 @@ class Histogram(msgspec.Struct):
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Histogram":
-        """Return a histogram of `values`."""
         histogram = cls()
         for value in values:
             histogram.add(value)
@@ -56,7 +55,6 @@ class Histogram(msgspec.Struct):
         self.sum += value * count
 
     def merge(self, other: "Histogram") -> None:
-        """Count everything that `other` has counted."""
         if not other.count:
             return
         for index, count in other.buckets.items():

@@ -117,6 +117,13 @@ class Series(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     breakdown: str | None = None
     """None: it counts for the total alone."""
 
+    def named(self) -> list[tuple[Label, str]]:
+        """Return the labels and the breakdown with their values."""
+        found = list(zip(self.instrument.labels, self.labels, strict=True))
+        if self.breakdown is not None and self.instrument.breakdown is not None:
+            found.append((self.instrument.breakdown, self.breakdown))
+        return found
+
 
 class Measurement(msgspec.Struct, frozen=True, gc=False):
     """One value of a series."""

@@ -25,8 +25,6 @@ COUNTED_FOR_EACH = 8
 class FirstNames:
     """Admit the first `most` names, and no other. Not thread-safe."""
 
-    __slots__ = ("_admitted", "_most")
-
     def __init__(self, most: int = MOST_NAMES) -> None:
         if most < 1:
             raise InvalidValue(f"at most {most} names with series of their own: expected 1 or more")
@@ -50,15 +48,12 @@ class Sketch:
     (Misra and Gries, https://doi.org/10.1016/0167-6423(82)90012-0).
     """
 
-    __slots__ = ("_most", "counts", "total")
-
     def __init__(self, most: int) -> None:
         self._most = most
         self.counts: dict[str, int] = {}
         self.total = 0
 
     def add(self, name: str, by: int = 1) -> None:
-        """Count `name` `by` more times."""
         self.total += by
         counts = self.counts
         if name in counts:
@@ -83,8 +78,6 @@ class StickyNames:
     Each name that ever was a label costs whoever keeps the metrics. So a name replaces another one only if it has twice
     the weight, and a share of the total that is worth looking at.
     """
-
-    __slots__ = ("_most", "_reviewed", "names")
 
     def __init__(self, most: int = MOST_BUSIEST) -> None:
         self._most = most
@@ -122,33 +115,22 @@ class StickyNames:
         return replaced - self.names
 
 
-class BusiestNames:
+class BusiestNames(StickyNames):
     """Choose the names that are counted most often. Not thread-safe."""
 
-    __slots__ = ("_names", "_sketch")
-
     def __init__(self, most: int = MOST_BUSIEST) -> None:
-        self._names = StickyNames(most)
+        super().__init__(most)
         self._sketch = Sketch(COUNTED_FOR_EACH * most + 1)
-
-    @property
-    def names(self) -> set[str]:
-        """The names that are chosen."""
-        return self._names.names
 
     def count(self, counts: Mapping[str, int], at: float) -> set[str]:
         """Count names at the time `at`; return those that are no longer chosen."""
         for name, count in counts.items():
             self._sketch.add(name, count)
-        if not self._names.is_due(at):
+        if not self.is_due(at):
             return set()
-        replaced = self._names.review(self._sketch.counts, self._sketch.total, at)
+        replaced = self.review(self._sketch.counts, self._sketch.total, at)
         self._sketch.fade()
         return replaced
-
-    def name(self, name: str) -> str:
-        """Return `name` if it is chosen, else `other`."""
-        return self._names.name(name)
 
 
 def check_most_busiest(most: int) -> int:

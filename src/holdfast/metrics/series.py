@@ -24,12 +24,7 @@ D = TypeVar("D", bound=Distribution)
 
 
 class SeriesTable(Generic[D]):
-    """What was measured so far. Not thread-safe.
-
-    A measurement with a breakdown is kept there alone: totals are added up when somebody asks for them, which is rare.
-    """
-
-    __slots__ = ("_broken_down", "_distribution", "_distributions", "_numbers")
+    """What was measured so far. Totals over a breakdown are added up when asked for, which is rare. Not thread-safe."""
 
     def __init__(self, distribution: Callable[[], D]) -> None:
         self._distribution = distribution
@@ -39,7 +34,6 @@ class SeriesTable(Generic[D]):
         """The series of a breakdown, by instrument and labels."""
 
     def add(self, measurements: Sequence[Measurement]) -> None:
-        """Count measurements."""
         numbers, distributions = self._numbers, self._distributions
         for measurement in measurements:
             series, value = measurement.series, measurement.value

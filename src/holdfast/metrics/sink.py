@@ -15,7 +15,8 @@ log = logging.getLogger(__name__)
 class MetricsSink(Generic[Event]):
     """Measures and describes events for exporters. A part overrides `measure`, `describe`, or both.
 
-    An exporter that raises keeps nothing from the others; its first failure is logged, and all are counted in `failed`.
+    An exporter that raises keeps nothing from the others. The first failure of each is logged, and all are counted in
+    `failed`.
     """
 
     instruments: Sequence[Instrument] = ()
@@ -24,6 +25,7 @@ class MetricsSink(Generic[Event]):
         self.exporters = exporters
         self.failed = 0
         """Batches and lines that exporters have lost by raising."""
+        self._logged: set[Exporter] = set()
         self._logs = tuple(exporter for exporter in exporters if exporter.uses_logs)
         self._recorders = tuple(exporter for exporter in exporters if type(exporter).record is not Exporter.record)
         self._uses_attributes = any(exporter.uses_attributes for exporter in self._recorders)
@@ -55,5 +57,6 @@ class MetricsSink(Generic[Event]):
 
     def _lost(self, exporter: Exporter, error: Exception) -> None:
         self.failed += 1
-        if self.failed == 1:
-            log.error("the exporter %r failed; further failures are only counted", exporter, exc_info=error)
+        if exporter not in self._logged:
+            self._logged.add(exporter)
+            log.error("the exporter %r failed; its further failures are only counted", exporter, exc_info=error)

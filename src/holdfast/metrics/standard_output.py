@@ -4,8 +4,7 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from queue import Full, Queue
 from typing import Self
 
@@ -61,19 +60,14 @@ class StandardOutput:
     def _write(self, line: str) -> None:
         begin = "\n" if self._is_torn else ""
         rest = f"{begin}{line}\n".encode()
-        with self._alone():
+        # Others must not write meanwhile: what is longer than PIPE_BUF, 4096 bytes, is not written at one go.
+        with suppress(OSError):  # not every system locks every kind of file
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+        try:
             while rest:
                 self._is_torn = True  # until all of it is written
                 rest = rest[os.write(self._file, rest) :]
             self._is_torn = False
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """While no other process writes: what is longer than PIPE_BUF, 4096 bytes, is not written at one go."""
-        with suppress(OSError):  # not every system locks every kind of file
-            fcntl.lockf(self._file, fcntl.LOCK_EX)
-        try:
-            yield
         finally:
             with suppress(OSError):
                 fcntl.lockf(self._file, fcntl.LOCK_UN)

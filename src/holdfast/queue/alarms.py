@@ -27,12 +27,9 @@ class AlarmRules:
     dead_letters: int | None = 1
     """Dead letters: from the first on, because nothing but people takes them away."""
     first_attempt_age: float | None = 60.0
-    """Seconds that a tenth of the new messages waited, or more, before anybody was at work on them for the first time.
-
-    A minute is how long a message is fresh by default: from then on, new work has become backlog. One tenant never
-    opens it beside others: whoever waits the most is left out, and so is what is spilled or old, which waits by design,
-    unless most tenants have spilled messages and the backlog does not shrink.
-    """
+    """Seconds that a tenth of the new messages waited, or more, for the first attempt: a minute, as long as a message
+    is fresh by default. The tenant that waits the most is left out, and so is what is spilled or old, which waits by
+    design, unless most tenants have spilled messages and the backlog does not shrink."""
     oldest_age: float | None = None
     """Seconds that the oldest message has waited since it could be handled. Excess, and what is old, wait by design."""
     no_empty_polls: int | None = None
@@ -88,7 +85,6 @@ class QueueAlarm:
 
     @property
     def sentence(self) -> str:
-        """The alarm in words."""
         about = f"queue {self.queue}: {_WORDS[self.what].format(value=self.value, threshold=self.threshold)}"
         if not self.is_open:
             return f"{about}: it is over, after {self.at - self.since:.0f} s"
@@ -113,7 +109,6 @@ class AlarmState:
 
     @property
     def is_open(self) -> frozenset[What]:
-        """The alarms that are open."""
         return frozenset(what for what, track in self.tracks.items() if track.opened is not None)
 
     def standing(self, rules: AlarmRules) -> dict[What, bool]:
@@ -133,7 +128,6 @@ def step(rules: AlarmRules, state: AlarmState, reading: Reading) -> tuple[AlarmS
         after = tracks[what] = _next(before, rules, reading.at, is_beyond=value >= threshold)
         if (after.opened is None) == (before.opened is None):
             continue
-        since = after.opened if before.opened is None else before.opened
         changed.append(
             QueueAlarm(
                 queue=reading.queue,
@@ -142,7 +136,7 @@ def step(rules: AlarmRules, state: AlarmState, reading: Reading) -> tuple[AlarmS
                 at=reading.at,
                 value=value,
                 threshold=threshold,
-                since=reading.at if since is None else since,
+                since=reading.at if before.opened is None else before.opened,
                 tenant=reading.tenants.get(what),
             )
         )

@@ -217,13 +217,11 @@ def totals_of(lanes: Iterable[LaneDepth]) -> Totals:
 
 
 class TenantDepth(msgspec.Struct, frozen=True, kw_only=True):
-    """One tenant of a queue."""
+    """One tenant of a queue, in the states of `Totals`."""
 
     tenant: str
     ready: int
-    """Messages that wait, without those that are spilled."""
     spilled: int
-    """Messages that wait apart, because it sent more than it may at once."""
     leased: int
     delayed: int
     """Messages that are not due yet, or wait for others of their group."""

@@ -1,7 +1,5 @@
 """How deep a queue is, and how old its messages are, in few numbers. Pure."""
 
-from dataclasses import dataclass
-
 from holdfast.metrics.names import OTHER, StickyNames
 from holdfast.queue.backend import Snapshot
 from holdfast.queue.message import Delivery
@@ -9,55 +7,17 @@ from holdfast.queue.message import Delivery
 STATES = ("ready", "spilled", "leased", "delayed", "dead")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Depth:
-    """How many messages of a queue are in which state; each is in one only."""
-
-    ready: int
-    """Waiting in lanes that tenants share, or in those of their own."""
-    spilled: int
-    """Waiting where the excess of tenants does."""
-    leased: int
-    delayed: int
-    dead: int
-    lanes: int
-    """Lanes that are not empty."""
-    oldest: float | None
-    """Seconds for which the message has been waiting that waits the longest; None: none waits."""
-    oldest_ready: float | None
-    """The same, without those that are spilled."""
-
-    @property
-    def waiting(self) -> int:
-        """All that could be handled now."""
-        return self.ready + self.spilled
+def seconds_since(since: float | None, snapshot: Snapshot) -> float:
+    """Return how long a message had been waiting at a snapshot that waits since `since`; 0 if that is None."""
+    return 0.0 if since is None else max(0.0, snapshot.at - since)
 
 
-def depth_of(snapshot: Snapshot) -> Depth:
-    """All lanes together, listed or not."""
-    totals = snapshot.totals
-    return Depth(
-        ready=totals.ready,
-        spilled=totals.spilled,
-        leased=totals.leased,
-        delayed=totals.delayed,
-        dead=totals.dead,
-        lanes=totals.lanes,
-        oldest=_age(snapshot, totals.oldest),
-        oldest_ready=_age(snapshot, totals.oldest_ready),
-    )
-
-
-def _age(snapshot: Snapshot, since: float | None) -> float | None:
-    return None if since is None else max(0.0, snapshot.at - since)
-
-
-def tenants_of(snapshot: Snapshot, depth: Depth, names: StickyNames) -> dict[str, dict[str, int]]:
+def tenants_of(snapshot: Snapshot, names: StickyNames) -> dict[str, dict[str, int]]:
     """Return the messages of tenants in each state, for those that have names; `other` is the sum of the rest."""
     listed = {tenant.tenant: tenant for tenant in snapshot.tenants}
     if names.is_due(snapshot.at):
-        names.review({name: tenant.waiting for name, tenant in listed.items()}, depth.waiting, snapshot.at)
-    rest = {state: getattr(depth, state) for state in STATES}
+        names.review({name: tenant.waiting for name, tenant in listed.items()}, snapshot.totals.waiting, snapshot.at)
+    rest = {state: getattr(snapshot.totals, state) for state in STATES}
     found: dict[str, dict[str, int]] = {}
     for name, tenant in sorted(listed.items(), key=lambda item: (-item[1].waiting, item[0])):
         if names.name(name) == name != OTHER:
@@ -69,10 +29,7 @@ def tenants_of(snapshot: Snapshot, depth: Depth, names: StickyNames) -> dict[str
 
 
 def age_of(delivery: Delivery, now: float) -> float:
-    """Return the seconds since a message was sent, or fell due for the first time: with every retry it is older.
-
-    The clock of the worker may be behind that of the store: a message that was just sent is not from the future.
-    """
+    """Return the seconds since a message was sent or first fell due; never below 0, though clocks may differ."""
     return max(0.0, now - delivery.sent)
 
 

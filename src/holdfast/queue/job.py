@@ -6,27 +6,23 @@ what it raises to decide what becomes of that message, other than that it failed
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Union, get_type_hints
 
 import msgspec
 
 from holdfast._backoff import Backoff
-from holdfast._errors import InvalidValue
-from holdfast.queue.message import NORMAL, Outgoing, Sent
+from holdfast._errors import InvalidValue, LeaseLost
+from holdfast._forks import renew_after_fork
+from holdfast.queue.message import LONGEST, NORMAL, Delivery, Outgoing, Sent
 from holdfast.queue.rules.disposition import RETRIES
 
 if TYPE_CHECKING:
     from holdfast.queue.queue import Queue
-
-import threading
-from contextvars import ContextVar
-
-from holdfast._errors import LeaseLost
-from holdfast._forks import renew_after_fork
-from holdfast.queue.message import LONGEST, Delivery
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result", covariant=True)
@@ -67,9 +63,13 @@ class Job(Generic[Parameters, Result]):
         self.is_async = is_asynchronous(function)
         self._signature = inspect.signature(function)
         functools.update_wrapper(self, function, updated=())
-        _require_names(name, self._signature)
-        self._in_order = _in_order(self._signature)
-        self._takes_all = all(one.default is one.empty for one in self._signature.parameters.values())
+        parameters = self._signature.parameters
+        for one in parameters.values():
+            if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+                raise InvalidValue(f"job {name} takes {one}: expected parameters that have a name each")
+        can_be_given_by_order = all(one.kind is not one.KEYWORD_ONLY for one in parameters.values())
+        self._in_order = tuple(parameters) if can_be_given_by_order else ()
+        self._takes_all = all(one.default is one.empty for one in parameters.values())
         self._decoder: msgspec.msgpack.Decoder[Any] | None = None
         with suppress(_NotYet):  # a class that is written further below, perhaps
             self.prepare()
@@ -157,16 +157,19 @@ def name_of(function: Callable[..., Any]) -> str:
     return name
 
 
+def _called(function: Callable[..., Any]) -> tuple[Any, Any]:
+    """The function, and what runs if it is an object that is called like one."""
+    return function, getattr(type(function), "__call__", None)  # noqa: B004
+
+
 def is_asynchronous(function: Callable[..., Any]) -> bool:
     """Whether what a function returns is to be awaited."""
-    by_call = getattr(type(function), "__call__", None)  # noqa: B004 - of an object that is called like a function
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(by_call)
+    return any(map(inspect.iscoroutinefunction, _called(function)))
 
 
 def require_that_it_runs(function: Callable[..., Any]) -> None:
     """Raise InvalidValue for a generator, of which a call runs nothing."""
-    by_call = getattr(type(function), "__call__", None)  # noqa: B004 - of an object that is called like a function
-    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in (function, by_call)):
+    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in _called(function)):
         raise InvalidValue(
             f"{function!r} is a generator, and calling it would do nothing: expected a function without `yield`; "
             "let one such function go through what the generator yields"
@@ -175,20 +178,6 @@ def require_that_it_runs(function: Callable[..., Any]) -> None:
 
 class _NotYet(InvalidValue):
     """A type that is not known, or not yet."""
-
-
-def _require_names(job: str, signature: inspect.Signature) -> None:
-    for parameter in signature.parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise InvalidValue(f"job {job} takes {parameter}: expected parameters that have a name each")
-
-
-def _in_order(signature: inspect.Signature) -> tuple[str, ...]:
-    """The parameters, if all of them can be given by their places."""
-    parameters = signature.parameters
-    if any(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters.values()):
-        return ()
-    return tuple(parameters)
 
 
 def _decoder(job: str, function: Callable[..., Any], signature: inspect.Signature) -> "msgspec.msgpack.Decoder[Any]":
@@ -270,7 +259,7 @@ class Handling:
 
 class _Making:
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.renew()
         renew_after_fork(self)
 
     def renew(self) -> None:

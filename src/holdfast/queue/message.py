@@ -175,7 +175,6 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def id(self) -> int:
-        """The message's number."""
         return self.receipt.id
 
 
@@ -272,11 +271,10 @@ _DIGEST_BYTES = 16
 
 
 class BatchKeys:
-    """The deduplication key of each message of a batch: it follows from the batch's key and from what the message says.
+    """The deduplication keys of a batch: each follows from the batch's key and from what the message says.
 
-    Not from its place: whoever sends again what was refused, and nothing else, has other places than before. Messages
-    that are equal in everything are told apart by how many of them were there before. For each message some hundred
-    bytes are kept here.
+    Not from its index, which is another one when only what was refused is sent again. Equal messages are told apart by
+    how many of them came before. Keeps some hundred bytes for each message.
     """
 
     def __init__(self, key: str) -> None:
@@ -284,10 +282,9 @@ class BatchKeys:
         self._seen: Counter[bytes] = Counter()
 
     def of(self, message: Outgoing) -> str:
-        """The key of the next message; the same for the same body, priority, delay, group and ttl, and for no other.
+        """Return the key of the next message: the same for the same body, priority, delay, group and ttl alone.
 
-        Trace and deadline are those of a request, and do not count. Nobody sends a single message with such a key,
-        unless it was copied from here.
+        Trace and deadline are those of a request, and do not count.
         """
         said = (self._key, message.priority, message.delay, message.group, message.ttl, message.body)
         digest = hashlib.blake2b(msgspec.msgpack.encode(said), digest_size=_DIGEST_BYTES).digest()

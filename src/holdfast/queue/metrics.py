@@ -22,7 +22,7 @@ from holdfast.metrics.names import MOST_BUSIEST, OTHER, BusiestNames, FirstNames
 from holdfast.metrics.sink import MetricsSink
 from holdfast.queue.alarms import QueueAlarm, Reading, What
 from holdfast.queue.backend import Snapshot
-from holdfast.queue.depth import STATES, age_of, depth_of, is_first_attempt, tenants_of
+from holdfast.queue.depth import STATES, age_of, is_first_attempt, seconds_since, tenants_of
 from holdfast.queue.events import Ending, Handled, Observed, Polled, Trouble
 
 __all__ = ["QueueMetrics"]
@@ -113,23 +113,17 @@ HANDLER = _histogram(
     cloudwatch={"": ("HandlerLatency",)},
     cloudwatch_unit="Milliseconds",
 )
-AGE = _histogram(
-    "holdfast.queue.age",
-    "Age of messages when they were received.",
-    buckets=_AGE_BUCKETS,
-    cloudwatch={"": ("AgeOnReceipt",)},
-)
-FIRST_ATTEMPT_AGE = _histogram(
-    "holdfast.queue.first_attempt.age",
-    "Age at the first attempt.",
-    buckets=_AGE_BUCKETS,
-    cloudwatch={"": ("AgeOfFirstAttempt",)},
-)
-FIRST_SUBSCRIBER_AGE = _histogram(
-    "holdfast.queue.first_subscriber.age",
-    "Age at the first attempt of the first subscriber.",
-    buckets=_AGE_BUCKETS,
-    cloudwatch={"": ("AgeOfFirstSubscriberFirstAttempt",)},
+AGE, FIRST_ATTEMPT_AGE, FIRST_SUBSCRIBER_AGE = (
+    _histogram(f"holdfast.queue.{name}", description, buckets=_AGE_BUCKETS, cloudwatch={"": (cloudwatch,)})
+    for name, description, cloudwatch in (
+        ("age", "Age of messages when they were received.", "AgeOnReceipt"),
+        ("first_attempt.age", "Age at the first attempt.", "AgeOfFirstAttempt"),
+        (
+            "first_subscriber.age",
+            "Age at the first attempt of the first subscriber.",
+            "AgeOfFirstSubscriberFirstAttempt",
+        ),
+    )
 )
 MESSAGES = _gauge(
     "holdfast.queue.messages",
@@ -182,7 +176,7 @@ LEFT_OUT = _gauge(
 )
 _WORKER = (POLLS, RECEIVED, HANDLED, *MOVED.values(), TROUBLES, HANDLER, AGE, FIRST_ATTEMPT_AGE, FIRST_SUBSCRIBER_AGE)
 _BY_TENANT = tuple(instrument for instrument in _WORKER if instrument.breakdown is not None)
-_DONE, _RETURNED = Ending.DONE, Ending.RETURNED  # looking up a member of an enum takes long
+_RETURNED = Ending.RETURNED  # looking up a member of an enum takes long
 _FAILED = frozenset({Ending.RETRIED, Ending.BURIED})
 _ENDING_LEVELS = {Ending.RETRIED: logging.INFO, Ending.POSTPONED: logging.DEBUG, Ending.BURIED: logging.WARNING}
 
@@ -208,7 +202,6 @@ class _Names:
         """By tenant, of those that are told apart, and `other`; None: tenants are not."""
 
     def of(self, tenant: str | None) -> "_TenantSeries":
-        """Return the series of a tenant that is told apart."""
         series = self.series.get(tenant)
         if series is None:
             series = self.series[tenant] = _TenantSeries(self.labels, tenant)
@@ -258,7 +251,6 @@ class QueueMetrics(MetricsSink[Observed]):
             self._worker(queue)
 
     def renew(self) -> None:
-        """Have a lock that nobody holds, in the child of a fork."""
         self._lock = threading.Lock()
 
     def measure(self, event: Observed) -> Sequence[Measurement]:
@@ -275,24 +267,25 @@ class QueueMetrics(MetricsSink[Observed]):
                 names = self._names(event.queue)
                 if names is self._other:  # no gauge can stand for several queues
                     return (Measurement(Series(LEFT_OUT), len(self._left_out)),)
-                return list(
-                    self._depths(event, names) if isinstance(event, Snapshot) else alarms_of(event, names.labels)
-                )
+                return list(self._depths(event, names) if isinstance(event, Snapshot) else _alarms(event, names.labels))
 
     def describe(self, event: Observed) -> LogLine | None:
-        if type(event) is Handled and event.ending is _DONE:
-            return None
-        level = level_of(event)
-        if level is None:
-            return None
-        fields = fields_of(event)
+        match event:
+            case Handled() if event.ending in _ENDING_LEVELS:
+                level, queue, kind = _ENDING_LEVELS[event.ending], event.delivery.queue, f"Handled {event.ending}"
+            case Polled() if event.leased.buried:
+                level, queue, kind = logging.WARNING, event.queue, "Polled"
+            case QueueAlarm():
+                level, queue, kind = logging.WARNING if event.is_open else logging.INFO, event.queue, "QueueAlarm"
+            case _:  # it went well, or a worker has logged it already
+                return None
         return LogLine(
             logger="holdfast.queue",
             level=level,
-            subject=fields["queue"],
-            event=f"{fields['event']} {fields.get('ending', '')}".rstrip(),
-            words=lambda: in_words(event),
-            fields=lambda: fields,
+            subject=queue,
+            event=kind,
+            words=lambda: _words(event),
+            fields=lambda: _fields(event),
             every=0.0 if isinstance(event, QueueAlarm) else 1.0,
         )
 
@@ -334,16 +327,16 @@ class QueueMetrics(MetricsSink[Observed]):
         return found
 
     def _depths(self, event: Snapshot, names: _Names) -> Iterator[Measurement]:
-        depth, labels = depth_of(event), names.labels
+        totals, labels = event.totals, names.labels
         for state in STATES:
-            yield Measurement(Series(MESSAGES, labels, state), getattr(depth, state))
-        yield Measurement(Series(OLDEST, labels), depth.oldest or 0.0)
-        yield Measurement(Series(LANES, labels), depth.lanes)
+            yield Measurement(Series(MESSAGES, labels, state), getattr(totals, state))
+        yield Measurement(Series(OLDEST, labels), seconds_since(totals.oldest, event))
+        yield Measurement(Series(LANES, labels), totals.lanes)
         yield Measurement(Series(LOOKED_AT, labels), event.at)
         if not self._most_tenants:
             return
         with self._lock:
-            tenants = tenants_of(event, depth, names.deepest)
+            tenants = tenants_of(event, names.deepest)
             are_gone = bool(names.listed - tenants.keys())
             names.listed = set(tenants)
         if are_gone:
@@ -396,8 +389,7 @@ class QueueMetrics(MetricsSink[Observed]):
             exporter.keep(instruments, labels, tenants)
 
 
-def alarms_of(event: Reading | QueueAlarm, labels: tuple[str, ...]) -> Iterator[Measurement]:
-    """Yield what a look concludes."""
+def _alarms(event: Reading | QueueAlarm, labels: tuple[str, ...]) -> Iterator[Measurement]:
     if isinstance(event, QueueAlarm):
         yield Measurement(Series(ALARM_OPEN, labels, event.what.value), int(event.is_open))
         return
@@ -415,53 +407,32 @@ def _worker_series(labels: tuple[str, ...]) -> Iterator[Series]:
             yield Series(instrument, labels, detail)
 
 
-def level_of(event: Observed) -> int | None:
-    """Return the level of an event in a log; None: it is not logged, or a worker has logged it already."""
-    match event:
-        case QueueAlarm():
-            return logging.WARNING if event.is_open else logging.INFO
-        case Handled():
-            return _ENDING_LEVELS.get(event.ending)
-        case Polled():
-            return logging.WARNING if event.leased.buried else None
-        case _:
-            return None
+def _words(event: Handled | Polled | QueueAlarm) -> str:
+    if isinstance(event, QueueAlarm):
+        return event.sentence
+    if isinstance(event, Polled):
+        return (
+            f"queue {event.queue}: {event.leased.buried} messages were buried, because none of the workers that "
+            "they were delivered to was heard of again"
+        )
+    delivery = event.delivery
+    why = f": {event.error}" if event.error else ""
+    return (
+        f"queue {delivery.queue}: message {delivery.id} of tenant {delivery.tenant} was {event.ending} "
+        f"after attempt {delivery.attempt}, in {event.seconds:.3f} s{why}"
+    )
 
 
-def in_words(event: Observed) -> str:
-    """Return the event as a sentence."""
-    match event:
-        case QueueAlarm():
-            return event.sentence
-        case Handled():
-            delivery = event.delivery
-            why = f": {event.error}" if event.error else ""
-            return (
-                f"queue {delivery.queue}: message {delivery.id} of tenant {delivery.tenant} was {event.ending} "
-                f"after attempt {delivery.attempt}, in {event.seconds:.3f} s{why}"
-            )
-        case Polled():
-            return (
-                f"queue {event.queue}: {event.leased.buried} messages were buried, because none of the workers that "
-                "they were delivered to was heard of again"
-            )
-        case _:
-            return f"queue {event.queue}: {type(event).__name__}"
-
-
-def fields_of(event: Observed) -> dict[str, Any]:
+def _fields(event: Handled | Polled | QueueAlarm) -> dict[str, Any]:
     """Return the event's values by names that no attribute of a log record has; those that are None are left out."""
-    fields: dict[str, Any] = {"event": type(event).__name__}
-    match event:
-        case QueueAlarm():
-            fields |= {name: getattr(event, name) for name in event.__slots__} | {"what": str(event.what)}
-        case Handled():
-            delivery = event.delivery
-            fields |= {"queue": delivery.queue, "tenant": delivery.tenant, "message_id": delivery.id}
-            fields |= {"attempt": delivery.attempt, "ending": str(event.ending), "seconds": event.seconds}
-            fields |= {"error": event.error, "job": event.job, "trace": delivery.trace, "at": event.at}
-        case Polled():
-            fields |= {"queue": event.queue, "at": event.at, "abandoned": event.leased.buried}
-        case _:
-            fields |= {"queue": event.queue, "at": event.at}
+    fields: dict[str, Any] = {"event": type(event).__name__, "at": event.at}
+    if isinstance(event, QueueAlarm):
+        fields |= {name: getattr(event, name) for name in event.__slots__} | {"what": str(event.what)}
+    elif isinstance(event, Polled):
+        fields |= {"queue": event.queue, "abandoned": event.leased.buried}
+    else:
+        delivery = event.delivery
+        fields |= {"queue": delivery.queue, "tenant": delivery.tenant, "message_id": delivery.id}
+        fields |= {"attempt": delivery.attempt, "ending": str(event.ending), "seconds": event.seconds}
+        fields |= {"error": event.error, "job": event.job, "trace": delivery.trace}
     return {name: value for name, value in fields.items() if value is not None}

@@ -28,8 +28,7 @@ class WorkerOutcomes:
         self._sink = sink
 
     def emit(self, event: Observed) -> None:
-        status = status_of(event) if isinstance(event, Handled) else None
-        if not isinstance(event, Handled) or status is None:
+        if not isinstance(event, Handled) or (status := status_of(event)) is None:
             return
         took = (event.seconds,)
         self._sink.emit(

@@ -154,10 +154,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 def kept_policy(kept: bytes) -> QueuePolicy:
-    """A policy as it is kept with its queue. What a newer release has written beside what is known here is passed over.
-
-    Raises EngineMismatch for one that this release cannot go by.
-    """
+    """Return a kept policy, without what a newer release has added. Raise EngineMismatch for one of no use here."""
     return _kept(kept, QueuePolicy)
 
 

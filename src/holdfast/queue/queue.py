@@ -1,7 +1,6 @@
 """A queue, and a topic, as producers and handlers see them. Start reading at `Queue`."""
 
 import logging
-import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
@@ -24,6 +23,7 @@ from holdfast.queue.policy import QueuePolicy, differences, in_words
 from holdfast.queue.rules.disposition import RETRIES
 
 Parameters = ParamSpec("Parameters")
+Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 Handler: TypeAlias = Callable[[Delivery], Awaitable[None] | None]
 HandlerFunction = TypeVar("HandlerFunction", bound=Handler)
@@ -111,19 +111,14 @@ class Queue:
         )
 
     def send_many(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
-        """Send messages in one step, many times as fast as one by one; return what became of each.
-
-        Raises InvalidValue for what the backend cannot do, such as groups: its `capabilities` tell.
-        """
+        """Send messages in one step: far faster than one by one. Raises InvalidValue for what the backend cannot do."""
         backend = self.backend
         require_support(backend, messages)
         return backend.send(self.name, stamped(messages, self._clock))
 
     async def send_many_async(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
         """The same, without blocking the event loop."""
-        import asyncio
-
-        return await asyncio.to_thread(self.send_many, messages)
+        return await _in_thread(self.send_many, messages)
 
     def send_one(self, message: Outgoing) -> Sent:
         """Send one message. Raises Backpressure when its tenant has sent too much."""
@@ -134,9 +129,7 @@ class Queue:
 
     async def send_one_async(self, message: Outgoing) -> Sent:
         """The same, without blocking the event loop."""
-        import asyncio
-
-        return await asyncio.to_thread(self.send_one, message)
+        return await _in_thread(self.send_one, message)
 
     @overload
     def job(self, function: Callable[Parameters, Result], /) -> Job[Parameters, Result]: ...
@@ -182,10 +175,7 @@ class Queue:
     def handle(
         self, *, timeout: float | None = None, attempts: int | None = None, backoff: Backoff = RETRIES
     ) -> Callable[[HandlerFunction], HandlerFunction]:
-        """Make a function the handler of messages as they are: `@queue.handle()`. It gets a Delivery.
-
-        A queue that has jobs as well gives it the messages that call none of them.
-        """
+        """Make a function the handler of messages that call no job: `@queue.handle()`. It gets a Delivery."""
         options = HandlerOptions(timeout=timeout, attempts=attempts, backoff=backoff)
 
         def decorate(function: HandlerFunction) -> HandlerFunction:
@@ -198,10 +188,7 @@ class Queue:
         return decorate
 
     def close(self) -> None:
-        """Let go of what was opened. May be repeated; a queue that is used after that is opened again.
-
-        Stop its workers before: one that is at work uses it.
-        """
+        """Close what was opened; stop its workers before. May be repeated. Used later, it is opened again."""
         self._opening.close()
 
     def __enter__(self) -> Self:
@@ -220,6 +207,12 @@ class Queue:
                 self.name,
                 in_words(differences(kept, policy)),
             )
+
+
+async def _in_thread(function: Callable[[Argument], Result], argument: Argument) -> Result:
+    import asyncio  # for programs that have an event loop
+
+    return await asyncio.to_thread(function, argument)
 
 
 def refused(queue: str, result: Refused) -> Backpressure:
@@ -259,12 +252,9 @@ class Topic:
 
     async def publish_async(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
         """The same, without blocking the event loop."""
-        import asyncio
-
-        return await asyncio.to_thread(self.publish, messages)
+        return await _in_thread(self.publish, messages)
 
     def close(self) -> None:
-        """Let go of what was opened. May be repeated."""
         self._opening.close()
 
     def __enter__(self) -> Self:
@@ -293,40 +283,37 @@ class Opening:
         self._clock = clock
         self._prepare = prepare
         self._lock = threading.Lock()
-        self._opened: tuple[int, Backend] | None = None
+        self._opened: Backend | None = None
         self._inherited: list[Backend] = []
         renew_after_fork(self)
 
     def get(self) -> Backend:
         """Return the backend, opened now if it is not open."""
         opened = self._opened
-        if opened is not None and opened[0] == os.getpid():
-            return opened[1]
+        if opened is not None:
+            return opened
         with self._lock:
-            if self._opened is None or self._opened[0] != os.getpid():
-                if self._opened is not None:
-                    # The parent's. It must not be closed here, and so not be forgotten either.
-                    self._inherited.append(self._opened[1])
-                self._opened = (os.getpid(), self._open())
-            return self._opened[1]
+            if self._opened is None:
+                self._opened = self._open()
+            return self._opened
 
     @property
     def address(self) -> str:
-        """Where it is, for people: no password in it."""
         return kind_of(self._at).describe(self._at) if isinstance(self._at, str) else type(self._at).__name__
 
     def close(self) -> None:
         """Close what was opened. May be repeated; `get` opens it again."""
         with self._lock:
-            if self._opened is None or self._opened[0] != os.getpid():
-                return
-            backend, self._opened = self._opened[1], None
-        if isinstance(self._at, str):
+            backend, self._opened = self._opened, None
+        if backend is not None and isinstance(self._at, str):
             backend.close()
 
     def renew(self) -> None:
-        """Replace the lock in the child of a fork: the thread that held it is not there."""
+        """Have a lock that nobody holds, and no backend, in the child of a fork."""
         self._lock = threading.Lock()
+        if self._opened is not None:
+            self._inherited.append(self._opened)  # the parent's: not to be closed here, and so not to be forgotten
+            self._opened = None
 
     def _open(self) -> Backend:
         if not isinstance(self._at, str):

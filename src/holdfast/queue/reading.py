@@ -7,14 +7,14 @@ fresh and not spilled, and one tenant is left out of it: whoever waits the most.
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from holdfast.metrics.histogram import Histogram
 from holdfast.metrics.names import Sketch
 from holdfast.queue.alarms import Reading, What
 from holdfast.queue.backend import Snapshot, Totals
-from holdfast.queue.depth import Depth, age_of, depth_of, is_first_attempt
+from holdfast.queue.depth import age_of, is_first_attempt, seconds_since
 from holdfast.queue.events import Polled
 from holdfast.queue.message import Delivery
 from holdfast.queue.policy import QueuePolicy
@@ -39,19 +39,16 @@ Crowd = dict[int, Histogram]
 """How long messages of tenants have waited, by the hash of the tenants' names."""
 
 
+@dataclass(slots=True)
 class Since:
     """The first attempts since a look."""
 
-    __slots__ = ("everybody", "fresh", "has_reserve", "spilled")
-
-    def __init__(self) -> None:
-        self.fresh: Crowd = {}
-        self.spilled: Crowd = {}
-        self.everybody: set[int] = set()
-        self.has_reserve = False
+    fresh: Crowd = field(default_factory=dict)
+    spilled: Crowd = field(default_factory=dict)
+    everybody: set[int] = field(default_factory=set)
+    has_reserve: bool = False
 
     def add(self, delivery: Delivery, age: float, *, is_fresh: bool) -> None:
-        """One more."""
         number = crc32(delivery.tenant.encode(errors="surrogatepass")) % CROWDS
         self.everybody.add(number)
         if delivery.lane < 0:
@@ -83,8 +80,6 @@ class Work:
 class Recent:
     """Collects polls until they are looked at, in little room however many there are. Not thread-safe."""
 
-    __slots__ = ("_empty", "_late", "_late_from", "_looks", "_polls", "_was_heard", "fresh_for")
-
     def __init__(self, late_from: float | None) -> None:
         self._late_from = late_from
         self._was_heard = False
@@ -99,7 +94,6 @@ class Recent:
         self._late = Sketch(TENANTS)
 
     def add(self, event: Polled) -> None:
-        """Take note of one poll."""
         self._was_heard = True
         self._polls += 1
         self._empty += event.is_empty
@@ -158,17 +152,18 @@ def _age_of(several: Iterable[Histogram]) -> float | None:
 
 def reading_of(snapshot: Snapshot, work: Work, before: Totals | None = None) -> Reading:
     """What both say about everything that there are alarms on; `before` is how the queue was at the last look."""
-    depth = depth_of(snapshot)
-    values: dict[What, float] = {What.DEAD_LETTERS: depth.dead, What.OLDEST_AGE: depth.oldest or 0.0}
-    values[What.FIRST_ATTEMPT_AGE] = (
-        _told(snapshot, depth, work, before) if work.was_heard else _guessed(snapshot, depth, before)
-    )
+    totals = snapshot.totals
+    values: dict[What, float] = {
+        What.DEAD_LETTERS: totals.dead,
+        What.OLDEST_AGE: seconds_since(totals.oldest, snapshot),
+        What.FIRST_ATTEMPT_AGE: _told(snapshot, work, before) if work.was_heard else _guessed(snapshot, before),
+    }
     if work.polls:
         values[What.NO_EMPTY_POLLS] = 0 if work.empty else work.polls
     tenants = {
-        What.DEAD_LETTERS: most_of({tenant.tenant: tenant.dead for tenant in snapshot.tenants}, depth.dead),
+        What.DEAD_LETTERS: most_of({tenant.tenant: tenant.dead for tenant in snapshot.tenants}, totals.dead),
         What.FIRST_ATTEMPT_AGE: work.late_tenant,
-        What.OLDEST_AGE: most_of({tenant.tenant: tenant.waiting for tenant in snapshot.tenants}, depth.waiting),
+        What.OLDEST_AGE: most_of({tenant.tenant: tenant.waiting for tenant in snapshot.tenants}, totals.waiting),
     }
     return Reading(
         queue=snapshot.queue,
@@ -178,9 +173,10 @@ def reading_of(snapshot: Snapshot, work: Work, before: Totals | None = None) -> 
     )
 
 
-def _told(snapshot: Snapshot, depth: Depth, work: Work, before: Totals | None) -> float:
+def _told(snapshot: Snapshot, work: Work, before: Totals | None) -> float:
     """How long new work waits, by what workers tell."""
-    age, waited, fresh_for = work.first_attempt_age, depth.oldest_ready or 0.0, snapshot.policy.fresh_for
+    totals, age, fresh_for = snapshot.totals, work.first_attempt_age, snapshot.policy.fresh_for
+    waited = seconds_since(totals.oldest_ready, snapshot)
     if age is None:
         # What is fresh comes first: if others had their turn, none of it was there. Else nobody is at work on anything.
         age = 0.0 if work.has_reserve else waited
@@ -188,27 +184,25 @@ def _told(snapshot: Snapshot, depth: Depth, work: Work, before: Totals | None) -
         # Only what is not old yet is handed out as fresh: what waits since then tells how late it is.
         age = max(age, waited)
     # Where most tenants have excess it is not theirs, but too much for the workers; unless they are catching up.
-    is_behind = depth.spilled > 0 and before is not None and depth.waiting >= before.waiting
+    is_behind = totals.spilled > 0 and before is not None and totals.waiting >= before.waiting
     return max(age, work.spilled_age or 0.0) if is_behind else age
 
 
-def _guessed(snapshot: Snapshot, depth: Depth, before: Totals | None) -> float:
+def _guessed(snapshot: Snapshot, before: Totals | None) -> float:
     """How long new work waits where nobody tells: as long as the oldest that waits, without what a noisy tenant has."""
     now = snapshot.totals
-    is_moving = before is not None and (now.ready, now.leased, now.oldest) != (
-        before.ready,
-        before.leased,
-        before.oldest,
+    is_moving = before is not None and any(
+        getattr(now, name) != getattr(before, name) for name in ("ready", "leased", "oldest")
     )
     if not is_moving or not now.spilled:  # nobody is at work, or nobody is noisy
-        return depth.oldest_ready or 0.0
+        return seconds_since(now.oldest_ready, snapshot)
     # A tenant has so many lanes of each priority, and one for itself: what is old in others as well is not the excess
     # of one.
     lanes: dict[tuple[int, bool], list[float]] = {}
     for lane in snapshot.lanes:
         if lane.lane >= 0 and lane.oldest is not None:
             kind = (priority_of(lane.lane), is_own(lane.lane))
-            lanes.setdefault(kind, []).append(max(0.0, snapshot.at - lane.oldest))
+            lanes.setdefault(kind, []).append(seconds_since(lane.oldest, snapshot))
     late = [sorted(ages, reverse=True)[1 if own else snapshot.policy.hand :] for (_, own), ages in lanes.items()]
     return max((age for ages in late for age in ages), default=0.0)
 

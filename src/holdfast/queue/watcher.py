@@ -65,7 +65,6 @@ class Watcher:
         renew_after_fork(self)
 
     def renew(self) -> None:
-        """Have locks that nobody holds, in the child of a fork."""
         self._lock = threading.Lock()
         self._looking = threading.Lock()
         self._recent = Recent(self._rules.first_attempt_age)
@@ -74,7 +73,6 @@ class Watcher:
 
     @property
     def alarms(self) -> frozenset[What]:
-        """The alarms that are open."""
         return self._state.is_open
 
     def emit(self, event: Observed) -> None:
@@ -107,7 +105,6 @@ class Watcher:
             return snapshot
 
     def start(self) -> Self:
-        """Begin to look, and return."""
         if not self._loop.is_running:
             self._due = None
         self._loop.start()
@@ -128,8 +125,8 @@ class Watcher:
         if self._due is None:
             self._due = self._periodic.next(now)
         elif self._due <= now or self._due - now > self._periodic.period:  # the clock may have been set back
+            self.look()  # it stays due if this raises: the loop takes a step that does not look for a success
             self._due = self._periodic.next(now)
-            self.look()
         return max(0.0, min(self._due - self._clock.wall(), LONGEST_SLEEP))
 
     def _away(self, error: HoldfastError) -> None:

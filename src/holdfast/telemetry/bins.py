@@ -46,7 +46,6 @@ class Bin:
     failures: Histogram = field(default_factory=Histogram)
 
     def add(self, outcome: Outcome) -> None:
-        """Count one outcome."""
         self.requests += outcome.count_2xx + outcome.count_3xx + outcome.count_4xx + outcome.count_5xx
         self.faults += outcome.count_5xx
         self.count_4xx += outcome.count_4xx
@@ -56,7 +55,6 @@ class Bin:
             self.failures.add(seconds)
 
     def merge(self, other: "Bin") -> None:
-        """Add everything that `other` has counted."""
         self.requests += other.requests
         self.faults += other.faults
         self.count_4xx += other.count_4xx
@@ -78,10 +76,7 @@ class BinDelta:
 
 
 def bin_number(at: float, seconds: float) -> int:
-    """Return the number of the bin that holds a moment, counted from the epoch.
-
-    The start of a bin, a product that floats cannot always hold, is in that bin and not in the one before it.
-    """
+    """Return the number of the bin that holds a moment. Its own start is in it, though floats may miss that."""
     return math.floor(at / seconds + 1e-6)
 
 

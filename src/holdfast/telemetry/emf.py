@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Outcome, Side, Zone
@@ -18,14 +18,6 @@ DIMENSION_SETS = (
     ("Controller", "Action", "Region", "AZ-ID", "InstanceId"),
     ("Controller", "Action", "Region", "AZ-ID"),
     ("Controller", "Action", "Region"),
-)
-METRICS = (
-    ("2xx", "Count"),
-    ("3xx", "Count"),
-    ("4xx", "Count"),
-    ("5xx", "Count"),
-    ("SuccessLatency", "Milliseconds"),
-    ("FaultLatency", "Milliseconds"),
 )
 _STATUS_CLASSES = ("2xx", "3xx", "4xx", "5xx")
 _VALUES = 100
@@ -57,10 +49,10 @@ class Request:
 
 def encode(request: Request) -> bytes:
     """The request as one line of JSON, without the line's end."""
-    succeeded = request.status < 500
     counted = f"{request.status // 100}xx"
-    latency = "SuccessLatency" if succeeded else "FaultLatency"
-    metrics = [{"Name": name, "Unit": unit} for name, unit in METRICS if unit == "Count" or name == latency]
+    latency = "SuccessLatency" if request.status < 500 else "FaultLatency"
+    metrics = [{"Name": name, "Unit": "Count"} for name in _STATUS_CLASSES]
+    metrics.append({"Name": latency, "Unit": "Milliseconds"})
     document: dict[str, Any] = {
         "_aws": {
             "Timestamp": round(request.at * 1000),
@@ -92,44 +84,31 @@ _Count = Annotated[float, Meta(ge=0)]
 _Milliseconds = Annotated[float, Meta(ge=0, le=_LONGEST)]
 
 
-class _Directive(Struct, rename={"namespace": "Namespace"}):
-    namespace: _Text
+_Latency = _Milliseconds | Annotated[list[_Milliseconds], Meta(max_length=_VALUES)] | None
 
 
-class _Metadata(Struct, rename={"timestamp": "Timestamp", "directives": "CloudWatchMetrics"}):
-    timestamp: Annotated[float, Meta(gt=0)]
-    directives: Annotated[list[_Directive], Meta(min_length=1)]
+class _Directive(Struct):
+    namespace: _Text = field(name="Namespace")
 
 
-class _Document(
-    Struct,
-    rename={
-        "aws": "_aws",
-        "controller": "Controller",
-        "action": "Action",
-        "zone": "AZ-ID",
-        "instance": "InstanceId",
-        "count_2xx": "2xx",
-        "count_3xx": "3xx",
-        "count_4xx": "4xx",
-        "count_5xx": "5xx",
-        "success": "SuccessLatency",
-        "fault": "FaultLatency",
-        "side": "Side",
-    },
-):
-    aws: _Metadata
-    controller: _Text
-    action: _Text
-    zone: _Text
-    instance: _Text
-    count_2xx: _Count = 0
-    count_3xx: _Count = 0
-    count_4xx: _Count = 0
-    count_5xx: _Count = 0
-    success: _Milliseconds | Annotated[list[_Milliseconds], Meta(max_length=_VALUES)] | None = None
-    fault: _Milliseconds | Annotated[list[_Milliseconds], Meta(max_length=_VALUES)] | None = None
-    side: Side = Side.SERVER
+class _Metadata(Struct):
+    timestamp: Annotated[float, Meta(gt=0)] = field(name="Timestamp")
+    directives: Annotated[list[_Directive], Meta(min_length=1)] = field(name="CloudWatchMetrics")
+
+
+class _Document(Struct):
+    aws: _Metadata = field(name="_aws")
+    controller: _Text = field(name="Controller")
+    action: _Text = field(name="Action")
+    zone: _Text = field(name="AZ-ID")
+    instance: _Text = field(name="InstanceId")
+    count_2xx: _Count = field(name="2xx", default=0)
+    count_3xx: _Count = field(name="3xx", default=0)
+    count_4xx: _Count = field(name="4xx", default=0)
+    count_5xx: _Count = field(name="5xx", default=0)
+    success: _Latency = field(name="SuccessLatency", default=None)
+    fault: _Latency = field(name="FaultLatency", default=None)
+    side: Side = field(name="Side", default=Side.SERVER)
 
 
 _decoder = msgspec.json.Decoder(_Document)

@@ -80,7 +80,6 @@ class Window:
 
     @property
     def end(self) -> float:
-        """When the window ended."""
         return self.start + self.seconds
 
     @property
@@ -100,25 +99,20 @@ class Window:
             return ZoneReading(requests=0, faults=0, latency=None, instances=0, failing_instances=0)
         operations, zones, instances = self.shape
         position = self.zones.index(zone)
-        rows = [
-            range((operation * zones + position) * instances, (operation * zones + position + 1) * instances)
-            for operation in range(operations)
-        ]
+        starts = [(operation * zones + position) * instances for operation in range(operations)]
+        requests = [sum(cells.requests[start + instance] for start in starts) for instance in range(instances)]
+        faults = [sum(cells.faults[start + instance] for start in starts) for instance in range(instances)]
         latencies = Histogram()
-        for row in rows:
-            for cell in row:
-                if (found := cells.successes[cell]) is not None:
+        for start in starts:
+            for found in cells.successes[start : start + instances]:
+                if found is not None:
                     latencies.merge(found)
-        by_instance = [
-            (sum(cells.requests[row[instance]] for row in rows), sum(cells.faults[row[instance]] for row in rows))
-            for instance in range(instances)
-        ]
         return ZoneReading(
-            requests=sum(requests for requests, _ in by_instance),
-            faults=sum(faults for _, faults in by_instance),
+            requests=sum(requests),
+            faults=sum(faults),
             latency=latencies.quantile(LATENCY_SHARE),
-            instances=sum(requests > 0 for requests, _ in by_instance),
-            failing_instances=sum(faults > 0 for _, faults in by_instance),
+            instances=sum(count > 0 for count in requests),
+            failing_instances=sum(count > 0 for count in faults),
         )
 
 
@@ -146,35 +140,27 @@ def window_of(
         states={} if states is None else states,
         deploys=tuple(deploys),
     )
-    index = _Index(empty)
-    by_side: dict[Side, list[tuple[BinKey, Bin]]] = {}
+    by_side: dict[Side, dict[BinKey, Bin]] = {}
     for key, measured in found:
-        by_side.setdefault(key.side, []).append((key, measured))
-    cells = {side: index.cells_of(measured) for side, measured in by_side.items()}
-    return replace(empty, cells=cells)
+        by_side.setdefault(key.side, {})[key] = measured
+    return replace(empty, cells={side: _cells_of(empty, measured) for side, measured in by_side.items()})
 
 
-class _Index:
-    """Finds the cell of a bin."""
-
-    def __init__(self, window: Window) -> None:
-        _, self._zones, self._instances = window.shape
-        self._size = len(window.operations) * self._zones * self._instances
-        self._operation = {operation: position for position, operation in enumerate(window.operations)}
-        self._zone = {zone: position for position, zone in enumerate(window.zones)}
-        self._instance = [{name: position for position, name in enumerate(names)} for names in window.instances]
-
-    def cells_of(self, bins: Sequence[tuple[BinKey, Bin]]) -> Cells:
-        requests, faults, client_errors = (array("q", bytes(8 * self._size)) for _ in range(3))
-        successes: list[Histogram | None] = [None] * self._size
-        failures: list[Histogram | None] = [None] * self._size
-        for key, measured in bins:
-            zone = self._zone[key.zone]
-            row = self._operation[key.operation] * self._zones + zone
-            cell = row * self._instances + self._instance[zone][key.instance]
-            requests[cell] = measured.requests
-            faults[cell] = measured.faults
-            client_errors[cell] = measured.count_4xx
-            successes[cell] = measured.successes if measured.successes.count else None
-            failures[cell] = measured.failures if measured.failures.count else None
-        return Cells(requests, faults, client_errors, successes, failures)
+def _cells_of(window: Window, bins: Mapping[BinKey, Bin]) -> Cells:
+    operations, zones, instances = window.shape
+    size = operations * zones * instances
+    operation_at = {operation: index for index, operation in enumerate(window.operations)}
+    zone_at = {zone: index for index, zone in enumerate(window.zones)}
+    instance_at = [{name: index for index, name in enumerate(names)} for names in window.instances]
+    requests, faults, client_errors = (array("q", bytes(8 * size)) for _ in range(3))
+    successes: list[Histogram | None] = [None] * size
+    failures: list[Histogram | None] = [None] * size
+    for key, measured in bins.items():
+        zone = zone_at[key.zone]
+        cell = (operation_at[key.operation] * zones + zone) * instances + instance_at[zone][key.instance]
+        requests[cell] = measured.requests
+        faults[cell] = measured.faults
+        client_errors[cell] = measured.count_4xx
+        successes[cell] = measured.successes if measured.successes.count else None
+        failures[cell] = measured.failures if measured.failures.count else None
+    return Cells(requests, faults, client_errors, successes, failures)

@@ -5,21 +5,19 @@
         def store(self) -> StatusStore:
             return MyStore()
 
-Needs pytest and hypothesis. For readable failures, call `pytest.register_assert_rewrite("holdfast.testing.status")` in
+Needs pytest. For readable failures, call `pytest.register_assert_rewrite("holdfast.testing.status")` in
 `conftest.py`. All times are far in the future, so that a server which removes what is over by its own clock stays out
 of the way.
 """
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from holdfast._errors import Conflict
 from holdfast._types import StatusStore, Zone, ZoneState, ZoneStatus
@@ -27,9 +25,6 @@ from holdfast._types import StatusStore, Zone, ZoneState, ZoneStatus
 __all__ = ["StatusStoreConformance"]
 
 Item = TypeVar("Item")
-Step: TypeAlias = tuple[int, bool, int | None, bool] | int
-"""A write (workload, out, expires, stale), or the time at which what is over expires."""
-
 WRITERS = 8
 """Threads that write at once: enough to collide, few enough for a small machine."""
 
@@ -38,14 +33,6 @@ STUCK = 30.0
 
 ZONE = Zone("use1-az1")
 NOW = 4_000_000_000.0
-
-_EXAMPLES = settings(max_examples=25, deadline=None)
-# Text with NUL is left out: PostgreSQL cannot hold it.
-_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
-# Control characters are no part of a name, and not every HTTP server carries them in a path.
-_NAME = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
-_WRITE = st.tuples(st.integers(0, 2), st.booleans(), st.none() | st.integers(0, 5), st.booleans())
-_STEPS = st.lists(_WRITE | st.integers(0, 5), max_size=8)
 
 
 class StatusStoreConformance:
@@ -57,12 +44,10 @@ class StatusStoreConformance:
         raise NotImplementedError("override the fixture `store` with a fresh, empty StatusStore of yours")
 
     def test_nothing_is_out_at_first(self, store: StatusStore) -> None:
-        """An empty store has no statuses, and nothing that could expire."""
         assert list(store.read()) == []
         assert list(store.expire(NOW)) == []
 
     def test_what_was_written_is_read(self, store: StatusStore) -> None:
-        """All of it, with the version that the write returned."""
         wanted = out(expires=NOW + 60.25, reason="requests of az1 fail")
         written = store.write(wanted, 0)
         assert written == replace(wanted, version=written.version)
@@ -85,7 +70,6 @@ class StatusStoreConformance:
             ]
 
     def test_all_workloads_and_each_workload_and_zone_are_different_keys(self, store: StatusStore) -> None:
-        """Each is written for the first time, and has a status of its own."""
         keys = [(zone, workload) for zone in (ZONE, Zone("use1-az2")) for workload in (None, "shop", "shop2")]
         written = [store.write(out(zone=zone, workload=workload), 0) for zone, workload in keys]
         assert by_key(store.read()) == by_key(written)
@@ -100,7 +84,6 @@ class StatusStoreConformance:
             before = written.version
 
     def test_the_version_grows_when_what_has_expired_is_taken_out_again(self, store: StatusStore) -> None:
-        """The expiry counts as a write, too."""
         first = store.write(out(expires=NOW), 0)
         [gone] = store.expire(NOW)
         again = store.write(out(), version(store))
@@ -108,7 +91,6 @@ class StatusStoreConformance:
 
     @pytest.mark.parametrize("stale", [0, -1, 1])
     def test_who_has_not_seen_the_latest_version_cannot_write(self, store: StatusStore, stale: int) -> None:
-        """Neither take out nor bring in; the status stays as it was."""
         first = store.write(out(), 0)
         latest = store.write(out(reason="renewed"), first.version)
         expected = {0: 0, -1: first.version, 1: latest.version + 1}[stale]
@@ -126,14 +108,12 @@ class StatusStoreConformance:
 
     @pytest.mark.parametrize("known", [False, True], ids=["absent", "known"])
     def test_of_several_who_write_at_once_exactly_one_succeeds(self, store: StatusStore, known: bool) -> None:
-        """The others get a Conflict, and what is read is what the one wrote."""
         expected = store.write(out(), 0).version if known else 0
         written = together(lambda number: attempt(store, out(reason=f"writer {number}"), expected))
         [winner] = [status for status in written if status is not None]
         assert list(store.read()) == [winner]
 
     def test_of_several_who_take_out_and_bring_in_at_once_exactly_one_succeeds(self, store: StatusStore) -> None:
-        """Nobody brings in what somebody else has renewed in the same moment."""
         expected = store.write(out(), 0).version
         wanted = [out(reason="renewed"), into()]
         written = together(lambda number: attempt(store, wanted[number % 2], expected))
@@ -150,7 +130,6 @@ class StatusStoreConformance:
         assert [status for status in store.read() if status.out] == [again]
 
     def test_what_is_absent_can_be_brought_in(self, store: StatusStore) -> None:
-        """It was in before, and still is; the version grows all the same."""
         assert store.write(into(), 0).version > 0
         assert not any(status.out for status in store.read())
         assert store.write(out(), version(store)).out
@@ -169,20 +148,17 @@ class StatusStoreConformance:
         assert still_out == {name: written[name] for name in ("after", "never")}
 
     def test_what_has_expired_is_read_as_it_was_told(self, store: StatusStore) -> None:
-        """If it is read at all."""
         store.write(out(expires=NOW), 0)
         changed = list(store.expire(NOW))
         assert list(store.read()) in ([], changed)
 
     def test_what_has_expired_does_not_expire_again(self, store: StatusStore) -> None:
-        """A second call, or a later one, has nothing left to change."""
         store.write(out(expires=NOW), 0)
         assert len(store.expire(NOW)) == 1
         assert list(store.expire(NOW)) == []
         assert list(store.expire(NOW + 60)) == []
 
     def test_a_renewed_status_survives(self, store: StatusStore) -> None:
-        """What counts is the end that was written last."""
         first = store.write(out(expires=NOW), 0)
         renewed = store.write(out(expires=NOW + 60), first.version)
         assert list(store.expire(NOW)) == []
@@ -216,7 +192,6 @@ class StatusStoreConformance:
         "text", ["", "'; drop table x; --", '"\\\n\t%s $1 {}', "Ä\u0301\N{GRINNING FACE}\u202e", "x" * 10_000]
     )
     def test_any_text_comes_back(self, store: StatusStore, text: str) -> None:
-        """Reasons and names are data, however they look, and however long they are."""
         written = store.write(replace(out(expires=NOW), by=text, reason=text), 0)
         assert (written.by, written.reason) == (text, text)
         assert list(store.read()) == [written]
@@ -226,86 +201,11 @@ class StatusStoreConformance:
         "workload", ["a/b", "/", "shop/", "a b+c%2F&d=?#", "'\"<>\\", "\N{GRINNING FACE}", "..", "x" * 128]
     )
     def test_workloads_may_have_any_name(self, store: StatusStore, workload: str) -> None:
-        """Each is a key of its own, that can be written, read, brought in and taken out."""
         store.write(out(), 0)
         written = store.write(out(workload=workload), 0)
         assert by_key(store.read())[ZONE, workload] == written
         store.write(into(workload=workload), written.version)
         assert [status.workload for status in store.read() if status.out] == [None]
-
-    def test_whatever_was_written_is_read(self, store: StatusStore) -> None:
-        """For random names, texts and times."""
-        times = st.floats(1.0, 1e11)
-
-        @_EXAMPLES
-        @given(_NAME, _TEXT, _TEXT, times, st.none() | times)
-        def comes_back(workload: str, by: str, reason: str, since: float, expires: float | None) -> None:
-            wanted = ZoneStatus(
-                zone=ZONE, workload=workload, state=ZoneState.OUT, since=since, by=by, reason=reason, expires=expires
-            )
-            written = store.write(wanted, version(store, workload=workload))
-            assert written == replace(wanted, version=written.version)
-            assert by_key(store.read())[ZONE, workload] == written
-
-        comes_back()
-
-    def test_any_sequence_of_writes_and_expiries_ends_as_it_should(self, store: StatusStore) -> None:
-        """A simple model of a store, and the store, agree after each step."""
-        numbers = itertools.count()
-
-        @_EXAMPLES
-        @given(_STEPS)
-        def agrees(steps: Sequence[Step]) -> None:
-            number = next(numbers)
-            model = _Model(store, [f"example{number}-{index}" for index in range(3)])
-            for step in steps:
-                if isinstance(step, int):
-                    model.expire(NOW + step)
-                else:
-                    model.write(*step)
-                model.compare()
-
-        agrees()
-
-
-class _Model:
-    """What a store should say about some workloads, from what was done to it."""
-
-    def __init__(self, store: StatusStore, workloads: Sequence[str]) -> None:
-        self._store = store
-        self._workloads = workloads
-        self._latest: dict[str | None, ZoneStatus] = {}
-
-    def write(self, index: int, is_out: bool, expires: int | None, stale: bool) -> None:
-        workload = self._workloads[index]
-        end = None if expires is None else NOW + expires
-        wanted = (out if is_out else into)(workload=workload, expires=end)
-        shown = version(self._store, workload=workload)
-        if stale:
-            with pytest.raises(Conflict):
-                self._store.write(wanted, shown + 1)
-            return
-        written = self._store.write(wanted, shown)
-        assert written == replace(wanted, version=written.version)
-        self._learn(written)
-
-    def expire(self, now: float) -> None:
-        over = {name for name, status in self._latest.items() if status.out and not status.is_out(now)}
-        changed = [status for status in self._store.expire(now) if status.workload in self._workloads]
-        assert sorted(str(status.workload) for status in changed) == sorted(map(str, over))
-        for status in changed:
-            assert not status.out
-            self._learn(status)
-
-    def compare(self) -> None:
-        shown = {status.workload: status for status in self._store.read() if status.workload in self._workloads}
-        assert {name for name, status in self._latest.items() if status.out} <= shown.keys()
-        assert shown.items() <= self._latest.items()
-
-    def _learn(self, status: ZoneStatus) -> None:
-        known = self._latest.get(status.workload)
-        assert status.version > (0 if known is None else known.version)
-        self._latest[status.workload] = status
 
 
 def out(

@@ -1,36 +1,14 @@
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.metrics.names import REVIEW_SECONDS, StickyNames
-from holdfast.queue.backend import Totals
-from holdfast.queue.depth import STATES, Depth, depth_of, tenants_of
+from holdfast.queue.depth import STATES, seconds_since, tenants_of
 from tests.unit.queue.made import NOW, lane, snapshot, tenant
 
 
-def test_a_snapshot_in_few_numbers() -> None:
-    looked = snapshot(
-        lane(3, ready=5, leased=1, age=10),
-        lane(7, ready=2, delayed=4, dead=1, age=30),
-        lane(-9, ready=100, leased=3, age=500),
-        left_out=2,
-    )
-    assert depth_of(looked) == Depth(
-        ready=7, spilled=100, leased=4, delayed=4, dead=1, lanes=5, oldest=500, oldest_ready=30
-    )
-    assert depth_of(looked).waiting == 107
-
-
-def test_what_is_not_listed_is_counted() -> None:
-    totals = Totals(ready=1, spilled=2, leased=3, delayed=4, dead=5, lanes=6, oldest=NOW - 9, oldest_ready=NOW + 1)
-    found = depth_of(msgspec.structs.replace(snapshot(), totals=totals))
-    assert found == Depth(ready=1, spilled=2, leased=3, delayed=4, dead=5, lanes=6, oldest=9, oldest_ready=0)
-
-
-def test_an_empty_queue_has_no_oldest_message() -> None:
-    assert depth_of(snapshot()) == Depth(
-        ready=0, spilled=0, leased=0, delayed=0, dead=0, lanes=0, oldest=None, oldest_ready=None
-    )
+def test_a_message_waits_since_the_snapshot_says_and_never_less_than_nothing() -> None:
+    looked = snapshot()
+    assert [seconds_since(since, looked) for since in (NOW - 9, NOW, NOW + 1, None)] == [9, 0, 0, 0]
 
 
 def test_tenants_without_a_place_are_other() -> None:
@@ -39,7 +17,7 @@ def test_tenants_without_a_place_are_other() -> None:
         lane(-5, ready=80),
         tenants=[tenant("a", ready=10, spilled=80, leased=2, dead=1), tenant("b", ready=5, leased=3)],
     )
-    assert tenants_of(looked, depth_of(looked), StickyNames(1)) == {
+    assert tenants_of(looked, StickyNames(1)) == {
         "a": {"ready": 10, "spilled": 80, "leased": 2, "delayed": 0, "dead": 1},
         "other": {"ready": 10, "spilled": 0, "leased": 4, "delayed": 0, "dead": 2},
     }
@@ -51,7 +29,7 @@ def test_the_deepest_tenants_have_the_first_places_and_keep_them_for_a_while() -
     def deep(at: float, **tenants: int) -> set[str]:
         listed = [tenant(name, ready=ready) for name, ready in tenants.items()]
         looked = snapshot(lane(1, ready=sum(tenants.values())), tenants=listed, at=at)
-        return tenants_of(looked, depth_of(looked), places).keys() - {"other"}
+        return tenants_of(looked, places).keys() - {"other"}
 
     assert deep(NOW, small=1, large=50) == {"large"}
     assert deep(NOW + 10, large=10, larger=5000) == {"large"}
@@ -61,7 +39,7 @@ def test_the_deepest_tenants_have_the_first_places_and_keep_them_for_a_while() -
 
 def test_a_tenant_called_other_is_among_the_others() -> None:
     looked = snapshot(lane(1, ready=7), tenants=[tenant("other", ready=4)])
-    assert tenants_of(looked, depth_of(looked), StickyNames(3))["other"]["ready"] == 7
+    assert tenants_of(looked, StickyNames(3))["other"]["ready"] == 7
 
 
 @given(
@@ -77,8 +55,7 @@ def test_tenants_add_up_to_the_whole_queue(owned: list[tuple[int, int, int]], pl
     lanes = [lane(1, ready=sum(one[0] for one in owned), leased=sum(one[2] for one in owned))]
     lanes += [lane(-number - 1, ready=one[1]) for number, one in enumerate(owned)]
     looked = snapshot(*lanes, tenants=tenants[:listed])
-    depth = depth_of(looked)
-    found = tenants_of(looked, depth, StickyNames(places))
+    found = tenants_of(looked, StickyNames(places))
     assert len(found) <= places + 1
     for state in STATES:
-        assert sum(states[state] for states in found.values()) == getattr(depth, state)
+        assert sum(states[state] for states in found.values()) == getattr(looked.totals, state)

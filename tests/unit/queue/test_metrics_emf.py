@@ -1,11 +1,9 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import InvalidValue
 from holdfast.metrics import EmfExporter
 from holdfast.queue.alarms import QueueAlarm, What
 from holdfast.queue.events import Ending, Observed
@@ -15,9 +13,9 @@ from tests.unit.metrics.exporters.test_emf import documents
 from tests.unit.queue.made import NOW, delivery, handled, lane, polled, snapshot, tenant, trouble
 
 
-def told(*events: Observed, most_tenants: int = 20, **options: Any) -> list[dict[str, Any]]:
+def told(*events: Observed, most_tenants: int = 20) -> list[dict[str, Any]]:
     lines: list[str] = []
-    with EmfExporter(lines.append, namespace="shop/queues", clock=FakeClock(wall=NOW), **options) as exporter:
+    with EmfExporter(lines.append, namespace="shop/queues", clock=FakeClock(wall=NOW)) as exporter:
         sink = QueueMetrics(exporter, most_tenants=most_tenants)
         for event in events:
             sink.emit(event)
@@ -173,15 +171,6 @@ def test_alarms_are_left_to_cloudwatch() -> None:
     assert told(alarm) == []
 
 
-def test_own_dimensions_come_first() -> None:
-    lines = told(polled(delivery()), dimensions={"Stage": "live"})
-    assert [line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] for line in lines] == [
-        [["Stage", "Queue"]],
-        [["Stage", "Queue", "Tenant"]],
-    ]
-    assert {line["Stage"] for line in lines} == {"live"}
-
-
 def test_of_ten_thousand_tenants_the_busiest_and_the_deepest_have_lines_and_the_rest_one() -> None:
     lines: list[str] = []
     clock = FakeClock()
@@ -214,10 +203,9 @@ def test_any_name_fits_into_a_dimension(queue: str, name: str) -> None:
 
 
 def test_the_largest_line_is_far_below_the_limit() -> None:
-    many = {f"{number:02}" + "x" * 248: "v" * 1024 for number in range(28)}
     events = [handled(seconds=1 / (number + 3), tenant="t" * 512) for number in range(1000)]
     ages = [polled(delivery("t" * 512, age=1 / (number + 3), first_of_topic=True)) for number in range(1000)]
-    lines = told(*events, *ages, *EVERYTHING, dimensions=many)
+    lines = told(*events, *ages, *EVERYTHING)
     assert max(len(json.dumps(line)) for line in lines) < 100_000
 
 
@@ -228,11 +216,3 @@ def test_no_depth_stands_for_several_queues() -> None:
     assert {line["Queue"] for line in lines} == {f"q{number}" for number in range(200)}
     assert first["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == [[]]
     assert (metrics_of(first), first["QueuesLeftOut"]) == ({"QueuesLeftOut": "Count"}, 3)
-
-
-def test_no_name_of_a_metric_can_be_a_dimension() -> None:
-    many = [snapshot(queue=f"q{number}") for number in range(201)]
-    written = {name for line in told(*EVERYTHING, *many) for name in metrics_of(line)}
-    for name in (*written, "Queue", "Tenant"):
-        with pytest.raises(InvalidValue, match=f"dimension '{name}'"):
-            QueueMetrics(EmfExporter(print, namespace="shop", dimensions={name: "v"}))

@@ -285,6 +285,22 @@ def test_the_thread_looks_again_and_again_also_after_a_surprise_until_it_is_stop
     backend.close()
 
 
+def test_a_surprise_is_over_when_a_look_has_succeeded(
+    backend: Absent, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    watcher = Watcher("mail", backend, Kept(), clock=clock)
+    step = watcher._loop.run_step
+    clock.advance(step())
+    backend.error = RuntimeError("a surprise")
+    for _ in range(3):
+        clock.advance(step())
+    assert "cannot look at queue mail" in caplog.text
+    assert "again, after" not in caplog.text
+    backend.error = None
+    step()
+    assert "can look at queue mail again, after 3 failed attempts" in caplog.text
+
+
 class Pauses:
     """What the thread waits on: each pause moves the clock on, and after the last of them it is to stop."""
 

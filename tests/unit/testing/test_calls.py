@@ -484,28 +484,6 @@ class TestFaults:
             finally:
                 faults.__exit__(None, None, None)
 
-    def test_doubles_of_services_can_have_faults_of_their_own(self) -> None:
-        faults = Faults()
-        script = Script().fail(ConnectionResetError, times=1).slow(0.5)
-
-        def double() -> int:
-            return 1
-
-        async def double_async() -> int:
-            return 2
-
-        with instant_calls() as instant:
-            failing, failing_async = faults.wrap(double, script), faults.wrap(double_async, script)
-            with pytest.raises(ConnectionResetError):
-                failing()
-            assert failing() == 1
-            assert asyncio.run(failing_async()) == 2
-            assert Dependency("pricing").run(failing, idempotent=True) == 1
-            assert instant.clock.monotonic() == 1001.5
-            with pytest.raises(InvalidValue, match="it would never end"):
-                faults.wrap(double, Script().hang())()
-        assert (script.seen, script.applied) == (4, 4)
-
     @pytest.mark.parametrize(
         ("add", "message"),
         [

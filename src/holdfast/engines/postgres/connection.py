@@ -27,19 +27,17 @@ class PostgresOptions:
     nowhere, so `?options=-csearch_path%3Dname` puts its tables into a schema of their own. Needs sessions: a proxy
     that hands each transaction to another one (PgBouncer's transaction mode) would lose the timeouts."""
     pool_minimum: int = 1
-    """Connections that are kept however long they lie idle. One: the next caller need not wait for a new one (some
-    milliseconds), and a process that rarely writes holds no more of the server's connections."""
+    """Connections that are kept however long they lie idle. With one, the next caller need not wait for a new one."""
     pool_maximum: int = 10
     """Most connections at once. PostgreSQL allows 100 by default: nine such processes leave some for people."""
     patience: float = 30.0
     """How long to wait for a free connection, and to go on trying while the server is away, before EngineUnavailable.
     A restart takes seconds and a failover to a standby mostly under 30."""
     statement_timeout: float = 30.0
-    """Longest that one statement may run, or a transaction sit between two of them, before the server ends it. As
-    long as `patience`: more would keep callers waiting for longer than an outage does. Migrations are exempt."""
+    """Longest that one statement may run, or a transaction sit between two of them. As long as `patience`: more would
+    keep callers waiting for longer than an outage does. Migrations are exempt."""
     application_name: str = "holdfast"
-    """How the connections are called in `pg_stat_activity`, unless the url says otherwise. Ours, so that an operator
-    can tell them from the service's own."""
+    """Their name in `pg_stat_activity`, unless the url says otherwise: tells them from the service's own."""
 
     def __post_init__(self) -> None:
         if self.url.partition("://")[0] not in {"postgresql", "postgres"}:
@@ -198,9 +196,6 @@ def has_ended(connection: PostgresConnection) -> bool:
     return False
 
 
-_CONNECT_SECONDS = 5.0
-
-
 class Listener:
     """Hears what is notified on one channel, as long as the connection holds. For one thread at a time."""
 
@@ -228,7 +223,7 @@ class Listener:
             connection.close()
 
     def _connect(self) -> PostgresConnection:
-        connection = connect(self._options, _CONNECT_SECONDS)
+        connection = connect(self._options, CONNECT_TIMEOUT)
         try:
             connection.autocommit = True
             connection.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(self._channel)))

@@ -37,6 +37,8 @@ class PostgresDatabase:
     at once when it refuses the user, the password or the database, and EngineMismatch when it is too old.
     """
 
+    dialect: Literal["postgres"] = "postgres"
+
     def __init__(self, options: PostgresOptions, *, clock: Clock | None = None) -> None:
         self._options = options
         self._place = options.place
@@ -51,10 +53,6 @@ class PostgresDatabase:
         self._migrated: dict[str, tuple[Migration, ...]] = {}
         self.read(lambda _: None)  # nothing is asked: a connection that could be opened is the answer
 
-    @property
-    def dialect(self) -> Literal["postgres"]:
-        return "postgres"
-
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         return self._run(self._in_transaction(work, writing=False), self._options.patience)
 
@@ -68,7 +66,6 @@ class PostgresDatabase:
         return self._run(work, self._options.patience)
 
     def listener(self, channel: str) -> Listener:
-        """What hears notifications on a channel."""
         return Listener(self._options, channel)
 
     def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:

@@ -43,10 +43,7 @@ class Pool:
         self._trouble = ""
 
     def take(self, wait: float) -> PostgresConnection:
-        """Borrow a connection, waiting at most about `wait` seconds for it.
-
-        Raises PoolBusy when all are in use, and what `connect` raises when a new one cannot be opened.
-        """
+        """Borrow a connection within about `wait` seconds. Raises PoolBusy if all are in use, or as `connect`."""
         deadline = self._clock.monotonic() + wait
         connection = self._claim(wait)
         if connection is not None and has_ended(connection):

@@ -56,10 +56,9 @@ class _Patience:
 
 
 def _checkpoint(connection: apsw.Connection, name: str, pages: int) -> int:
-    """Copy a long log into the database, after a commit. SQLite calls this; it is what its own default does.
+    """Copy a long log into the database after a commit, as SQLite does by default. Never report that this failed.
 
-    The commit is durable by then, so it must not report that the copying failed. SQLite itself ignores that error, but
-    apsw raises it where the files are handled in Python.
+    The commit is durable by then. SQLite itself ignores the error, but apsw raises it.
     """
     if pages >= _CHECKPOINT_PAGES:
         with suppress(apsw.Error):
@@ -192,7 +191,6 @@ class ChangeCounter:
             return int(rows[0][0])
 
     def close(self) -> None:
-        """Let go of the file. May be repeated."""
         with self._gate:
             self._is_open = False
             self._hang_up()

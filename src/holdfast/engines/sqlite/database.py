@@ -28,6 +28,8 @@ class SqliteDatabase:
     `patience` is how long, in seconds, to wait for a write lock that another process holds before DatabaseLocked.
     """
 
+    dialect: Literal["sqlite"] = "sqlite"
+
     def __init__(self, path: str | os.PathLike[str], *, patience: float = 5.0, clock: Clock | None = None) -> None:
         self.path = Path(path)
         self._patience = patience
@@ -36,10 +38,6 @@ class SqliteDatabase:
         self._idle: deque[apsw.Connection] = deque()
         self._open = True
         self._writer = Writer(self.path, patience)
-
-    @property
-    def dialect(self) -> Literal["sqlite"]:
-        return "sqlite"
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         self._require_usable()
@@ -63,8 +61,7 @@ class SqliteDatabase:
     def submit(self, work: Callable[[Transaction], Result]) -> "Future[Result]":
         """Like `write`, without waiting: the future is done when the work is durable.
 
-        Works submitted while an earlier commit is being synced share the next one, so one thread that keeps many
-        in flight gets nearly the speed of one big transaction.
+        Works that wait for the same sync share it: one thread with many in flight is nearly as fast as one transaction.
         """
         self._require_usable()
         return self._writer.submit(work)
@@ -88,11 +85,21 @@ class SqliteDatabase:
         `progress` is called with pages done and pages in all. The target appears only when it is complete.
         """
         self._require_usable()
+        target = Path(target)
+        if target.exists():
+            raise Conflict(f"{target} exists already: a backup does not overwrite; name a new file")
+        partial = target.with_name(target.name + ".partial")
+        partial.unlink(missing_ok=True)
         source = connect(self.path, self._patience, reader=True)
         try:
-            back_up(source, Path(target), progress)
+            _copy(source, partial, progress)
+            partial.replace(target)
+            _sync_folder(target.parent)
+        except apsw.Error as error:
+            raise translate(error, target) from error
         finally:
             source.close(True)
+            partial.unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._process != os.getpid():
@@ -132,27 +139,8 @@ _PAGES_PER_STEP = 1024
 """4 MiB at the usual page size: often enough for a progress bar, rarely enough to cost nothing."""
 
 
-def back_up(source: apsw.Connection, target: Path, progress: Callable[[int, int], None] | None = None) -> None:
-    """Copy what `source` sees now into `target`, which must not exist and appears only when it is complete.
-
-    The copy is made inside one read transaction: SQLite would start over whenever somebody else writes, and under
-    steady writes never end, if the source's snapshot were not held.
-    """
-    if target.exists():
-        raise Conflict(f"{target} exists already: a backup does not overwrite; name a new file")
-    partial = target.with_name(target.name + ".partial")
-    partial.unlink(missing_ok=True)
-    try:
-        _copy(source, partial, progress)
-        partial.replace(target)
-        _sync_folder(target.parent)
-    except apsw.Error as error:
-        raise translate(error, target) from error
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def _copy(source: apsw.Connection, partial: Path, progress: Callable[[int, int], None] | None) -> None:
+    """Copy all in one read transaction: without a snapshot, SQLite would start over whenever somebody else writes."""
     source.execute("begin").fetchall()
     source.execute("select count(*) from sqlite_schema").fetchall()  # takes the snapshot
     partial.touch(mode=0o600)  # as closed to other users as what it is a copy of

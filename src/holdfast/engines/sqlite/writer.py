@@ -132,8 +132,6 @@ class Writer:
     def _queue(self, item: _Item) -> bool:
         """Queue the work; true if its caller leads from now on, else it will be woken.
 
-        When nobody writes, the caller leads, or the writer's own thread does.
-
         The main thread may be interrupted anywhere in here. It takes no role, so it can leave none behind: a work whose
         bell was not rung is committed by whoever leads next.
         """
@@ -228,9 +226,7 @@ class Writer:
             self._transact([item], _run_together)
         except _WorkFailed as failed:
             item.error = failed.__cause__
-        except EngineError as error:
-            item.error = error
-        except Conflict as error:
+        except (EngineError, Conflict) as error:
             item.error = error
 
     def _transact(self, group: list[_Item], run_all: Callable[[apsw.Connection, Path, list[_Item]], None]) -> None:

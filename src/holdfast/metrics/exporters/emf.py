@@ -8,7 +8,7 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar, Self, TextIO
 
@@ -24,12 +24,8 @@ from holdfast.metrics.series import SeriesTable
 
 MOST_VALUES = 100
 """Values of one metric in one line: CloudWatch's limit."""
-MOST_DIMENSIONS = 30
-"""Dimensions in one set: CloudWatch's limit. Two are left to the labels of instruments."""
 LONGEST_DIMENSION = 1024
-LONGEST_DIMENSION_NAME = 250
 _NAMESPACE = re.compile(r"(?!AWS/)[A-Za-z0-9._/#-][A-Za-z0-9._/#: -]{0,254}")
-_DIMENSION_NAME = re.compile(r"[!-9;-~][ -~]{0,249}")
 _SHARES = [(rank + 0.5) / (MOST_VALUES - 1) for rank in range(MOST_VALUES - 1)]
 
 Dimensions = tuple[tuple[str, str], ...]
@@ -49,7 +45,6 @@ class Spread:
         self._many: Histogram | None = None
 
     def add(self, value: float) -> None:
-        """Count one value."""
         if self._many is not None:
             self._many.add(value)
             return
@@ -58,7 +53,6 @@ class Spread:
             self._many = Histogram.of(self._few)
 
     def merge(self, other: Self) -> None:
-        """Count all values of `other`."""
         for value in other._few if other._many is None else ():
             self.add(value)
         if other._many is not None:
@@ -77,12 +71,10 @@ class Spread:
 class EmfExporter(Exporter):
     """Writes a line for each combination of labels that was measured, every `every` seconds.
 
-    `to` is a stream, or a function that is called with each line. Dimensions are the labels, and those given as
-    `dimensions`; with `rollup`, metrics of operations are there for their dependency as a whole as well. Lines are
-    written by the first event after the time is over, in the thread that it comes from; `flush` and `close` write what
-    is left, as the end of a Lambda invocation should. What cannot be written is dropped, and counted in `lost_lines`.
-    Thread-safe; a forked child begins at nothing. By name it is `emf` or `emf:NAMESPACE`, which writes to standard
-    output.
+    `to` is a stream, or a function that is called with each line. Dimensions are the labels. Lines are written by the
+    first event after the time is over, in the thread that it comes from; `flush` and `close` write what is left, as the
+    end of a Lambda invocation should. What cannot be written is dropped, and counted in `lost_lines`. Thread-safe; a
+    forked child begins at nothing. By name it is `emf` or `emf:NAMESPACE`, which writes to standard output.
     """
 
     uses_attributes: ClassVar[bool] = False
@@ -94,8 +86,6 @@ class EmfExporter(Exporter):
         *,
         namespace: str,
         every: float = 60.0,
-        dimensions: Mapping[str, str] | None = None,
-        rollup: bool = False,
         clock: Clock = SystemClock(),  # noqa: B008 - it has no state
     ) -> None:
         if not _NAMESPACE.fullmatch(namespace):
@@ -106,9 +96,7 @@ class EmfExporter(Exporter):
             raise InvalidValue(f"lines every {every} seconds: expected more than 0")
         self._write = to if callable(to) else _writer(to)
         self._namespace = namespace
-        self._fixed = _checked(dimensions or {})
         self._every = every
-        self._rollup = rollup
         self._clock = clock
         self._reads = GaugeReads()
         self._opened = ExitStack()
@@ -127,17 +115,10 @@ class EmfExporter(Exporter):
         return exporter
 
     def renew(self) -> None:
-        """Begin at nothing, in the child of a fork."""
         self._lock = threading.Lock()
         self._since = 0.0
         self._over = math.inf
         self._table: SeriesTable[Spread] = SeriesTable(Spread)
-
-    def declare(self, instruments: Sequence[Instrument]) -> None:
-        taken = {name for instrument in instruments for name in _all_names(instrument)}
-        for name in self._fixed:
-            if name in taken:
-                raise InvalidValue(f"dimension {name!r}: expected none that is the name of a metric or of its label")
 
     def record(self, measurements: Sequence[Measurement]) -> None:
         with self._lock:
@@ -149,12 +130,10 @@ class EmfExporter(Exporter):
         if taken is not None:
             self._write_all(*taken)
 
-    def observe(self, instruments: Sequence[Instrument], read: Read) -> None:
-        self.declare(instruments)
+    def observe(self, instruments: Sequence[Instrument], read: Read) -> None:  # noqa: ARG002 - `read` tells them
         self._reads.add(read)
 
     def flush(self) -> None:
-        """Write what was measured since the last lines."""
         with self._lock:
             taken = self._take()
         self._write_all(*taken)
@@ -173,43 +152,35 @@ class EmfExporter(Exporter):
         """Write lines; not under the lock, so that those who measure do not wait for each other."""
         table.add(self._reads.measure())
         since = since or self._clock.wall()
-        for (dimensions, is_total), metrics in lines_of(table).items():
-            rollup = dimensions[:1] if self._rollup and is_total and len(dimensions) > 1 else ()
+        for dimensions, metrics in lines_of(table).items():
             try:
-                self._write(self._line(since, dimensions, rollup, metrics))
+                self._write(self._line(since, dimensions, metrics))
             except Exception:
                 self.lost_lines += 1
                 if self.lost_lines == 1:  # a disk that is full stays full for a while
                     log.exception("metrics could not be written; further lines that are lost are only counted")
 
-    def _line(self, since: float, dimensions: Dimensions, rollup: Dimensions, metrics: Metrics) -> str:
+    def _line(self, since: float, dimensions: Dimensions, metrics: Metrics) -> str:
         named = {name: dimension_value(value) for name, value in dimensions}
-        sets = [[*self._fixed, *named]]
-        if rollup:
-            sets.append([*self._fixed, *dict(rollup)])
         directive = {
             "Namespace": self._namespace,
-            "Dimensions": sets,
+            "Dimensions": [list(named)],
             "Metrics": [{"Name": name, "Unit": unit} for name, (unit, _) in metrics.items()],
         }
         document = {
             "_aws": {"Timestamp": round(since * 1000), "CloudWatchMetrics": [directive]},
-            **self._fixed,
             **named,
             **{name: value for name, (_, value) in metrics.items()},
         }
         return msgspec.json.encode(document).decode()
 
 
-Lines = dict[tuple[Dimensions, bool], Metrics]
-"""The metrics of each combination of labels, and whether it is a total."""
+Lines = dict[Dimensions, Metrics]
+"""The metrics of each combination of labels."""
 
 
 def lines_of(table: SeriesTable[Spread]) -> Lines:
-    """Return what was measured, in order.
-
-    Totals have zeros, because alarms need them; a breakdown has only what is not 0, because each metric is paid for.
-    """
+    """Return the lines in order. Totals have zeros, which alarms need; breakdowns have none: metrics are paid for."""
     lines: Lines = {}
     for instrument, numbers in table.numbers().items():
         if instrument.cloudwatch:
@@ -219,7 +190,7 @@ def lines_of(table: SeriesTable[Spread]) -> Lines:
         for series, spread in spreads.items():
             for name in _names_of(series):
                 values = [round(factor * value, 3) for value in spread.values()]
-                metrics = lines.setdefault((_dimensions(series), series.breakdown is None), {})
+                metrics = lines.setdefault(_dimensions(series), {})
                 metrics[name] = (instrument.cloudwatch_unit, values)
     return {line: lines[line] for line in sorted(lines)}
 
@@ -231,14 +202,14 @@ def _add_numbers(lines: Lines, instrument: Instrument, numbers: Mapping[Series, 
         if not math.isfinite(value) or not (is_total or value):
             continue
         dimensions = _dimensions(series)
-        metrics = lines.setdefault((dimensions, is_total), {})
+        metrics = lines.setdefault(dimensions, {})
         for name in _names_of(series):
             before = metrics[name][1] if name in metrics else 0
             metrics[name] = (instrument.cloudwatch_unit, round(before + value, 3))
         if is_total:
             totals.setdefault(dimensions, {})[series.detail] = value
     for dimensions, by_detail in totals.items():
-        metrics = lines[dimensions, True]
+        metrics = lines[dimensions]
         for name in instrument.cloudwatch_zeros:
             metrics.setdefault(name, ("Count", 0))
         for detail, name in instrument.cloudwatch_shares.items():
@@ -250,21 +221,8 @@ def _names_of(series: Series) -> tuple[str, ...]:
     return names.get(series.detail, names.get("", ()))
 
 
-def _all_names(instrument: Instrument) -> Iterator[str]:
-    """Yield every name that a line with this instrument may have at its top."""
-    yield from (name for names in instrument.cloudwatch.values() for name in names)
-    yield from instrument.cloudwatch_zeros
-    yield from instrument.cloudwatch_shares.values()
-    labels = (*instrument.labels, instrument.breakdown)
-    yield from (label.dimension for label in labels if label is not None)
-
-
 def _dimensions(series: Series) -> Dimensions:
-    instrument = series.instrument
-    found = [(label.dimension, value) for label, value in zip(instrument.labels, series.labels, strict=True)]
-    if series.breakdown is not None and instrument.breakdown is not None:
-        found.append((instrument.breakdown.dimension, series.breakdown))
-    return tuple(found)
+    return tuple((label.dimension, value) for label, value in series.named())
 
 
 def _writer(stream: TextIO) -> Callable[[str], object]:
@@ -273,22 +231,6 @@ def _writer(stream: TextIO) -> Callable[[str], object]:
         stream.flush()
 
     return write
-
-
-def _checked(dimensions: Mapping[str, str]) -> dict[str, str]:
-    if len(dimensions) > MOST_DIMENSIONS - 2:
-        raise InvalidValue(f"{len(dimensions)} dimensions: expected at most {MOST_DIMENSIONS - 2} besides labels")
-    for name, value in dimensions.items():
-        if name == "_aws" or not _DIMENSION_NAME.fullmatch(name):
-            raise InvalidValue(
-                f"dimension {name!r}: expected a name of 1 to {LONGEST_DIMENSION_NAME} ASCII characters, not _aws"
-            )
-        if dimension_value(value) != value:
-            raise InvalidValue(
-                f"dimension {name} {value!r}: expected 1 to {LONGEST_DIMENSION} printable ASCII characters, "
-                "not only blanks and without a colon in front"
-            )
-    return dict(dimensions)
 
 
 def dimension_value(text: str) -> str:

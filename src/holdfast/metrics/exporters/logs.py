@@ -48,23 +48,19 @@ class LogExporter(Exporter):
         return cls(logging.getLogger(argument) if argument else None)
 
     def renew(self) -> None:
-        """Have a lock that nobody holds, after a fork."""
         self._lock = threading.Lock()
 
     def log(self, line: LogLine) -> None:
         logger = self._logger or logging.getLogger(line.logger)
         if not logger.isEnabledFor(line.level):
             return
-        left_out: int | None = 0
-        if line.every:
-            with self._lock:
-                left_out = self._gate(line).admit(f"{line.subject}: {line.event}", self._clock.monotonic())
+        left_out = self._admit(line)
         if left_out is None:
             return
         words, fields = line.words(), line.fields()
         if left_out:
             words += f" ({left_out} more like it were left out)"
-            fields["left_out"] = left_out
+            fields = fields | {"left_out": left_out}  # not into a dictionary that another exporter may be given, too
         logger.log(line.level, "%s", words, extra=fields)
 
     def flush(self) -> None:
@@ -76,9 +72,11 @@ class LogExporter(Exporter):
             for kind, count in kinds.items():
                 logger.info("%s: %d more were left out", kind, count, extra={"kind": kind, "left_out": count})
 
-    def _gate(self, line: LogLine) -> LogGate:
-        key = (line.logger, line.every)
-        gate = self._gates.get(key)
-        if gate is None:
-            gate = self._gates[key] = LogGate(self._per_second if line.every <= 1 else 1, line.every)
-        return gate
+    def _admit(self, line: LogLine) -> int | None:
+        """Return how many records like it were left out before it; None: leave this one out, too."""
+        if not line.every:
+            return 0
+        most = self._per_second if line.every <= 1 else 1
+        with self._lock:
+            gate = self._gates.setdefault((line.logger, line.every), LogGate(most, line.every))
+            return gate.admit(f"{line.subject}: {line.event}", self._clock.monotonic())

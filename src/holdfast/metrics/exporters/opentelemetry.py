@@ -28,7 +28,6 @@ class OpenTelemetryExporter(Exporter):
     """Records with a meter, by default one of the global provider. Thread-safe.
 
     With `span_events`, what a part marks as such, retries of calls for example, is added to the span that is current.
-    With `addresses` off, `server.address` and `server.port` are left out: in a large fleet they make many series.
     OpenTelemetry keeps each combination of attributes for as long as the process runs: so after `most_named` values of
     a breakdown, such as tenants of a queue, new ones are `other`.
     """
@@ -38,7 +37,6 @@ class OpenTelemetryExporter(Exporter):
         meter: "Meter | None" = None,
         *,
         span_events: bool = False,
-        addresses: bool = True,
         most_named: int = MOST_NAMED,
     ) -> None:
         try:
@@ -49,7 +47,6 @@ class OpenTelemetryExporter(Exporter):
         self._observation = metrics.Observation
         self._current_span: Callable[[], Any] = trace.get_current_span
         self.uses_logs = span_events  # type: ignore[misc]
-        self._addresses = addresses
         self._most_named = most_named
         self._record: dict[tuple[Instrument, bool], Callable[..., None]] = {}
         self._reads: dict[Instrument, list[Read]] = {}
@@ -57,7 +54,6 @@ class OpenTelemetryExporter(Exporter):
         renew_after_fork(self)
 
     def renew(self) -> None:
-        """Have a lock that nobody holds, in the child of a fork."""
         self._lock = threading.Lock()
         self._named: dict[tuple[str, ...], FirstNames] = {}
         self._gauges: dict[tuple[Instrument, tuple[str, ...]], set[Series]] = {}
@@ -154,15 +150,9 @@ class OpenTelemetryExporter(Exporter):
     def _attributes(self, series: Series, given: Attributes | None) -> dict[str, AttributeValue]:
         instrument = series.instrument
         attributes: dict[str, AttributeValue] = dict(instrument.constants)
-        for label, value in zip(instrument.labels, series.labels, strict=True):
-            attributes[label.attribute] = value
-        if series.breakdown is not None and instrument.breakdown is not None:
-            attributes[instrument.breakdown.attribute] = series.breakdown
+        attributes |= {label.attribute: value for label, value in series.named()}
         if given is not None:
             attributes.update(given)
-            if not self._addresses:
-                attributes.pop("server.address", None)
-                attributes.pop("server.port", None)
         elif instrument.detail is not None:
             attributes[instrument.detail.attribute] = series.detail
         return attributes

@@ -1,14 +1,13 @@
 """Metrics for Prometheus, kept in memory and written in its text format by this module itself.
 
-The format: https://prometheus.io/docs/instrumenting/exposition_formats/ and the names follow
-https://prometheus.io/docs/practices/naming/.
+https://prometheus.io/docs/instrumenting/exposition_formats/ and https://prometheus.io/docs/practices/naming/
 """
 
 import math
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 from holdfast._errors import SettingsError
 from holdfast._forks import renew_after_fork
@@ -22,6 +21,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LAST_PORT = 65_535
 
 Labels = tuple[tuple[str, str], ...]
+Value = TypeVar("Value", float, Histogram)
 
 
 @EXPORTERS.register("prometheus")
@@ -60,7 +60,6 @@ class PrometheusExporter(Exporter):
         return exporter
 
     def renew(self) -> None:
-        """Begin at nothing, in the child of a fork."""
         self._lock = threading.Lock()
         self._table: SeriesTable[Histogram] = SeriesTable(Histogram)
         self._table.begin(self._begun)
@@ -104,48 +103,44 @@ class PrometheusExporter(Exporter):
         return "".join(f"{line}\n" for line in lines)
 
 
-def _families(instrument: Instrument) -> Iterator[tuple[str, str, bool]]:
-    """Yield name and description of the total and of the breakdown, and whether it is the total."""
-    yield instrument.prometheus, instrument.description, True
+def _families(
+    instrument: Instrument, values: Mapping[Series, Value]
+) -> Iterator[tuple[str, str, bool, dict[Labels, Value]]]:
+    """Yield the total and the breakdown: name, description, whether it is the total, and values in order of labels."""
+    families = [(instrument.prometheus, instrument.description, True)]
     if instrument.breakdown is not None:
         description = f"{instrument.description.removesuffix('.')}, by {instrument.breakdown.name}."
-        yield instrument.broken_down(instrument.prometheus), description, False
+        families.append((instrument.broken_down(instrument.prometheus), description, False))
+    for name, description, is_total in families:
+        kept = {_labels(series): value for series, value in values.items() if (series.breakdown is None) == is_total}
+        yield name, description, is_total, {labels: kept[labels] for labels in sorted(kept)}
 
 
 def _numbers(instrument: Instrument, numbers: Mapping[Series, float]) -> Iterator[str]:
-    for name, description, is_total in _families(instrument):
-        samples = {
-            _labels(series): value for series, value in numbers.items() if (series.breakdown is None) == is_total
-        }
+    for name, description, _, samples in _families(instrument, numbers):
         yield from _head(name, instrument.type, description, samples)
-        for labels, value in sorted(samples.items()):
+        for labels, value in samples.items():
             yield _sample(name, labels, value)
 
 
 def _histogram(instrument: Instrument, histograms: Mapping[Series, Histogram]) -> Iterator[str]:
     """Yield a histogram for totals, and a summary without quantiles, which is small, for the breakdown."""
-    for name, description, is_total in _families(instrument):
-        kept = {_labels(series): one for series, one in histograms.items() if (series.breakdown is None) == is_total}
-        if not is_total:
-            kept = {labels: one for labels, one in kept.items() if one.count}
+    edges = (*instrument.buckets, math.inf)
+    for name, description, is_total, family in _families(instrument, histograms):
+        kept = {labels: one for labels, one in family.items() if is_total or one.count}
         yield from _head(name, "histogram" if is_total else "summary", description, kept)
-        for labels, one in sorted(kept.items(), key=lambda item: item[0]):
-            if is_total:
-                edges = (*instrument.buckets, math.inf)
-                counts = (*one.cumulative(instrument.buckets), one.count)
-                for edge, count in zip(edges, counts, strict=True):
-                    yield _sample(f"{name}_bucket", (*labels, ("le", _number(edge))), count)
+        for labels, one in kept.items():
+            counts = (*one.cumulative(instrument.buckets), one.count) if is_total else ()
+            for edge, count in zip(edges, counts, strict=False):
+                yield _sample(f"{name}_bucket", (*labels, ("le", _number(edge))), count)
             yield _sample(f"{name}_sum", labels, one.sum)
             yield _sample(f"{name}_count", labels, one.count)
 
 
 def _labels(series: Series) -> Labels:
-    instrument = series.instrument
-    labels = [(label.name, value) for label, value in zip(instrument.labels, series.labels, strict=True)]
-    if series.breakdown is not None and instrument.breakdown is not None:
-        labels.append((instrument.breakdown.name, series.breakdown))
-    if instrument.detail is not None:
-        labels.append((instrument.detail.name, series.detail))
+    labels = [(label.name, value) for label, value in series.named()]
+    if series.instrument.detail is not None:
+        labels.append((series.instrument.detail.name, series.detail))
     return tuple(labels)
 
 

@@ -236,11 +236,9 @@ class Pace(NamedTuple):
 
 
 def messages_to_hold(concurrency: int, pace: Pace) -> int:
-    """Messages to hold, when so many can be handled at once.
+    """Return how many messages to hold: those being handled, and twice those handled while more are fetched.
 
-    Ahead are twice those that can be handled while more are fetched: it asks when half of them are left. Those that are
-    not handled within `LONGEST_LOCAL_WAIT` are too many, whatever handlers could do: they may be at work on something
-    longer.
+    That is, it asks when half of them are left. Those not handled within `LONGEST_LOCAL_WAIT` are too many.
     """
     needed = 2 * concurrency * pace.fetch / pace.seconds if pace.seconds > 0 else math.inf
     patience = min(LONGEST_LOCAL_WAIT, max(QUICK_LOCAL_WAIT, 3 * pace.fetch))
@@ -248,10 +246,7 @@ def messages_to_hold(concurrency: int, pace: Pace) -> int:
 
 
 def messages_to_request(concurrency: int, pace: Pace, held: int) -> int:
-    """How many to ask for, when so many are held; 0: wait, until it is worth asking.
-
-    It is, when handlers are idle, or when half of what was fetched ahead is used up.
-    """
+    """Return how many to ask for; 0 unless a handler is idle, or half of what was fetched ahead is used up."""
     most = messages_to_hold(concurrency, pace)
     is_worth_it = held < concurrency or held <= (concurrency + most) // 2
     return max(0, most - held) if is_worth_it else 0

@@ -81,10 +81,7 @@ costs as much as some messages do."""
 
 
 def least_deep(lanes: Sequence[int], depths: Mapping[int, Depth]) -> int:
-    """The lane with the fewest messages waiting; of several, the one whose turn was the longest ago.
-
-    That one has the next turn of all. One that has just had its turn would have to wait until all others had theirs.
-    """
+    """Return the lane with the fewest messages; of several, the one whose turn was the longest ago: it is next."""
     return min(lanes, key=depths.__getitem__)
 
 

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast._background import BackgroundLoop
@@ -27,47 +27,43 @@ PLAIN = HandlerOptions()
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class Running:
     """One message in this worker's hands."""
 
-    __slots__ = (
-        *("call", "delivery", "ends", "handling", "interrupt", "is_over", "is_patient", "job", "options", "since"),
-        "started",
-    )
+    delivery: Delivery
+    since: float
+    """Monotonic time at which it was asked for."""
+    ends: float
+    """Monotonic time at which its lease ends, as far as this worker knows."""
+    handling: Handling = field(init=False)
+    call: Callable[[], Any] | None = None
+    """Handles it."""
+    options: HandlerOptions = PLAIN
+    job: str | None = None
+    started: float | None = None
+    """Monotonic time at which its handler began; None: it waits."""
+    is_over: bool = False
+    """Whether it was decided what becomes of it: what the handler says after that does not count."""
+    is_patient: bool = False
+    """Whether it may wait here for as long as it takes."""
+    interrupt: "Callable[[Running], None] | None" = None
+    """Ends its handler, or lets another have its place. From the moment at which it was started."""
 
-    def __init__(self, delivery: Delivery, since: float, ends: float) -> None:
-        self.delivery = delivery
-        self.handling = Handling(delivery)
-        self.since = since
-        """Monotonic time at which it was asked for."""
-        self.ends = ends
-        """Monotonic time at which its lease ends, as far as this worker knows."""
-        self.call: Callable[[], Any] | None = None
-        """Handles it."""
-        self.options = PLAIN
-        self.job: str | None = None
-        self.started: float | None = None
-        """Monotonic time at which its handler began; None: it waits."""
-        self.is_over = False
-        """Whether it was decided what becomes of it: what the handler says after that does not count."""
-        self.is_patient = False
-        """Whether it may wait here for as long as it takes."""
-        self.interrupt: Callable[[Running], None] | None = None
-        """Ends its handler, or lets another have its place. From the moment at which it was started."""
+    def __post_init__(self) -> None:
+        self.handling = Handling(self.delivery)
 
 
+@dataclass(slots=True, eq=False)
 class Finished:
     """A message and what is to become of it."""
 
-    __slots__ = ("error", "is_uncertain", "outcome", "running", "seconds")
-
-    def __init__(self, running: Running, outcome: Outcome, seconds: float = 0.0, error: str | None = None) -> None:
-        self.running = running
-        self.outcome = outcome
-        self.seconds = seconds
-        self.error = error
-        self.is_uncertain = False
-        """Whether it may have been settled before, by a try whose answer was lost."""
+    running: Running
+    outcome: Outcome
+    seconds: float = 0.0
+    error: str | None = None
+    is_uncertain: bool = False
+    """Whether it may have been settled before, by a try whose answer was lost."""
 
 
 class Held:
@@ -88,7 +84,6 @@ class Held:
         return len(self._running)
 
     def add(self, running: Sequence[Running]) -> None:
-        """They were leased."""
         with self._lock:
             self._running.update(running)
 
@@ -98,10 +93,7 @@ class Held:
             return [running for running in self._running if not running.is_over]
 
     def begin(self, running: Running, now: float, interrupt: Callable[[Running], None]) -> bool:
-        """Its handler is about to begin; false: it must not, because the message was handed back, or its lease is over.
-
-        As that of a message is for which a store that stood still has kept the worker waiting.
-        """
+        """Begin its handler; false: it must not, because it was handed back, or its lease has ended meanwhile."""
         with self._lock:
             if running.is_over or now >= running.ends:
                 return False
@@ -147,7 +139,6 @@ class Held:
             self._finished.extendleft(one for one in reversed(finished) if one.running in self._running)
 
     def settled(self, finished: Sequence[Finished]) -> None:
-        """They are held no more."""
         with self._lock:
             self._running.difference_update([one.running for one in finished])
             self._changed.notify_all()
@@ -177,7 +168,6 @@ class Emitter:
         return self._sink is not None
 
     def emit(self, event: QueueEvent) -> None:
-        """Hand over one event."""
         if self._sink is None:
             return
         try:

@@ -1,53 +1,31 @@
 """What runs the handlers: threads for synchronous ones, an event loop for the others; made when first needed."""
 
 import contextvars
+import inspect
+import logging
+import threading
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
 
-from holdfast.queue.worker.context import Running, WorkerContext
+from holdfast._errors import LeaseLost
+from holdfast.queue.message import Ack
+from holdfast.queue.worker.context import Finished, Running, WorkerContext
 
 if TYPE_CHECKING:
     import asyncio
 
     from holdfast.queue.worker.loop_crew import LoopCrew
 
-import inspect
-import logging
-import threading
-import time
-from concurrent.futures import Future
-from queue import SimpleQueue
-from typing import Any
-
-from holdfast._errors import LeaseLost
-from holdfast.queue.worker.context import Finished
+_DONE = Ack()
 
 log = logging.getLogger(__name__)
 
 
-class Crew(Protocol):
-    """Runs handlers of one kind, so many at a time."""
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether so many handlers were given up, and have not returned since, that no more may be begun."""
-
-    def give(self, some: Sequence[Running]) -> None:
-        """Handle messages."""
-
-    def stop(self) -> None:
-        """End, as soon as nothing is under way."""
-
-    def join(self, seconds: float) -> bool:
-        """Wait for the end; false: some handlers have not returned."""
-
-
 class Crews:
-    """All handlers of a worker. With `loop`, the asynchronous ones run in that one and not in a thread.
-
-    Every handler has a copy of the context variables that hold where this was made: what one leaves behind, the next
-    does not find.
-    """
+    """All handlers of a worker, each in a copy of the context of its start. With `loop`, coroutines run there."""
 
     def __init__(self, context: WorkerContext, loop: "asyncio.AbstractEventLoop | None" = None) -> None:
         self._context = context
@@ -80,16 +58,14 @@ class Crews:
             self._threads.give(some)
 
     def stop(self) -> None:
-        """End all of them, as soon as nothing is under way."""
         for crew in self._all():
             crew.stop()
 
     def join(self, seconds: float) -> bool:
-        """Wait for the end; false: some handlers have not returned."""
         have_ended = [crew.join(seconds) for crew in self._all()]
         return all(have_ended)
 
-    def _all(self) -> list[Crew]:
+    def _all(self) -> "list[ThreadCrew | LoopCrew]":
         loop = None if self._loop is None or self._loop.has_ended else self._loop
         return [crew for crew in (self._threads, loop) if crew is not None]
 
@@ -113,6 +89,7 @@ class ThreadCrew:
 
     @property
     def is_stuck(self) -> bool:
+        """Whether so many handlers were given up, and have not returned since, that no more may be begun."""
         return len(self._hung) >= self._context.concurrency
 
     def give(self, some: Sequence[Running]) -> None:
@@ -203,49 +180,48 @@ class ThreadCrew:
                     return
 
     def _handle(self, running: Running) -> None:
-        context = self._context
-        held, handlers, clock = context.held, context.handlers, context.clock
-        started = clock.monotonic()
-        if not held.begin(running, started, self._abandon):
+        context, started = self._context, self._context.clock.monotonic()
+        if not context.held.begin(running, started, self._abandon):
             return
-        has_obeyed = False
         try:
-            handlers.enter(running)
-            call = running.call
-            assert call is not None
-            result = call()
-            if result is not None:
-                require_that_it_has_run(result)
+            context.handlers.enter(running)
+            assert running.call is not None
+            require_that_it_has_run(running.call())
         except BaseException as error:  # noqa: BLE001 - what a handler raises must not end the thread
-            finished = handlers.failed(running, error, clock.monotonic() - started)
-            has_obeyed = isinstance(error, LeaseLost)
+            finish(context, running, started, error, has_obeyed=isinstance(error, LeaseLost))
         else:
-            finished = handlers.done(running, clock.monotonic() - started)
-        if not held.finish(finished) and not has_obeyed:
-            tell_late(finished)
+            finish(context, running, started)
 
 
 class _Hand(threading.Thread):
     running: Running | None = None
 
 
-def tell_late(finished: Finished) -> None:
-    """A handler that was given up has ended, and not because it was told to."""
-    running = finished.running
-    log.warning(
-        "message %d of %s: its handler ended after %.1f s, which does not count any more: %s",
-        running.delivery.id,
-        running.delivery.queue,
-        finished.seconds,
-        running.handling.why,
-    )
+def finish(
+    context: WorkerContext,
+    running: Running,
+    started: float,
+    error: BaseException | None = None,
+    *,
+    has_obeyed: bool = False,
+) -> None:
+    """Have a message settled whose handler has ended. Warn of one that was given up, unless it ended for that."""
+    seconds = context.clock.monotonic() - started
+    finished = Finished(running, _DONE, seconds) if error is None else context.handlers.failed(running, error, seconds)
+    if not context.held.finish(finished) and not has_obeyed:
+        log.warning(
+            "message %d of %s: its handler ended after %.1f s, which does not count any more: %s",
+            running.delivery.id,
+            running.delivery.queue,
+            seconds,
+            running.handling.why,
+        )
 
 
 def require_that_it_has_run(result: Any) -> None:
-    """Raise TypeError for what a handler returned, if somebody would still have to await it, or to go through it.
-
-    The message would be taken for handled, and nothing, or not all of it, would have happened.
-    """
+    """Raise TypeError if what a handler returned is still to be awaited or gone through: it would pass for handled."""
+    if result is None:
+        return
     if inspect.iscoroutine(result):
         result.close()  # else Python warns that it was never awaited
         raise TypeError("the handler returned a coroutine that nobody awaits: make it `async def`, and await it there")

@@ -1,7 +1,4 @@
-"""Leases messages, as many as can be handled, and gives them to the crews.
-
-`Quarantine` keeps a message that may have killed its workers from taking others along.
-"""
+"""Leases messages for the crews. `Quarantine` keeps one that may have killed its workers from taking others along."""
 
 import logging
 import random
@@ -57,10 +54,7 @@ class Feeder:
         """Whether messages may be on their way here that nobody knows of yet."""
         self.is_stopping = False
         """Whether to lease no more. What is on its way is released."""
-        self.loop = context.loop("lease", self._next_step)
-
-    def _next_step(self) -> float:
-        return GLANCE if self.is_stopping else self.step()
+        self.loop = context.loop("lease", lambda: GLANCE if self.is_stopping else self.step())
 
     def step(self) -> float:
         """Lease messages, if any are wanted, or wait a moment."""
@@ -129,19 +123,9 @@ class Feeder:
                 context.held.finish(Finished(one, Release()))
             return
         try:
-            self._hand_over(for_threads, is_async=False)
+            _hand_over(context, self._crews, for_threads, is_async=False)
         finally:
-            self._hand_over(for_loop, is_async=True)
-
-    def _hand_over(self, some: Sequence[Running], *, is_async: bool) -> None:
-        if not some:
-            return
-        try:
-            self._crews.give(some, is_async=is_async)
-        except BaseException:  # there is no thread, and none can be started: other workers may have some
-            for one in some:
-                self._context.held.finish(Finished(one, Release()))
-            raise
+            _hand_over(context, self._crews, for_loop, is_async=True)
 
     def _measure(self) -> None:
         now, handled, busy = self._context.clock.monotonic(), self._context.held.handled, self._context.held.busy
@@ -193,10 +177,17 @@ class Quarantine:
                 suspect.delivery.tenant,
                 suspect.delivery.deaths,
             )
-            try:
-                self._crews.give([suspect], is_async=self._is_async)
-            except BaseException:  # there is no thread for it, and none can be started
-                context.held.finish(Finished(suspect, Release()))
-                raise
+            _hand_over(context, self._crews, [suspect], is_async=self._is_async)
         context.held.wait_changed(GLANCE)
         return True
+
+
+def _hand_over(context: WorkerContext, crews: Crews, some: Sequence[Running], *, is_async: bool) -> None:
+    if not some:
+        return
+    try:
+        crews.give(some, is_async=is_async)
+    except BaseException:  # there is no thread, and none can be started: other workers may have some
+        for one in some:
+            context.held.finish(Finished(one, Release()))
+        raise

@@ -4,8 +4,7 @@ import logging
 import math
 import random
 import traceback
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import msgspec
 
@@ -13,10 +12,10 @@ from holdfast._clock import Clock
 from holdfast._errors import InvalidValue
 from holdfast.calls.context import SCOPE
 from holdfast.calls.runtime import PROCESS
-from holdfast.calls.scope import Incoming
-from holdfast.queue.job import HANDLING, Job, Packed, Postpone, Reject, is_asynchronous, unpack
-from holdfast.queue.message import LONGEST, Ack, Bury, Delivery, RetryLater
-from holdfast.queue.queue import Handler, HandlerTime, Queue
+from holdfast.calls.scope import Incoming, Scope
+from holdfast.queue.job import HANDLING, Packed, Postpone, Reject, is_asynchronous, unpack
+from holdfast.queue.message import LONGEST, Bury, Delivery, RetryLater
+from holdfast.queue.queue import HandlerTime, Queue
 from holdfast.queue.rules.disposition import after_failure
 from holdfast.queue.worker.context import Finished, Running
 
@@ -61,59 +60,41 @@ class Handlers:
         return min((one.timeout for one in options if one.timeout is not None), default=math.inf)
 
     def find(self, running: Running) -> bool:
-        """See to it that the message can be handled; whether that is to be awaited.
-
-        Raises InvalidValue, NoJob, or NoAttemptLeft.
-        """
+        """Find the handler of a message: is it to be awaited? Raises InvalidValue, NoJob, or NoAttemptLeft."""
         queue, delivery = self._queue, running.delivery
-        if queue.handler is not None:
-            packed = _packed(delivery) if queue.jobs else None
-            if packed is None or packed.job not in queue.jobs:
-                running.call, running.options = _bound(queue.handler, delivery), queue.handler_options
+        packed = _packed(delivery) if queue.jobs else None
+        job = None if packed is None else queue.jobs.get(packed.job)
+        if packed is None or job is None:
+            if queue.handler is not None:
+                running.call, running.options = partial(queue.handler, delivery), queue.handler_options
                 _require_attempt(running)
                 return self._is_async
-        else:
-            packed = _packed(delivery)
             if packed is None:
                 raise InvalidValue("a body that calls no job, in a queue without a handler for others")
-        job = queue.jobs.get(packed.job)
-        if job is None:
             raise NoJob(f"there is no job {packed.job} here")
-        running.call = _call(job, packed.arguments)
+        running.call = partial(job.function, **job.arguments(packed.arguments))
         running.options, running.job = job.options, job.name
         _require_attempt(running)
         return job.is_async
 
     def enter(self, running: Running) -> None:
-        """Put around a handler, in the context it is called in, what it finds there: its message, deadline and trace.
-
-        Nothing is put back: every handler has a context of its own.
-        """
+        """Set message, deadline and trace in the context of a handler, which is its own: nothing is put back."""
         delivery, timeout = running.delivery, running.options.timeout
         expires = math.inf
         if delivery.deadline is not None:
             expires = PROCESS.monotonic() + max(0.0, delivery.deadline - self._clock.wall())
-        scope = Incoming(expires, None, None, delivery.trace)
-        if timeout is None:
-            SCOPE.set(scope)
-        else:
-            SCOPE.set(HandlerTime(min(expires, PROCESS.monotonic() + timeout), None, scope))
+        scope: Scope = Incoming(expires, None, None, delivery.trace)
+        if timeout is not None:
+            scope = HandlerTime(min(expires, PROCESS.monotonic() + timeout), None, scope)
+        SCOPE.set(scope)
         HANDLING.set(running.handling)
 
     def unfit(self, running: Running, error: Exception) -> Finished:
-        """What becomes of a message that no handler here takes.
-
-        One for a job that is not known may be ahead of this worker: another one, or a later release, may know it.
-        """
-        if isinstance(error, NoAttemptLeft):
-            return Finished(running, Bury(str(error)), error=type(error).__name__)
-        if isinstance(error, InvalidValue):
-            return Finished(running, Bury(_reason(error)), error=type(error).__name__)
-        return self.failed(running, error, 0.0)
-
-    def done(self, running: Running, seconds: float) -> Finished:
-        """What becomes of a message whose handler has returned."""
-        return Finished(running, DONE, seconds)
+        """Return what becomes of a message that no handler takes. Others may know a job that is not known here."""
+        if not isinstance(error, NoAttemptLeft | InvalidValue):
+            return self.failed(running, error, 0.0)
+        reason = str(error) if isinstance(error, NoAttemptLeft) else _reason(error)
+        return Finished(running, Bury(reason), error=type(error).__name__)
 
     def failed(self, running: Running, error: BaseException, seconds: float) -> Finished:
         """What becomes of a message whose handler has raised, whatever that was. Does not raise itself."""
@@ -152,18 +133,6 @@ class Handlers:
 
     def _attempts_of(self, running: Running) -> int:
         return running.options.attempts or self._attempts
-
-
-DONE = Ack()
-
-
-def _bound(handler: Handler, delivery: Delivery) -> Callable[[], Any]:
-    return lambda: handler(delivery)
-
-
-def _call(job: Job[..., Any], packed: msgspec.Raw) -> Callable[[], Any]:
-    arguments = job.arguments(packed)
-    return lambda: job.function(**arguments)
 
 
 def _require_attempt(running: Running) -> None:

@@ -97,23 +97,12 @@ class Settler:
             at = self._context.clock.wall()
             for one, was_held in zip(finished, kept, strict=True):
                 if one.running.started is not None or not isinstance(one.outcome, Release):
-                    self._context.events.emit(_event(one, at, counts=was_held or one.is_uncertain))
+                    ending = ending_of(one.outcome) if was_held or one.is_uncertain else Ending.LOST
+                    self._context.events.emit(_event(one.running, at, one.seconds, ending, one.error))
 
 
-def lost(running: Running, at: float, seconds: float) -> Handled:
-    """Return the event for a message whose lease was lost while it was handled."""
-    return Handled(delivery=running.delivery, at=at, seconds=seconds, ending=Ending.LOST, job=running.job)
-
-
-def _event(one: Finished, at: float, *, counts: bool) -> Handled:
-    return Handled(
-        delivery=one.running.delivery,
-        at=at,
-        seconds=one.seconds,
-        ending=ending_of(one.outcome) if counts else Ending.LOST,
-        error=one.error,
-        job=one.running.job,
-    )
+def _event(running: Running, at: float, seconds: float, ending: Ending, error: str | None = None) -> Handled:
+    return Handled(delivery=running.delivery, at=at, seconds=seconds, ending=ending, error=error, job=running.job)
 
 
 def ending_of(outcome: Outcome) -> Ending:
@@ -130,10 +119,7 @@ def ending_of(outcome: Outcome) -> Ending:
 
 
 class Watch:
-    """Ends handlers whose time is over, and releases messages that should not wait here.
-
-    `is_out` says whether the zone is out, `grace` how many seconds handlers have then.
-    """
+    """Ends handlers whose time is over, also `grace` seconds after `is_out`. Releases messages that wait in vain."""
 
     def __init__(self, context: WorkerContext, crews: Crews, is_out: Callable[[], bool], grace: float) -> None:
         self._context = context
@@ -180,7 +166,7 @@ class Watch:
         self._interrupt(running, why)
         if running.started is not None and context.events.is_on:
             seconds = context.clock.monotonic() - running.started
-            context.events.emit(lost(running, context.clock.wall(), seconds))
+            context.events.emit(_event(running, context.clock.wall(), seconds, Ending.LOST))
 
     def _end(self, running: Running, finished: Finished, why: str) -> None:
         if self._context.held.finish(finished):

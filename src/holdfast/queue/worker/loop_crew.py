@@ -12,7 +12,7 @@ from contextlib import suppress
 from holdfast._errors import LeaseLost
 from holdfast.queue.message import Release
 from holdfast.queue.worker.context import Finished, Running, WorkerContext
-from holdfast.queue.worker.crews import require_that_it_has_run, tell_late
+from holdfast.queue.worker.crews import finish, require_that_it_has_run
 
 ASK_EVERY = 0.25
 """Seconds between questions whether the loop is alive."""
@@ -25,9 +25,8 @@ log = logging.getLogger(__name__)
 class LoopCrew:
     """So many handlers at a time, each a task of an event loop: that of a thread of its own, or one that runs already.
 
-    A handler that is cancelled and goes on all the same is given up, and another takes its place: as many again at
-    most. One that blocks the loop keeps all others waiting, so that nothing should be taken until it goes on. What is
-    in the loop is changed there alone.
+    A handler that goes on although it was cancelled is given up, and another takes its place: as many again at most.
+    While one blocks the loop, nothing should be taken. What is in the loop is changed there alone.
     """
 
     def __init__(
@@ -186,25 +185,17 @@ class LoopCrew:
             self._fill()
 
     async def _handle(self, running: Running) -> None:
-        context = self._context
-        held, handlers, clock = context.held, context.handlers, context.clock
-        started = clock.monotonic()
-        if not held.begin(running, started, self._interrupt):
+        context, started = self._context, self._context.clock.monotonic()
+        if not context.held.begin(running, started, self._interrupt):
             return
-        has_obeyed = False
         try:
-            handlers.enter(running)
-            call = running.call
-            assert call is not None
-            result = await call()
-            if result is not None:
-                require_that_it_has_run(result)
+            context.handlers.enter(running)
+            assert running.call is not None
+            require_that_it_has_run(await running.call())
         except GeneratorExit:
             raise  # the loop was closed over it: nothing may be done here any more
         except BaseException as error:  # noqa: BLE001 - asyncio would end the whole loop for some of them
-            finished = handlers.failed(running, error, clock.monotonic() - started)
             has_obeyed = isinstance(error, asyncio.CancelledError | LeaseLost)
+            finish(context, running, started, error, has_obeyed=has_obeyed)
         else:
-            finished = handlers.done(running, clock.monotonic() - started)
-        if not held.finish(finished) and not has_obeyed:
-            tell_late(finished)
+            finish(context, running, started)

@@ -85,7 +85,6 @@ class Worker:
 
     @property
     def in_flight(self) -> int:
-        """Messages that it holds."""
         shift = self._shift
         return 0 if shift is None else len(shift.context.held)
 
@@ -97,7 +96,6 @@ class Worker:
 
     @property
     def is_out(self) -> bool:
-        """Whether its zone is out."""
         zone = self.options.zone
         return self._zones is not None and zone is not None and zone in self._zones.out(self.options.workload)
 
@@ -111,10 +109,9 @@ class Worker:
         return shift is not None and shift.crews.is_stuck
 
     def start(self, loop: "asyncio.AbstractEventLoop | None" = None) -> None:
-        """Begin to take messages, and return. May be repeated, and after `stop` as well.
+        """Begin to take messages, and return. May be repeated, also after `stop`. InvalidValue: there is no handler.
 
-        With `loop`, asynchronous handlers run in that one, instead of in a thread. Raises InvalidValue for a queue that
-        has no handlers.
+        With `loop`, asynchronous handlers run in that one, instead of in a thread.
         """
         with self._changing:
             if self._shift is None:
@@ -127,10 +124,7 @@ class Worker:
                     raise
 
     def stop(self) -> None:
-        """Take no more, let handlers end, hand back what is left, and return. May be repeated.
-
-        Not from a handler, for which it would wait: that is what `request_stop` is for.
-        """
+        """Take no more, let handlers end, hand back what is left. May be repeated. In a handler, use `request_stop`."""
         with self._changing:
             if self._shift is not None:
                 try:
@@ -238,7 +232,6 @@ class Shift:
         self._loops = [part.loop for part in parts]
 
     def start(self) -> None:
-        """Begin."""
         for loop in self._loops:
             loop.start()
 

@@ -19,7 +19,6 @@ class OutcomeLines:
         self._region = region
 
     def emit(self, event: Outcome) -> None:
-        """Write the lines of one outcome."""
         if event.internal:
             return
         for status, seconds in _requests(event):

@@ -21,6 +21,7 @@ FLUSH_SECONDS = 0.25
 _AWAY_BACKOFF = Backoff(base=FLUSH_SECONDS, cap=0.5, jitter=Jitter.EQUAL)
 """Half a second at most: the server waits 1.5 s for the late lines of a bin."""
 _TIMEOUT = 5.0
+_FAILURES = (OSError, http.client.HTTPException)
 
 
 class ServerSink:
@@ -42,7 +43,7 @@ class ServerSink:
             doing="send telemetry",
             logger=logger,
             backoff=_AWAY_BACKOFF,
-            expected=(OSError, http.client.HTTPException),
+            expected=_FAILURES,
             continue_after_fork=True,
         )
 
@@ -55,7 +56,6 @@ class ServerSink:
         self._connection: http.client.HTTPConnection | None = None
 
     def renew(self) -> None:
-        """Begin at nothing in the child of a fork."""
         self._disconnect()  # the parent's end of the connection stays open
         self._begin()
 
@@ -69,14 +69,16 @@ class ServerSink:
         self._emitted += 1
 
     def start(self) -> Self:
-        """Begin to send, in a thread."""
         self._loop.start()
         return self
 
     def close(self) -> None:
         """Try once more to send what is left, then stop. May be repeated."""
         self._loop.stop(wait=None)
-        self._loop.run_step()
+        try:
+            self._flush()
+        except Exception as error:  # noqa: BLE001 - a sink never raises
+            logger.warning("cannot send telemetry, %d lines are left: %s", len(self._lines), error)
         self._disconnect()
 
     def __enter__(self) -> Self:
@@ -90,7 +92,7 @@ class ServerSink:
             batch = [self._lines.popleft() for _ in range(min(BATCH_LINES, len(self._lines)))]
             try:
                 self._send(b"\n".join(batch))
-            except (OSError, http.client.HTTPException):
+            except _FAILURES:
                 self._disconnect()
                 room = HELD_LINES - len(self._lines)
                 self._lines.extendleft(reversed(batch[len(batch) - min(room, len(batch)) :]))

@@ -1,14 +1,13 @@
 """Failures on demand: attempts that fail, hang, are slow or get another answer, in code that knows nothing of it."""
 
-import inspect
 import itertools
 import math
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from types import SimpleNamespace, TracebackType
-from typing import Any, Self, TypeVar, cast
+from types import SimpleNamespace
+from typing import Any, Self, TypeVar
 
 from holdfast._backoff import Chance
 from holdfast._errors import AttemptTimedOut, DeadlineExceeded, InvalidValue
@@ -66,10 +65,10 @@ class Rule:
         """Whether nothing more can happen to the attempt."""
         return self.seconds == math.inf or self.error is not None or self.instead is not None
 
-    def applies(self, attempt: Attempt | None, chance: Chance) -> bool:
+    def applies(self, attempt: Attempt, chance: Chance) -> bool:
         """Whether it happens to this attempt. Chance is asked only where it decides."""
-        number = 1 if attempt is None else attempt.number
-        return self.left > 0 and number <= self.first and (self.probability == 1 or chance() < self.probability)
+        is_meant = self.left > 0 and attempt.number <= self.first
+        return is_meant and (self.probability == 1 or chance() < self.probability)
 
 
 class Script:
@@ -157,7 +156,7 @@ class Script:
             and (self._zone is None or (attempt.core.endpoints is not None and attempt.endpoint.zone == self._zone))
         )
 
-    def draw(self, attempt: Attempt | None, chance: Chance) -> list[Rule]:
+    def draw(self, attempt: Attempt, chance: Chance) -> list[Rule]:
         """The rules that an attempt meets, which count as met from now on. Not thread-safe."""
         self.seen += 1
         met: list[Rule] = []
@@ -196,16 +195,14 @@ class Faults:
             faults.on("stock", zone="use1-az1").hang()
             buy("a lamp")
 
-    A fault stands in place of the function that is called, or of the work in `with attempt:`, so this is not begun.
-    Where a dependency has endpoints, the attempt has one before it fails, and the next goes elsewhere. Under a
-    FakeClock time that a fault takes passes at once and is no sleep; under a real one it is waited for. Scripts may be
-    written before the block and inside of it; blocks may be nested: the inner one comes first. Thread-safe, but which
-    thread meets which fault is then up to chance. Not met by code that drives calls in its own way, as the adapter to
-    botocore does.
+    A fault stands in place of the function that is called, or of the work in `with attempt:`. Where a dependency has
+    endpoints, the attempt has one before it fails, and the next goes elsewhere. Under a FakeClock time that a fault
+    takes passes at once and is no sleep; under a real one it is waited for. Scripts may be written before the block and
+    inside of it. Blocks may be nested: the inner one comes first. Thread-safe, but chance decides which thread meets
+    which fault. The adapter to botocore drives calls in its own way, and meets none.
 
     Through the adapters to HTTP clients, what a script raises or answers reaches the caller as it is: `status(503)` is
-    no response of the client there, and ConnectionResetError none of its exceptions. How code treats those is tested
-    with what stands in place of the network: `httpx.MockTransport`, or a library that answers for requests.
+    no response of the client there. To test how code treats those, replace the network: `httpx.MockTransport`.
     """
 
     def __init__(self, seed: int = 0, *, runtime: Runtime = PROCESS) -> None:
@@ -219,28 +216,11 @@ class Faults:
     def on(
         self, dependency: Dependency | str | None = None, operation: str | None = None, *, zone: str | None = None
     ) -> Script:
-        """A script for the attempts of one dependency, or one operation of it, or in one zone; None: of all.
-
-        Where several scripts fit an attempt, that which was made first comes first.
-        """
+        """Return a script for attempts of a dependency, operation or zone; None: of all. Scripts are met in order."""
         name = dependency.name if isinstance(dependency, Dependency) else dependency
         script = Script(dependency=name, operation=operation, zone=zone)
         self._scripts.append(script)
         return script
-
-    def wrap(self, function: Function, script: Script) -> Function:
-        """A function that meets the faults of a script by itself, whether a dependency calls it or not.
-
-        For doubles of services. The block need not be entered for it. Outside of an attempt nothing can hang: there is
-        no timeout to end it.
-        """
-
-        def steps() -> Steps:
-            attempt = _attempt()
-            return _steps(self._drawn(script, attempt), attempt)
-
-        wrapped = self._later(function, steps) if inspect.iscoroutinefunction(function) else self._now(function, steps)
-        return cast("Function", wrapped)
 
     def __enter__(self) -> Self:
         if self._is_entered:
@@ -249,9 +229,7 @@ class Faults:
         self._is_entered = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._world.intercept, self._outer = self._outer, None
         self._is_entered = False
 
@@ -276,20 +254,16 @@ class Faults:
             await self._outer.before_async(operation, attempt)
 
     def _met(self, operation: Operation, attempt: Attempt) -> Steps:
-        """What an attempt meets."""
         rules: list[Rule] = []
         for script in list(self._scripts):
             if script.fits(operation, attempt):
-                rules += self._drawn(script, attempt)
+                with self._lock:
+                    rules += script.draw(attempt, self._chance)
                 if rules and rules[-1].is_end:
                     break
         if rules and attempt.core.endpoints is not None:
             _ = attempt.endpoint  # chosen when it is asked for: an attempt that fails has gone somewhere
         return _steps(rules, attempt)
-
-    def _drawn(self, script: Script, attempt: Attempt | None) -> list[Rule]:
-        with self._lock:
-            return script.draw(attempt, self._chance)
 
     def _now(self, function: Callable[..., Any], steps: Callable[[], Steps]) -> Callable[..., Any]:
         @wraps(function)
@@ -333,17 +307,18 @@ class Faults:
 class _Waits:
     """The waits of some steps, and then what they came to."""
 
+    instead: Instead | None = None
+
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
-        self.instead: Instead | None = None
 
     def __iter__(self) -> Iterator[float]:
         self.instead = yield from self._steps
 
 
-def _steps(rules: list[Rule], attempt: Attempt | None) -> Steps:
+def _steps(rules: list[Rule], attempt: Attempt) -> Steps:
     """Yields the seconds that must pass, and then raises or returns as the rules say."""
-    left = math.inf if attempt is None else attempt.timeout
+    left = attempt.timeout
     for rule in rules:
         if rule.seconds >= left:
             if left == math.inf:
@@ -360,19 +335,11 @@ def _steps(rules: list[Rule], attempt: Attempt | None) -> Steps:
     return None
 
 
-def _timed_out(attempt: Attempt | None) -> Exception:
-    assert attempt is not None
+def _timed_out(attempt: Attempt) -> Exception:
     what = f"{attempt.core.name}: attempt {attempt.number}"
     if attempt.expires >= attempt.limit:
         return DeadlineExceeded(f"{what} hung, as the test wanted it, until the deadline had passed")
     return AttemptTimedOut(f"{what} hung, as the test wanted it, until its time was over")
-
-
-def _attempt() -> Attempt | None:
-    try:
-        return current_attempt()
-    except InvalidValue:
-        return None
 
 
 def _no_answer(instead: Instead | None) -> None:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from contextvars import Token
-from types import TracebackType
 from typing import Self, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -27,18 +26,17 @@ class instant_calls:  # noqa: N801 - reads as a word: with instant_calls()
             buy("a lamp")  # retries twice
         assert len(instant.sleeps) == 2
 
-    It holds for dependencies made before and inside, in every thread and task, until the block ends, however it ends.
-    Blocks may be nested: the inner one counts. When the clock changes, at both ends of a block, every dependency begins
-    anew: with a full budget, without hints that hold, with the timeouts of its start. So no test sees what another one
-    has used up.
+    It holds for all dependencies, in every thread and task, until the block ends. Blocks may be nested: the inner one
+    counts. At both ends of a block every dependency begins anew: with a full budget, without hints that hold, with the
+    timeouts of its start. So no test sees what another one has used up.
 
-    A deadline around the block, in the thread or task that opens it, goes on inside with the seconds that it had left;
-    `remaining()` tells them, and not the `deadline` itself. Attempts that are under way in other threads and tasks when
-    the clock changes are bounded by nothing any more until it changes back, or are over at once: do not switch then.
+    A deadline around the block, in the thread or task that opens it, goes on inside with the seconds that it had left,
+    which `remaining()` tells. Do not begin or end a block while attempts are under way in other threads or tasks: they
+    would be over at once, or bounded by nothing.
 
     Time moves when somebody sleeps and when the test says `instant.clock.advance(5)`, and is the same for all: of many
-    tasks that wait at once, each moves it on for the others. For these, hand over a `FakeClock(manual=True)`. A
-    function that really hangs is cut off, if it is asynchronous, when the test has moved the clock past its timeout.
+    tasks that wait at once, each moves it on for the others. For these, hand over a `FakeClock(manual=True)`. An
+    asynchronous function that really hangs is cut off when the test has moved the clock past its timeout.
     """
 
     def __init__(self, clock: FakeClock | None = None, seed: int = 0, *, runtime: Runtime = PROCESS) -> None:
@@ -66,9 +64,7 @@ class instant_calls:  # noqa: N801 - reads as a word: with instant_calls()
             self._token = SCOPE.set(Scope(self.clock.monotonic() + left, outer.owner, outer))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         assert self._before is not None
         self._world.use(*self._before)
         self._before = None
@@ -83,8 +79,7 @@ Kind = TypeVar("Kind")
 class RecordedEvents(list[CallEvent]):
     """A list that is a sink: `Dependency(sink=events)`. As a context manager it hears all dependencies of the process.
 
-    Inside of the block it hears those made before and inside, next to the sinks that they have. A sink that is set
-    inside of it takes its place.
+    It hears them next to the sinks that they have. A sink that is set inside of the block takes its place.
     """
 
     def __init__(self, runtime: Runtime = PROCESS) -> None:
@@ -110,9 +105,7 @@ class RecordedEvents(list[CallEvent]):
             self._watch(dependency)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         assert self._watched is not None
         self._world.joined = self._joined
         for dependency, (before, installed) in self._watched.items():

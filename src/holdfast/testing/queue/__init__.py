@@ -20,7 +20,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_
 from holdfast.testing.queue.groups import Groups, Topics  # noqa: E402 - after their asserts are registered
 from holdfast.testing.queue.leasing import Leasing  # noqa: E402
 from holdfast.testing.queue.limits import Limited  # noqa: E402
-from holdfast.testing.queue.looking import Lanes, Letters, Looking  # noqa: E402
+from holdfast.testing.queue.looking import Letters, Looking  # noqa: E402
 from holdfast.testing.queue.model import Modelled  # noqa: E402
 from holdfast.testing.queue.order import Ages, Turns  # noqa: E402
 from holdfast.testing.queue.probe import Probe  # noqa: E402
@@ -30,6 +30,6 @@ __all__ = ["BackendConformance", "Probe"]
 
 
 class BackendConformance(
-    Sending, Leasing, Waking, Letters, Groups, Keys, Ages, Turns, Lanes, Limited, Topics, Looking, Modelled
+    Sending, Leasing, Waking, Letters, Groups, Keys, Ages, Turns, Limited, Topics, Looking, Modelled
 ):
     """The promises of `holdfast.queue.backend.Backend`. Override the fixture `backend`."""

@@ -2,7 +2,6 @@
 
 import math
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -19,7 +18,7 @@ from holdfast.queue.message import (
     RetryLater,
     Settlement,
 )
-from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids
+from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids, together
 
 OUTCOMES: tuple[Outcome, ...] = (Ack(), RetryLater(1.0), Bury("why"), Release(), ExtendLease(60.0), Drop())
 
@@ -28,7 +27,6 @@ class Leasing(Suite):
     """Messages in the hands of workers."""
 
     def test_a_message_is_handed_to_one_worker_at_a_time(self, work: Probe) -> None:
-        """And to none after it is done."""
         work.put()
         delivery = work.one()
         assert work.lease() == []
@@ -38,21 +36,12 @@ class Leasing(Suite):
         assert work.depth == Depth()
 
     def test_no_more_is_handed_out_than_was_asked_for(self, work: Probe) -> None:
-        """And as much, if it is there."""
         sent = work.put(count=7)
         found = [work.lease(3) for _ in range(4)]
         assert [len(some) for some in found] == [3, 3, 1, 0]
         assert sorted(one.id for some in found for one in some) == sorted(sent)
 
-    def test_whoever_asks_for_many_of_many_tenants_gets_many(self, work: Probe) -> None:
-        """However the messages lie: a few deep lanes, and many that are nearly empty."""
-        for tenant in range(40):
-            work.put(f"t{tenant}", 1 + 30 * (tenant % 10 == 0))
-        assert len(work.lease(150)) == 150
-        assert len(work.lease(150)) == 10
-
     def test_a_delivery_says_how_often_its_workers_were_not_heard_of_again(self, work: Probe) -> None:
-        """And not how often it failed, or was handed back."""
         work.put()
         first = work.one(lease=10.0)
         work.settle(Release(), first)
@@ -79,7 +68,6 @@ class Leasing(Suite):
         raise AssertionError("it was not delivered again")
 
     def test_a_message_is_delivered_again_when_its_lease_ends(self, work: Probe) -> None:
-        """Not before, and as another attempt."""
         work.put()
         first = work.one(lease=10.0)
         work.elapse(9.9)
@@ -119,7 +107,6 @@ class Leasing(Suite):
         "end", [Ack(), RetryLater(5.0), Bury("why"), Release(), Drop()], ids=lambda end: type(end).__name__
     )
     def test_a_receipt_is_good_for_one_end(self, work: Probe, end: Outcome, outcome: Outcome) -> None:
-        """What was settled is not settled again, in the same step or later."""
         work.put()
         delivery = work.one()
         pair = [Settlement(delivery.receipt, end), Settlement(delivery.receipt, outcome)]
@@ -130,7 +117,6 @@ class Leasing(Suite):
 
     @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: type(outcome).__name__)
     def test_a_receipt_from_before_the_redrive_is_worth_nothing(self, work: Probe, outcome: Outcome) -> None:
-        """Neither before nor after the message is handed out again."""
         work.put()
         stale = work.one()
         work.settle(Bury("why"), stale)
@@ -151,13 +137,11 @@ class Leasing(Suite):
         assert list(work.backend.settle(settlements)) == [False] * 4 + [True]
 
     def test_what_waits_cannot_be_settled(self, work: Probe) -> None:
-        """Nobody holds a message that was never handed out."""
         [number] = work.put()
         assert list(work.backend.settle([Settlement(Receipt(number, 0), Ack())])) == [False]
         assert work.depth == Depth(ready=1)
 
     def test_a_heartbeat_makes_a_lease_longer(self, work: Probe) -> None:
-        """From now on, by as much as it says, as often as it comes."""
         work.put()
         delivery = work.one(lease=10.0)
         for _ in range(5):
@@ -170,7 +154,6 @@ class Leasing(Suite):
         assert work.one().attempt == 2
 
     def test_a_heartbeat_may_come_with_the_end(self, work: Probe) -> None:
-        """Of the same message, or of others, in one step."""
         work.put(count=2)
         one, other = work.lease(lease=10.0)
         settlements = [
@@ -184,7 +167,6 @@ class Leasing(Suite):
         assert work.lease() == []
 
     def test_what_failed_is_delivered_again_after_its_delay(self, work: Probe) -> None:
-        """As another attempt, of the same age."""
         [number] = work.put()
         first = work.one()
         assert work.settle(RetryLater(20.0), first) == [True]
@@ -199,7 +181,6 @@ class Leasing(Suite):
         assert second.at == pytest.approx(first.at + 20.0, abs=0.01)
 
     def test_what_is_put_off_is_not_an_attempt(self, work: Probe) -> None:
-        """As when something else than the message was to blame."""
         work.policy(attempts=1)
         work.put()
         for _ in range(3):
@@ -210,14 +191,12 @@ class Leasing(Suite):
         assert work.one().attempt == 1
 
     def test_a_delay_of_nothing_is_soon(self, work: Probe) -> None:
-        """The message can be had a moment later."""
         work.put()
         work.settle(RetryLater(0.0), work.one())
         work.elapse(0.01)
         assert work.one().attempt == 2
 
     def test_what_was_handed_back_can_be_had_at_once(self, work: Probe) -> None:
-        """As the same attempt, in the same place; but the receipt is another."""
         work.policy(lanes=1, hand=1)
         [number, *_] = work.put(count=3)
         first, *others = work.lease()
@@ -243,7 +222,6 @@ class Leasing(Suite):
         assert work.leased().buried == 1
 
     def test_what_is_dropped_is_forgotten(self, work: Probe) -> None:
-        """It is not among the dead."""
         work.put()
         assert work.settle(Drop(), work.one()) == [True]
         work.elapse(1000.0)
@@ -251,7 +229,6 @@ class Leasing(Suite):
         assert work.depth == Depth()
 
     def test_a_message_that_kills_its_workers_is_buried(self, work: Probe) -> None:
-        """After as many deliveries as the queue's policy has attempts."""
         work.policy(attempts=3, lease=1.0)
         [number] = work.put()
         for attempt in (1, 2, 3):
@@ -268,26 +245,7 @@ class Leasing(Suite):
         assert "3 deliveries" in letter.reason
         assert work.depth == Depth(dead=1)
 
-    def test_messages_whose_workers_died_twice_part_so_that_one_that_kills_does_not_take_the_others_with_it(
-        self, work: Probe
-    ) -> None:
-        """Each comes back at another time, within a lease."""
-        work.policy(attempts=3, lease=60.0)
-        numbers = work.put(count=8)
-        for _ in range(2):
-            assert len(work.lease(8, lease=1.0)) == 8
-            work.elapse(2.0)
-        assert work.lease(8) == []
-        assert work.depth == Depth(delayed=8)
-        groups: list[list[int]] = []
-        for _ in range(60):
-            work.elapse(1.0)
-            groups.append([delivery.id for delivery in work.lease(8)])
-        assert sorted(number for group in groups for number in group) == sorted(numbers)
-        assert max(map(len, groups)) < 8
-
     def test_one_call_settles_messages_of_several_queues(self, work: Probe) -> None:
-        """With the results in the order of the settlements."""
         other = work.another("other")
         work.put(count=2)
         other.put(count=2)
@@ -312,7 +270,6 @@ class Leasing(Suite):
         assert delivery.sent == pytest.approx(sent + 100.0, abs=0.01)
 
     def test_next_due_is_when_there_may_be_more(self, work: Probe) -> None:
-        """The first delay, or the end of the first lease; None, when there is nothing at all."""
         assert work.leased().next_due is None
         work.put(delay=50.0)
         work.put()
@@ -321,7 +278,6 @@ class Leasing(Suite):
         assert work.leased().next_due == pytest.approx(5.0, abs=0.01)
 
     def test_a_lease_says_how_much_its_tenants_have(self, work: Probe) -> None:
-        """Of those whose messages were looked at, after the lease; and whether others wait as well."""
         work.put("a", 5)
         found = work.leased(3)
         assert (found.tenants["a"].ready, found.tenants["a"].leased) == (2, 3)
@@ -337,7 +293,6 @@ class Leasing(Suite):
 
     @pytest.mark.parametrize("count", [0, -1])
     def test_a_worker_asks_for_something(self, work: Probe, count: int) -> None:
-        """Nothing is no request."""
         with pytest.raises(InvalidValue, match=str(count)):
             work.lease(count)
 
@@ -352,12 +307,8 @@ class Leasing(Suite):
     @pytest.mark.parametrize(
         "outcome",
         [
-            RetryLater(-1.0),
-            RetryLater(math.nan),
-            RetryLater(math.inf),
-            ExtendLease(0.0),
-            ExtendLease(math.nan),
-            ExtendLease(math.inf),
+            *map(RetryLater, (-1.0, math.nan, math.inf)),
+            *map(ExtendLease, (0.0, math.nan, math.inf)),
         ],
     )
     def test_an_outcome_that_makes_no_sense_changes_nothing(self, work: Probe, outcome: Outcome) -> None:
@@ -369,7 +320,6 @@ class Leasing(Suite):
         assert work.depth == Depth(leased=2)
 
     def test_many_workers_never_hold_the_same_message(self, work: Probe) -> None:
-        """And handle each once, if none of them dies; none is left over."""
         sent: list[int] = []
         for batch in range(10):
             sent += [number for tenant in range(4) for number in work.put(f"t{tenant}", 5 + batch % 3)]
@@ -391,8 +341,6 @@ class Leasing(Suite):
                     handled.extend(ids(some))
                 work.done(*some)
 
-        with ThreadPoolExecutor(6) as threads:
-            for future in [threads.submit(serve, worker) for worker in range(6)]:
-                future.result()
+        together(6, serve)
         assert sorted(handled) == sorted(sent)
         assert work.depth == Depth()

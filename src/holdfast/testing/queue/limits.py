@@ -1,21 +1,19 @@
 """What limits promise: each tenant has its own, they hold across all workers, and others do not notice."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from holdfast._errors import InvalidValue
 from holdfast.queue.message import Outgoing, Refusal, Refused, Release, RetryLater, Sent
 from holdfast.queue.policy import Limits, Over
-from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids, message
+from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids, message, together
 
 
 class Limited(Suite):
     """Tenants that send, or are handled, more than they may."""
 
     def test_what_exceeds_the_rate_waits_apart(self, work: Probe) -> None:
-        """It is kept, and served when there is room."""
         work.limit(rate=1.0, burst=3.0)
         sent = work.kept(*[message()] * 5)
         assert [one.is_spilled for one in sent] == [False] * 3 + [True] * 2
@@ -26,7 +24,6 @@ class Limited(Suite):
         assert work.tenant().spilled == 0
 
     def test_what_exceeds_the_rate_comes_after_others(self, work: Probe) -> None:
-        """Not after ever so much of its own tenant's."""
         work.limit(rate=1.0, burst=2.0)
         sent = work.put("a", 10)
         others = work.put("b", 10)
@@ -34,28 +31,15 @@ class Limited(Suite):
         assert set(found) == {*sent[:2], *others}
 
     def test_messages_beyond_spill_above_wait_apart(self, work: Probe) -> None:
-        """Counted in what waits now, of this tenant alone."""
         work.policy(spill_above=10)
         assert [one.is_spilled for one in work.kept(*[message()] * 15)] == [False] * 10 + [True] * 5
         assert not any(one.is_spilled for one in work.kept(*[message("b")] * 10))
         work.drain()
         assert not any(one.is_spilled for one in work.kept(*[message()] * 10))
 
-    def test_what_got_past_the_rate_is_moved_aside_when_it_is_found(self, work: Probe) -> None:
-        """Then it is served like what was spilled at once."""
-        sent = work.put(count=10)
-        work.limit(rate=1.0, burst=3.0)
-        found = work.leased()
-        assert (len(found.deliveries), found.sidelined) == (3, 7)
-        assert (work.tenant().ready, work.tenant().spilled) == (0, 7)
-        rest = work.lease()
-        assert all(one.lane < 0 for one in rest)
-        assert sorted(ids([*found.deliveries, *rest])) == sent
-
     def test_no_more_are_handled_at_once_than_may_be(self, work: Probe) -> None:
-        """The next can be had as soon as one is settled, whichever way."""
         work.limit(concurrency=2)
-        sent = work.put(count=7)
+        work.put(count=7)
         first, second = work.lease()
         assert work.lease() == []
         work.done(first)
@@ -68,21 +52,18 @@ class Limited(Suite):
         work.done(fourth, fifth)
         assert len(work.lease()) == 2
         assert work.tenant().leased == 2
-        assert len(sent) == 7
 
     def test_a_lease_that_ends_makes_room(self, work: Probe) -> None:
         """A worker that died does not use up its tenant's share for ever."""
         work.limit(concurrency=1)
         work.put(count=2)
-        [held] = work.lease(lease=5.0)
+        assert len(work.lease(lease=5.0)) == 1
         assert work.lease() == []
         work.elapse(6.0)
         assert len(work.lease()) == 1
         assert work.tenant().leased == 1
-        assert held.attempt == 1
 
     def test_a_tenant_at_its_limit_is_in_nobodys_way(self, work: Probe) -> None:
-        """Though it shares all its lanes."""
         work.policy(lanes=1, hand=1)
         work.limit("a", concurrency=1)
         work.put("a", 150)
@@ -94,7 +75,6 @@ class Limited(Suite):
         assert [one.tenant for one in found].count("a") == 1
 
     def test_no_more_are_handed_out_per_second_than_may_be(self, work: Probe) -> None:
-        """The rest waits, and next_due says for how long."""
         work.limit(run_rate=10.0, run_burst=2.0)
         work.put(count=20)
         assert len(work.lease()) == 2
@@ -121,7 +101,6 @@ class Limited(Suite):
         assert len(work.lease(100)) == 20, "without others, and without a cap, the rest comes as well"
 
     def test_what_exceeds_max_rate_is_refused(self, work: Probe) -> None:
-        """And kept when it is sent again after as long as it was told."""
         work.limit(max_rate=2.0, max_burst=3.0)
         results = work.send(*[message()] * 5)
         assert [type(one) for one in results] == [Sent] * 3 + [Refused] * 2
@@ -150,14 +129,12 @@ class Limited(Suite):
 
     @pytest.mark.parametrize("limits", [Limits(max_rate=1.0, max_burst=2.0), Limits(rate=1.0, burst=2.0)])
     def test_each_tenant_has_its_own(self, work: Probe, limits: Limits) -> None:
-        """What one does never counts for another."""
         work.policy(limits=limits)
         for tenant in ("a", "b", "c"):
             sent = work.send(*[message(tenant)] * 3)
             assert sum(isinstance(one, Sent) and not one.is_spilled for one in sent) == 2
 
     def test_one_step_counts_each_tenant_apart(self, work: Probe) -> None:
-        """Results are in the order of the messages."""
         work.policy(limits=Limits(max_rate=1.0, max_burst=2.0))
         results = work.send(*(message(tenant) for tenant in "abababc"))
         assert [type(one) for one in results] == [Sent] * 4 + [Refused] * 2 + [Sent]
@@ -191,29 +168,7 @@ class Limited(Suite):
         assert work.tenant().delayed == 0
         work.put()
 
-    def test_backpressure_grows_with_the_backlog(self, work: Probe) -> None:
-        """The more is waiting, the less is taken; whoever waits as long as it is told is heard."""
-        work.policy(max_backlog=1000, drain_rate=100.0)
-        taken: list[int] = []
-        for depth in (200, 500, 900):
-            while (waiting := work.tenant().waiting) < depth:
-                work.elapse(10.0)
-                work.send(*[message()] * (depth - waiting))
-            work.elapse(60.0)
-            results = work.send(*[message()] * 200)
-            taken.append(sum(isinstance(one, Sent) for one in results))
-            refused = results[-1]
-            assert isinstance(refused, Refused)
-            assert refused.reason is Refusal.BACKLOG
-            assert 0 < refused.retry_after <= 60.0
-            work.elapse(refused.retry_after + 0.001)
-            work.put()
-        assert taken[0] > taken[1] > taken[2] > 0
-        work.policy(max_backlog=None)
-        work.put(count=1000)
-
     def test_limits_can_be_changed_while_all_is_running(self, work: Probe) -> None:
-        """Raised, lowered and taken away again: they hold from the next step on."""
         work.limit(concurrency=1)
         work.put(count=20)
         held = work.lease(lease=1000.0)
@@ -245,40 +200,10 @@ class Limited(Suite):
 
     @pytest.mark.parametrize("tenant", ["", "a\0", "\ud800", "x" * 10_000], ids=["empty", "nul", "half", "long"])
     def test_limits_are_for_tenants_that_can_be(self, work: Probe, tenant: str) -> None:
-        """Nobody who sends could have such a name."""
         with pytest.raises(InvalidValue, match="tenant"):
             work.limit(tenant, concurrency=1)
 
-    def test_a_rate_above_a_thousand_is_a_rate(self, work: Probe) -> None:
-        """Also for whoever sends one at a time."""
-        work.limit(max_rate=10_000.0, max_burst=20.0)
-        kept = [isinstance(work.send(message())[0], Sent) for _ in range(30)]
-        assert kept == [True] * 20 + [False] * 10
-        work.elapse(0.001)
-        assert sum(isinstance(one, Sent) for one in work.send(*[message()] * 30)) == pytest.approx(10, abs=1)
-
-    def test_whoever_waits_behind_very_many_at_their_limits_is_found_without_delay(self, work: Probe) -> None:
-        """More than are looked at at once: a worker is told to ask again, and not to wait."""
-        tenants = [f"t{number}" for number in range(600)]
-        work.policy(limits=Limits(concurrency=1))
-        for _ in range(2):
-            work.kept(*map(message, tenants))
-        while work.lease(200, lease=1000.0):
-            pass
-        assert work.depth == Depth(ready=600, leased=600)
-        work.elapse(2.0)
-        work.limit("late", rate=1e-6, burst=1.0)
-        work.put("late", 3)
-        assert [one.tenant for one in work.lease(3, lease=1000.0)] == ["late"] * 3
-        work.put("late", 2)
-        found, asked = work.leased(2), 1
-        while not found.deliveries and asked < 20:
-            assert found.next_due == 0.0
-            found, asked = work.leased(2), asked + 1
-        assert [one.tenant for one in found.deliveries] == ["late"] * 2
-
     def test_many_producers_together_send_no_more_than_one_may(self, work: Probe) -> None:
-        """To the message."""
         work.needs("fleet_limits")
         work.limit("a", max_rate=1.0, max_burst=50.0)
         work.limit("b", rate=1.0, burst=20.0)
@@ -292,14 +217,12 @@ class Limited(Suite):
                     live += isinstance(one, Sent) and not one.is_spilled
             return kept, live
 
-        with ThreadPoolExecutor(6) as threads:
-            made = list(threads.map(produce, range(6)))
+        made = together(6, produce)
         assert sum(kept for kept, _ in made) == 50 + 60 + 30
         assert sum(live for _, live in made) == 50 + 20 + 30
         assert work.tenant("b").spilled == 40
 
     def test_many_workers_together_are_handed_no_more_than_a_tenant_may_have(self, work: Probe) -> None:
-        """At no moment, and all of it is handled in the end."""
         work.needs("fleet_limits")
         work.limit("a", concurrency=3)
         work.limit("b", concurrency=2)
@@ -325,14 +248,11 @@ class Limited(Suite):
                 work.done(*some)
             raise AssertionError(f"{60 - len(handled)} messages were never handed out")
 
-        with ThreadPoolExecutor(4) as threads:
-            for future in [threads.submit(serve, worker) for worker in range(4)]:
-                future.result()
+        together(4, serve)
         assert len(set(handled)) == 60
         assert work.depth == Depth()
 
     def test_many_workers_together_are_handed_no_more_per_second_than_may_be(self, work: Probe) -> None:
-        """To the message."""
         work.needs("fleet_limits")
         work.limit("a", run_rate=10.0, run_burst=7.0)
         work.put("a", 100)
@@ -341,6 +261,5 @@ class Limited(Suite):
         def serve(_: int) -> list[str]:
             return [one.tenant for _ in range(10) for one in work.lease(3, lease=1000.0)]
 
-        with ThreadPoolExecutor(4) as threads:
-            handed = [tenant for some in threads.map(serve, range(4)) for tenant in some]
+        handed = [tenant for some in together(4, serve) for tenant in some]
         assert (handed.count("a"), handed.count("b")) == (7, 10)

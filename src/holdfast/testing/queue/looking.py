@@ -1,14 +1,11 @@
 """Where messages are and what can be seen of them: lanes, exact counts, dead letters."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from holdfast._errors import InvalidValue
 from holdfast.queue.backend import Stage, Totals, totals_of
-from holdfast.queue.message import Ack, Bury, Delivery, Outgoing, Release, RetryLater
+from holdfast.queue.message import Ack, Bury, Delivery, RetryLater
 from holdfast.queue.policy import Limits
-from holdfast.queue.rules.placement import lanes_of
 from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
 
 
@@ -16,23 +13,20 @@ class Looking(Suite):
     """How deep a queue is."""
 
     def test_an_empty_queue_has_nothing(self, work: Probe) -> None:
-        """Neither lanes nor tenants."""
         snapshot = work.look("nobody")
         assert (snapshot.queue, list(snapshot.lanes), list(snapshot.tenants)) == ("work", [], [])
         assert (list(snapshot.topics), snapshot.lanes_left_out) == ([], 0)
         assert snapshot.totals == Totals()
 
     def test_all_queues_are_listed_by_name(self, work: Probe) -> None:
-        """Also one that nobody has sent to."""
         work.another("another")
         assert list(work.backend.queues()) == ["another", "work"]
 
     def test_every_step_is_counted(self, work: Probe) -> None:
-        """In the lanes, and with the tenant."""
         work.put(count=6)
         work.put(count=2, delay=10.0)
         assert work.depth == Depth(ready=6, delayed=2)
-        done, again, bury, *held = work.lease(5)
+        done, again, bury, *_ = work.lease(5)
         assert work.depth == Depth(ready=1, leased=5, delayed=2)
         work.settle(Ack(), done)
         work.settle(RetryLater(5.0), again)
@@ -40,10 +34,8 @@ class Looking(Suite):
         assert work.depth == Depth(ready=1, leased=2, delayed=3, dead=1)
         tenant = work.tenant()
         assert (tenant.ready, tenant.spilled, tenant.leased, tenant.dead) == (1, 0, 2, 1)
-        assert len(held) == 2
 
     def test_the_oldest_is_the_one_that_waits_the_longest(self, work: Probe) -> None:
-        """In each lane; none where nobody waits."""
         work.policy(lanes=1, hand=1)
         work.put()
         first = work.now
@@ -51,16 +43,14 @@ class Looking(Suite):
         work.put()
         [lane] = work.look().lanes
         assert lane.oldest == pytest.approx(first, abs=0.01)
-        [held] = work.lease(1)
+        work.lease(1)
         [lane] = work.look().lanes
         assert lane.oldest == pytest.approx(first + 5.0, abs=0.01)
         work.lease(1)
         [lane] = work.look().lanes
         assert (lane.oldest, lane.leased) == (None, 2)
-        assert held.attempt == 1
 
     def test_the_tenants_with_the_most_are_listed(self, work: Probe) -> None:
-        """The deepest first, and those that were asked for."""
         for place, tenant in enumerate("abcdef"):
             work.put(tenant, 1 + place * 2)
         found = work.backend.look("work", tenants=["a", "nobody"], top=2).tenants
@@ -71,7 +61,6 @@ class Looking(Suite):
             work.backend.look("work", top=-1)
 
     def test_a_tenant_that_is_asked_for_is_listed_once(self, work: Probe) -> None:
-        """Though it is one of the deepest, or has nothing but limits."""
         work.put("a")
         work.limit("b", concurrency=3)
         found = work.look("a", "a", "b").tenants
@@ -107,30 +96,13 @@ class Looking(Suite):
         assert work.backend.look("work", messages=[failed]).messages[failed].stage is Stage.WAITING
 
     def test_lanes_can_be_left_out(self, work: Probe) -> None:
-        """For who wants to know of a tenant alone."""
         work.put()
         snapshot = work.backend.look("work", lanes=False, tenants=["a"])
         assert (list(snapshot.lanes), snapshot.lanes_left_out) == ([], 0)
         assert snapshot.totals == Totals()
         assert [one.tenant for one in snapshot.tenants] == ["a"]
 
-    def test_names_that_nobody_can_have_are_nobodys(self, work: Probe) -> None:
-        """Whatever a database thinks of them."""
-        work.put()
-        assert [one.tenant for one in work.look("\0", "\ud800", "x" * 100_000).tenants] == ["a"]
-        for odd in ("\0", "\ud800"):
-            assert list(work.backend.dead(work.query(tenant=odd))) == []
-            assert list(work.backend.dead(work.query(reason=odd))) == []
-        assert list(work.backend.dead(work.query(ids=(-1, 0, 1 << 70), after=1 << 70))) == []
-
-    def test_lanes_of_single_tenants_are_listed_as_well(self, work: Probe) -> None:
-        """Spilled messages wait below 0."""
-        work.policy(spill_above=2, lanes=1, hand=1)
-        work.put(count=5)
-        assert sorted((lane.lane < 0, lane.ready) for lane in work.look().lanes) == [(False, 2), (True, 3)]
-
     def test_all_lanes_together_are_told_as_well(self, work: Probe) -> None:
-        """What is spilled apart from the rest, of lanes and of tenants; and since when the oldest waits."""
         work.policy(spill_above=2, lanes=1, hand=1)
         work.put(count=3)
         first = work.now
@@ -149,111 +121,10 @@ class Looking(Suite):
         assert totals.oldest == totals.oldest_ready == pytest.approx(first, abs=0.01)
 
 
-class Lanes(Suite):
-    """Lanes, hands, and changing both on a running queue."""
-
-    def test_a_tenant_uses_few_of_the_lanes(self, work: Probe) -> None:
-        """As many as its hand has, by turns; so that it fills no more than those."""
-        work.policy(lanes=64, hand=4, spill_above=None)
-        lanes = [one.lane for _ in range(80) for one in work.kept(*_alike(1))]
-        assert len(set(lanes)) == 4
-        assert all(lanes.count(lane) == 20 for lane in set(lanes))
-        many = [one.lane for one in work.kept(*_alike(800))]
-        assert set(many) == set(lanes)
-        assert all(180 <= many.count(lane) <= 220 for lane in set(lanes)), "of many at once, some at a time"
-
-    def test_a_message_goes_to_the_least_deep_lane_of_the_hand(self, work: Probe) -> None:
-        """Counted in what waits there now."""
-        work.policy(lanes=64, hand=2, spill_above=None)
-        first, second, *_ = [one.lane for _ in range(6) for one in work.kept(*_alike(1))]
-        assert first != second
-        held = work.lease()
-        gone = [one for one in held if one.lane == first]
-        assert len(gone) == 3
-        work.done(*gone)
-        work.settle(Release(), *(one for one in held if one.lane == second))
-        assert [one.lane for one in work.kept(*_alike(3))] == [first] * 3
-
-    def test_a_tenant_chooses_among_all_of_its_hand_whoever_was_there_before(self, work: Probe) -> None:
-        """Also with its first message of a priority, one by one: lanes that are there already are those of others."""
-        work.policy(lanes=64, hand=4, spill_above=None)
-        noisy = {lane for tenant in "xyz" for lane in _hand(tenant)}
-        tenants = [tenant for number in range(60) if 0 < len(noisy.intersection(_hand(tenant := f"t{number}"))) < 4]
-        assert len(tenants) > 10
-        work.kept(*(message(tenant) for tenant in tenants))
-        for tenant in "xyz":
-            work.put(tenant, 200, priority=0)
-        assert not noisy.intersection(one.lane for tenant in tenants for one in work.kept(message(tenant, priority=0)))
-
-    def test_priorities_have_lanes_of_their_own(self, work: Probe) -> None:
-        """An urgent message never waits behind one that is not."""
-        work.policy(lanes=1, hand=1)
-        assert len({one.lane for priority in range(4) for one in work.kept(*_alike(2, priority))}) == 4
-
-    def test_with_a_hand_of_0_each_tenant_has_a_lane_of_its_own(self, work: Probe) -> None:
-        """Whatever others do, and however many there are."""
-        work.policy(hand=0)
-        lanes = {tenant: {one.lane for one in work.kept(*_alike(3, 2, tenant))} for tenant in "abcdefgh"}
-        assert all(len(some) == 1 for some in lanes.values())
-        assert len(set.union(*lanes.values())) == 8
-        found = work.lease(8)
-        assert sorted(one.tenant for one in found) == list("abcdefgh")
-        assert len(work.drain()) == 16
-        assert work.depth == Depth(leased=8)
-
-    def test_more_lanes_lose_nothing(self, work: Probe) -> None:
-        """What waits, is held, delayed, grouped, spilled or dead stays where it is, and is served."""
-        self._resized(work, (8, 4), (256, 4))
-
-    def test_fewer_lanes_lose_nothing(self, work: Probe) -> None:
-        """Lanes that are no more are emptied as others are."""
-        self._resized(work, (256, 4), (2, 2))
-
-    def test_lanes_of_ones_own_lose_nothing(self, work: Probe) -> None:
-        """Nor does the way back."""
-        self._resized(work, (64, 4), (64, 0))
-        self._resized(work, (64, 0), (16, 2))
-
-    def _resized(self, work: Probe, before: tuple[int, int], after: tuple[int, int]) -> None:
-        work.needs("groups")
-        work.policy(lanes=before[0], hand=before[1], spill_above=20)
-        sent: list[int] = []
-        for tenant in range(12):
-            sent += work.put(f"t{tenant}", 4) + work.put(f"t{tenant}", 2, priority=0)
-            sent += work.put(f"t{tenant}", 3, group="g") + work.put(f"t{tenant}", delay=50.0)
-        sent += work.put("deep", 60)
-        held = work.lease(40)
-        dead, back, late = held[:5], held[5:10], held[10:15]
-        work.settle(Bury("why"), *dead)
-        work.policy(lanes=after[0], hand=after[1])
-        work.settle(Release(), *back)
-        work.done(*held[15:])
-        gone = set(ids(held[15:]))
-        for tenant in range(12):
-            sent += work.put(f"t{tenant}", 3)
-        assert work.redrive() == 5
-        work.elapse(100.0)
-        found = ids(work.drain(30))
-        assert len(found) == len(set(found)), "none came twice"
-        assert gone.isdisjoint(found)
-        assert gone.union(found) == set(sent)
-        assert set(ids(late)) <= set(found), "those that were held at the time are delivered again"
-        assert work.depth == Depth()
-
-
-def _hand(tenant: str) -> Sequence[int]:
-    return lanes_of(tenant, 0, 64, 4)
-
-
-def _alike(count: int, priority: int = 2, tenant: str = "a") -> list[Outgoing]:
-    return [message(tenant, priority=priority)] * count
-
-
 class Letters(Suite):
     """Messages that nobody could handle."""
 
     def test_a_dead_letter_says_all_that_is_known(self, work: Probe) -> None:
-        """What it was, why it was buried and when."""
         work.needs("groups")
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         work.kept(message("shop", b"\0body", priority=1, group="g", trace=trace))
@@ -280,7 +151,6 @@ class Letters(Suite):
         assert "\N{GRINNING FACE}" in letter.detail
 
     def test_dead_letters_are_not_delivered(self, work: Probe) -> None:
-        """However long they lie there."""
         self._buried(work, ["a"])
         work.elapse(100_000.0)
         work.backend.sweep("work", work.now)
@@ -288,7 +158,6 @@ class Letters(Suite):
         assert work.depth == Depth(dead=1)
 
     def test_dead_letters_can_be_looked_for(self, work: Probe) -> None:
-        """By tenant, by what the reason contains, by id, by time; all conditions together, or none."""
         buried = self._buried(work, ["a", "b", "a", "c", "b"])
         numbers = ids(buried)
         work.elapse(10.0)
@@ -314,7 +183,6 @@ class Letters(Suite):
         assert found(tenant="a", reason="why", ids=(numbers[2], numbers[1])) == [numbers[2]]
 
     def test_dead_letters_come_page_by_page(self, work: Probe) -> None:
-        """In the order of their ids; a page begins after the last one of the page before."""
         numbers = ids(self._buried(work, [f"t{number % 3}" for number in range(10)]))
         for size in (1, 3, 10, 20):
             found: list[int] = []
@@ -360,7 +228,6 @@ class Letters(Suite):
         assert (list(found.deliveries), found.dropped) == ([], 2)
 
     def test_some_of_the_dead_letters_can_be_put_back(self, work: Probe) -> None:
-        """Those that are meant, and no more at once than is asked for."""
         numbers = ids(self._buried(work, ["a", "b", "a", "c", "b"]))
         assert work.redrive(tenant="a", limit=1) == 1
         assert work.redrive(reason="why 3") == 1
@@ -371,7 +238,6 @@ class Letters(Suite):
         assert [letter.id for letter in work.backend.dead(work.query())] == [numbers[2]]
 
     def test_some_of_the_dead_letters_can_be_forgotten(self, work: Probe) -> None:
-        """By the same conditions; they do not come back."""
         self._buried(work, ["a", "b", "a"])
         assert work.backend.redrive(work.query(tenant="a"), discard=True) == 2
         assert work.depth == Depth(dead=1)
@@ -383,7 +249,6 @@ class Letters(Suite):
 
     @pytest.mark.parametrize("limit", [0, -1])
     def test_a_page_has_at_least_one_letter(self, work: Probe, limit: int) -> None:
-        """Nothing is no request, and no way to ask for all."""
         self._buried(work, ["a", "a"])
         with pytest.raises(InvalidValue, match=str(limit)):
             work.backend.dead(work.query(limit=limit))

@@ -17,6 +17,7 @@ POLICY_LEASE = 6.0
 """By which messages part whose workers died."""
 LEASE = 10
 TENANTS = ("a", "b", "c")
+OUTCOMES: tuple[Outcome, ...] = (Ack(), RetryLater(5.0), Bury("why"), Release(), ExtendLease(20.0), Drop())
 
 
 class State(Enum):
@@ -69,7 +70,6 @@ class Machine(RuleBasedStateMachine):
         )
     )
     def send(self, messages: list[tuple[str, str | None, int, int]]) -> None:
-        """Of several tenants, with and without groups and delays."""
         outgoing: list[Outgoing] = [
             message(tenant, group=group, delay=float(delay), priority=priority)
             for tenant, group, delay, priority in messages
@@ -100,10 +100,8 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self._in(State.LEASED))
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
-        """Any outcome of any of those that are held."""
         some = data.draw(st.lists(st.sampled_from(self._in(State.LEASED)), min_size=1, max_size=4, unique_by=id))
-        outcomes: list[Outcome] = [Ack(), RetryLater(5.0), Bury("why"), Release(), ExtendLease(20.0), Drop()]
-        outcome = data.draw(st.sampled_from(outcomes))
+        outcome = data.draw(st.sampled_from(OUTCOMES))
         held = [kept.held for kept in some if kept.held is not None]
         assert self.work.settle(outcome, *held) == [True] * len(some)
         if not isinstance(outcome, ExtendLease):
@@ -114,28 +112,23 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.stale)
     @rule(data=st.data())
     def settle_again(self, data: st.DataObject) -> None:
-        """What was settled, or is in other hands, is refused."""
         some = data.draw(st.lists(st.sampled_from(self.stale), min_size=1, max_size=3))
-        outcomes: list[Outcome] = [Ack(), RetryLater(1.0), Bury("late"), Release(), ExtendLease(5.0), Drop()]
-        outcome = data.draw(st.sampled_from(outcomes))
+        outcome = data.draw(st.sampled_from(OUTCOMES))
         assert self.work.settle(outcome, *some) == [False] * len(some)
 
     @rule(seconds=st.integers(1, 12))
     def wait(self, seconds: int) -> None:
-        """Time passes."""
         self.now += seconds
         self.work.elapse(float(seconds))
 
     @rule()
     def sweep(self) -> None:
-        """What is due is made ready."""
         assert self.work.backend.sweep(self.work.queue) == 0
         self._make_due()
 
     @precondition(lambda self: self._in(State.DEAD))
     @rule(limit=st.integers(1, 3), tenant=st.sampled_from([None, *TENANTS]), discard=st.booleans())
     def redrive(self, limit: int, tenant: str | None, discard: bool) -> None:
-        """Some of the dead are put back, or forgotten."""
         meant = [kept for kept in self._in(State.DEAD) if tenant in (None, kept.tenant)][:limit]
         query = self.work.query(limit=limit, tenant=tenant)
         assert self.work.backend.redrive(query, discard=discard) == len(meant)

@@ -3,7 +3,6 @@
 import pytest
 
 from holdfast.queue.message import Bury, Release, RetryLater
-from holdfast.queue.policy import Limits
 from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
 
 
@@ -11,13 +10,11 @@ class Turns(Suite):
     """Messages that wait beside each other."""
 
     def test_urgent_messages_come_first(self, work: Probe) -> None:
-        """Of several tenants, in whatever order they were sent."""
         sent = {priority: work.put(f"t{priority}", 2, priority=priority) for priority in (3, 0, 2, 1)}
         found = ids(work.drain(1))
         assert [sorted(found[place : place + 2]) for place in (0, 2, 4, 6)] == [sent[rank] for rank in range(4)]
 
     def test_messages_of_one_tenant_and_priority_come_in_their_order(self, work: Probe) -> None:
-        """As far as they wait in one lane."""
         work.policy(lanes=1, hand=1)
         sent = [number for _ in range(5) for number in work.put(count=3)]
         assert ids(work.drain(4)) == sent
@@ -44,33 +41,13 @@ class Turns(Suite):
         assert len(spilled.intersection(ids(work.lease(100)))) == 10
 
     def test_nobody_waits_behind_the_backlog_of_another(self, work: Probe) -> None:
-        """A message of a quiet tenant is among the next, whoever came before with ever so many."""
         work.policy(spill_above=None)
         for tenant in range(3):
             work.put(f"noisy {tenant}", 400)
         quiet = [number for tenant in range(20) for number in work.put(f"quiet {tenant}")]
         assert set(quiet) <= set(ids(work.lease(100)))
 
-    def test_somebody_elses_message_is_among_the_next_into_however_many_lanes_they_divide(self, work: Probe) -> None:
-        """No lane has a second one before all have had one."""
-        work.policy(lanes=64, hand=4, spill_above=None)
-        work.put("noisy", 400)
-        [quiet] = work.put("quiet")
-        assert quiet in ids(work.lease(7))
-
-    def test_one_message_at_a_time_all_lanes_have_their_turn(self, work: Probe) -> None:
-        """As they have with many."""
-        work.policy(spill_above=None)
-        work.put("noisy", 400)
-        quiet = [number for tenant in range(10) for number in work.put(f"quiet {tenant}")]
-        found: list[int] = []
-        for _ in range(40):
-            found += ids(work.lease(1))
-            work.elapse(0.002)
-        assert set(quiet) <= set(found)
-
     def test_a_lone_tenant_has_all_turns(self, work: Probe) -> None:
-        """Nothing is kept back for others that are not there; what it has spilled is served as well."""
         work.policy(spill_above=50)
         sent = work.put(count=200)
         assert sorted(ids(work.lease(200))) == sent
@@ -86,66 +63,11 @@ class Turns(Suite):
         assert {*ids(work.lease(15))} == fresh
         assert {*ids(work.drain())} == old
 
-    def test_after_an_outage_nobodys_old_messages_wait_behind_all_that_others_have(self, work: Probe) -> None:
-        """Of those who sent so much while nobody worked, little is in lanes that others share."""
-        work.policy(spill_above=10, fresh_for=60.0, lanes=2, hand=2)
-        quiet: list[int] = []
-        for minute in range(60):
-            work.put("noisy", 20)
-            quiet += work.put("quiet") if minute > 54 else []
-            work.elapse(60.0)
-        assert {*quiet} <= {*ids(work.lease(100))}
-
-    def test_of_what_was_spilled_fresh_messages_come_first_too(self, work: Probe) -> None:
-        """And old ones have a share of the turns, if they are to have one."""
-        work.policy(fresh_for=60.0)
-        work.limit(rate=0.001, burst=1.0)
-        old = work.put(count=40)
-        work.elapse(61.0)
-        fresh = work.put(count=20)
-        assert ids(work.lease(1)) == old[:1]
-        assert ids(work.lease(5)) == fresh[:5]
-        work.policy(old_share=0.2)
-        assert sorted(ids(work.lease(10))) == sorted([*old[1:3], *fresh[5:13]])
-
-    def test_fresh_messages_are_found_behind_very_many_lanes_of_old_ones(self, work: Probe) -> None:
-        """Where every tenant has a lane of its own, there are more of them than can be looked at each time."""
-        work.policy(hand=0)
-        work.kept(*(message(f"t{number}") for number in range(600)))
-        work.elapse(3600.0)
-        fresh = work.put("t599")
-        assert ids(work.lease(1)) == fresh
-
-    def test_fresh_messages_are_found_behind_very_many_lanes_that_had_some(self, work: Probe) -> None:
-        """What was fresh there is handed out; what came after that is not behind what is old."""
-        work.policy(hand=0)
-        everybody = [message(f"t{number:04}") for number in range(1100)]
-        work.kept(*everybody)
-        work.elapse(3600.0)
-        work.kept(*everybody)
-        for _ in range(11):
-            work.done(*work.lease(100))
-            work.elapse(0.01)
-        fresh = work.put("t1099")
-        work.elapse(0.01)
-        assert ids(work.lease(1)) == fresh
-
-    def test_fresh_messages_are_found_behind_very_many_tenants_excess(self, work: Probe) -> None:
-        """There is a lane for each tenant's."""
-        work.policy(limits=Limits(rate=0.001, burst=1.0), hand=0)
-        work.kept(*(message(f"t{number % 520}") for number in range(1040)))
-        work.done(*work.lease(520))
-        assert work.look().totals.spilled == 520
-        work.elapse(61.0)
-        fresh = work.put("t519")
-        assert ids(work.lease(1)) == fresh
-
 
 class Ages(Suite):
     """Messages that wait for long."""
 
     def test_fresh_messages_come_before_old_ones(self, work: Probe) -> None:
-        """And the old ones after them, the oldest first."""
         work.policy(fresh_for=60.0, lanes=1, hand=1)
         old = []
         for _ in range(3):
@@ -157,16 +79,6 @@ class Ages(Suite):
             fresh += work.put()
             work.elapse(1.0)
         assert ids(work.drain(1)) == [*fresh, *old]
-
-    def test_all_that_is_wanted_is_found_whatever_has_expired_beside_it(self, work: Probe) -> None:
-        """What is too old to be handed out is in nobody's way, and hides nothing."""
-        work.policy(lanes=1, hand=1, spill_above=None, fresh_for=60.0, low_share=0.1, old_share=0.5)
-        work.put(count=50, ttl=5.0)
-        sent = [*work.put(count=10), *work.put(count=30, priority=3)]
-        work.elapse(3600.0)
-        sent += work.put(count=10, priority=3)
-        found = work.leased(50)
-        assert (found.dropped, sorted(ids(found.deliveries))) == (50, sent)
 
     def test_old_messages_have_a_share_of_the_turns(self, work: Probe) -> None:
         """Counted over all that a worker was handed, whether it takes one at a time or many."""
@@ -182,7 +94,6 @@ class Ages(Suite):
             assert len(old.intersection(found)) == 10
 
     def test_without_a_share_old_messages_wait_for_their_time(self, work: Probe) -> None:
-        """All fresh ones come first."""
         work.policy(fresh_for=60.0, old_share=0.0)
         old = set(work.put(count=20))
         work.elapse(100.0)
@@ -190,7 +101,6 @@ class Ages(Suite):
         assert not old.intersection(ids(work.lease(100)))
 
     def test_a_share_that_nobody_needs_is_for_the_others(self, work: Probe) -> None:
-        """No turn is left unused."""
         work.policy(old_share=0.3, low_share=0.3, spill_share=0.3)
         sent = work.put(count=100)
         assert sorted(ids(work.lease(100))) == sent
@@ -199,7 +109,6 @@ class Ages(Suite):
         assert len(work.lease(10)) == 10
 
     def test_a_delayed_message_is_not_old(self, work: Probe) -> None:
-        """It is fresh when it falls due, and when it is tried again."""
         work.policy(fresh_for=60.0)
         [delayed] = work.put("a", delay=1000.0)
         [failed] = work.put("b")
@@ -213,7 +122,6 @@ class Ages(Suite):
         assert sorted(ids(work.lease(2))) == sorted([delayed, failed])
 
     def test_what_is_handed_back_keeps_its_age(self, work: Probe) -> None:
-        """It waits again since when it waited before."""
         work.policy(fresh_for=60.0)
         work.put()
         held = work.one(lease=1000.0)
@@ -255,7 +163,6 @@ class Ages(Suite):
         assert (list(found.deliveries), found.dropped) == ([], 1)
 
     def test_a_ttl_of_its_own_counts_from_when_a_message_is_due(self, work: Probe) -> None:
-        """As that of the queue does."""
         [delayed] = work.put(delay=100.0, ttl=10.0)
         work.elapse(105.0)
         assert work.one(lease=1.0).id == delayed
@@ -264,7 +171,6 @@ class Ages(Suite):
         assert (list(found.deliveries), found.dropped) == ([], 1)
 
     def test_a_sweep_takes_nothing_out_of_the_hands_of_a_worker(self, work: Probe) -> None:
-        """However old it is: by its ttl, by when it was sent, at the first attempt or a later one."""
         work.put("ttl", ttl=5.0)
         work.put("first")
         work.put("again")
@@ -324,7 +230,6 @@ class Ages(Suite):
         assert ids(work.lease()) == [later]
 
     def test_a_sweep_drops_what_is_older_than_its_ttl(self, work: Probe) -> None:
-        """Though nobody asks for messages: its own ttl, and else the queue's."""
         work.put("a", 3, ttl=1.0)
         [kept] = work.put("a")
         work.elapse(2.0)
@@ -339,19 +244,7 @@ class Ages(Suite):
         assert sorted(ids(work.lease())) == longer
         assert kept not in longer
 
-    def test_a_sweep_drops_any_number(self, work: Probe) -> None:
-        """More than fit into one step."""
-        for _ in range(3):
-            work.put("a", 900)
-        [kept] = work.put("b", delay=5.0)
-        work.elapse(10.0)
-        assert work.backend.sweep("work", work.now - 7.0) == 2700
-        assert work.depth == Depth(ready=1)
-        assert work.tenant("a").waiting == 0
-        assert work.one().id == kept
-
     def test_a_sweep_does_what_is_due(self, work: Probe) -> None:
-        """It makes ready what was delayed, and what was leased for too long."""
         work.put()
         work.one(lease=5.0)
         work.put(delay=5.0)

@@ -1,7 +1,8 @@
 """One queue of the backend under test, and short ways to use it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar, NamedTuple, TypeVar
 
 import msgspec
 import pytest
@@ -11,6 +12,8 @@ from holdfast.queue.backend import Backend, Change, DeadQuery, Leased, LeaseRequ
 from holdfast.queue.message import Ack, Delivery, Outcome, Outgoing, Refused, Sent, Settlement
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.testing.clock import FakeClock
+
+Item = TypeVar("Item")
 
 PLAIN = QueuePolicy(old_share=0.0, low_share=0.0, spill_share=0.0)
 """A queue in which nothing is served out of its order."""
@@ -56,7 +59,6 @@ class Probe:
     # Sending
 
     def send(self, *messages: Outgoing) -> Sequence[Sent | Refused]:
-        """Send messages; what became of each."""
         return self.backend.send(self.queue, messages)
 
     def put(self, tenant: str = "a", count: int = 1, body: bytes = b"x", **options: object) -> list[int]:
@@ -64,7 +66,6 @@ class Probe:
         return [one.id for one in self.kept(*[message(tenant, body, **options)] * count)]
 
     def kept(self, *messages: Outgoing) -> list[Sent]:
-        """Send messages that must be kept."""
         results = self.send(*messages)
         assert len(results) == len(messages)
         kept = [one for one in results if isinstance(one, Sent)]
@@ -82,7 +83,6 @@ class Probe:
         )
 
     def lease(self, count: int = 100, lease: float = LEASE, before: int = 0) -> list[Delivery]:
-        """Ask for messages."""
         return list(self.leased(count, lease, before).deliveries)
 
     def one(self, lease: float = LEASE) -> Delivery:
@@ -91,7 +91,6 @@ class Probe:
         return delivery
 
     def settle(self, outcome: Outcome, *deliveries: Delivery) -> list[bool]:
-        """The same for all of them."""
         return list(self.backend.settle([Settlement(one.receipt, outcome) for one in deliveries]))
 
     def done(self, *deliveries: Delivery) -> None:
@@ -112,7 +111,6 @@ class Probe:
     # Looking
 
     def look(self, *tenants: str) -> Snapshot:
-        """The queue as it is now."""
         return self.backend.look(self.queue, tenants=tenants)
 
     @property
@@ -146,12 +144,16 @@ class Probe:
         self.backend.change(self.queue, Change(limits={tenant: limits}))
 
     def redrive(self, **conditions: object) -> int:
-        """Put dead letters back."""
         return self.backend.redrive(self.query(**conditions))
 
     def query(self, **conditions: object) -> DeadQuery:
-        """Which dead letters."""
         return msgspec.structs.replace(DeadQuery(queue=self.queue), **conditions)
+
+
+def together(count: int, step: Callable[[int], Item]) -> list[Item]:
+    """Return what `step` returns for each of `count` numbers, in as many threads at once."""
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(step, range(count)))
 
 
 def ids(deliveries: Iterable[Delivery]) -> list[int]:
@@ -161,6 +163,9 @@ def ids(deliveries: Iterable[Delivery]) -> list[int]:
 
 class Suite:
     """The fixtures of all parts of the suite. Override `backend`, and `elapse` where time is not the clock's."""
+
+    needs: ClassVar[str] = ""
+    """The capability without which the tests of a part are skipped."""
 
     @pytest.fixture
     def clock(self) -> FakeClock:
@@ -178,6 +183,12 @@ class Suite:
         return clock.advance
 
     @pytest.fixture
-    def work(self, backend: Backend, elapse: Callable[[float], None]) -> Probe:
+    def work(self, request: pytest.FixtureRequest, backend: Backend, elapse: Callable[[float], None]) -> Probe:
         """A queue without messages, in which nothing is served out of its order."""
-        return Probe(backend, elapse)
+        work = Probe(backend, elapse)
+        part = next(part for part in type(self).__mro__ if request.function.__name__ in vars(part))
+        if power := vars(part).get(
+            "needs"
+        ):  # not `part.needs`, which a suite of several parts inherits from one of them
+            work.needs(power)
+        return work

@@ -1,41 +1,21 @@
 """What `send` promises: all is kept or it is said what is not, the same key once; and it wakes workers that wait."""
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from holdfast._errors import InvalidValue, NotFound
 from holdfast.queue.backend import Backend, Change, DeadQuery, LeaseRequest
-from holdfast.queue.message import (
-    BODY_BYTES,
-    KEY_BYTES,
-    Ack,
-    Bury,
-    Outcome,
-    Refused,
-    Release,
-    Sent,
-)
+from holdfast.queue.message import BODY_BYTES, KEY_BYTES, Bury, Refused, Release, Sent
 from holdfast.queue.policy import Limits, QueuePolicy
-from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids, message
+from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids, message, together
 
 TENANTS: tuple[str, ...] = (
-    "a",
-    "A",
-    " a",
-    "a ",
-    "ä",
-    "a\u0308",
-    "\N{GRINNING FACE}",
-    "'; drop table--",
-    "%",
-    "_",
-    "\\",
-    '"',
-    "a\nb",
+    *("a", "A", " a", "a ", "ä", "a\u0308", "\N{GRINNING FACE}", "'; drop table--", "%", "_", "\\", '"', "a\nb"),
+    *("\x01", "\ufffe", "{}", "[1]", "null", "$1", "x" * 100, "\N{HEBREW LETTER ALEF}b"),
 )
-TENANTS += ("\x01", "\ufffe", "{}", "[1]", "null", "$1", "x" * 100, "\N{HEBREW LETTER ALEF}b")
 """Names that somebody will mistake for something else."""
 
 
@@ -43,7 +23,6 @@ class Sending(Suite):
     """Messages on their way in."""
 
     def test_what_is_sent_comes_out_as_it_was(self, work: Probe) -> None:
-        """Body, tenant, trace, deadline and group, and the ids that were promised."""
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         body, deadline = bytes(range(256)), work.now + 12.5
         [sent] = work.kept(message("shop", body, trace=trace, deadline=deadline))
@@ -65,12 +44,10 @@ class Sending(Suite):
         assert {one.trace for one in work.lease()} == traces
 
     def test_an_empty_body_is_a_body(self, work: Probe) -> None:
-        """As is one with nothing but zeros."""
         work.kept(message(body=b""), message(body=b"\0\0"))
         assert sorted(one.body for one in work.lease()) == [b"", b"\0\0"]
 
     def test_a_body_may_be_as_long_as_it_says(self, work: Probe) -> None:
-        """And not a byte longer."""
         body = b"\xff" * BODY_BYTES
         work.put(body=body)
         assert work.one().body == body
@@ -78,7 +55,6 @@ class Sending(Suite):
             work.put(body=body + b"x")
 
     def test_ids_are_never_used_twice(self, work: Probe) -> None:
-        """Not even after all messages are gone."""
         seen: set[int] = set()
         for _ in range(5):
             sent = work.put(count=3)
@@ -88,13 +64,11 @@ class Sending(Suite):
             work.drain()
 
     def test_nothing_sent_is_nothing(self, work: Probe) -> None:
-        """Calls without messages do nothing."""
         assert list(work.send()) == []
         assert list(work.backend.settle([])) == []
         assert work.depth == Depth()
 
     def test_a_thousand_in_one_step(self, work: Probe) -> None:
-        """Of many tenants, with the results in the order of the messages."""
         messages = [message(f"tenant {number % 37}", b"%d" % number) for number in range(1000)]
         sent = work.kept(*messages)
         assert work.depth == Depth(ready=1000)
@@ -114,22 +88,12 @@ class Sending(Suite):
     @pytest.mark.parametrize(
         "bad",
         [
-            {"tenant": ""},
-            {"tenant": "a\0b"},
-            {"tenant": "\ud800"},
-            {"tenant": "x" * 10_000},
-            {"priority": -1},
-            {"priority": 4},
-            {"delay": -1.0},
-            {"delay": math.nan},
-            {"delay": math.inf},
-            {"ttl": 0.0},
-            {"ttl": -1.0},
-            {"ttl": math.nan},
-            {"group": ""},
-            {"group": "g\0"},
-            {"key": "x" * (KEY_BYTES + 1)},
-            {"deadline": math.nan},
+            *({"tenant": tenant} for tenant in ("", "a\0b", "\ud800", "x" * 10_000)),
+            *({"priority": priority} for priority in (-1, 4)),
+            *({"delay": delay} for delay in (-1.0, math.nan, math.inf)),
+            *({"ttl": ttl} for ttl in (0.0, -1.0, math.nan)),
+            *({"group": group} for group in ("", "g\0")),
+            *({"key": "x" * (KEY_BYTES + 1)}, {"deadline": math.nan}),
         ],
         ids=lambda bad: ascii(bad)[:20],
     )
@@ -140,7 +104,6 @@ class Sending(Suite):
         assert work.depth == Depth()
 
     def test_a_queue_that_nobody_made_is_not_found(self, backend: Backend) -> None:
-        """By whatever is asked of it."""
         asked = (
             lambda: backend.send("nobody", [message()]),
             lambda: backend.lease(LeaseRequest(queue="nobody", count=1, lease=1.0)),
@@ -155,7 +118,6 @@ class Sending(Suite):
                 ask()
 
     def test_a_queue_is_made_once(self, backend: Backend) -> None:
-        """Whoever makes it again finds it as it is."""
         one, other = QueuePolicy(lanes=16), QueuePolicy(lanes=32)
         assert backend.change("work", Change(policy=one), create=True) == one
         assert backend.change("work", Change(policy=other), create=True) == one
@@ -179,15 +141,15 @@ class Sending(Suite):
 
     @pytest.mark.parametrize("name", ["", "a b", "a\0", "ä", "x" * 129])
     def test_a_queue_has_a_name_that_fits_everywhere(self, backend: Backend, name: str) -> None:
-        """Into an address, a metric and a notification."""
         with pytest.raises(InvalidValue):
             backend.change(name, Change(), create=True)
 
     def test_queues_do_not_mix(self, work: Probe) -> None:
-        """Neither their messages, nor tenants of the same name, nor what is due, dead, swept or limited."""
         other = work.another("other")
         work.needs("deduplication")
-        mine = work.put(count=2) + work.put(delay=5.0) + work.put(key="k", group="g")
+        work.put(count=2)
+        work.put(delay=5.0)
+        work.put(key="k", group="g")
         [theirs] = other.put(key="k", group="g")
         assert ids(other.lease()) == [theirs]
         assert work.tenant().leased == 0
@@ -206,7 +168,6 @@ class Sending(Suite):
         assert ids(work.drain()) != []
         assert work.depth == Depth()
         assert other.depth == Depth(leased=1)
-        assert len(mine) == 4
 
     def test_what_is_due_elsewhere_wakes_nobody_here(self, work: Probe) -> None:
         """A queue whose workers are all gone must not keep those of others busy."""
@@ -218,7 +179,6 @@ class Sending(Suite):
         assert work.leased().next_due == pytest.approx(60.0, abs=0.01)
 
     def test_a_send_says_how_much_of_the_backlog_is_used(self, work: Probe) -> None:
-        """From nothing to all of it."""
         work.policy(max_backlog=100)
         [sent] = work.kept(message())
         assert sent.pressure == pytest.approx(0.01)
@@ -231,9 +191,9 @@ class Sending(Suite):
 class Keys(Suite):
     """Messages that are sent again by somebody who does not know whether they were kept."""
 
+    needs = "deduplication"
+
     def test_the_same_key_is_kept_once(self, work: Probe) -> None:
-        """Whoever sends it again is told which message it is."""
-        work.needs("deduplication")
         [first] = work.kept(message(key="k"))
         [again] = work.kept(message(key="k", body=b"another"))
         assert not first.is_duplicate
@@ -242,16 +202,12 @@ class Keys(Suite):
         assert work.one().body == b"x"
 
     def test_the_same_key_twice_in_one_step_is_kept_once(self, work: Probe) -> None:
-        """The first of them, with the results in the order of the messages."""
-        work.needs("deduplication")
         sent = work.kept(message(body=b"1", key="k"), message(body=b"2"), message(body=b"3", key="k"))
         assert [one.is_duplicate for one in sent] == [False, False, True]
         assert sent[0].id == sent[2].id
         assert sorted(one.body for one in work.lease()) == [b"1", b"2"]
 
     def test_keys_are_each_tenants_own(self, work: Probe) -> None:
-        """And each queue's, and told apart to the last bit."""
-        work.needs("deduplication")
         other = work.another("other")
         sent = work.kept(*(message(tenant, key=key) for tenant in ("a", "A") for key in ("k", "K", "k ", "ä", "%")))
         sent += other.kept(message(key="k"))
@@ -260,7 +216,6 @@ class Keys(Suite):
 
     def test_a_key_is_remembered_after_its_message_is_done(self, work: Probe) -> None:
         """Or dead; that is when a sender that was not answered tries again."""
-        work.needs("deduplication")
         work.put(key="done")
         work.drain()
         work.put(key="dead")
@@ -270,7 +225,6 @@ class Keys(Suite):
 
     def test_a_key_is_forgotten_in_time(self, work: Probe) -> None:
         """After the queue's `dedupe_for`, counted from the message that was kept."""
-        work.needs("deduplication")
         work.policy(dedupe_for=60.0)
         [first] = work.kept(message(key="k"))
         work.elapse(59.0)
@@ -288,7 +242,6 @@ class Keys(Suite):
 
     def test_a_duplicate_uses_up_nothing(self, work: Probe) -> None:
         """Of no rate and no backlog: it is not a message."""
-        work.needs("deduplication")
         work.limit(max_rate=1.0, max_burst=2.0)
         work.kept(message(key="k"))
         assert work.kept(*[message(key="k")] * 10)[-1].is_duplicate
@@ -297,8 +250,6 @@ class Keys(Suite):
         assert isinstance(refused, Refused)
 
     def test_a_key_of_a_message_that_was_refused_is_free(self, work: Probe) -> None:
-        """Sent again when there is room, it is kept."""
-        work.needs("deduplication")
         work.limit(max_rate=1.0, max_burst=1.0)
         first, *others = work.send(message(), message(key="k"), message(key="k"))
         assert isinstance(first, Sent)
@@ -308,15 +259,11 @@ class Keys(Suite):
         assert not sent.is_duplicate
 
     def test_of_many_who_send_the_same_key_at_once_one_is_first(self, work: Probe) -> None:
-        """And the others are told which."""
-        work.needs("deduplication")
-
         def send(producer: int) -> list[Sent]:
             order = range(20) if producer % 2 else reversed(range(20))
             return work.kept(*(message(f"t{number % 3}", key=f"k{number}") for number in order))
 
-        with ThreadPoolExecutor(6) as threads:
-            sent = [one for some in threads.map(send, range(6)) for one in some]
+        sent = [one for some in together(6, send) for one in some]
         assert sum(not one.is_duplicate for one in sent) == 20
         assert len({one.id for one in sent}) == 20
         assert work.depth == Depth(ready=20)
@@ -326,12 +273,8 @@ class Waking(Suite):
     """Workers that wait for messages."""
 
     def test_whoever_waits_is_woken_by_a_send(self, work: Probe) -> None:
-        """However long it would have waited."""
         assert work.lease() == []
-        with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(work.backend.wait, "work", 60.0)
-            work.put()
-            assert waiting.result(30.0)
+        self._woken(work, work.put)
 
     def test_what_was_sent_since_the_last_look_is_not_waited_for(self, work: Probe) -> None:
         """There is no moment at which a send is missed; of several workers, each may find something."""
@@ -348,36 +291,34 @@ class Waking(Suite):
         work.put()
         held = work.one()
         assert work.lease() == []
-        with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(work.backend.wait, "work", 3600.0)
-            work.settle(Release(), held)
-            assert waiting.result(30.0)
+        self._woken(work, lambda: work.settle(Release(), held))
         assert work.one().id == held.id
 
     def test_the_next_of_a_group_wakes_whoever_waits(self, work: Probe) -> None:
-        """As soon as the one before it is done."""
         work.put(count=2, group="group")
-        self._wakes(work, Ack())
+        self._wakes(work)
 
     def test_the_next_of_a_tenant_at_its_cap_wakes_whoever_waits(self, work: Probe) -> None:
-        """As soon as it may have more in work."""
         work.limit(concurrency=1)
         work.put(count=2)
-        self._wakes(work, Ack())
+        self._wakes(work)
 
-    def _wakes(self, work: Probe, outcome: Outcome) -> None:
-        """What becomes of a message wakes whoever has found nothing, and then there is something."""
+    def _wakes(self, work: Probe) -> None:
+        """Settle a message: a worker that has found nothing is woken, and then there is something."""
         held = work.one()
         assert work.lease() == []
-        with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(work.backend.wait, "work", 3600.0)
-            work.settle(outcome, held)
-            assert waiting.result(30.0)
+        self._woken(work, lambda: work.done(held))
         work.elapse(1.0)
         assert len(work.lease()) == 1
 
+    def _woken(self, work: Probe, by: Callable[[], object]) -> None:
+        """Do something while another thread waits: it is woken."""
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(work.backend.wait, "work", 3600.0)
+            by()
+            assert waiting.result(30.0)
+
     def test_waiting_for_nothing_ends(self, work: Probe) -> None:
-        """After the time that was given."""
         assert self._ends(work, 0.01)
 
     def _ends(self, work: Probe, seconds: float) -> bool:

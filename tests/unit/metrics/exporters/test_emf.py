@@ -58,10 +58,10 @@ def documents(lines: list[str]) -> list[dict[str, Any]]:
     return found
 
 
-def told(*events: CallEvent, most_operations: int = 200, **options: Any) -> list[dict[str, Any]]:
+def told(*events: CallEvent, most_operations: int = 200) -> list[dict[str, Any]]:
     lines: list[str] = []
     clock = FakeClock(wall=1_750_000_000.5)
-    with EmfExporter(lines.append, namespace="shop/calls", clock=clock, **options) as exporter:
+    with EmfExporter(lines.append, namespace="shop/calls", clock=clock) as exporter:
         sink = CallMetrics(exporter, most_operations=most_operations)
         for event in events:
             sink.emit(event)
@@ -117,13 +117,6 @@ def test_an_empty_budget_is_told_of_the_dependency() -> None:
     [line] = told(EXHAUSTED, EXHAUSTED)
     assert line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == [["Dependency"]]
     assert line["BudgetExhausted"] == 2
-
-
-def test_own_dimensions_come_first_and_a_rollup_has_them_too() -> None:
-    lines = told(attempted(), EXHAUSTED, dimensions={"Stage": "live"}, rollup=True)
-    sets = [line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] for line in lines]
-    assert sets == [[["Stage", "Dependency"]], [["Stage", "Dependency", "Operation"], ["Stage", "Dependency"]]]
-    assert [line["Stage"] for line in lines] == ["live", "live"]
 
 
 def test_lines_come_with_the_first_event_after_the_time_is_over() -> None:
@@ -250,10 +243,9 @@ def test_any_name_fits_into_a_dimension(service: str, name: str) -> None:
 
 
 def test_the_largest_line_is_far_below_the_limit() -> None:
-    many = {f"{number:02}" + "x" * 248: "v" * 1024 for number in range(28)}
     long = Operation("d" * 2000, "o" * 2000)
     lines: list[str] = []
-    with EmfExporter(lines.append, namespace="n" * 255, dimensions=many, rollup=True, clock=FakeClock()) as exporter:
+    with EmfExporter(lines.append, namespace="n" * 255, clock=FakeClock()) as exporter:
         sink = CallMetrics(exporter)
         for number in range(1000):
             sink.emit(attempted(1 / (number + 3), operation=long))
@@ -293,27 +285,6 @@ def test_spreads_can_be_merged(parts: list[list[float]]) -> None:
 def test_a_namespace_that_cloudwatch_refuses_is_refused(namespace: str) -> None:
     with pytest.raises(InvalidValue, match="namespace"):
         EmfExporter(print, namespace=namespace)
-
-
-@pytest.mark.parametrize(
-    "dimensions",
-    [
-        {f"d{number}": "v" for number in range(29)},
-        {"": "v"},
-        {":a": "v"},
-        {"Operation": "v"},
-        {"Attempts": "v"},
-        {"a" * 251: "v"},
-        {"a": ""},
-        {"a": " "},
-        {"a": "ä"},
-        {"a": ":v"},
-        {"a": "v" * 1025},
-    ],
-)
-def test_dimensions_that_cloudwatch_refuses_are_refused(dimensions: dict[str, str]) -> None:
-    with pytest.raises(InvalidValue, match="dimension"):
-        CallMetrics(EmfExporter(print, namespace="shop", dimensions=dimensions))
 
 
 @pytest.mark.parametrize("every", [0.0, -1.0, math.inf, math.nan])

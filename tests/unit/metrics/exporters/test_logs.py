@@ -9,7 +9,7 @@ from holdfast.calls import Kind
 from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
 from holdfast.calls.metrics import CallMetrics
 from holdfast.calls.retry import Reason
-from holdfast.metrics import LogExporter
+from holdfast.metrics import LogExporter, LogLine
 from holdfast.testing import FakeClock
 from tests.unit.forked import fork
 
@@ -187,3 +187,19 @@ def test_a_lock_that_was_held_at_a_fork_is_free_in_the_child(exporter: LogExport
 def test_at_least_one_record_a_second_is_made() -> None:
     with pytest.raises(InvalidValue, match="at most 0 log records per second"):
         LogExporter(per_second=0)
+
+
+def test_fields_that_several_exporters_share_are_left_as_they_are(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "shop")
+    exporter, fields = LogExporter(clock=clock, per_second=1), {"tenant": "a"}
+    line = LogLine(
+        logger="shop", level=logging.INFO, subject="s", event="e", words=lambda: "said", fields=lambda: fields
+    )
+    exporter.log(line)
+    exporter.log(line)
+    clock.advance(1.0)
+    exporter.log(line)
+    assert extra(caplog.records[-1])["left_out"] == 1
+    assert fields == {"tenant": "a"}

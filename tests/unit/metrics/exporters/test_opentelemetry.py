@@ -141,13 +141,6 @@ def test_what_dependencies_have_left_is_read_when_it_is_exported(metrics: Metric
         }
 
 
-def test_addresses_can_be_left_out(metrics: Metrics) -> None:
-    CallMetrics(OpenTelemetryExporter(metrics.meter, addresses=False)).emit(
-        Attempted(operation=PRICE, at=1.0, number=1, seconds=0.25, address="10.0.1.7")
-    )
-    assert metrics.read()["holdfast.call.attempt.duration"] == [(NAMED, 0.25)]
-
-
 @pytest.mark.parametrize(
     ("address", "expected"),
     [

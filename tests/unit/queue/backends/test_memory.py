@@ -21,11 +21,12 @@ from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.queue.rules.leasing import IN_VAIN, RECHECK
 from holdfast.queue.rules.leasing import LANES as LOOKED_AT
 from holdfast.testing import FakeClock
-from holdfast.testing.queue import BackendConformance, Probe
+from holdfast.testing.queue import Probe
 from holdfast.testing.queue.probe import Depth, ids, message
+from tests.conformance.queue_backend import BuiltInConformance
 
 
-class TestMemory(BackendConformance):
+class TestMemory(BuiltInConformance):
     @pytest.fixture
     def backend(self, clock: FakeClock) -> Iterator[Backend]:
         with MemoryBackend(clock) as backend:
