@@ -37,8 +37,6 @@ BEYOND = 1 << 63
 class Batch:
     """The shards of a design by the array. Immutable; thread-safe."""
 
-    __slots__ = ("_designed", "_order", "_relieved", "_shards", "_workers")
-
     def __init__(self, designed: Designed) -> None:
         self._designed = designed
         self._order = _order(designed.order)

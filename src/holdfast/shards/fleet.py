@@ -32,8 +32,8 @@ class Slot:
     def __post_init__(self) -> None:
         if not is_text(self.worker):
             raise InvalidValue(f"a worker named {self.worker!r}: expected some text that can be printed")
-        for name in (*self.group, *(() if self.host is None else (self.host,))):
-            if not is_text(name):
+        for name in (*self.group, self.host):
+            if name is not None and not is_text(name):
                 raise InvalidValue(f"worker {self.worker} in {name!r}: expected some text that can be printed")
         if not 0 < self.weight < math.inf:
             raise InvalidValue(f"weight {self.weight} of worker {self.worker}: expected a number above 0")
@@ -131,7 +131,7 @@ class Fleet:
         return dict(found)
 
     def crowded(self) -> dict[str, tuple[str, ...]]:
-        """The machines with several workers, and which."""
+        """Return the machines with several workers, and which."""
         found: dict[str, list[str]] = {}
         for slot in self.slots:
             if slot.host is not None:
@@ -147,8 +147,9 @@ class Fleet:
 
         Nobody moves, unless others share its slot: they take its tenants over.
         """
-        place = self.place_of(worker)
-        return self._with(place, replace(self.slots[place], is_drained=True))
+        slots = list(self.slots)
+        slots[self.place_of(worker)] = replace(slots[self.place_of(worker)], is_drained=True)
+        return replace(self, slots=tuple(slots))
 
     def replace(self, slot: int | str, worker: str, *, host: str | None = None, weight: float | None = None) -> "Fleet":
         """With a new worker in a slot, or in that of a worker: whoever has the slot gets it."""
@@ -166,9 +167,8 @@ class Fleet:
     def relieve(self, worker: str, by: str, *, weight: float | None = None, host: str | None = None) -> "Fleet":
         """With one more worker, that takes over some of the tenants of a slot: half of them, if of the same weight.
 
-        Of a slot that two share already it takes a third, from both.
-
-        Nobody else moves, and no two shards share more than before: who shares the new worker shared the old one.
+        Of a slot that two share already it takes a third, from both. Nobody else moves, and no two shards share more
+        than before: two that share the new worker shared the old one.
         """
         slot = self.slots[self.place_of(worker)]
         self._expect_new(by)
@@ -222,9 +222,6 @@ class Fleet:
     def _relieving(self, old: str, new: str) -> list[Slot]:
         """All slots, where whoever relieved one worker relieves another."""
         return [replace(slot, relieves=new) if slot.relieves == old else slot for slot in self.slots]
-
-    def _with(self, place: int, slot: Slot) -> "Fleet":
-        return replace(self, slots=(*self.slots[:place], slot, *self.slots[place + 1 :]))
 
 
 def is_text(name: str) -> bool:

@@ -96,8 +96,6 @@ class Hashed:
     many shards, as long as a shard is a small part of a group. Drained workers are in none.
     """
 
-    __slots__ = ("_cells", "_dimensions", "_key", "_walk", "fleet", "size")
-
     def __init__(self, fleet: Fleet, size: int, *, key: bytes) -> None:
         self.fleet = fleet
         self._key = key
@@ -123,11 +121,11 @@ class Hashed:
         """
         wanted = self.size if size is None else self._checked(size)
         name = number_of(self._key, name_of(tenant))
-        chosen: list[int] = []
+        slots, chosen = self.fleet.slots, list[int]()
         for cell, count in self._counts(name, wanted).items():
             seeds = self._cells[cell]
-            chosen += nlargest(count, seeds, key=lambda place: self._score(name, place, seeds[place]))
-        return Shard(tuple(chosen), tuple([self.fleet.slots[place] for place in chosen]))
+            chosen += nlargest(count, seeds, key=lambda place: score(name ^ seeds[place], slots[place].weight))
+        return Shard(tuple(chosen), tuple([slots[place] for place in chosen]))
 
     def _counts(self, name: int, wanted: int) -> dict[tuple[str, ...], int]:
         """How many workers each cell gives: a walk along diagonals through dimensions that each tenant orders anew."""
@@ -139,9 +137,6 @@ class Hashed:
         for rank, cell in enumerate(self._walk if each else self._walk[:more]):
             found[tuple(order[at] for order, at in zip(orders, cell, strict=True))] = each + (rank < more)
         return found
-
-    def _score(self, name: int, place: int, seed: int) -> float:
-        return score(name ^ seed, self.fleet.slots[place].weight)
 
     def chance(self, shared: int, tenants: int) -> float:
         """The share of tenants that have a neighbour with `shared` or more workers in common, when there are so many.

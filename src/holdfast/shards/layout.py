@@ -156,18 +156,8 @@ class Layout:
 
     def to_text(self) -> bytes:
         """All of it as JSON, the key too: keep it where tenants cannot read it."""
-        return msgspec.json.encode(
-            _Written(
-                slots=self.fleet.slots,
-                shared_hosts=self.fleet.shared_hosts,
-                size=self.size,
-                overlap=self.overlap,
-                key=self.key,
-                first=self.first,
-                twins=self.twins,
-                isolated=self.isolated,
-            )
-        )
+        rest = {name: getattr(self, name) for name in _KEPT}
+        return msgspec.json.encode(_Written(slots=self.fleet.slots, shared_hosts=self.fleet.shared_hosts, **rest))
 
     @classmethod
     def from_text(cls, text: bytes) -> "Layout":
@@ -176,15 +166,8 @@ class Layout:
             written = msgspec.json.decode(text, type=_Written)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidValue(f"this is no layout of shards: {error}") from error
-        return cls(
-            fleet=Fleet(slots=written.slots, shared_hosts=written.shared_hosts),
-            size=written.size,
-            overlap=written.overlap,
-            key=written.key,
-            first=written.first,
-            twins=written.twins,
-            isolated=written.isolated,
-        )
+        fleet = Fleet(slots=written.slots, shared_hosts=written.shared_hosts)
+        return cls(fleet=fleet, **{name: getattr(written, name) for name in _KEPT})
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -196,6 +179,10 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     first: int
     twins: tuple[int, ...] = ()
     isolated: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
+
+
+_KEPT = ("size", "overlap", "key", "first", "twins", "isolated")
+"""Fields of a layout that are written as they are."""
 
 
 def _spread(fleet: Fleet, places: Sequence[int]) -> Sequence[int]:

@@ -23,10 +23,8 @@ LARGEST = 1 << 32
 class Permutation:
     """One of the orders of 0 to `size` - 1, chosen by a key. Immutable."""
 
-    __slots__ = ("at", "half", "size", "tables")
-
     at: Callable[[int], int]
-    """What stands at a place, for whoever knows that there is such a place: it is not looked at."""
+    """Return the number at an index, which is not checked: it must be 0 to `size` - 1."""
 
     def __init__(self, size: int, key: bytes) -> None:
         if not 1 <= size <= LARGEST:
@@ -35,12 +33,6 @@ class Permutation:
         self.half = max(1, ((size - 1).bit_length() + 1) // 2)
         self.tables = tuple(_table(key, number, self.half) for number in range(ROUNDS))
         self.at = _network(size, self.half, self.tables)
-
-    def __getitem__(self, number: int) -> int:
-        """What stands at a place."""
-        if not 0 <= number < self.size:
-            raise InvalidValue(f"place {number}: expected 0 to {self.size - 1}")
-        return self.at(number)
 
 
 def _network(size: int, half: int, tables: Sequence[Sequence[int]]) -> Callable[[int], int]:
@@ -90,8 +82,6 @@ class Order:
     Tenants of consecutive numbers fill a class before the next one is begun. Which class is next, and where in it one
     begins, only whoever has the key can tell. What a design keeps when it is doubled, its order keeps as well.
     """
-
-    __slots__ = ("_key", "_made", "firsts", "segments")
 
     def __init__(self, design: Design, key: bytes) -> None:
         self.segments = design.segments

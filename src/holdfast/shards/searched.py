@@ -8,6 +8,7 @@ leaves out whom it may not take, finds a shard as long as there is one.
 
 import hashlib
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from math import comb
@@ -32,8 +33,6 @@ class Searched:
     a search may try: without it a search goes on until it is certain, which may take long where few shards are left. A
     tenant is text or bytes, any at all; text is the same as its UTF-8 bytes.
     """
-
-    __slots__ = ("_key", "_shards", "_spread", "_steps", "_taken", "fleet", "overlap", "size")
 
     def __init__(self, fleet: Fleet, size: int, overlap: int, *, key: bytes, steps: int | None = None) -> None:
         groups = _groups(fleet)
@@ -90,12 +89,12 @@ class Searched:
                 "to keep: expected fewer"
             )
         present = self._shards.get(name)
-        if present is not None and present != places:
-            raise InvalidValue(f"tenant {shown(name)} has another shard: release it before it gets this one")
-        if present is None and self._taken.has_part_of(places):
-            raise self._too_close(name, places)
         if present is None:
+            if self._taken.has_part_of(places):
+                raise self._too_close(name, places)
             self._give(name, places)
+        elif present != places:
+            raise InvalidValue(f"tenant {shown(name)} has another shard: release it before it gets this one")
 
     def release(self, tenant: str | bytes) -> bool:
         """Take a shard back, to be given again, whole or in parts; whether the tenant had one."""
@@ -124,14 +123,11 @@ class Searched:
         advice = ["release tenants that are gone", "add workers"]
         if self.overlap + 1 < self.size:
             advice.insert(1, f"allow an overlap of {self.overlap + 1}")
-        if is_certain:
-            return CapacityExhausted(
-                f"tenant {shown(name)} has no shard: none is left {wanted}; {', '.join(advice[:-1])}, or {advice[-1]}"
-            )
-        return CapacityExhausted(
-            f"tenant {shown(name)} has no shard: none was found in {self._steps} steps {wanted}, and some may be "
-            f"left; allow more steps, {', '.join(advice[:-1])}, or {advice[-1]}"
-        )
+        why = f"none is left {wanted}"
+        if not is_certain:
+            why = f"none was found in {self._steps} steps {wanted}, and some may be left"
+            advice.insert(0, "allow more steps")
+        return CapacityExhausted(f"tenant {shown(name)} has no shard: {why}; {', '.join(advice[:-1])}, or {advice[-1]}")
 
     def _too_close(self, name: bytes, places: tuple[int, ...]) -> InvalidValue:
         mine = set(places)
@@ -181,8 +177,6 @@ def _search(spread: "_Spread", taken: "_Taken", draws: "_Draws", steps: int | No
 class _Spread:
     """How a shard is spread over groups: `size` workers, no group giving more than one more than another."""
 
-    __slots__ = ("_all", "_each", "_group_of", "_groups", "_more", "live", "size")
-
     def __init__(self, groups: Sequence[Sequence[int]], size: int) -> None:
         self.size = size
         self._each, self._more = divmod(size, len(groups))
@@ -215,9 +209,9 @@ class _Spread:
             return 0, ()
         if len(self._groups) == 1 or not self._each:
             return best
-        counts = self._counts(chosen)
+        counts = Counter(self._group_of[place] for place in chosen)
         for number, (mask, places) in enumerate(self._groups):
-            lacking = self._each - counts.get(number, 0)
+            lacking = self._each - counts[number]
             if lacking > 0:
                 here = left & mask
                 count = here.bit_count()
@@ -238,18 +232,9 @@ class _Spread:
         count = sum(self._group_of[place] == group for place in chosen)
         return self._groups[group][0] if count > self._each else 0
 
-    def _counts(self, chosen: Sequence[int]) -> dict[int, int]:
-        counts: dict[int, int] = {}
-        for place in chosen:
-            group = self._group_of[place]
-            counts[group] = counts.get(group, 0) + 1
-        return counts
-
 
 class _Taken:
     """Who is together in a shard: for every `overlap` workers those that are with them, and may not be again."""
-
-    __slots__ = ("_bits", "_count", "_kind", "_overlap", "_table")
 
     def __init__(self, count: int, overlap: int) -> None:
         self._count = count
@@ -331,8 +316,6 @@ class _Taken:
 
 class _Draws:
     """Numbers that follow from a key and a name, as many as are asked for."""
-
-    __slots__ = ("_digest", "_left", "_round")
 
     def __init__(self, key: bytes, name: bytes) -> None:
         self._digest = hashlib.blake2b(name, key=key)

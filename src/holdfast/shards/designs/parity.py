@@ -26,47 +26,28 @@ class Parity:
     Worker w of group g is g * per_group + w.
     """
 
-    __slots__ = (
-        "_at_first",
-        "_last",
-        "_middle",
-        "capacity",
-        "doublings",
-        "patterns",
-        "per_group",
-        "size",
-        "start",
-        "steps",
-    )
-
     def __init__(self, groups: int, start: int, doublings: int = 0) -> None:
         if groups < 2 or start < 1 or not 0 <= doublings <= 32:
             raise InvalidValue(
                 f"{groups} groups of {start} workers, doubled {doublings} times: expected 2 groups, 1 worker, 0 to 32"
             )
-        self.size = groups
-        self.start = start
-        self.doublings = doublings
         if doublings and groups > LARGEST_DOUBLED:
             raise InvalidValue(
                 f"shards of {groups} that were doubled: expected {LARGEST_DOUBLED} workers at the most, because there "
                 "are twice as many ways to go over for each"
             )
+        self.size = groups
+        self.overlap = groups - 2
+        self.start = start
+        self.doublings = doublings
         self.patterns = _patterns(groups) if doublings else ()
         self.steps = _steps(groups)
         self.per_group = start << doublings
+        self.workers = groups * self.per_group
         self.capacity = int(self.per_group ** (groups - 1))
         self._at_first = start ** (groups - 1)
         placed = [(group * self.per_group, step) for group, step in enumerate(self.steps)]
         self._middle, self._last = placed[1:-1], placed[-1]
-
-    @property
-    def overlap(self) -> int:
-        return self.size - 2
-
-    @property
-    def workers(self) -> int:
-        return self.size * self.per_group
 
     @property
     def segments(self) -> Sequence[Segment]:

@@ -28,9 +28,7 @@ class Polynomials:
     """
 
     products: Sequence[Sequence[tuple[int, ...]]]
-    """For every coefficient but the constant one, and whatever it is: what it adds to the value of each group."""
-
-    __slots__ = ("_firsts", "capacity", "field", "groups", "overlap", "per_group", "products", "rounds", "size")
+    """For every coefficient but the constant one, and each of its values: what it adds to the value of each group."""
 
     def __init__(
         self, groups: int, per_group: int, overlap: int, rounds: Sequence[Sequence[Sequence[int]]] | None = None
@@ -45,6 +43,8 @@ class Polynomials:
         self.groups = groups
         self.per_group = per_group
         self.overlap = overlap
+        self.workers = groups * per_group
+        self.windows = len(self.rounds[0])  # shards of each polynomial
         self.capacity = int(per_group ** (overlap + 1)) * self.windows
         points = [self.field.powers(point, overlap + 1) for point in scattered_points(groups, per_group)]
         self.products = [
@@ -52,15 +52,6 @@ class Polynomials:
             for exponent in range(1, overlap + 1)
         ]
         self._firsts = tuple(range(0, self.workers, per_group))
-
-    @property
-    def workers(self) -> int:
-        return self.groups * self.per_group
-
-    @property
-    def windows(self) -> int:
-        """How many shards there are of each polynomial."""
-        return len(self.rounds[0])
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -74,9 +65,9 @@ class Polynomials:
         if not 0 <= number < self.capacity:
             raise InvalidValue(f"shard {number}: expected 0 to {self.capacity - 1}")
         number, constant = divmod(number, self.per_group)
-        if len(self.rounds) == 1 and len(self.rounds[0]) == 1:
+        if len(self.rounds) == self.windows == 1:
             return self.member(number, constant)
-        number, which = divmod(number, len(self.rounds[0]))
+        number, which = divmod(number, self.windows)
         window = self.rounds[number % len(self.rounds)][which]
         everywhere = self.member(number, constant)
         return tuple([everywhere[group] for group in window])

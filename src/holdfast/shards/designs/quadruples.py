@@ -25,8 +25,6 @@ MOST_BITS = 20
 class Quadruples:
     """The design on 2^bits workers that began with 2^start_bits of them."""
 
-    __slots__ = ("before", "bits", "capacity", "pivots", "start")
-
     before: Sequence[int]
     """How many planes through 0 come before those of each pair of pivots."""
     pivots: Sequence[tuple[int, int]]
@@ -40,12 +38,9 @@ class Quadruples:
             raise InvalidValue(f"quadruples of 2^{bits} workers, at first 2^{start}: expected 2 to {MOST_BITS} bits")
         self.bits = bits
         self.start = start
+        self.workers = 1 << bits
         self.capacity = count_of(bits)
         self.before, self.pivots = _planes(bits)
-
-    @property
-    def workers(self) -> int:
-        return 1 << self.bits
 
     @property
     def segments(self) -> Sequence[Segment]:
