@@ -84,7 +84,7 @@ def blast(
     """
     checked = Table.of(table, len(fleet))
     live = checked.live(fleet)
-    out = failing(fleet, checked, tenants=tenants, workers=workers, zones=zones)
+    out = failing(fleet, checked, tenants, workers, zones)
     hits = np.append(out, False)[live.places].sum(axis=1, dtype=np.int64)
     others = np.ones(len(checked), dtype=bool)
     others[list(tenants)] = False
@@ -113,14 +113,9 @@ def blast(
 
 
 def failing(
-    fleet: Fleet,
-    table: Table,
-    *,
-    tenants: Collection[int] = (),
-    workers: Collection[str] = (),
-    zones: Collection[str] = (),
+    fleet: Fleet, table: Table, tenants: Collection[int], workers: Collection[str], zones: Collection[str]
 ) -> npt.NDArray[np.bool_]:
-    """For each slot of the fleet, whether it fails."""
+    """Return for each slot of the fleet whether it fails."""
     out = np.zeros(len(fleet), dtype=bool)
     for row in tenants:
         if not 0 <= row < len(table):

@@ -59,8 +59,8 @@ class Method:
     way: Way | None = None
     """None for the one with the least to do."""
     block: int = BLOCK
-    side: int = 2048
-    """Shards on each side of a product: its result takes 32 MB."""
+    side: int = 512
+    """Shards on each side of a product: its result takes 2 MB, the pairs in it some 20 MB."""
 
     def apply(self, among: Shards, count: Callable[[Way], _Found], deepest: float = math.inf) -> _Found:
         """Count in the way with the least to do, where no sets of more than `deepest` workers are needed."""

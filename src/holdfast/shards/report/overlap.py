@@ -5,7 +5,7 @@ A million tenants take seconds, for nowhere are pairs of tenants looked at one b
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, groupby, islice
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from holdfast._errors import InvalidValue
 from holdfast.shards.report.method import USUAL, Method, Way
-from holdfast.shards.report.scan import Scan, meetings, products, scan
+from holdfast.shards.report.scan import Meeting, Scan, meetings, scan
 from holdfast.shards.report.table import Distinct, Ints, Table
 from holdfast.shards.report.walk import walk
 
@@ -120,9 +120,8 @@ class _Groups:
         )
         enough = self._wanted + again
         found: list[list[int]] = []
-        for some in chain(
-            self._by_sets(small, enough, method.block, way.most), self._by_pairs(large, small, method, way.dense)
-        ):
+        by_pairs = self._by_pairs(meetings(self._among, large, small, method, way))
+        for some in chain(self._by_sets(small, enough, method.block, way.most), by_pairs):
             found = heapq.nsmallest(enough, [*found, *some])
         return found
 
@@ -134,12 +133,7 @@ class _Groups:
                 lowest = np.lexsort((seconds, firsts))[:enough]
                 yield [small[sets.shards[sets.starts[one] : ends[one]]].tolist() for one in lowest]
 
-    def _by_pairs(self, large: Ints, small: Ints, method: Method, dense: bool) -> Iterator[list[list[int]]]:
-        found = (
-            (product.meeting(self._shared) for product in products(self._among, large, small, method.side))
-            if dense
-            else meetings(self._among, large, small, method.block)
-        )
+    def _by_pairs(self, found: Iterable[Meeting]) -> Iterator[list[list[int]]]:
         for one, other, shared in found:
             pairs = np.column_stack([one, other])[shared == self._shared]
             pairs.sort(axis=1)

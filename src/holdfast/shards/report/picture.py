@@ -65,7 +65,7 @@ def matrix(
     checked = Table.of(table, len(fleet))
     if names is not None and len(names) != len(checked):
         raise InvalidValue(f"{len(names)} names for {len(checked)} tenants: expected one for each")
-    out = failing(fleet, checked, tenants=tenants, workers=workers, zones=zones)
+    out = failing(fleet, checked, tenants, workers, zones)
     serving = np.array([not slot.is_drained for slot in fleet.slots], dtype=bool)
     shown = _chosen(checked, tenants, np.append(out | ~serving, False))
     rows = [
