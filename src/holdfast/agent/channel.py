@@ -28,12 +28,13 @@ class Channel:
         report: Callable[[ZoneStatus], None],
         fetch: Callable[[str], bytes] | None = None,
     ) -> None:
-        from holdfast.status.sns import SnsReceiver
+        from holdfast.status import sns  # not at the top: most agents do without, and without its packages
 
         self._topic = settings.agent.sns_topic or ""
         self._endpoint = settings.agent.sns_endpoint or ""
         self._session = open_aws(settings)
-        self._receiver = SnsReceiver(self._topic, report, session=self._session, fetch=fetch)
+        self._sns = sns
+        self._receiver = sns.SnsReceiver(self._topic, report, session=self._session, fetch=fetch)
         self._subscription: str | None = None
         self._posts = 0
         self._failed: Callable[[HoldfastError], None] = lambda _: None
@@ -98,10 +99,8 @@ class Channel:
         return told(200, "taken")
 
     def _subscribe(self) -> float:
-        from holdfast.status.sns import subscribe
-
         try:
-            self._subscription = subscribe(self._session, self._topic, self._endpoint)
+            self._subscription = self._sns.subscribe(self._session, self._topic, self._endpoint)
         except (EngineUnavailable, OutcomeUnknown):
             raise
         except HoldfastError as error:
@@ -111,11 +110,9 @@ class Channel:
         return 0.0
 
     def _unsubscribe(self) -> None:
-        from holdfast.status.sns import unsubscribe
-
         try:
             if self._subscription is not None:
-                unsubscribe(self._session, self._subscription)
+                self._sns.unsubscribe(self._session, self._subscription)
         except HoldfastError as error:
             logger.warning("the subscription to %s was not ended: %s", self._topic, error)
         finally:

@@ -70,14 +70,13 @@ class Board:
         )
         self._votes: list[Vote | None] = [None] * len(sources)
         self._decision = Decision()
-        self._out = _readable(self._decision)
         self._on_change = on_change
         self._decided = threading.Event()
         self._loop = BackgroundLoop("holdfast-board", self.review, doing="decide which zones are out", logger=logger)
 
     def out(self, workload: str | None = None) -> frozenset[Zone]:
-        by_workload, everywhere = self._out
-        return by_workload.get(workload, everywhere)
+        out = self._decision.out
+        return out.get(workload, out[None])
 
     @property
     def age(self) -> float | None:
@@ -149,8 +148,8 @@ class Board:
         The board's own thread does it whenever a source was heard.
         """
         before = self._decision.out
+        # One assignment: readers see the old or the new, never half.
         self._decision = decide(tuple(self._votes), self._rules, self._decision, self._clock.monotonic())
-        self._out = _readable(self._decision)  # one assignment: readers see the old or the new, never half
         if self._decision.out != before and self._on_change is not None:
             try:
                 self._on_change(self._decision.out)
@@ -159,11 +158,6 @@ class Board:
         if self._decision.heard >= self._rules.majority:
             self._decided.set()
         return self._decision.review_at - self._clock.monotonic()
-
-
-def _readable(decision: Decision) -> tuple[Mapping[str | None, frozenset[Zone]], frozenset[Zone]]:
-    """Zones by workload, and for every workload that is not listed."""
-    return decision.out, decision.out[None]
 
 
 class _Listener:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from holdfast.status.export.template import BUCKET, Template, expect, new_template
+from holdfast.status.export.template import BUCKET, Template, expect, new_template, policy, retained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,50 +25,36 @@ def bucket_template(options: BucketOptions) -> Template:
     zone. The other side of it is that a bucket which became private no longer evacuates, and says so to nobody: drill.
     What is written into the objects can be read by everybody who guesses the bucket's name.
     """
-    bucket = {
-        "Type": "AWS::S3::Bucket",
-        # A bucket that went with its stack would bring back every zone that is out.
-        "DeletionPolicy": "RetainExceptOnCreate",
-        "UpdateReplacePolicy": "Retain",
-        "Properties": {
-            **({} if options.name is None else {"BucketName": options.name}),
-            # Not with a key of KMS: nobody could read the objects without signing.
-            "BucketEncryption": {
-                "ServerSideEncryptionConfiguration": [{"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]
-            },
-            "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
-            # Public by its policy only, never by an access control list.
-            "PublicAccessBlockConfiguration": {
-                "BlockPublicAcls": True,
-                "IgnorePublicAcls": True,
-                "BlockPublicPolicy": False,
-                "RestrictPublicBuckets": False,
-            },
-            # No versions: what counts is whether the object is there, and the server keeps its own record of changes.
-            # No expiry: a zone must not come back because of its age.
+    properties = {
+        **({} if options.name is None else {"BucketName": options.name}),
+        # Not with a key of KMS: nobody could read the objects without signing.
+        "BucketEncryption": {
+            "ServerSideEncryptionConfiguration": [{"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]
         },
+        "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
+        # Public by its policy only, never by an access control list.
+        "PublicAccessBlockConfiguration": {
+            "BlockPublicAcls": True,
+            "IgnorePublicAcls": True,
+            "BlockPublicPolicy": False,
+            "RestrictPublicBuckets": False,
+        },
+        # No versions: what counts is whether the object is there, and the server keeps its own record of changes.
+        # No expiry: a zone must not come back because of its age.
     }
-    policy = {
+    everybody_reads = policy(
+        Sid="AnybodyReadsStatus",
+        Principal="*",
+        Action="s3:GetObject",
+        Resource={"Fn::Sub": "${StatusBucket.Arn}/*.txt"},
+    )
+    access = {
         "Type": "AWS::S3::BucketPolicy",
-        "Properties": {
-            "Bucket": {"Ref": "StatusBucket"},
-            "PolicyDocument": {
-                "Version": "2012-10-17",
-                "Statement": [
-                    {
-                        "Sid": "AnybodyReadsStatus",
-                        "Effect": "Allow",
-                        "Principal": "*",
-                        "Action": "s3:GetObject",
-                        "Resource": {"Fn::Sub": "${StatusBucket.Arn}/*.txt"},
-                    }
-                ],
-            },
-        },
+        "Properties": {"Bucket": {"Ref": "StatusBucket"}, "PolicyDocument": everybody_reads},
     }
     return new_template(
         "Which zones are out, as objects: use1-az1.txt for all workloads, shop/use1-az1.txt for one.",
-        {"StatusBucket": bucket, "StatusPolicy": policy},
+        {"StatusBucket": retained("AWS::S3::Bucket", properties), "StatusPolicy": access},
         Outputs={
             "BucketName": {"Description": "Where to put and delete objects.", "Value": {"Ref": "StatusBucket"}},
             "Endpoint": {

@@ -139,15 +139,8 @@ class RoutingControlCheck:
     arns: Mapping[Zone, str]
 
     def __post_init__(self) -> None:
-        for zone, arn in self.arns.items():
-            expect(
-                f"routing control of {zone}",
-                arn,
-                _ROUTING_CONTROL,
-                "arn:aws:route53-recovery-control::ACCOUNT:controlpanel/ID/routingcontrol/ID",
-            )
-        _expect_each_once("routing control", self.arns)
-        object.__setattr__(self, "arns", MappingProxyType(dict(self.arns)))
+        form = "arn:aws:route53-recovery-control::ACCOUNT:controlpanel/ID/routingcontrol/ID"
+        object.__setattr__(self, "arns", _one_each("routing control", self.arns, _ROUTING_CONTROL, form))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +150,8 @@ class SharedCheck:
     ids: Mapping[Zone, str]
 
     def __post_init__(self) -> None:
-        for zone, identity in self.ids.items():
-            expect(
-                f"health check of {zone}", identity, _HEALTH_CHECK, "an id like 0385ed2d-d65c-4f63-a19b-2412a31ef431"
-            )
-        _expect_each_once("health check", self.ids)
-        object.__setattr__(self, "ids", MappingProxyType(dict(self.ids)))
+        form = "an id like 0385ed2d-d65c-4f63-a19b-2412a31ef431"
+        object.__setattr__(self, "ids", _one_each("health check", self.ids, _HEALTH_CHECK, form))
 
 
 Check: TypeAlias = StatusCheck | ObjectCheck | RoutingControlCheck | SharedCheck
@@ -204,25 +193,18 @@ def _counted(zone: Zone, sources: Sequence[Template], healthy: int) -> HealthChe
     name = logical_id("HealthCheck", zone)
     if len(sources) == 1:
         return HealthCheck({"Ref": name}, {name: _resource(sources[0], f"holdfast {zone}")})
-    children = {f"{name}Source{number}": source for number, source in enumerate(sources, 1)}
-    resources = {
-        child: _resource(source, f"holdfast {zone}, source {number} of {len(sources)}")
-        for number, (child, source) in enumerate(children.items(), 1)
+    children = {
+        f"{name}Source{number}": _resource(source, f"holdfast {zone}, source {number} of {len(sources)}")
+        for number, source in enumerate(sources, 1)
     }
-    counting = {
-        "Type": "CALCULATED",
-        "ChildHealthChecks": [{"Ref": child} for child in children],
-        "HealthThreshold": healthy,
-    }
-    return HealthCheck({"Ref": name}, {**resources, name: _resource(counting, f"holdfast {zone}")})
+    references = [{"Ref": child} for child in children]
+    counting = {"Type": "CALCULATED", "ChildHealthChecks": references, "HealthThreshold": healthy}
+    return HealthCheck({"Ref": name}, {**children, name: _resource(counting, f"holdfast {zone}")})
 
 
 def _resource(config: Template, name: str) -> Template:
-    tags = [{"Key": "Name", "Value": name}]
-    return {
-        "Type": "AWS::Route53::HealthCheck",
-        "Properties": {"HealthCheckConfig": config, "HealthCheckTags": tags},
-    }
+    properties = {"HealthCheckConfig": config, "HealthCheckTags": [{"Key": "Name", "Value": name}]}
+    return {"Type": "AWS::Route53::HealthCheck", "Properties": properties}
 
 
 def _endpoint(host: str, port: int, path: str, pace: Pace) -> Template:
@@ -275,9 +257,13 @@ def _expect_workload(workload: str | None) -> None:
         raise InvalidValue(f"workload {workload!r} means a folder in a path: give it another name")
 
 
-def _expect_each_once(what: str, values: Mapping[Zone, str]) -> None:
+def _one_each(what: str, values: Mapping[Zone, str], pattern: re.Pattern[str], form: str) -> Mapping[Zone, str]:
+    """Return the values, unchangeable. Raises InvalidValue if one is not of the form, or is given twice."""
+    for zone, value in values.items():
+        expect(f"{what} of {zone}", value, pattern, form)
     if len(set(values.values())) < len(values):
         raise InvalidValue(f"one {what} for several zones: they could only be out together")
+    return MappingProxyType(dict(values))
 
 
 def _find(values: Mapping[Zone, str], zone: Zone, what: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast._errors import InvalidValue
-from holdfast.status.export.template import REGION, Template, expect, new_template
+from holdfast.status.export.template import REGION, Template, expect, new_template, policy, retained
 
 # Names in a path may contain anything. This escapes all that ends a string in JSON, and an apostrophe as \', which JSON
 # does not know: so that is taken back, as the page above says. The result goes nowhere but into strings.
@@ -122,6 +122,7 @@ def gateway_template(options: GatewayOptions) -> Template:
     # A deployment is a picture of the API when it was made. Under the same name it would never be made again.
     picture = hashlib.sha256(json.dumps(methods, sort_keys=True).encode()).hexdigest()[:12]
     deployment = f"Deployment{picture}"
+    throttling = {"ThrottlingRateLimit": options.rate, "ThrottlingBurstLimit": options.burst}
     resources = {
         **({} if options.existing else {"StatusTable": _table(options)}),
         "ReadRole": _role(options),
@@ -148,14 +149,7 @@ def gateway_template(options: GatewayOptions) -> Template:
                 "RestApiId": {"Ref": "Api"},
                 "DeploymentId": {"Ref": deployment},
                 "StageName": options.stage,
-                "MethodSettings": [
-                    {
-                        "HttpMethod": "*",
-                        "ResourcePath": "/*",
-                        "ThrottlingRateLimit": options.rate,
-                        "ThrottlingBurstLimit": options.burst,
-                    }
-                ],
+                "MethodSettings": [{"HttpMethod": "*", "ResourcePath": "/*", **throttling}],
             },
         },
     }
@@ -186,47 +180,20 @@ def _table(options: GatewayOptions) -> Template:
     else:
         kind = "AWS::DynamoDB::Table"
         properties |= recovery
-    # A table that went with its stack would bring back every zone that is out.
-    return {
-        "Type": kind,
-        "DeletionPolicy": "RetainExceptOnCreate",
-        "UpdateReplacePolicy": "Retain",
-        "Properties": properties,
-    }
+    return retained(kind, properties)
 
 
 def _role(options: GatewayOptions) -> Template:
     """Who API Gateway is to DynamoDB: somebody who can read this table, and nothing else."""
     made = {"Fn::GetAtt": ["StatusTable", "Arn"]}
     found = {"Fn::Sub": f"arn:${{AWS::Partition}}:dynamodb:${{AWS::Region}}:${{AWS::AccountId}}:table/{options.table}"}
+    assumed = policy(Principal={"Service": "apigateway.amazonaws.com"}, Action="sts:AssumeRole")
+    reading = policy(Action=["dynamodb:GetItem", "dynamodb:BatchGetItem"], Resource=found if options.existing else made)
     return {
         "Type": "AWS::IAM::Role",
         "Properties": {
-            "AssumeRolePolicyDocument": {
-                "Version": "2012-10-17",
-                "Statement": [
-                    {
-                        "Effect": "Allow",
-                        "Principal": {"Service": "apigateway.amazonaws.com"},
-                        "Action": "sts:AssumeRole",
-                    }
-                ],
-            },
-            "Policies": [
-                {
-                    "PolicyName": "read-status",
-                    "PolicyDocument": {
-                        "Version": "2012-10-17",
-                        "Statement": [
-                            {
-                                "Effect": "Allow",
-                                "Action": ["dynamodb:GetItem", "dynamodb:BatchGetItem"],
-                                "Resource": found if options.existing else made,
-                            }
-                        ],
-                    },
-                }
-            ],
+            "AssumeRolePolicyDocument": assumed,
+            "Policies": [{"PolicyName": "read-status", "PolicyDocument": reading}],
         },
     }
 

@@ -23,6 +23,17 @@ def new_template(description: str, resources: Mapping[str, Any], **parts: Any) -
     return {**head, **{name: part for name, part in parts.items() if part}, "Resources": dict(resources)}
 
 
+def retained(kind: str, properties: Template) -> Template:
+    """A resource that stays when its stack goes: without it, every zone that is out would come back."""
+    policies = {"DeletionPolicy": "RetainExceptOnCreate", "UpdateReplacePolicy": "Retain"}
+    return {"Type": kind, **policies, "Properties": properties}
+
+
+def policy(**statement: Any) -> Template:
+    """A policy document of one statement, which allows something."""
+    return {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", **statement}]}
+
+
 def logical_id(*words: str) -> str:
     """A name for a resource: CloudFormation takes letters and digits only (`use1-az1` is `Use1Az1`)."""
     return "".join(part[:1].upper() + part[1:] for word in words for part in re.split(r"[^A-Za-z0-9]+", word))

@@ -66,24 +66,7 @@ class MessageType(StrEnum):
     UNSUBSCRIPTION = "UnsubscribeConfirmation"
 
 
-class Message(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    rename={
-        "type": "Type",
-        "message_id": "MessageId",
-        "topic_arn": "TopicArn",
-        "message": "Message",
-        "timestamp": "Timestamp",
-        "signature_version": "SignatureVersion",
-        "signature": "Signature",
-        "certificate_url": "SigningCertURL",
-        "subject": "Subject",
-        "token": "Token",
-        "subscribe_url": "SubscribeURL",
-    },
-):
+class Message(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     """One message of SNS, as it came: nothing in it may be believed before `check_signature`."""
 
     type: MessageType
@@ -93,10 +76,10 @@ class Message(
     timestamp: str
     signature_version: str
     signature: str
-    certificate_url: str
+    certificate_url: str = msgspec.field(name="SigningCertURL")
     subject: str | None = None
     token: str | None = None
-    subscribe_url: str | None = None
+    subscribe_url: str | None = msgspec.field(default=None, name="SubscribeURL")
 
     def __post_init__(self) -> None:
         if not _MESSAGE_ID.fullmatch(self.message_id):

@@ -111,8 +111,7 @@ class SnsReceiver:
 
     With a `session`, subscriptions are confirmed by a call, and then only the account of the topic or of the session
     can end them. Without one, the address in the message is fetched; anybody who sees a message can then unsubscribe
-    the host. `resubscribe` undoes that, but also an `unsubscribe` of one's own while the receiver still runs, so it
-    is off.
+    the host.
 
     What was received is remembered in memory only: after a restart a message of the last `max_age` seconds could be
     played again. Pull now and then as well.
@@ -126,7 +125,6 @@ class SnsReceiver:
         session: AwsSession | None = None,
         allow_sha1: bool = False,
         max_age: float = MAX_AGE,
-        resubscribe: bool = False,
         clock: Clock | None = None,
         fetch: Callable[[str], bytes] | None = None,
     ) -> None:
@@ -138,7 +136,6 @@ class SnsReceiver:
         self._client = None if session is None else client_for(session, self._topic)
         self._allow_sha1 = allow_sha1
         self._max_age = max_age
-        self._resubscribe = resubscribe
         self._clock = clock or SystemClock()
         self._fetch = fetch or fetch_https
         self._lock = threading.Lock()  # held while reporting: else an older status could overtake a newer one
@@ -161,9 +158,6 @@ class SnsReceiver:
             case MessageType.NOTIFICATION:
                 self._take(message)
             case MessageType.SUBSCRIPTION:
-                self._confirm(message)
-            case MessageType.UNSUBSCRIPTION if self._resubscribe:
-                logger.warning("the subscription to %s was ended: subscribing again", self._topic.arn)
                 self._confirm(message)
             case MessageType.UNSUBSCRIPTION:
                 logger.warning("the subscription to %s was ended: no more statuses come from it", self._topic.arn)
@@ -214,9 +208,8 @@ class SnsReceiver:
             _keep(self._received, message.message_id, None, _KEPT)
 
     def _confirm(self, message: Message) -> None:
-        with self._lock:
-            if message.message_id in self._received:
-                return
+        if message.message_id in self._received:
+            return
         if self._client is None:
             self._get(rules.check_subscribe_url(message, self._topic), f"the confirmation for {self._topic.arn}")
         else:
