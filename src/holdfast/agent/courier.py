@@ -76,15 +76,10 @@ class Courier:
             state = self._known = self._latest
             self._has_brought = True
         assert state is not None  # known since `start`
-        if self._take(state):
-            self._failures = 0
-            return math.inf
-        self._failures += 1
-        return self._backoff.delay(self._failures, 0.0, random.random)
-
-    def _take(self, state: State) -> bool:
         try:
-            return self._receiver.take(state, self._stopping)
+            has_arrived = self._receiver.take(state, self._stopping)
         except Exception:
             logger.exception("telling the host failed")
-            return False
+            has_arrived = False
+        self._failures = 0 if has_arrived else self._failures + 1
+        return math.inf if has_arrived else self._backoff.delay(self._failures, 0.0, random.random)

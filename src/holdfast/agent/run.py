@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import holdfast
 from holdfast._clock import Clock, SystemClock
@@ -114,7 +115,7 @@ class Agent:
             # A message may be old, or lost before the next: where there is somebody to ask, it only says when to.
             report: Callable[[ZoneStatus], None] = (lambda _: self._board.poke()) if sources else pushed.tell
             self._channel = Channel(settings, report, fetch)
-        self._web = Web(self._respond, self._takes_body)
+        self._web = Web(self._respond, lambda *request: POST_BYTES if self._channel_of(*request) is not None else 0)
 
     def stop(self) -> None:
         """Have `serve` return, soon. From the loop's own thread; may be repeated."""
@@ -203,9 +204,7 @@ class Agent:
         out = by_workload.get(self._state.workload, by_workload[None])
         if out == self._state.out:
             return
-        self._state = State(
-            zone=self._state.zone, workload=self._state.workload, out=out, changed_at=self._clock.wall()
-        )
+        self._state = replace(self._state, out=out, changed_at=self._clock.wall())
         logger.info("zones that are out: %s", ", ".join(sorted(out)) or "none", extra={"is_out": self._state.is_out})
         for courier in self._couriers.values():
             courier.submit(self._state)
@@ -218,9 +217,6 @@ class Agent:
         assert self._loop is not None  # the channel starts after it
         with suppress(RuntimeError):  # it has ended meanwhile
             self._loop.call_soon_threadsafe(stop)
-
-    def _takes_body(self, method: str, target: str) -> int:
-        return POST_BYTES if self._channel_of(method, target) is not None else 0
 
     def _channel_of(self, method: str, target: str) -> Channel | None:
         """The channel, if this is a message for it."""

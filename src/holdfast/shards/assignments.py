@@ -70,7 +70,7 @@ class Assignments:
 
     @property
     def layout(self) -> Layout:
-        """The layout that holds. Raises NotFound if there is none yet."""
+        """Return the layout of `current`."""
         return self.current.layout
 
     def refresh(self) -> None:

@@ -15,10 +15,9 @@ from holdfast.shards.shard import Shard
 class Designed:
     """The shards of a fleet, `size` workers each, of which no two share more than `overlap`. Immutable.
 
-    Each tenant needs a number of its own: two with the same number have the same shard. The key keeps tenants from
-    working out who their neighbours are. `first` pins the design to so many slots, so that those that are added later
-    are spare and move nobody; `twins` are the slots at which those begin that came with each doubling. Raises
-    InvalidValue where no design fits, saying what would.
+    Two tenants with the same number have the same shard. The key keeps tenants from working out who their neighbours
+    are. `first` is the number of slots that the design is made of: later ones are spare and move nobody. `twins` are
+    the slots at which each doubling begins. Raises InvalidValue where no design fits, saying what would.
     """
 
     places: Callable[[int], tuple[int, ...]]
@@ -70,10 +69,7 @@ class Designed:
                 )
 
     def doubled(self, workers: Sequence[str]) -> "Designed":
-        """With a twin for each worker there is: more shards, and nobody who has one moves.
-
-        Raises InvalidValue for a design that cannot be doubled: another one has to be made, and everybody moves.
-        """
+        """With a twin for each worker: more shards, and nobody moves. Raises InvalidValue if that cannot be done."""
         twins = (*self.twins, len(self.fleet))
         fleet = self.fleet.double(workers)
         return Designed(fleet, self.size, self.overlap, key=self._key, first=self.first, twins=twins)

@@ -1,7 +1,7 @@
 """The workers there are, in slots: what shards are made of. Pure.
 
-A slot is a place in a fleet, and holds a worker: a server, a queue, a database, by any name. Shards are made of slots,
-so that a worker can be replaced without moving anybody: only whoever has its slot gets another worker there.
+A slot holds a worker: a server, a queue, a database, by any name. Shards are made of slots, so that a worker can be
+replaced and only those tenants notice that have its slot.
 """
 
 import math
@@ -106,10 +106,7 @@ class Fleet:
         return self._places[worker]
 
     def groups(self, first: int | None = None) -> dict[tuple[str, ...], Sequence[int]]:
-        """The slots of every group, in the order in which the groups came to be; or only of the first slots.
-
-        Workers that relieve others have none.
-        """
+        """Return the slots of every group, or only of the first slots. Workers that relieve others have none."""
         found: dict[tuple[str, ...], list[int]] = {}
         for place, slot in enumerate(self.slots[:first]):
             if slot.relieves is None:
@@ -143,12 +140,9 @@ class Fleet:
         return replace(self, slots=(*self.slots, *slots))
 
     def drain(self, worker: str) -> "Fleet":
-        """With a worker that is to get no more work, until it is replaced.
-
-        Nobody moves, unless others share its slot: they take its tenants over.
-        """
-        slots = list(self.slots)
-        slots[self.place_of(worker)] = replace(slots[self.place_of(worker)], is_drained=True)
+        """With a worker that gets no more work. Nobody moves, unless others share its slot: they take its tenants."""
+        self.place_of(worker)  # raises NotFound
+        slots = (replace(slot, is_drained=True) if slot.worker == worker else slot for slot in self.slots)
         return replace(self, slots=tuple(slots))
 
     def replace(self, slot: int | str, worker: str, *, host: str | None = None, weight: float | None = None) -> "Fleet":

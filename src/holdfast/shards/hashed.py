@@ -1,12 +1,12 @@
 """Shards from names alone: no numbers to keep, no registry, and no promise about overlap but the odds. Pure.
 
 Rendezvous hashing (Thaler and Ravishankar, A Name-Based Mapping Scheme for Rendezvous, 1996): every worker gets a score
-for every tenant, and the highest scores are the tenant's shard. A worker that comes or goes changes its own scores and
-nobody else's, so that it moves only those who win or lose it.
+for every tenant, and the highest scores are the tenant's shard. So a worker that comes or goes moves only those tenants
+that win or lose it.
 
 A cell of a fleet is a combination of groups, one of each dimension: a zone, or a zone and a version. Along a diagonal
-every dimension goes on by one from cell to cell and begins again at its end. So any cells in a row are spread over each
-dimension as well as they can be, and the diagonals together are all cells.
+every dimension goes on by one from cell to cell, so that any cells in a row are spread over each dimension as well as
+they can be. The diagonals together are all cells.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Everything that decides which tenant has which workers, except the tenants' numbers: one value, kept as text. Pure.
 
-A change is another layout. What a tenant had before is what an older layout says, so that nothing has to be kept for
-each tenant but its number. `adapted` fits a layout to a new list of workers so that few tenants move.
+A change is another layout. Older layouts say what a tenant had before, so that only its number is kept for each tenant.
+`adapted` fits a layout to a new list of workers so that few tenants move.
 """
 
 from collections.abc import Sequence
@@ -62,15 +62,11 @@ class Layout:
 
     @property
     def capacity(self) -> int:
-        """How many tenants have a shard of their own."""
         return self.designed.capacity
 
     @property
     def survives(self) -> int:
-        """How many tenants may take all of their workers down at once, and everybody else still has one.
-
-        As if one tenant had all slots that are empty, as far as its shard goes: it may be more.
-        """
+        """As `Designed.survives`, as if one tenant had all slots that are empty, as far as its shard goes."""
         live = self.size - min(self.size, len(self.empty))
         if live == self.size:
             return self.designed.survives
@@ -196,26 +192,17 @@ def _spread(fleet: Fleet, places: Sequence[int]) -> Sequence[int]:
 
 
 def adapted(layout: Layout, workers: Fleet) -> Layout:
-    """The same design with these workers: whoever is still there keeps its slot.
+    """Return the same design with these workers: a worker that is still there keeps its slot.
 
     Slots whose workers are gone get new ones of the same group, or else spare ones; where there are neither, they stay
     empty, and their tenants have one worker less. New workers that no slot needs are spare. Raises InvalidValue for a
     worker that is in another group than before: its shards would no longer spread.
     """
     there = {slot.worker: slot for slot in workers.slots}
-    fleet = layout.fleet
-    for slot in fleet.slots:
-        found = there.get(slot.worker)
-        if found is not None and found.group != slot.group:
-            raise InvalidValue(
-                f"worker {slot.worker} was in {' / '.join(slot.group) or 'no group'} and is in "
-                f"{' / '.join(found.group) or 'none'}: give it another name, as a new worker"
-            )
-    known = {slot.worker for slot in fleet.slots}
+    known = {slot.worker for slot in layout.fleet.slots}
     new = [slot for slot in workers.slots if slot.worker not in known]
-    fleet = replace(
-        fleet, slots=tuple(_renewed(slot, there) for slot in fleet.slots), shared_hosts=workers.shared_hosts
-    )
+    renewed = tuple(_renewed(slot, there.get(slot.worker)) for slot in layout.fleet.slots)
+    fleet = replace(layout.fleet, slots=renewed, shared_hosts=workers.shared_hosts)
     spare = [place for place in layout.spare if not fleet.slots[place].is_drained]
     idle = {*layout.spare}
     # Slots with tenants first: what is left for the others matters less.
@@ -232,10 +219,14 @@ def adapted(layout: Layout, workers: Fleet) -> Layout:
     return layout.with_fleet(fleet.add(*new))
 
 
-def _renewed(slot: Slot, there: dict[str, Slot]) -> Slot:
-    found = there.get(slot.worker)
+def _renewed(slot: Slot, found: Slot | None) -> Slot:
     if found is None:
         return replace(slot, is_drained=True, host=None)  # on none: a new worker may be where it was
+    if found.group != slot.group:
+        raise InvalidValue(
+            f"worker {slot.worker} was in {' / '.join(slot.group) or 'no group'} and is in "
+            f"{' / '.join(found.group) or 'none'}: give it another name, as a new worker"
+        )
     return replace(slot, weight=found.weight, host=found.host, is_drained=found.is_drained)
 
 

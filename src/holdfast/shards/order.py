@@ -79,8 +79,8 @@ class Part(NamedTuple):
 class Order:
     """From the number of a tenant to the number of a shard, one to one.
 
-    Tenants of consecutive numbers fill a class before the next one is begun. Which class is next, and where in it one
-    begins, only whoever has the key can tell. What a design keeps when it is doubled, its order keeps as well.
+    Tenants of consecutive numbers fill a class before the next one is begun; the key decides which class is next, and
+    where in it one begins. What a design keeps when it is doubled, its order keeps as well.
     """
 
     def __init__(self, design: Design, key: bytes) -> None:

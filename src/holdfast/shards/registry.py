@@ -1,7 +1,4 @@
-"""Which number a tenant has, and where that is kept: a design needs one for each, and no two may have the same.
-
-Pure.
-"""
+"""Which number a tenant has, and where that is kept: each tenant of a design needs one of its own. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
@@ -24,10 +21,7 @@ class StoredLayout(NamedTuple):
 
 
 class ShardStore(Protocol):
-    """Where tenants' numbers and layouts are kept. Safe for threads and processes at once.
-
-    A call is done whole or not at all.
-    """
+    """Where tenants' numbers and layouts are kept. Safe for processes; a call is done whole or not at all."""
 
     def find(self, tenants: Sequence[bytes]) -> list[int | None]:
         """The number of each tenant, in order; None for one that has none."""
@@ -63,11 +57,7 @@ class ShardStore(Protocol):
 
 
 class Registry:
-    """Numbers for the tenants of one design, from 0 to its capacity. Thread-safe as far as the store is.
-
-    A tenant is text or bytes, any at all; text is the same as its UTF-8 bytes. A number stays with its tenant until it
-    is released.
-    """
+    """Numbers for the tenants of one design, from 0 to its capacity. Thread-safe as far as the store is."""
 
     def __init__(self, store: ShardStore, capacity: int) -> None:
         self._store = store

@@ -1,9 +1,8 @@
 """Shards that are searched for, each held against all that are given: any fleet, any overlap, and state to keep. Pure.
 
-For those who come from a stateful search such as Infima's (https://github.com/awslabs/route53-infima). Two shards share
-more than `overlap` workers only if some `overlap` + 1 workers are in both. So for every `overlap` workers that are
-together in a shard it is kept who else is there: those may not join them again. A search that goes depth first, and
-leaves out whom it may not take, finds a shard as long as there is one.
+For those who come from a stateful search such as Infima's (https://github.com/awslabs/route53-infima). For every
+`overlap` workers that are together in a shard it is kept who else is there: those may not join them again. A search
+that goes depth first, and leaves out whom it may not take, finds a shard as long as there is one.
 """
 
 import hashlib
@@ -28,10 +27,9 @@ class Searched:
     """The shards of a fleet, `size` workers each, of which no two share more than `overlap`. For one thread at a time.
 
     Shards are spread over the groups of the fleet, no group giving more than one more than another, and drained workers
-    are given to nobody. Of several dimensions, each combination is a group. Which shard a tenant gets depends on the
-    key, its name and the shards that are given already; it stays until it is released. `steps` bounds how many workers
-    a search may try: without it a search goes on until it is certain, which may take long where few shards are left. A
-    tenant is text or bytes, any at all; text is the same as its UTF-8 bytes.
+    are given to nobody. Of several dimensions, each combination is a group. The shard of a tenant depends on the key,
+    its name and the shards that are given already. `steps` bounds how many workers a search may try: without it a
+    search goes on until it is certain, which may take long where few shards are left.
     """
 
     def __init__(self, fleet: Fleet, size: int, overlap: int, *, key: bytes, steps: int | None = None) -> None:
@@ -143,11 +141,10 @@ class Searched:
 
 
 def _search(spread: "_Spread", taken: "_Taken", draws: "_Draws", steps: int | None) -> tuple[int, ...] | None:
-    """The slots of a shard that may be given; none of them if no such shard is left, None if the steps ran out.
+    """Return the slots of a shard that may be given; an empty tuple if none is left, None if the steps ran out.
 
-    First a guess, which nearly always will do as long as few are given. Then depth first, one worker after the other. A
-    worker that led nowhere is left out of all that follows at its depth, so that no set of workers is tried twice, in
-    whichever order.
+    First a guess, which nearly always will do as long as few are given. Then depth first: a worker that led nowhere is
+    left out of all that follows at its depth, so that no set of workers is tried twice, in whichever order.
     """
     guess = spread.guess(draws)
     if len(guess) == spread.size and not taken.has_part_of(guess):
@@ -199,7 +196,7 @@ class _Spread:
         return tuple(sorted(chosen))
 
     def options(self, left: int, chosen: Sequence[int]) -> tuple[int, Sequence[int]]:
-        """Of whom one has to come next, out of those that are left, and the slots to draw from; nobody if in vain.
+        """Return the workers of whom one has to come next, and the slots to draw from; nothing if it is in vain.
 
         A group that lacks a worker has to give one in any case, so that only its own need be tried.
         """
@@ -222,7 +219,7 @@ class _Spread:
         return best
 
     def closed(self, chosen: Sequence[int]) -> int:
-        """Those who may not come next because the group of the one that was chosen last has given all it may.
+        """Return the workers of the group that was chosen last, if it has given all it may.
 
         Groups that lack workers come first: by the time that one gives more than its share, no other lacks any.
         """

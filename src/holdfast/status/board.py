@@ -143,10 +143,7 @@ class Board:
         self._loop.wake()
 
     def review(self) -> float:
-        """Decide anew; returns the seconds until time alone may change the decision.
-
-        The board's own thread does it whenever a source was heard.
-        """
+        """Decide anew, in the board's own thread; return the seconds until time alone may change the decision."""
         before = self._decision.out
         # One assignment: readers see the old or the new, never half.
         self._decision = decide(tuple(self._votes), self._rules, self._decision, self._clock.monotonic())

@@ -2,11 +2,10 @@
 
 The workers of all groups but the last are free, and the last one makes the sum zero. Two shards that differ in one
 worker therefore differ in another: a code with one check symbol. It needs no prime, only something to add in: numbers
-modulo the workers of a group, and exclusive or for every doubling. There are as many shards as ways to choose the free
-ones.
+modulo the workers of a group, and exclusive or for every doubling.
 
-When every group is doubled, the shards there are stay what they are. The new ones are the same once more for every way
-to go over to the new half in an even number of groups: those that go over in most groups first, where nobody is yet.
+When every group is doubled, the shards there are stay. The new ones are the same once more for every way to go over to
+the new half in an even number of groups: those that go over in most groups first, where nobody is yet.
 """
 
 from collections.abc import Sequence

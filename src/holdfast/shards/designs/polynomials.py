@@ -2,13 +2,12 @@
 
 A polynomial of degree below t over the field of q elements has a value at each of k points: that is the worker of each
 of k groups of q. Two polynomials that agree at t points are the same one: a Reed-Solomon code (Reed and Solomon,
-Polynomial Codes over Certain Finite Fields, 1960). There are q^t of them.
-
-Two that differ only by a constant agree nowhere, and the q of them have every worker of every group once: a class.
+Polynomial Codes over Certain Finite Fields, 1960). There are q^t of them. Those that differ only by a constant agree
+nowhere, and the q of them have every worker of every group once: a class.
 
 With more groups than a shard has workers, each shard has the values of its polynomial at some of the points only, its
-window. That cannot make two of them agree more often, and windows that have no point in common give several shards for
-each polynomial. They are taken in rounds, so that every group has its turn.
+window: that cannot make two of them agree more often. Windows without a common point give several shards for each
+polynomial. They are taken in rounds, so that every group has its turn.
 """
 
 from collections.abc import Sequence

@@ -5,10 +5,8 @@ the fourth, so two shards that have three in common are the same: a Steiner quad
 overlap can exceed (https://en.wikipedia.org/wiki/Steiner_system, the Boolean case). 2048 workers give 357,389,824.
 
 All four lie at w, w ^ u, w ^ v, w ^ u ^ v: a plane through 0, spanned by u and v, moved by w. Planes that are moves of
-each other are disjoint and cover everything: a class. Class after class, load stays even.
-
-When the workers are doubled, the shards there are stay what they are, and more come after them: first the same shards
-once more among the new workers, then those with two old and two new.
+each other are disjoint and cover everything: a class. When the workers are doubled, the shards there are stay, and more
+come after them: first the same shards once more among the new workers, then those with two old and two new.
 """
 
 from bisect import bisect_right

@@ -80,7 +80,11 @@ def closest(table: Table, found: Scan, limit: int, method: Method = USUAL) -> li
             known = {(pair.row, pair.other) for pair in chosen}
             near = np.flatnonzero(found.worst >= shared)
             groups = _Groups(table, near, chosen, shared, wanted).lowest(method)
-            tenants = [_tenants(table.distinct, shards, wanted + len(chosen) + 1) for shards in groups]
+            most = wanted + len(chosen) + 1
+            tenants = [
+                sorted(row for shard in shards[:most] for row in table.distinct.tenants(shard, most))[:most]
+                for shards in groups
+            ]
             pairs = (pair for pair, _ in groupby(heapq.merge(*(combinations(some, 2) for some in tenants))))
             for row, other in islice((pair for pair in pairs if pair not in known), wanted):
                 both = {*table.shard(row)} & {*table.shard(other)}
@@ -139,8 +143,3 @@ class _Groups:
             pairs.sort(axis=1)
             lowest: list[list[int]] = pairs[np.lexsort(pairs.T[::-1])[: self._wanted]].tolist()
             yield lowest
-
-
-def _tenants(distinct: Distinct, shards: Sequence[int], limit: int) -> list[int]:
-    """The lowest rows of those who have one of these shards."""
-    return sorted(row for shard in shards[:limit] for row in distinct.tenants(shard, limit))[:limit]

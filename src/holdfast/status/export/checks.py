@@ -10,22 +10,8 @@ silence as one of the others:
 
 Several sources are counted by a CALCULATED check, healthy when at least `HealthThreshold` of its children are. A zone
 has to be out when m of n sources say so, by default a majority of them. The others, n - m, may all be healthy, and the
-zone is out all the same: so the threshold is n - m + 1. For 3 of 5 that is 3. With 2, a zone would stay in that 3 say
-is out and 2 say is in; with 4, 2 against 3 would suffice. When everybody answers, both kinds decide alike, and right.
-With silent ones among 5:
-
-                             the rule    ObjectCheck    StatusCheck
-    3 out, 1 in, 1 silent    out         out            out
-    2 out, 2 in, 1 silent    in          in             out
-    2 out, 3 silent          in          in             out
-    2 in, 3 silent           in          in             out
-
-The rule is that a majority of all sources that are configured has to say it. ObjectCheck obeys it to the letter. No
-threshold makes StatusCheck do so: to Route 53 a child that is silent and one that says 500 are the same. Two things
-limit the harm. While fewer than m are silent, one endpoint at least did say that the zone is out. And endpoints that
-are silent are so for every zone: then all records are unhealthy, and Route 53 answers as if all were healthy.
-https://docs.aws.amazon.com/Route53/latest/DeveloperGuide/health-checks-how-route-53-chooses-records.html
-No zone is left then, but one that was out comes back, as it does with ObjectCheck when most buckets are silent.
+zone is out all the same: so the threshold is n - m + 1. When everybody answers, both kinds decide right. No threshold
+makes StatusCheck do so when some are silent; docs/how-to/leave-by-dns.md says what limits the harm.
 """
 
 import re
@@ -69,10 +55,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusCheck:
-    """Asks status endpoints for `/status/<az-id>`, or `/status/<az-id>/<workload>`: 200 is in, 500 is out.
-
-    Silence counts as out; see the top of the module for what that means, and what Route 53 does about it.
-    """
+    """Asks endpoints for `/status/<az-id>`, or `/status/<az-id>/<workload>`: 200 is in, 500 and silence are out."""
 
     endpoints: tuple[str, ...]
     """Addresses such as `https://az-status.example.com`, with the stage of an API Gateway if that has one."""

@@ -118,7 +118,10 @@ def gateway_template(options: GatewayOptions) -> Template:
     that is out for all is out for each workload. Anybody may read it: health checks cannot sign.
     """
     table = options.table if options.existing else {"Ref": "StatusTable"}
-    methods = {**_methods(table), "UnknownResponse": _unknown()}
+    methods = {
+        f"{verb.title()}{route.path}": _method(verb, route, table) for route in _ROUTES for verb in ("GET", "HEAD")
+    }
+    methods["UnknownResponse"] = _unknown()
     # A deployment is a picture of the API when it was made. Under the same name it would never be made again.
     picture = hashlib.sha256(json.dumps(methods, sort_keys=True).encode()).hexdigest()[:12]
     deployment = f"Deployment{picture}"
@@ -219,10 +222,6 @@ _ROUTES = (
     _Route("ZonePath", ("az-id",), "GetItem", ASK_FOR_ZONE, ANSWER_FOR_ZONE),
     _Route("WorkloadPath", ("az-id", "workload"), "BatchGetItem", ASK_FOR_WORKLOAD, ANSWER_FOR_WORKLOAD),
 )
-
-
-def _methods(table: Any) -> Template:
-    return {f"{verb.title()}{route.path}": _method(verb, route, table) for route in _ROUTES for verb in ("GET", "HEAD")}
 
 
 def _method(verb: str, route: _Route, table: Any) -> Template:
