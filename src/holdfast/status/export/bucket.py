@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from holdfast.status.export.template import BUCKET, Template, expect, new_template, policy, retained
+from holdfast.status.export.template import BUCKET, Template, expect, new_template, policy, resource, retained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +48,10 @@ def bucket_template(options: BucketOptions) -> Template:
         Action="s3:GetObject",
         Resource={"Fn::Sub": "${StatusBucket.Arn}/*.txt"},
     )
-    access = {
-        "Type": "AWS::S3::BucketPolicy",
-        "Properties": {"Bucket": {"Ref": "StatusBucket"}, "PolicyDocument": everybody_reads},
-    }
+    access = resource("AWS::S3::BucketPolicy", Bucket={"Ref": "StatusBucket"}, PolicyDocument=everybody_reads)
     return new_template(
         "Which zones are out, as objects: use1-az1.txt for all workloads, shop/use1-az1.txt for one.",
-        {"StatusBucket": retained("AWS::S3::Bucket", properties), "StatusPolicy": access},
+        {"StatusBucket": retained("AWS::S3::Bucket", **properties), "StatusPolicy": access},
         Outputs={
             "BucketName": {"Description": "Where to put and delete objects.", "Value": {"Ref": "StatusBucket"}},
             "Endpoint": {

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from holdfast._errors import InvalidValue
 from holdfast._names import workload_of
 from holdfast._types import Zone
-from holdfast.status.export.template import BUCKET, HOST, REGION, Template, expect, logical_id
+from holdfast.status.export.template import BUCKET, HOST, REGION, Template, expect, logical_id, resource
 
 _ROUTING_CONTROL = re.compile(
     r"arn:aws[a-z-]*:route53-recovery-control::\d{12}:controlpanel/[0-9a-f]{32}/routingcontrol/[0-9a-f]{16}"
@@ -186,8 +186,8 @@ def _counted(zone: Zone, sources: Sequence[Template], healthy: int) -> HealthChe
 
 
 def _resource(config: Template, name: str) -> Template:
-    properties = {"HealthCheckConfig": config, "HealthCheckTags": [{"Key": "Name", "Value": name}]}
-    return {"Type": "AWS::Route53::HealthCheck", "Properties": properties}
+    tags = [{"Key": "Name", "Value": name}]
+    return resource("AWS::Route53::HealthCheck", HealthCheckConfig=config, HealthCheckTags=tags)
 
 
 def _endpoint(host: str, port: int, path: str, pace: Pace) -> Template:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast._errors import InvalidValue
-from holdfast.status.export.template import REGION, Template, expect, new_template, policy, retained
+from holdfast.status.export.template import REGION, Template, expect, new_template, policy, resource, retained
 
 # Names in a path may contain anything. This escapes all that ends a string in JSON, and an apostrophe as \', which JSON
 # does not know: so that is taken back, as the page above says. The result goes nowhere but into strings.
@@ -73,6 +73,7 @@ KEY, EXPIRY = "AZ-ID", "ExpiresAt"
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _STAGE = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_API = {"Ref": "Api"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,32 +130,24 @@ def gateway_template(options: GatewayOptions) -> Template:
     resources = {
         **({} if options.existing else {"StatusTable": _table(options)}),
         "ReadRole": _role(options),
-        "Api": {
-            "Type": "AWS::ApiGateway::RestApi",
-            "Properties": {
-                "Name": {"Fn::Sub": "${AWS::StackName}-status"},
-                "Description": "Which availability zones are out.",
-                "EndpointConfiguration": {"Types": ["REGIONAL"]},
-            },
-        },
+        "Api": resource(
+            "AWS::ApiGateway::RestApi",
+            Name={"Fn::Sub": "${AWS::StackName}-status"},
+            Description="Which availability zones are out.",
+            EndpointConfiguration={"Types": ["REGIONAL"]},
+        ),
         "StatusPath": _path({"Fn::GetAtt": ["Api", "RootResourceId"]}, "status"),
         "ZonePath": _path({"Ref": "StatusPath"}, "{az-id}"),
         "WorkloadPath": _path({"Ref": "ZonePath"}, "{workload}"),
         **methods,
-        deployment: {
-            "Type": "AWS::ApiGateway::Deployment",
-            "DependsOn": list(methods),
-            "Properties": {"RestApiId": {"Ref": "Api"}},
-        },
-        "Stage": {
-            "Type": "AWS::ApiGateway::Stage",
-            "Properties": {
-                "RestApiId": {"Ref": "Api"},
-                "DeploymentId": {"Ref": deployment},
-                "StageName": options.stage,
-                "MethodSettings": [{"HttpMethod": "*", "ResourcePath": "/*", **throttling}],
-            },
-        },
+        deployment: {**resource("AWS::ApiGateway::Deployment", RestApiId=_API), "DependsOn": list(methods)},
+        "Stage": resource(
+            "AWS::ApiGateway::Stage",
+            RestApiId=_API,
+            DeploymentId={"Ref": deployment},
+            StageName=options.stage,
+            MethodSettings=[{"HttpMethod": "*", "ResourcePath": "/*", **throttling}],
+        ),
     }
     address = f"https://${{Api}}.execute-api.${{AWS::Region}}.${{AWS::URLSuffix}}/{options.stage}"
     outputs = {
@@ -183,7 +176,7 @@ def _table(options: GatewayOptions) -> Template:
     else:
         kind = "AWS::DynamoDB::Table"
         properties |= recovery
-    return retained(kind, properties)
+    return retained(kind, **properties)
 
 
 def _role(options: GatewayOptions) -> Template:
@@ -192,20 +185,12 @@ def _role(options: GatewayOptions) -> Template:
     found = {"Fn::Sub": f"arn:${{AWS::Partition}}:dynamodb:${{AWS::Region}}:${{AWS::AccountId}}:table/{options.table}"}
     assumed = policy(Principal={"Service": "apigateway.amazonaws.com"}, Action="sts:AssumeRole")
     reading = policy(Action=["dynamodb:GetItem", "dynamodb:BatchGetItem"], Resource=found if options.existing else made)
-    return {
-        "Type": "AWS::IAM::Role",
-        "Properties": {
-            "AssumeRolePolicyDocument": assumed,
-            "Policies": [{"PolicyName": "read-status", "PolicyDocument": reading}],
-        },
-    }
+    policies = [{"PolicyName": "read-status", "PolicyDocument": reading}]
+    return resource("AWS::IAM::Role", AssumeRolePolicyDocument=assumed, Policies=policies)
 
 
 def _path(parent: Template, part: str) -> Template:
-    return {
-        "Type": "AWS::ApiGateway::Resource",
-        "Properties": {"RestApiId": {"Ref": "Api"}, "ParentId": parent, "PathPart": part},
-    }
+    return resource("AWS::ApiGateway::Resource", RestApiId=_API, ParentId=parent, PathPart=part)
 
 
 class _Route(NamedTuple):
@@ -235,34 +220,30 @@ def _method(verb: str, route: _Route, table: Any) -> Template:
             "ResponseTemplates": {"application/json": template},
         }
 
-    return {
-        "Type": "AWS::ApiGateway::Method",
-        "Properties": {
-            "RestApiId": {"Ref": "Api"},
-            "ResourceId": {"Ref": route.path},
-            "HttpMethod": verb,
-            "AuthorizationType": "NONE",
-            "RequestParameters": {f"method.request.path.{name}": True for name in route.names},
-            "MethodResponses": [
-                {"StatusCode": status, "ResponseParameters": {header: True}} for status in ("200", "500", "503")
+    return resource(
+        "AWS::ApiGateway::Method",
+        RestApiId=_API,
+        ResourceId={"Ref": route.path},
+        HttpMethod=verb,
+        AuthorizationType="NONE",
+        RequestParameters={f"method.request.path.{name}": True for name in route.names},
+        MethodResponses=[
+            {"StatusCode": status, "ResponseParameters": {header: True}} for status in ("200", "500", "503")
+        ],
+        Integration={
+            "Type": "AWS",
+            "IntegrationHttpMethod": "POST",
+            "Uri": {"Fn::Sub": f"arn:${{AWS::Partition}}:apigateway:${{AWS::Region}}:dynamodb:action/{route.action}"},
+            "Credentials": {"Fn::GetAtt": ["ReadRole", "Arn"]},
+            # Anything else would hand the body of a request on to DynamoDB as it is.
+            "PassthroughBehavior": "NEVER",
+            "RequestTemplates": {"application/json": _filled(route.ask, table)},
+            "IntegrationResponses": [
+                reply("200", _filled(route.answer, table)),
+                reply("503", ANSWER_FOR_ERROR, SelectionPattern=r"[45]\d{2}"),
             ],
-            "Integration": {
-                "Type": "AWS",
-                "IntegrationHttpMethod": "POST",
-                "Uri": {
-                    "Fn::Sub": f"arn:${{AWS::Partition}}:apigateway:${{AWS::Region}}:dynamodb:action/{route.action}"
-                },
-                "Credentials": {"Fn::GetAtt": ["ReadRole", "Arn"]},
-                # Anything else would hand the body of a request on to DynamoDB as it is.
-                "PassthroughBehavior": "NEVER",
-                "RequestTemplates": {"application/json": _filled(route.ask, table)},
-                "IntegrationResponses": [
-                    reply("200", _filled(route.answer, table)),
-                    reply("503", ANSWER_FOR_ERROR, SelectionPattern=r"[45]\d{2}"),
-                ],
-            },
         },
-    }
+    )
 
 
 def _unknown() -> Template:
@@ -271,15 +252,13 @@ def _unknown() -> Template:
     This one stands for all its server errors:
     https://docs.aws.amazon.com/apigateway/latest/developerguide/supported-gateway-response-types.html
     """
-    return {
-        "Type": "AWS::ApiGateway::GatewayResponse",
-        "Properties": {
-            "RestApiId": {"Ref": "Api"},
-            "ResponseType": "DEFAULT_5XX",
-            "StatusCode": "503",
-            "ResponseTemplates": {"application/json": ANSWER_FOR_ERROR},
-        },
-    }
+    return resource(
+        "AWS::ApiGateway::GatewayResponse",
+        RestApiId=_API,
+        ResponseType="DEFAULT_5XX",
+        StatusCode="503",
+        ResponseTemplates={"application/json": ANSWER_FOR_ERROR},
+    )
 
 
 def _filled(text: str, table: Any) -> Any:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from holdfast._errors import InvalidValue
 from holdfast.status.export.checks import Check, RoutingControlCheck, SharedCheck, health_check
-from holdfast.status.export.template import HOST, Template, expect, new_template
+from holdfast.status.export.template import HOST, Template, expect, new_template, resource
 from holdfast.status.export.zones import MappedZone, expect_zones
 
 WEIGHT = 100
@@ -72,11 +72,10 @@ def record_template(options: RecordOptions) -> Template:
         }
         for zone in options.zones
     ]
-    resources = {name: resource for check in checks.values() for name, resource in check.resources.items()}
-    resources["Records"] = {
-        "Type": "AWS::Route53::RecordSetGroup",
-        "Properties": {"HostedZoneId": {"Ref": "HostedZoneId"}, "RecordSets": records},
-    }
+    resources = {name: part for check in checks.values() for name, part in check.resources.items()}
+    resources["Records"] = resource(
+        "AWS::Route53::RecordSetGroup", HostedZoneId={"Ref": "HostedZoneId"}, RecordSets=records
+    )
     # With these, other accounts attach the same checks to their own records.
     outputs = {
         check.reference["Ref"]: {"Description": f"The health check of {zone.id}.", "Value": check.reference}

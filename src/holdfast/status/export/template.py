@@ -23,10 +23,15 @@ def new_template(description: str, resources: Mapping[str, Any], **parts: Any) -
     return {**head, **{name: part for name, part in parts.items() if part}, "Resources": dict(resources)}
 
 
-def retained(kind: str, properties: Template) -> Template:
+def resource(kind: str, **properties: Any) -> Template:
+    """A resource of a kind such as `AWS::S3::Bucket`."""
+    return {"Type": kind, "Properties": properties}
+
+
+def retained(kind: str, **properties: Any) -> Template:
     """A resource that stays when its stack goes: without it, every zone that is out would come back."""
     policies = {"DeletionPolicy": "RetainExceptOnCreate", "UpdateReplacePolicy": "Retain"}
-    return {"Type": kind, **policies, "Properties": properties}
+    return {**resource(kind, **properties), **policies}
 
 
 def policy(**statement: Any) -> Template:
