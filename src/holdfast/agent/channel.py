@@ -23,10 +23,7 @@ class Channel:
     """One topic's messages. Raises MissingExtra without what SNS needs, and SettingsError for a wrong topic."""
 
     def __init__(
-        self,
-        settings: Settings,
-        report: Callable[[ZoneStatus], None],
-        fetch: Callable[[str], bytes] | None = None,
+        self, settings: Settings, report: Callable[[ZoneStatus], None], fetch: Callable[[str], bytes] | None = None
     ) -> None:
         from holdfast.status import sns  # not at the top: most agents do without, and without its packages
 

@@ -21,9 +21,9 @@ class Receiver(Protocol):
 
 
 class Courier:
-    """Brings states to one receiver, from a thread of its own. A state that was superseded meanwhile is never brought.
+    """Brings states to one receiver, from a thread of its own, and never one that was superseded meanwhile.
 
-    A state whose bringing failed is brought again, after pauses that grow, until it arrives or has changed.
+    A state that failed to arrive is brought again, after pauses that grow, until it arrives or has changed.
     """
 
     def __init__(self, receiver: Receiver, name: str, backoff: Backoff = RECONNECT_BACKOFF) -> None:

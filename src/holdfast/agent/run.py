@@ -126,15 +126,8 @@ class Agent:
         self._loop = asyncio.get_running_loop()
         with listen(self._options.host, self._options.port, section="agent", backlog=BACKLOG) as listener:
             address = address_of(listener)
-            logger.info(
-                "starting",
-                extra={
-                    "address": address,
-                    "zone": self._state.zone,
-                    "workload": self._state.workload,
-                    "version": holdfast.__version__,
-                },
-            )
+            whose = {"zone": self._state.zone, "workload": self._state.workload}
+            logger.info("starting", extra={"address": address, **whose, "version": holdfast.__version__})
             waiting: asyncio.Task[None] | None = None
             try:
                 self._board.start()
@@ -159,11 +152,10 @@ class Agent:
         logger.info("stopped")
 
     def _tell_first(self) -> None:
-        state = self._state
         if self._file is not None:
             self._file.clear()
             try:
-                self._file.write(state)
+                self._file.write(self._state)
             except OSError as error:
                 raise SettingsError(f"agent.file {self._options.file} cannot be written: {error.strerror}") from error
         for courier in self._couriers.values():

@@ -28,8 +28,7 @@ Table: TypeAlias = NDArray[np.int32]
 _Step: TypeAlias = Callable[[Numbers], Numbers]
 
 AT_ONCE = 1 << 15
-"""Tenants that are worked on together: what is worked with then stays in the cache of the processor."""
-
+"""Tenants that are worked on together, so that their arrays stay in the cache of the processor."""
 BEYOND = 1 << 63
 """No array of 64 bits holds a number from here on: what of a design comes later is never asked for."""
 

@@ -96,9 +96,8 @@ class Order:
             segment, key = self.segments[number], b"%d:%b" % (number, self._key)
             classes = Permutation(min(segment.classes, LARGEST), key)
             turns = _turns(segment.class_size, key)
-            locate = _locating(segment.class_size, classes, turns)
-            made = Part(segment.first, segment.class_size, classes, turns, locate)
-            self._made[number] = made
+            locate = _locating(segment.class_size, classes.at, turns)
+            self._made[number] = made = Part(segment.first, segment.class_size, classes, turns, locate)
         return made
 
     def __getitem__(self, number: int) -> int:
@@ -108,14 +107,13 @@ class Order:
         return part.first + index * part.class_size + place
 
 
-def _locating(class_size: int, classes: Permutation, turns: Sequence[int]) -> Callable[[int], tuple[int, int]]:
+def _locating(class_size: int, at: Callable[[int], int], turns: Sequence[int]) -> Callable[[int], tuple[int, int]]:
     def locate(number: int) -> tuple[int, int]:
         index, place = divmod(number, class_size)
         if index < LARGEST:  # past four thousand million classes they come as they are
-            index = place_in(index)
+            index = at(index)
         return index, (place + turns[index % TURNS]) % class_size
 
-    place_in = classes.at
     return locate
 
 

@@ -32,10 +32,10 @@ class Suspect(Generic[Tenant]):
 def suspects(
     failing: Collection[str], shards: Iterable[tuple[Tenant, Collection[str]]], *, limit: int = 10
 ) -> list[Suspect[Tenant]]:
-    """The tenants that explain these failing workers best, best first: those whose shards are these workers.
+    """Return the tenants that explain these failing workers best, best first, reading all shards once.
 
-    Reads the shards of all tenants once. When several tenants fail at once, those that are needed come first: as few as
-    possible that explain together all that can be explained, of those whose workers all fail.
+    When several tenants fail at once, those that are needed come first: as few as possible that explain together all
+    that can be explained, of those whose workers all fail.
     """
     if limit < 1:
         raise InvalidValue(f"{limit} suspects: expected 1 or more")

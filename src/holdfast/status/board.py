@@ -32,9 +32,8 @@ class Board:
     """A ZoneView over one or more sources. Thread-safe; start it, or use it as a context manager.
 
     A source is the address of a Holdfast server (`http://host:8470`), a pattern of addresses that answer 200 or 500
-    (`https://host/status/{zone}`, asked about the own `zone`), or any Source. A zone is out when a majority of all
-    sources say so. Sources that are silent evacuate nothing: by default zones stay as they were last known, and none
-    is out before the first answer. Reading never waits for anything.
+    (`https://host/status/{zone}`, asked about the own `zone`), or any Source. A zone is out when a majority of them say
+    so. While sources are silent, zones stay by default as they were last known. Reading never waits for anything.
     """
 
     def __init__(
@@ -103,10 +102,7 @@ class Board:
         return self
 
     def wait(self, seconds: float) -> bool:
-        """Wait until enough sources were heard for the first time; false if that takes longer.
-
-        For processes that would rather start late than send a request into a zone that is out.
-        """
+        """Wait until enough sources were heard for the first time; false if that takes longer."""
         return self._decided.wait(seconds)
 
     def poke(self) -> None:
@@ -129,10 +125,7 @@ class Board:
     def hear(
         self, position: int, statuses: Iterable[ZoneStatus], at: float, about: frozenset[Zone] | None = None
     ) -> None:
-        """Take what the source at `position` says is so; `at` is the time there, by which expiry is told.
-
-        `about` are the zones that it speaks of; None stands for all.
-        """
+        """Take the statuses of the source at `position`, by its time `at`; `about` are its zones, None for all."""
         now = self._clock.monotonic()
         out = {
             (status.zone, status.workload): math.inf if status.expires is None else now + status.expires - at

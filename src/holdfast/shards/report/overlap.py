@@ -60,10 +60,7 @@ def summed(distinct: Distinct, found: Scan) -> Overlaps:
 
 
 def worst_neighbours(table: npt.ArrayLike | Table, limit: int = 10) -> list[Neighbours]:
-    """The pairs of tenants that share most, those that share more first, then by their rows, the lowest first.
-
-    Pairs that share nothing are none of them.
-    """
+    """Return the pairs of tenants that share most, the highest first, then by row; none that share nothing."""
     checked = Table.of(table)
     return closest(checked, scan(checked.distinct), limit)
 

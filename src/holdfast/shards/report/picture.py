@@ -68,14 +68,8 @@ def matrix(
     out = failing(fleet, checked, tenants, workers, zones)
     serving = np.array([not slot.is_drained for slot in fleet.slots], dtype=bool)
     shown = _chosen(checked, tenants, np.append(out | ~serving, False))
-    rows = [
-        _Row(
-            name=_text(f"tenant {row}" if names is None else names[row]),
-            places=checked.shard(row),
-            is_attacker=row in tenants,
-        )
-        for row in shown
-    ]
+    listed = [f"tenant {row}" if names is None else names[row] for row in shown]
+    rows = [_Row(_text(name), checked.shard(row), row in tenants) for row, name in zip(shown, listed, strict=True)]
     columns = _columns(fleet, rows)
     sign = "⊠" if _wide(columns) >= _CROSSED else "¦"
     head = _head(fleet, columns)

@@ -3,8 +3,8 @@
 Two ways give the same numbers, and `method.py` says which is taken for which shards. The first counts, for every set of
 workers that several shards have, the pairs of tenants that have it: a pair that shares i workers is in C(i, j) of the
 sets of j, so that the number of pairs that share exactly i follows by inversion. The second looks at pairs of shards:
-along the lists of shards that have a worker, so that it never comes upon a pair that shares nothing, or by multiplying
-the table of who has which worker with itself, which takes as long for every pair.
+along the lists of shards that have a worker, which leaves out pairs that share nothing, or by multiplying the table of
+who has which worker with itself, which takes as long for every pair.
 """
 
 import math
@@ -21,9 +21,8 @@ from holdfast.shards.report.walk import sums, walk
 
 _FLOATS = 1 << 25
 """Numbers in each factor, in a fleet of very many workers."""
-
 _CELLS = 16
-"""To pass so many pairs takes as long as to sort what two shards have in common by the pair that they are."""
+"""Passing so many pairs takes as long as sorting one worker in common by the pair that shares it."""
 
 
 class Meeting(NamedTuple):
@@ -190,7 +189,7 @@ class _Tally:
             self._covered += _summed(left[within], counts[right[within]], len(counts))
 
     def scan(self) -> Scan:
-        """All of it, once every pair of shards that share a worker was added."""
+        """Return all of it, once every pair of shards that share a worker was added."""
         tenants = int(self._distinct.counts.sum())
         self._pairs[0] = math.comb(tenants, 2) - sum(self._pairs[1:])
         return Scan(tuple(self._pairs), self._worst, self._touched, self._covered)

@@ -20,10 +20,9 @@ class BucketOptions:
 def bucket_template(options: BucketOptions) -> Template:
     """A bucket whose objects `*.txt` anybody may read by name: health checks of Route 53 cannot sign their requests.
 
-    Nobody may list it, so S3 answers 403 for an object that does not exist (with leave to list, 404). An inverted
-    check takes both for healthy, as it does an outage of S3 and a policy that was taken away: nothing of that leaves a
-    zone. The other side of it is that a bucket which became private no longer evacuates, and says so to nobody: drill.
-    What is written into the objects can be read by everybody who guesses the bucket's name.
+    Nobody may list it, so S3 answers 403 for an object that does not exist. An inverted check takes that for healthy,
+    as it does an outage of S3 and a policy that was taken away: none of these leaves a zone. But a bucket that became
+    private no longer evacuates, and says so to nobody: drill. Everybody who guesses the name can read the objects.
     """
     properties = {
         **({} if options.name is None else {"BucketName": options.name}),

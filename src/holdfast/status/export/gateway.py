@@ -1,9 +1,9 @@
 """A status endpoint without a server: API Gateway in front of a DynamoDB table, and nothing between them. Pure.
 
-What API Gateway says to DynamoDB, and makes of its answer, is written in the Velocity Template Language, with few
-words of it, because API Gateway's dialect is documented by example:
+What API Gateway asks DynamoDB, and makes of the answer, is written in few words of the Velocity Template Language,
+because API Gateway's dialect is documented by example:
 https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-mapping-template-reference.html
-CloudFormation puts in `${Table}` before anything is deployed. The name of a table has no characters that matter.
+CloudFormation puts in `${Table}`, a name without characters that matter, before anything is deployed.
 """
 
 import hashlib
@@ -89,8 +89,8 @@ class GatewayOptions:
     stage: str = "live"
     """The first part of the path, which API Gateway insists on; a domain of one's own hides it."""
     rate: int = 1000
-    """Requests a second, over all callers, before API Gateway answers 429. A health check of Route 53 makes two at the
-    most, a host that asks every five seconds a fifth: enough for some thousand hosts, and a bound for the bill."""
+    """Requests a second before API Gateway answers 429. A health check of Route 53 makes two, a host that asks every
+    five seconds a fifth: enough for some thousand hosts, and a bound for the bill."""
     burst: int = 1000
     """Requests at once, so that hosts that wake up together are served."""
 

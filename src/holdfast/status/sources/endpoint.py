@@ -15,11 +15,10 @@ EXISTS = "exists+"
 
 
 class EndpointSource(PolledSource):
-    """Asks an address for each of some zones, for hosts that follow what is not a Holdfast server.
+    """Asks an address for each of some zones, for hosts that do not follow a Holdfast server.
 
-    `https://host/status/{zone}` answers 200 while the zone is in and 500 while it is out. With `exists+` before it, an
-    answer of 200 means out, and 403 or 404 in: S3 answers so for an object that is not there. Any other answer is
-    silence.
+    `https://host/status/{zone}` answers 200 while the zone is in and 500 while it is out. With `exists+` before it, 200
+    means out, and 403 or 404 in: S3 answers so for an object that is not there. Any other answer is silence.
     """
 
     def __init__(

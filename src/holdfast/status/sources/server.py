@@ -28,17 +28,12 @@ SETTLED_SECONDS = 10.0
 class ServerSource(PolledSource):
     """Follows one server, in two threads: one is told what changes, the other asks for everything.
 
-    The second is what counts as hearing the server: a stream may be dead and look alive. Both say which revision
-    they speak of, so that neither undoes what the other knew before.
+    Only the second counts as hearing the server: a stream may be dead and look alive. Both say which revision they
+    speak of, so that neither undoes what the other knew before.
     """
 
     def __init__(
-        self,
-        address: str,
-        *,
-        token: str | None = None,
-        period: float = PERIOD_SECONDS,
-        chance: Chance = random.random,
+        self, address: str, *, token: str | None = None, period: float = PERIOD_SECONDS, chance: Chance = random.random
     ) -> None:
         self._address = check(address)
         super().__init__(self._address, "holdfast-pull", period, chance)

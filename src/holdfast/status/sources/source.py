@@ -33,10 +33,7 @@ class Listener(Protocol):
     """Who wants to know."""
 
     def hear(self, statuses: Iterable[ZoneStatus], at: float, about: frozenset[Zone] | None = None) -> None:
-        """Take everything that the source holds to be so, and the wall time there.
-
-        `about` are the zones that it was asked about, if it was not about all.
-        """
+        """Take all statuses of the source, and the wall time there; `about` are its zones, if it does not know all."""
 
 
 class Source(Protocol):

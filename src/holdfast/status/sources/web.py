@@ -60,9 +60,7 @@ def ask(address: str, headers: Mapping[str, str], timeout: float = TIMEOUT_SECON
 
 
 def events(
-    address: str,
-    headers: Mapping[str, str],
-    opened: Callable[[socket.socket], None] = lambda _: None,
+    address: str, headers: Mapping[str, str], opened: Callable[[socket.socket], None] = lambda _: None
 ) -> Iterator[tuple[str, str, bytes]]:
     """A stream's events, each as id, name and data, until it ends.
 
