@@ -39,10 +39,9 @@ _HOOK = "holdfast-hook"
 
 
 def run(settings: Settings, announce: Callable[[str], None], token: str | None = None) -> None:
-    """Run until SIGTERM or SIGINT, then stop within 2 s.
+    """Run until SIGTERM or SIGINT, then stop within 2 s. Raises HoldfastError when the agent cannot start.
 
-    `announce` is called once, when requests are taken, with the address. The token is for servers that want one.
-    Raises HoldfastError when the agent cannot start.
+    `announce` is called with the address when requests are taken. The token is for servers that want one.
     """
 
     async def until_signal() -> None:
@@ -56,10 +55,7 @@ def run(settings: Settings, announce: Callable[[str], None], token: str | None =
 
 
 class Agent:
-    """Follows the endpoints of the settings on behalf of one host, and tells it; within one asyncio loop.
-
-    `fetch` gets the certificates of SNS.
-    """
+    """Follows the endpoints of the settings for one host, and tells it; `fetch` gets the certificates of SNS."""
 
     def __init__(
         self,

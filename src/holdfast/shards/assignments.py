@@ -142,7 +142,7 @@ class Assignments:
         return self._store.release(names)
 
     def plan(self, layout: Layout) -> Change:
-        """What moves if another layout is to hold, one that was made from the present one or is the first.
+        """What moves if another layout is to hold, the first one or one that was made from the present one.
 
         Raises Conflict if it was made from an older one, CapacityExhausted if it has no shard for some tenant.
         """
@@ -164,10 +164,7 @@ class Assignments:
         return self._apply(change.layout, change.expected)
 
     def isolate(self, tenant: str | bytes, count: int | None = None) -> Shard:
-        """Move a tenant to spare workers of its own, as many as its shard has or `count`; nobody else moves.
-
-        Raises CapacityExhausted if there are not so many, NotFound if the tenant has no shard.
-        """
+        """Move a tenant to spare workers of its own: as `Layout.isolate`. Raises NotFound if it has no shard."""
         self._look(now=True)
         known, current = self._known(tenant), self.current
         return self._apply(current.layout.isolate(known.name, count), current.number).layout.shard(known)

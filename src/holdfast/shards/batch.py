@@ -129,7 +129,8 @@ def _shards(design: AnyDesign) -> _Step:
         case Tuples():
             return partial(_tuples, design)
         case Disjoint():
-            return partial(_disjoint, design)
+            firsts = np.arange(0, design.workers, design.per_group)
+            return lambda numbers: numbers[:, None] + firsts
         case Pairs():
             return partial(_pairs, design)
         case _:  # families
@@ -263,11 +264,6 @@ def _tuples(design: Tuples, numbers: Numbers) -> Numbers:
     for group in range(1, design.size):
         numbers, worker = np.divmod(numbers, design.per_group)
         found[:, group] = group * design.per_group + (worker + step) % design.per_group
-    return found
-
-
-def _disjoint(design: Disjoint, numbers: Numbers) -> Numbers:
-    found: Numbers = numbers[:, None] + np.arange(0, design.workers, design.per_group)
     return found
 
 

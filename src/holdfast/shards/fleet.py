@@ -159,10 +159,9 @@ class Fleet:
         return replace(self, slots=tuple(slots))
 
     def relieve(self, worker: str, by: str, *, weight: float | None = None, host: str | None = None) -> "Fleet":
-        """With one more worker, that takes over some of the tenants of a slot: half of them, if of the same weight.
+        """With one more worker, that takes half of the tenants of a slot, at the same weight; a third, if two share it.
 
-        Of a slot that two share already it takes a third, from both. Nobody else moves, and no two shards share more
-        than before: two that share the new worker shared the old one.
+        Nobody else moves, and no two shards share more: two that share the new worker shared the old one.
         """
         slot = self.slots[self.place_of(worker)]
         self._expect_new(by)

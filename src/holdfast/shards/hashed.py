@@ -115,10 +115,7 @@ class Hashed:
         self.size = self._checked(size)
 
     def shard(self, tenant: str | bytes, size: int | None = None) -> Shard:
-        """The shard of the tenant of this name, which may be larger or smaller than those of others.
-
-        Each group gives as many as the others, or one more; which give more follows from the tenant's name.
-        """
+        """Return the shard of a tenant, of `size` workers if given; no group gives more than one more than another."""
         wanted = self.size if size is None else self._checked(size)
         name = number_of(self._key, name_of(tenant))
         slots, chosen = self.fleet.slots, list[int]()

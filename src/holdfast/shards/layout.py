@@ -209,7 +209,9 @@ def adapted(layout: Layout, workers: Fleet) -> Layout:
     empty = [place for place, slot in enumerate(fleet.slots) if slot.is_drained]
     for place in sorted(empty, key=lambda place: place in idle):
         group = fleet.slots[place].group
-        if (newcomer := _first(new, group)) is not None:
+        newcomer = next((slot for slot in new if slot.group == group), None)
+        if newcomer is not None:
+            new.remove(newcomer)
             fleet = fleet.replace(place, newcomer.worker, host=newcomer.host, weight=newcomer.weight)
         elif place not in idle and fleet.slots[place].relieves is None:
             substitute = next((other for other in spare if fleet.slots[other].group == group), None)
@@ -228,11 +230,3 @@ def _renewed(slot: Slot, found: Slot | None) -> Slot:
             f"{' / '.join(found.group) or 'none'}: give it another name, as a new worker"
         )
     return replace(slot, weight=found.weight, host=found.host, is_drained=found.is_drained)
-
-
-def _first(slots: list[Slot], group: Sequence[str]) -> Slot | None:
-    """The first of a group, taken out of the list."""
-    for number, slot in enumerate(slots):
-        if slot.group == group:
-            return slots.pop(number)
-    return None

@@ -29,8 +29,7 @@ class ShardStore(Protocol):
     def assign(self, tenants: Sequence[bytes], limit: int) -> list[int]:
         """The number of each tenant, in order; one that has none gets the lowest that is free.
 
-        Raises CapacityExhausted, and assigns none, if one of them would have to be `limit` or more, or more than the
-        newest layout has shards for, which whoever asks may not know of yet.
+        Raises CapacityExhausted, assigning none, for a number of `limit` or more, or past the newest layout.
         """
 
     def release(self, tenants: Sequence[bytes]) -> int:

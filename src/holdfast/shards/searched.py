@@ -57,10 +57,7 @@ class Searched:
         self._shards: dict[bytes, tuple[int, ...]] = {}
 
     def assign(self, tenant: str | bytes) -> tuple[int, ...]:
-        """The slots of a tenant's shard, in order; one that has none gets one.
-
-        Raises CapacityExhausted if no shard is left, or none was found in so many steps; the message says which.
-        """
+        """Return the slots of a tenant, in order; one that has none gets some. Raises CapacityExhausted."""
         name = name_of(tenant)
         found = self._shards.get(name)
         if found is None:

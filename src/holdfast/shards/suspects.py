@@ -65,10 +65,7 @@ def suspects(
 def _cover(
     wanted: frozenset[str], whole: list[tuple[Tenant, frozenset[str]]], limit: int
 ) -> list[tuple[Tenant, frozenset[str]]]:
-    """As few tenants as possible that have all these workers between them, or as many of them as can be.
-
-    All sets are tried as long as there are not too many; else it is always the one that adds most.
-    """
+    """Return as few tenants as possible that have all these workers; where there are too many sets, a good guess."""
     covered = frozenset[str]().union(*(shard for _, shard in whole))
     for count in range(1, limit + 1):
         if math.comb(len(whole), count) > _TRIED:

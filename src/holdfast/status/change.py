@@ -166,9 +166,7 @@ def _written(store: StatusStore, status: ZoneStatus, expected: int) -> ZoneStatu
 def _reason(text: str) -> str:
     text = text.strip()
     if not text or len(text) > REASON_CHARACTERS:
-        raise InvalidValue(
-            f"reason of {len(text)} characters: expected 1 to {REASON_CHARACTERS}, for whoever comes next"
-        )
+        raise InvalidValue(f"reason of {len(text)} characters: expected 1 to {REASON_CHARACTERS}")
     if not re.search(REASON_PATTERN, text):
         raise InvalidValue(f"reason {text[:80]!r}: expected one line of text")
     return text

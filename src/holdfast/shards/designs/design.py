@@ -53,10 +53,7 @@ class Design(Protocol):
 
 
 class Disjoint:
-    """The design on `groups` groups that began with `start` workers each and were doubled so many times.
-
-    Worker w of group g is g * per_group + w.
-    """
+    """`groups` groups of `start` workers each, doubled `doublings` times; worker w of group g is g * per_group + w."""
 
     overlap = 0
 

@@ -20,10 +20,7 @@ LARGEST_DOUBLED = 12
 
 
 class Parity:
-    """The design on `groups` groups that began with `start` workers each and were doubled so many times.
-
-    Worker w of group g is g * per_group + w.
-    """
+    """`groups` groups of `start` workers each, doubled `doublings` times; worker w of group g is g * per_group + w."""
 
     def __init__(self, groups: int, start: int, doublings: int = 0) -> None:
         if groups < 2 or start < 1 or not 0 <= doublings <= 32:

@@ -75,10 +75,7 @@ def blast(
     workers: Collection[str] = (),
     zones: Collection[str] = (),
 ) -> Blast:
-    """What happens if all workers of these tenants, these workers and those in these zones fail at once.
-
-    Raises InvalidValue for a row that the table does not have, and NotFound for an unknown worker or zone.
-    """
+    """What happens if these workers, and those of these tenants and zones, fail. Raises InvalidValue or NotFound."""
     checked = Table.of(table, len(fleet))
     live = checked.live(fleet)
     out = failing(fleet, checked, tenants, workers, zones)

@@ -90,10 +90,7 @@ def closest(table: Table, found: Scan, limit: int, method: Method = USUAL) -> li
 
 
 class _Groups:
-    """Groups of shards that have so many workers in common, among them those with the lowest pairs of tenants.
-
-    Shards are numbered as they first occur: the lowest two of a group have its lowest tenants.
-    """
+    """Groups of shards that share so many workers; shards are numbered as they occur, so the lowest come first."""
 
     def __init__(self, table: Table, near: Ints, chosen: Sequence[Neighbours], shared: int, wanted: int) -> None:
         self._table = table

@@ -91,9 +91,9 @@ class StatusBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectCheck:
-    """Looks for the object `<prefix><az-id>.txt`: a zone is out while it exists, so that silence counts as in.
+    """Looks for the object `<prefix><az-id>.txt`, and with a workload for `<prefix><workload>/<az-id>.txt` as well.
 
-    With a workload `<prefix><workload>/<az-id>.txt` as well: the zone is out for the workload while either exists.
+    The zone is out while either exists, so that silence counts as in.
     """
 
     buckets: tuple[StatusBucket, ...]

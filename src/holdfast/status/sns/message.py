@@ -108,9 +108,7 @@ def parse(body: bytes) -> Message:
     try:
         return msgspec.json.decode(body, type=Message)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidValue(
-            f"the body is no message of SNS: {error}. Expected its JSON; turn raw message delivery off"
-        ) from error
+        raise InvalidValue(f"no message of SNS: {error}. Expected its JSON; turn raw message delivery off") from error
 
 
 def string_to_sign(message: Message) -> bytes:
@@ -133,10 +131,7 @@ def string_to_sign(message: Message) -> bytes:
 
 
 def check_certificate_url(message: Message, topic: Topic) -> None:
-    """Raise NotAllowed unless the certificate is where the topic's SNS has its own.
-
-    This is the root of all trust in a message: whoever may choose the host may sign.
-    """
+    """Raise NotAllowed unless the certificate is of the host of SNS: whoever may choose the host may sign."""
     # Compared as text, so that there is nothing that two parsers of URLs could read differently.
     prefix = f"https://{topic.host}/"
     if not (

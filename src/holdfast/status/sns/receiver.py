@@ -64,9 +64,7 @@ def translated(client: Any, topic: Topic) -> Iterator[None]:
     try:
         yield
     except client.exceptions.NotFoundException as error:
-        raise SettingsError(
-            f"topic {topic.arn} does not exist: create it, or mend its name, account or region"
-        ) from error
+        raise SettingsError(f"topic {topic.arn} does not exist: create it, or mend name, account or region") from error
     except client.exceptions.ClientError as error:
         raise EngineError(f"AWS sns, topic {topic.arn}: {error}") from error
 
@@ -253,10 +251,7 @@ def unsubscribe(session: AwsSession, subscription_arn: str) -> None:
 
 
 def fetch_https(url: str) -> bytes:
-    """GET what is at an https address: from there and nowhere else, and a small amount. Raises OSError.
-
-    Honours the usual variables for proxies.
-    """
+    """GET a little from an https address, without redirects, through the usual proxies. Raises OSError."""
     try:
         with urllib.request.build_opener(_NoRedirects).open(url, timeout=_FETCH_SECONDS) as answer:
             content: bytes = answer.read(_FETCH_BYTES)

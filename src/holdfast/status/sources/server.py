@@ -138,10 +138,7 @@ def source_of(
     token: str | None = None,
     period: float = PERIOD_SECONDS,
 ) -> Source:
-    """A Holdfast server, or, with `{zone}` in the address, an EndpointSource that is asked about `zones`.
-
-    A token is for servers only: it is never sent elsewhere.
-    """
+    """Return a server, or for an address with `{zone}` an EndpointSource. The token is never sent to the latter."""
     if "{zone}" in address:
         return EndpointSource(address, zones, workload=workload, period=period)
     return ServerSource(address, token=token, period=period)

@@ -72,10 +72,7 @@ class AwsStatusStore(ABC):
         """Return what is stored at a key; None if there is nothing."""
 
     def _is_done(self, request: Callable[[], object], look: Callable[[Any], bool], key: str) -> bool:
-        """Send a conditional write, and return whether it was done; not if another writer was quicker.
-
-        Where the reply was lost, `look` tells by what is stored at the key afterwards.
-        """
+        """Send a conditional write; return whether it was done. After a lost reply, `look` tells by what is stored."""
         try:
             with self._explained():
                 request()

@@ -36,10 +36,7 @@ class DynamoStatusStore(AwsStatusStore):
         self._clock = clock
 
     def create_table(self) -> None:
-        """Create the table, and wait until it can be used. One that is there is left alone, if it has the right key.
-
-        May be repeated.
-        """
+        """Create the table and wait until it can be used, or check the key of the one there is. May be repeated."""
         with self._explained("CreateTable, DescribeTable, DescribeTimeToLive and UpdateTimeToLive"):
             try:
                 self._client.create_table(

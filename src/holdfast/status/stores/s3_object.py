@@ -55,9 +55,7 @@ def content_of(status: ZoneStatus, write: str) -> bytes:
     content = Content(state=state, write=write, **{name: getattr(status, name) for name in _PLAIN})
     encoded = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
     if len(encoded) > LARGEST:
-        raise InvalidValue(
-            f"the status of zone {status.zone} takes {len(encoded)} bytes: expected at most {LARGEST}, say less"
-        )
+        raise InvalidValue(f"the status of zone {status.zone} takes {len(encoded)} bytes: expected at most {LARGEST}")
     return encoded
 
 
