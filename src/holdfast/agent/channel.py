@@ -17,6 +17,8 @@ logger = logging.getLogger("holdfast.agent")
 
 POSTS = 8
 """Messages that are dealt with at a time: each may wait for a certificate, and anybody may post."""
+_REFUSALS = ((InvalidValue, 400), (NotAllowed, 403), (EngineError, 503))
+"""What SNS is answered; it posts again after a 503 only."""
 
 
 class Channel:
@@ -84,12 +86,9 @@ class Channel:
     def _take(self, body: bytes) -> Answer:
         try:
             self._receiver.receive(body)
-        except InvalidValue as error:
-            return _refused(400, error)
-        except NotAllowed as error:
-            return _refused(403, error)
-        except EngineError as error:
-            return _refused(503, error)
+        except (InvalidValue, NotAllowed, EngineError) as error:
+            logger.warning("a message to /sns was not taken: %s", error)
+            return told(next(status for kind, status in _REFUSALS if isinstance(error, kind)), str(error))
         except Exception:
             logger.exception("a message of SNS could not be taken")
             return told(500, "the agent could not do its part; its log says why")
@@ -114,8 +113,3 @@ class Channel:
             logger.warning("the subscription to %s was not ended: %s", self._topic, error)
         finally:
             self._session.close()
-
-
-def _refused(status: int, error: HoldfastError) -> Answer:
-    logger.warning("a message to /sns was not taken: %s", error)
-    return told(status, str(error))

@@ -28,10 +28,7 @@ _LOOK_SECONDS = 0.02
 
 
 class Hook:
-    """Runs one command for a state, to its end: no shell, no input, a process group of its own.
-
-    Raises SettingsError for a command that cannot be one or is not found.
-    """
+    """Runs one command for a state: no shell, no input, its own process group. Raises SettingsError."""
 
     def __init__(self, command: str, within: float, grace: float = GRACE_SECONDS) -> None:
         try:

@@ -130,10 +130,7 @@ class Assignments:
         return self._store.count()
 
     def remove(self, tenants: Iterable[str | bytes]) -> int:
-        """Take the shards of tenants that are gone; returns how many had one. Whoever comes next may get them.
-
-        Raises Conflict, and removes none, if one of them is isolated.
-        """
+        """Take the shards of tenants; returns how many had one. Raises Conflict, taking none, if one is isolated."""
         names = names_of(tenants)
         for version in self._look(now=True)[-1:]:
             for name in names:

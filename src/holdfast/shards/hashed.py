@@ -90,10 +90,9 @@ _LISTED = 5040
 
 
 class Hashed:
-    """The shards of a fleet, `size` workers each, spread over its groups. Immutable.
+    """The shards of a fleet, `size` workers each, spread over its groups; drained workers are in none. Immutable.
 
-    Weights count: a worker of weight 2 is twice as likely to be drawn as one of weight 1, and so in nearly twice as
-    many shards, as long as a shard is a small part of a group. Drained workers are in none.
+    A worker of weight 2 is twice as likely to be drawn as one of weight 1, and so in nearly twice as many shards.
     """
 
     def __init__(self, fleet: Fleet, size: int, *, key: bytes) -> None:

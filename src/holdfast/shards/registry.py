@@ -45,9 +45,9 @@ class ShardStore(Protocol):
         """The layouts of a version above `after`, oldest first."""
 
     def write_layout(self, text: bytes, expected: int, at: float, capacity: int) -> StoredLayout:
-        """Keep a layout, which holds from now on; not from before the one that it follows, whatever the time.
+        """Keep a layout, which holds from now on; never from before the one that it follows.
 
-        From then on nobody gets a number of `capacity` or more. Raises Conflict if somebody has one, or if the newest
+        From then on nobody gets a number of `capacity` or more. Raises Conflict if a tenant has one, or if the newest
         version is not `expected`.
         """
 

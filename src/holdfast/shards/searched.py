@@ -126,11 +126,8 @@ class Searched:
 
     def _too_close(self, name: bytes, places: tuple[int, ...]) -> InvalidValue:
         mine = set(places)
-        neighbour, shared = next(
-            (other, len(mine.intersection(theirs)))
-            for other, theirs in self._shards.items()
-            if len(mine.intersection(theirs)) > self.overlap
-        )
+        shares = ((other, len(mine.intersection(theirs))) for other, theirs in self._shards.items())
+        neighbour, shared = next(entry for entry in shares if entry[1] > self.overlap)
         return InvalidValue(
             f"the shard of tenant {shown(name)} shares {shared} workers with that of tenant {shown(neighbour)}: "
             f"expected at most {self.overlap}"

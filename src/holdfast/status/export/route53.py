@@ -51,10 +51,9 @@ class RecordOptions:
 
 
 def record_template(options: RecordOptions) -> Template:
-    """Weighted alias records, one for each zone, each with its health check.
+    """Weighted alias records, one for each zone, each with its health check; beside no simple record of the same name.
 
-    All records are made at once, by one record set group: made one by one, the first would get all traffic for a while.
-    They cannot stand beside a simple record of the same name: Route 53 refuses that.
+    All are made at once, by one record set group: made one by one, the first would get all traffic for a while.
     """
     checks = {zone: health_check(options.check, zone.id) for zone in options.zones}
     records = [

@@ -218,10 +218,9 @@ class SnsReceiver:
 
 
 def subscribe(session: AwsSession, topic_arn: str, endpoint: str) -> str:
-    """Have SNS post the topic's messages to `endpoint`, and return the ARN of the subscription.
+    """Have SNS post the topic's messages to `endpoint`, and return the ARN of the subscription. May be repeated.
 
-    `endpoint` is the http or https address at which a receiver listens already: SNS posts what has to be confirmed at
-    once. May be repeated, at every boot. Raises SettingsError for a topic that does not exist.
+    A receiver has to listen there already: SNS posts what has to be confirmed at once. Raises SettingsError.
     """
     topic = Topic.parse(topic_arn)
     try:
