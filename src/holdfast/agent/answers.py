@@ -54,10 +54,8 @@ def answer(method: str, target: str, known: Known) -> Answer:
     state = known.state
     fresh = () if known.age is None else (("Age", str(int(known.age))),)
     if path == "/health":
-        if state.is_out:
-            again = ("Retry-After", str(math.ceil(known.period)))
-            return Answer(503, _one(state, state.zone), (again, *fresh))
-        return Answer(200, _one(state, state.zone), fresh)
+        again = (("Retry-After", str(math.ceil(known.period))),) if state.is_out else ()
+        return Answer(503 if state.is_out else 200, _one(state, state.zone), (*again, *fresh))
     if path == "/":
         heard = [{"name": source.name, "age": _seconds(source.age)} for source in known.sources]
         return Answer(200, {**state.facts(), "age": _seconds(known.age), "sources": heard}, fresh)

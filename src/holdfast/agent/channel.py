@@ -17,23 +17,23 @@ logger = logging.getLogger("holdfast.agent")
 
 POSTS = 8
 """Messages that are dealt with at a time: each may wait for a certificate, and anybody may post."""
+_REFUSALS = ((InvalidValue, 400), (NotAllowed, 403), (EngineError, 503))
+"""What SNS is answered; it posts again after a 503 only."""
 
 
 class Channel:
     """One topic's messages. Raises MissingExtra without what SNS needs, and SettingsError for a wrong topic."""
 
     def __init__(
-        self,
-        settings: Settings,
-        report: Callable[[ZoneStatus], None],
-        fetch: Callable[[str], bytes] | None = None,
+        self, settings: Settings, report: Callable[[ZoneStatus], None], fetch: Callable[[str], bytes] | None = None
     ) -> None:
-        from holdfast.status.sns import SnsReceiver
+        from holdfast.status import sns  # not at the top: most agents do without, and without its packages
 
         self._topic = settings.agent.sns_topic or ""
         self._endpoint = settings.agent.sns_endpoint or ""
         self._session = open_aws(settings)
-        self._receiver = SnsReceiver(self._topic, report, session=self._session, fetch=fetch)
+        self._sns = sns
+        self._receiver = sns.SnsReceiver(self._topic, report, session=self._session, fetch=fetch)
         self._subscription: str | None = None
         self._posts = 0
         self._failed: Callable[[HoldfastError], None] = lambda _: None
@@ -86,22 +86,17 @@ class Channel:
     def _take(self, body: bytes) -> Answer:
         try:
             self._receiver.receive(body)
-        except InvalidValue as error:
-            return _refused(400, error)
-        except NotAllowed as error:
-            return _refused(403, error)
-        except EngineError as error:
-            return _refused(503, error)
+        except (InvalidValue, NotAllowed, EngineError) as error:
+            logger.warning("a message to /sns was not taken: %s", error)
+            return told(next(status for kind, status in _REFUSALS if isinstance(error, kind)), str(error))
         except Exception:
             logger.exception("a message of SNS could not be taken")
             return told(500, "the agent could not do its part; its log says why")
         return told(200, "taken")
 
     def _subscribe(self) -> float:
-        from holdfast.status.sns import subscribe
-
         try:
-            self._subscription = subscribe(self._session, self._topic, self._endpoint)
+            self._subscription = self._sns.subscribe(self._session, self._topic, self._endpoint)
         except (EngineUnavailable, OutcomeUnknown):
             raise
         except HoldfastError as error:
@@ -111,17 +106,10 @@ class Channel:
         return 0.0
 
     def _unsubscribe(self) -> None:
-        from holdfast.status.sns import unsubscribe
-
         try:
             if self._subscription is not None:
-                unsubscribe(self._session, self._subscription)
+                self._sns.unsubscribe(self._session, self._subscription)
         except HoldfastError as error:
             logger.warning("the subscription to %s was not ended: %s", self._topic, error)
         finally:
             self._session.close()
-
-
-def _refused(status: int, error: HoldfastError) -> Answer:
-    logger.warning("a message to /sns was not taken: %s", error)
-    return told(status, str(error))

@@ -21,9 +21,9 @@ class Receiver(Protocol):
 
 
 class Courier:
-    """Brings states to one receiver, from a thread of its own. A state that was superseded meanwhile is never brought.
+    """Brings states to one receiver, from a thread of its own, and never one that was superseded meanwhile.
 
-    A state whose bringing failed is brought again, after pauses that grow, until it arrives or has changed.
+    A state that failed to arrive is brought again, after pauses that grow, until it arrives or has changed.
     """
 
     def __init__(self, receiver: Receiver, name: str, backoff: Backoff = RECONNECT_BACKOFF) -> None:
@@ -76,15 +76,10 @@ class Courier:
             state = self._known = self._latest
             self._has_brought = True
         assert state is not None  # known since `start`
-        if self._take(state):
-            self._failures = 0
-            return math.inf
-        self._failures += 1
-        return self._backoff.delay(self._failures, 0.0, random.random)
-
-    def _take(self, state: State) -> bool:
         try:
-            return self._receiver.take(state, self._stopping)
+            has_arrived = self._receiver.take(state, self._stopping)
         except Exception:
             logger.exception("telling the host failed")
-            return False
+            has_arrived = False
+        self._failures = 0 if has_arrived else self._failures + 1
+        return math.inf if has_arrived else self._backoff.delay(self._failures, 0.0, random.random)

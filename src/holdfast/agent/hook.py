@@ -2,7 +2,7 @@
 
 import logging
 import os
-import selectors
+import select
 import shlex
 import shutil
 import signal
@@ -28,10 +28,7 @@ _LOOK_SECONDS = 0.02
 
 
 class Hook:
-    """Runs one command for a state, to its end: no shell, no input, a process group of its own.
-
-    Raises SettingsError for a command that cannot be one or is not found.
-    """
+    """Runs one command for a state: no shell, no input, its own process group. Raises SettingsError."""
 
     def __init__(self, command: str, within: float, grace: float = GRACE_SECONDS) -> None:
         try:
@@ -65,11 +62,10 @@ class Hook:
         assert process.stdout is not None
         with process.stdout:
             output = _Tail(process.stdout.fileno())
-            with output:
-                is_over = _wait(process, output, self._within, stopping)
-                if not is_over:
-                    _end(process, output, HURRIED_SECONDS if stopping.is_set() else self._grace)
-                output.read()
+            is_over = _wait(process, output, self._within, stopping)
+            if not is_over:
+                _end(process, output, HURRIED_SECONDS if stopping.is_set() else self._grace)
+            output.read()
         if is_over and process.returncode == 0:
             return True
         if not stopping.is_set():
@@ -99,18 +95,12 @@ class _Tail:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._kept = b""
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(descriptor, selectors.EVENT_READ)
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, *exception: object) -> None:
-        self._selector.close()
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
 
     def wait(self, seconds: float) -> None:
         """Take what comes, for a while or until something has come."""
-        if self._selector.select(seconds):
+        if self._poll.poll(seconds * 1000):
             self.read()
 
     def read(self) -> None:
@@ -122,7 +112,7 @@ class _Tail:
         self._kept = (self._kept + content)[-TAIL_BYTES:]
         if not content:  # closed, and ready to be read ever after
             with suppress(KeyError):
-                self._selector.unregister(self._descriptor)
+                self._poll.unregister(self._descriptor)
 
     def text(self) -> str:
         return self._kept.decode(errors="replace").strip()

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import holdfast
 from holdfast._clock import Clock, SystemClock
@@ -38,10 +39,9 @@ _HOOK = "holdfast-hook"
 
 
 def run(settings: Settings, announce: Callable[[str], None], token: str | None = None) -> None:
-    """Run until SIGTERM or SIGINT, then stop within 2 s.
+    """Run until SIGTERM or SIGINT, then stop within 2 s. Raises HoldfastError when the agent cannot start.
 
-    `announce` is called once, when requests are taken, with the address. The token is for servers that want one.
-    Raises HoldfastError when the agent cannot start.
+    `announce` is called with the address when requests are taken. The token is for servers that want one.
     """
 
     async def until_signal() -> None:
@@ -55,10 +55,7 @@ def run(settings: Settings, announce: Callable[[str], None], token: str | None =
 
 
 class Agent:
-    """Follows the endpoints of the settings on behalf of one host, and tells it; within one asyncio loop.
-
-    `fetch` gets the certificates of SNS.
-    """
+    """Follows the endpoints of the settings for one host, and tells it; `fetch` gets the certificates of SNS."""
 
     def __init__(
         self,
@@ -114,7 +111,7 @@ class Agent:
             # A message may be old, or lost before the next: where there is somebody to ask, it only says when to.
             report: Callable[[ZoneStatus], None] = (lambda _: self._board.poke()) if sources else pushed.tell
             self._channel = Channel(settings, report, fetch)
-        self._web = Web(self._respond, self._takes_body)
+        self._web = Web(self._respond, lambda *request: POST_BYTES if self._channel_of(*request) is not None else 0)
 
     def stop(self) -> None:
         """Have `serve` return, soon. From the loop's own thread; may be repeated."""
@@ -125,15 +122,8 @@ class Agent:
         self._loop = asyncio.get_running_loop()
         with listen(self._options.host, self._options.port, section="agent", backlog=BACKLOG) as listener:
             address = address_of(listener)
-            logger.info(
-                "starting",
-                extra={
-                    "address": address,
-                    "zone": self._state.zone,
-                    "workload": self._state.workload,
-                    "version": holdfast.__version__,
-                },
-            )
+            whose = {"zone": self._state.zone, "workload": self._state.workload}
+            logger.info("starting", extra={"address": address, **whose, "version": holdfast.__version__})
             waiting: asyncio.Task[None] | None = None
             try:
                 self._board.start()
@@ -158,11 +148,10 @@ class Agent:
         logger.info("stopped")
 
     def _tell_first(self) -> None:
-        state = self._state
         if self._file is not None:
             self._file.clear()
             try:
-                self._file.write(state)
+                self._file.write(self._state)
             except OSError as error:
                 raise SettingsError(f"agent.file {self._options.file} cannot be written: {error.strerror}") from error
         for courier in self._couriers.values():
@@ -203,9 +192,7 @@ class Agent:
         out = by_workload.get(self._state.workload, by_workload[None])
         if out == self._state.out:
             return
-        self._state = State(
-            zone=self._state.zone, workload=self._state.workload, out=out, changed_at=self._clock.wall()
-        )
+        self._state = replace(self._state, out=out, changed_at=self._clock.wall())
         logger.info("zones that are out: %s", ", ".join(sorted(out)) or "none", extra={"is_out": self._state.is_out})
         for courier in self._couriers.values():
             courier.submit(self._state)
@@ -218,9 +205,6 @@ class Agent:
         assert self._loop is not None  # the channel starts after it
         with suppress(RuntimeError):  # it has ended meanwhile
             self._loop.call_soon_threadsafe(stop)
-
-    def _takes_body(self, method: str, target: str) -> int:
-        return POST_BYTES if self._channel_of(method, target) is not None else 0
 
     def _channel_of(self, method: str, target: str) -> Channel | None:
         """The channel, if this is a message for it."""

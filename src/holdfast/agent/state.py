@@ -39,10 +39,7 @@ logger = logging.getLogger("holdfast.agent")
 
 
 class StateFile:
-    """A file that always holds one whole state: readers see the old or the new, never half.
-
-    Raises SettingsError for a path that cannot be a file's.
-    """
+    """A file that holds one whole state, old or new. Raises SettingsError for a path that cannot be a file."""
 
     def __init__(self, path: Path) -> None:
         if not path.name:

@@ -70,7 +70,7 @@ class Assignments:
 
     @property
     def layout(self) -> Layout:
-        """The layout that holds. Raises NotFound if there is none yet."""
+        """Return the layout of `current`."""
         return self.current.layout
 
     def refresh(self) -> None:
@@ -130,10 +130,7 @@ class Assignments:
         return self._store.count()
 
     def remove(self, tenants: Iterable[str | bytes]) -> int:
-        """Take the shards of tenants that are gone; returns how many had one. Whoever comes next may get them.
-
-        Raises Conflict, and removes none, if one of them is isolated.
-        """
+        """Take the shards of tenants; returns how many had one. Raises Conflict, taking none, if one is isolated."""
         names = names_of(tenants)
         for version in self._look(now=True)[-1:]:
             for name in names:
@@ -142,7 +139,7 @@ class Assignments:
         return self._store.release(names)
 
     def plan(self, layout: Layout) -> Change:
-        """What moves if another layout is to hold, one that was made from the present one or is the first.
+        """What moves if another layout is to hold, the first one or one that was made from the present one.
 
         Raises Conflict if it was made from an older one, CapacityExhausted if it has no shard for some tenant.
         """
@@ -164,10 +161,7 @@ class Assignments:
         return self._apply(change.layout, change.expected)
 
     def isolate(self, tenant: str | bytes, count: int | None = None) -> Shard:
-        """Move a tenant to spare workers of its own, as many as its shard has or `count`; nobody else moves.
-
-        Raises CapacityExhausted if there are not so many, NotFound if the tenant has no shard.
-        """
+        """Move a tenant to spare workers of its own: as `Layout.isolate`. Raises NotFound if it has no shard."""
         self._look(now=True)
         known, current = self._known(tenant), self.current
         return self._apply(current.layout.isolate(known.name, count), current.number).layout.shard(known)

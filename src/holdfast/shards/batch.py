@@ -28,16 +28,13 @@ Table: TypeAlias = NDArray[np.int32]
 _Step: TypeAlias = Callable[[Numbers], Numbers]
 
 AT_ONCE = 1 << 15
-"""Tenants that are worked on together: what is worked with then stays in the cache of the processor."""
-
+"""Tenants that are worked on together, so that their arrays stay in the cache of the processor."""
 BEYOND = 1 << 63
 """No array of 64 bits holds a number from here on: what of a design comes later is never asked for."""
 
 
 class Batch:
     """The shards of a design by the array. Immutable; thread-safe."""
-
-    __slots__ = ("_designed", "_order", "_relieved", "_shards", "_workers")
 
     def __init__(self, designed: Designed) -> None:
         self._designed = designed
@@ -132,7 +129,8 @@ def _shards(design: AnyDesign) -> _Step:
         case Tuples():
             return partial(_tuples, design)
         case Disjoint():
-            return partial(_disjoint, design)
+            firsts = np.arange(0, design.workers, design.per_group)
+            return lambda numbers: numbers[:, None] + firsts
         case Pairs():
             return partial(_pairs, design)
         case _:  # families
@@ -266,11 +264,6 @@ def _tuples(design: Tuples, numbers: Numbers) -> Numbers:
     for group in range(1, design.size):
         numbers, worker = np.divmod(numbers, design.per_group)
         found[:, group] = group * design.per_group + (worker + step) % design.per_group
-    return found
-
-
-def _disjoint(design: Disjoint, numbers: Numbers) -> Numbers:
-    found: Numbers = numbers[:, None] + np.arange(0, design.workers, design.per_group)
     return found
 
 

@@ -60,10 +60,7 @@ def in_class(design: AnyDesign) -> Callable[[int, int], tuple[int, ...]] | None:
 
 
 def _cut(fleet: Fleet, first: int, size: int) -> tuple[Cells, Sequence[Sequence[Sequence[int]]]]:
-    """The fleet in cells, none of two groups, at least as many as a shard has workers; and the windows of each round.
-
-    Cells follow the diagonals through all groups, once for each part that groups are divided into.
-    """
+    """Return the fleet in `size` cells or more, along diagonals through all groups, and the windows of each round."""
     groups = fleet.groups(first)
     names = [list(dict.fromkeys(group[number] for group in groups)) for number in range(len(next(iter(groups))))]
     require_all(names, groups)

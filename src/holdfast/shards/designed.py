@@ -15,39 +15,16 @@ from holdfast.shards.shard import Shard
 class Designed:
     """The shards of a fleet, `size` workers each, of which no two share more than `overlap`. Immutable.
 
-    Each tenant needs a number of its own: two with the same number have the same shard. The key keeps tenants from
-    working out who their neighbours are. `first` pins the design to so many slots, so that those that are added later
-    are spare and move nobody; `twins` are the slots at which those begin that came with each doubling. Raises
-    InvalidValue where no design fits, saying what would.
+    Two tenants with the same number have the same shard. The key keeps tenants from working out who their neighbours
+    are. `first` is the number of slots that the design is made of: later ones are spare and move nobody. `twins` are
+    the slots at which each doubling begins. Raises InvalidValue where no design fits, saying what would.
     """
-
-    __slots__ = (
-        "_capacity",
-        "_key",
-        "_reliefs",
-        "_seed",
-        "_workers",
-        "cells",
-        "design",
-        "first",
-        "fleet",
-        "order",
-        "places",
-        "twins",
-    )
 
     places: Callable[[int], tuple[int, ...]]
     """The slots of the shard of a tenant alone, which is quicker than `shard`."""
 
     def __init__(
-        self,
-        fleet: Fleet,
-        size: int,
-        overlap: int,
-        *,
-        key: bytes,
-        first: int | None = None,
-        twins: Sequence[int] = (),
+        self, fleet: Fleet, size: int, overlap: int, *, key: bytes, first: int | None = None, twins: Sequence[int] = ()
     ) -> None:
         self.first = len(fleet) if first is None else first
         if not 1 <= self.first <= len(fleet):
@@ -61,7 +38,9 @@ class Designed:
             self.cells = [[*cell, *(start + place for place in cell)] for cell in self.cells]
         self._key = key
         self.order = Order(self.design, key)
-        self._capacity = self.design.capacity
+        self.size, self.overlap = self.design.size, self.design.overlap
+        self.capacity = self.design.capacity
+        """How many tenants have a shard of their own."""
         listed = [place for cell in self.cells for place in cell]
         # Nothing to look up where the workers of the design are the slots, as with quadruples of a whole fleet.
         self._workers = None if listed == list(range(len(listed))) else listed
@@ -90,31 +69,10 @@ class Designed:
                 )
 
     def doubled(self, workers: Sequence[str]) -> "Designed":
-        """With a twin for each worker there is: more shards, and nobody who has one moves.
-
-        Raises InvalidValue for a design that cannot be doubled: another one has to be made, and everybody moves.
-        """
-        return Designed(
-            self.fleet.double(workers),
-            self.size,
-            self.overlap,
-            key=self._key,
-            first=self.first,
-            twins=(*self.twins, len(self.fleet)),
-        )
-
-    @property
-    def size(self) -> int:
-        return self.design.size
-
-    @property
-    def overlap(self) -> int:
-        return self.design.overlap
-
-    @property
-    def capacity(self) -> int:
-        """How many tenants have a shard of their own."""
-        return self._capacity
+        """With a twin for each worker: more shards, and nobody moves. Raises InvalidValue if that cannot be done."""
+        twins = (*self.twins, len(self.fleet))
+        fleet = self.fleet.double(workers)
+        return Designed(fleet, self.size, self.overlap, key=self._key, first=self.first, twins=twins)
 
     @property
     def spare(self) -> Sequence[int]:
@@ -134,7 +92,7 @@ class Designed:
 
     def _placing(self) -> Callable[[int], tuple[int, ...]]:
         """What `places` is: without a step for what this design has not."""
-        capacity, outside, member, workers = self._capacity, self._outside, in_class(self.design), self._workers
+        capacity, outside, member, workers = self.capacity, self._outside, in_class(self.design), self._workers
         locate, order, shard = self.order.part(0).locate, self.order, self.design.shard
 
         def plainly(tenant: int) -> tuple[int, ...]:

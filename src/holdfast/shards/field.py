@@ -16,7 +16,7 @@ LARGEST = 1 << 16
 
 
 def prime_power(number: int) -> tuple[int, int] | None:
-    """The prime p and the exponent m with p^m = number; None if there are none."""
+    """Return the prime p and the exponent m with p^m = number; None if there are none."""
     if number < 2:
         return None
     prime = next((factor for factor in range(2, int(number**0.5) + 1) if number % factor == 0), number)
@@ -28,14 +28,12 @@ def prime_power(number: int) -> tuple[int, int] | None:
 
 
 def largest_prime_power(limit: int) -> int | None:
-    """The largest prime power that is not above the limit and not too large for a field; None below 2."""
+    """Return the largest prime power up to the limit that is not too large for a field; None below 2."""
     return next((number for number in range(min(limit, LARGEST), 1, -1) if prime_power(number)), None)
 
 
 class Field:
     """The field with q elements. Immutable; `field_of` hands out one for each size."""
-
-    __slots__ = ("_exponents", "_logarithms", "characteristic", "size")
 
     def __init__(self, size: int) -> None:
         found = prime_power(size)
@@ -51,12 +49,8 @@ class Field:
             logarithms[element] = power
         self._logarithms = tuple(logarithms)
 
-    def add(self, left: int, right: int) -> int:
-        """The sum."""
-        return self.add_each([left], [right])[0]
-
     def add_each(self, left: Sequence[int], right: Sequence[int]) -> Sequence[int]:
-        """The sums of several pairs, which is quicker than one by one."""
+        """Return the sum of each pair."""
         if self.characteristic == 2:
             return tuple(map(xor, left, right))
         if self.characteristic == self.size:
@@ -65,13 +59,13 @@ class Field:
         return [_add_digits(one, other, self.characteristic) for one, other in zip(left, right, strict=True)]
 
     def multiply(self, left: int, right: int) -> int:
-        """The product."""
+        """Return the product."""
         if left == 0 or right == 0:
             return 0
         return self._exponents[self._logarithms[left] + self._logarithms[right]]
 
     def powers(self, element: int, count: int) -> Sequence[int]:
-        """The element to the power of 0, 1, and so on, `count` of them."""
+        """Return the first `count` powers of the element, from the power of 0."""
         found = [1]
         while len(found) < count:
             found.append(self.multiply(found[-1], element))
@@ -80,7 +74,7 @@ class Field:
 
 @lru_cache(maxsize=64)
 def field_of(size: int) -> Field:
-    """The field with so many elements. Raises InvalidValue if there is none, or it is too large."""
+    """Return the field with `size` elements. Raises InvalidValue if there is none, or it is too large."""
     return Field(size)
 
 
@@ -115,7 +109,7 @@ def _powers_of_generator(prime: int, exponent: int) -> Sequence[int]:
 
 
 def _times(element: int, generator: int, prime: int, exponent: int, rest: int) -> int:
-    """An element times a number (prime fields), or times x, modulo x^m minus `rest`."""
+    """Multiply an element by a number (prime fields), or by x modulo x^m minus `rest`."""
     if exponent == 1:
         return element * generator % prime
     size = prime**exponent

@@ -1,7 +1,7 @@
 """The workers there are, in slots: what shards are made of. Pure.
 
-A slot is a place in a fleet, and holds a worker: a server, a queue, a database, by any name. Shards are made of slots,
-so that a worker can be replaced without moving anybody: only whoever has its slot gets another worker there.
+A slot holds a worker: a server, a queue, a database, by any name. Shards are made of slots, so that a worker can be
+replaced and only those tenants notice that have its slot.
 """
 
 import math
@@ -32,8 +32,8 @@ class Slot:
     def __post_init__(self) -> None:
         if not is_text(self.worker):
             raise InvalidValue(f"a worker named {self.worker!r}: expected some text that can be printed")
-        for name in (*self.group, *(() if self.host is None else (self.host,))):
-            if not is_text(name):
+        for name in (*self.group, self.host):
+            if name is not None and not is_text(name):
                 raise InvalidValue(f"worker {self.worker} in {name!r}: expected some text that can be printed")
         if not 0 < self.weight < math.inf:
             raise InvalidValue(f"weight {self.weight} of worker {self.worker}: expected a number above 0")
@@ -106,10 +106,7 @@ class Fleet:
         return self._places[worker]
 
     def groups(self, first: int | None = None) -> dict[tuple[str, ...], Sequence[int]]:
-        """The slots of every group, in the order in which the groups came to be; or only of the first slots.
-
-        Workers that relieve others have none.
-        """
+        """Return the slots of every group, or only of the first slots. Workers that relieve others have none."""
         found: dict[tuple[str, ...], list[int]] = {}
         for place, slot in enumerate(self.slots[:first]):
             if slot.relieves is None:
@@ -131,7 +128,7 @@ class Fleet:
         return dict(found)
 
     def crowded(self) -> dict[str, tuple[str, ...]]:
-        """The machines with several workers, and which."""
+        """Return the machines with several workers, and which."""
         found: dict[str, list[str]] = {}
         for slot in self.slots:
             if slot.host is not None:
@@ -143,12 +140,10 @@ class Fleet:
         return replace(self, slots=(*self.slots, *slots))
 
     def drain(self, worker: str) -> "Fleet":
-        """With a worker that is to get no more work, until it is replaced.
-
-        Nobody moves, unless others share its slot: they take its tenants over.
-        """
-        place = self.place_of(worker)
-        return self._with(place, replace(self.slots[place], is_drained=True))
+        """With a worker that gets no more work. Nobody moves, unless others share its slot: they take its tenants."""
+        self.place_of(worker)  # raises NotFound
+        slots = (replace(slot, is_drained=True) if slot.worker == worker else slot for slot in self.slots)
+        return replace(self, slots=tuple(slots))
 
     def replace(self, slot: int | str, worker: str, *, host: str | None = None, weight: float | None = None) -> "Fleet":
         """With a new worker in a slot, or in that of a worker: whoever has the slot gets it."""
@@ -164,11 +159,9 @@ class Fleet:
         return replace(self, slots=tuple(slots))
 
     def relieve(self, worker: str, by: str, *, weight: float | None = None, host: str | None = None) -> "Fleet":
-        """With one more worker, that takes over some of the tenants of a slot: half of them, if of the same weight.
+        """With one more worker, that takes half of the tenants of a slot, at the same weight; a third, if two share it.
 
-        Of a slot that two share already it takes a third, from both.
-
-        Nobody else moves, and no two shards share more than before: who shares the new worker shared the old one.
+        Nobody else moves, and no two shards share more: two that share the new worker shared the old one.
         """
         slot = self.slots[self.place_of(worker)]
         self._expect_new(by)
@@ -222,9 +215,6 @@ class Fleet:
     def _relieving(self, old: str, new: str) -> list[Slot]:
         """All slots, where whoever relieved one worker relieves another."""
         return [replace(slot, relieves=new) if slot.relieves == old else slot for slot in self.slots]
-
-    def _with(self, place: int, slot: Slot) -> "Fleet":
-        return replace(self, slots=(*self.slots[:place], slot, *self.slots[place + 1 :]))
 
 
 def is_text(name: str) -> bool:

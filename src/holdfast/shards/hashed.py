@@ -1,12 +1,12 @@
 """Shards from names alone: no numbers to keep, no registry, and no promise about overlap but the odds. Pure.
 
 Rendezvous hashing (Thaler and Ravishankar, A Name-Based Mapping Scheme for Rendezvous, 1996): every worker gets a score
-for every tenant, and the highest scores are the tenant's shard. A worker that comes or goes changes its own scores and
-nobody else's, so that it moves only those who win or lose it.
+for every tenant, and the highest scores are the tenant's shard. So a worker that comes or goes moves only those tenants
+that win or lose it.
 
 A cell of a fleet is a combination of groups, one of each dimension: a zone, or a zone and a version. Along a diagonal
-every dimension goes on by one from cell to cell and begins again at its end. So any cells in a row are spread over each
-dimension as well as they can be, and the diagonals together are all cells.
+every dimension goes on by one from cell to cell, so that any cells in a row are spread over each dimension as well as
+they can be. The diagonals together are all cells.
 """
 
 import math
@@ -90,13 +90,10 @@ _LISTED = 5040
 
 
 class Hashed:
-    """The shards of a fleet, `size` workers each, spread over its groups. Immutable.
+    """The shards of a fleet, `size` workers each, spread over its groups; drained workers are in none. Immutable.
 
-    Weights count: a worker of weight 2 is twice as likely to be drawn as one of weight 1, and so in nearly twice as
-    many shards, as long as a shard is a small part of a group. Drained workers are in none.
+    A worker of weight 2 is twice as likely to be drawn as one of weight 1, and so in nearly twice as many shards.
     """
-
-    __slots__ = ("_cells", "_dimensions", "_key", "_walk", "fleet", "size")
 
     def __init__(self, fleet: Fleet, size: int, *, key: bytes) -> None:
         self.fleet = fleet
@@ -117,17 +114,14 @@ class Hashed:
         self.size = self._checked(size)
 
     def shard(self, tenant: str | bytes, size: int | None = None) -> Shard:
-        """The shard of the tenant of this name, which may be larger or smaller than those of others.
-
-        Each group gives as many as the others, or one more; which give more follows from the tenant's name.
-        """
+        """Return the shard of a tenant, of `size` workers if given; no group gives more than one more than another."""
         wanted = self.size if size is None else self._checked(size)
         name = number_of(self._key, name_of(tenant))
-        chosen: list[int] = []
+        slots, chosen = self.fleet.slots, list[int]()
         for cell, count in self._counts(name, wanted).items():
             seeds = self._cells[cell]
-            chosen += nlargest(count, seeds, key=lambda place: self._score(name, place, seeds[place]))
-        return Shard(tuple(chosen), tuple([self.fleet.slots[place] for place in chosen]))
+            chosen += nlargest(count, seeds, key=lambda place: score(name ^ seeds[place], slots[place].weight))
+        return Shard(tuple(chosen), tuple([slots[place] for place in chosen]))
 
     def _counts(self, name: int, wanted: int) -> dict[tuple[str, ...], int]:
         """How many workers each cell gives: a walk along diagonals through dimensions that each tenant orders anew."""
@@ -139,9 +133,6 @@ class Hashed:
         for rank, cell in enumerate(self._walk if each else self._walk[:more]):
             found[tuple(order[at] for order, at in zip(orders, cell, strict=True))] = each + (rank < more)
         return found
-
-    def _score(self, name: int, place: int, seed: int) -> float:
-        return score(name ^ seed, self.fleet.slots[place].weight)
 
     def chance(self, shared: int, tenants: int) -> float:
         """The share of tenants that have a neighbour with `shared` or more workers in common, when there are so many.

@@ -1,7 +1,7 @@
 """Everything that decides which tenant has which workers, except the tenants' numbers: one value, kept as text. Pure.
 
-A change is another layout. What a tenant had before is what an older layout says, so that nothing has to be kept for
-each tenant but its number. `adapted` fits a layout to a new list of workers so that few tenants move.
+A change is another layout. Older layouts say what a tenant had before, so that only its number is kept for each tenant.
+`adapted` fits a layout to a new list of workers so that few tenants move.
 """
 
 from collections.abc import Sequence
@@ -62,15 +62,11 @@ class Layout:
 
     @property
     def capacity(self) -> int:
-        """How many tenants have a shard of their own."""
         return self.designed.capacity
 
     @property
     def survives(self) -> int:
-        """How many tenants may take all of their workers down at once, and everybody else still has one.
-
-        As if one tenant had all slots that are empty, as far as its shard goes: it may be more.
-        """
+        """As `Designed.survives`, as if one tenant had all slots that are empty, as far as its shard goes."""
         live = self.size - min(self.size, len(self.empty))
         if live == self.size:
             return self.designed.survives
@@ -156,18 +152,8 @@ class Layout:
 
     def to_text(self) -> bytes:
         """All of it as JSON, the key too: keep it where tenants cannot read it."""
-        return msgspec.json.encode(
-            _Written(
-                slots=self.fleet.slots,
-                shared_hosts=self.fleet.shared_hosts,
-                size=self.size,
-                overlap=self.overlap,
-                key=self.key,
-                first=self.first,
-                twins=self.twins,
-                isolated=self.isolated,
-            )
-        )
+        rest = {name: getattr(self, name) for name in _KEPT}
+        return msgspec.json.encode(_Written(slots=self.fleet.slots, shared_hosts=self.fleet.shared_hosts, **rest))
 
     @classmethod
     def from_text(cls, text: bytes) -> "Layout":
@@ -176,15 +162,8 @@ class Layout:
             written = msgspec.json.decode(text, type=_Written)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidValue(f"this is no layout of shards: {error}") from error
-        return cls(
-            fleet=Fleet(slots=written.slots, shared_hosts=written.shared_hosts),
-            size=written.size,
-            overlap=written.overlap,
-            key=written.key,
-            first=written.first,
-            twins=written.twins,
-            isolated=written.isolated,
-        )
+        fleet = Fleet(slots=written.slots, shared_hosts=written.shared_hosts)
+        return cls(fleet=fleet, **{name: getattr(written, name) for name in _KEPT})
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -198,6 +177,10 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     isolated: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
 
 
+_KEPT = ("size", "overlap", "key", "first", "twins", "isolated")
+"""Fields of a layout that are written as they are."""
+
+
 def _spread(fleet: Fleet, places: Sequence[int]) -> Sequence[int]:
     """These slots, so that the first ones are of different groups."""
     seen: dict[tuple[str, ...], int] = {}
@@ -209,33 +192,26 @@ def _spread(fleet: Fleet, places: Sequence[int]) -> Sequence[int]:
 
 
 def adapted(layout: Layout, workers: Fleet) -> Layout:
-    """The same design with these workers: whoever is still there keeps its slot.
+    """Return the same design with these workers: a worker that is still there keeps its slot.
 
     Slots whose workers are gone get new ones of the same group, or else spare ones; where there are neither, they stay
     empty, and their tenants have one worker less. New workers that no slot needs are spare. Raises InvalidValue for a
     worker that is in another group than before: its shards would no longer spread.
     """
     there = {slot.worker: slot for slot in workers.slots}
-    fleet = layout.fleet
-    for slot in fleet.slots:
-        found = there.get(slot.worker)
-        if found is not None and found.group != slot.group:
-            raise InvalidValue(
-                f"worker {slot.worker} was in {' / '.join(slot.group) or 'no group'} and is in "
-                f"{' / '.join(found.group) or 'none'}: give it another name, as a new worker"
-            )
-    known = {slot.worker for slot in fleet.slots}
+    known = {slot.worker for slot in layout.fleet.slots}
     new = [slot for slot in workers.slots if slot.worker not in known]
-    fleet = replace(
-        fleet, slots=tuple(_renewed(slot, there) for slot in fleet.slots), shared_hosts=workers.shared_hosts
-    )
+    renewed = tuple(_renewed(slot, there.get(slot.worker)) for slot in layout.fleet.slots)
+    fleet = replace(layout.fleet, slots=renewed, shared_hosts=workers.shared_hosts)
     spare = [place for place in layout.spare if not fleet.slots[place].is_drained]
     idle = {*layout.spare}
     # Slots with tenants first: what is left for the others matters less.
     empty = [place for place, slot in enumerate(fleet.slots) if slot.is_drained]
     for place in sorted(empty, key=lambda place: place in idle):
         group = fleet.slots[place].group
-        if (newcomer := _first(new, group)) is not None:
+        newcomer = next((slot for slot in new if slot.group == group), None)
+        if newcomer is not None:
+            new.remove(newcomer)
             fleet = fleet.replace(place, newcomer.worker, host=newcomer.host, weight=newcomer.weight)
         elif place not in idle and fleet.slots[place].relieves is None:
             substitute = next((other for other in spare if fleet.slots[other].group == group), None)
@@ -245,16 +221,12 @@ def adapted(layout: Layout, workers: Fleet) -> Layout:
     return layout.with_fleet(fleet.add(*new))
 
 
-def _renewed(slot: Slot, there: dict[str, Slot]) -> Slot:
-    found = there.get(slot.worker)
+def _renewed(slot: Slot, found: Slot | None) -> Slot:
     if found is None:
         return replace(slot, is_drained=True, host=None)  # on none: a new worker may be where it was
+    if found.group != slot.group:
+        raise InvalidValue(
+            f"worker {slot.worker} was in {' / '.join(slot.group) or 'no group'} and is in "
+            f"{' / '.join(found.group) or 'none'}: give it another name, as a new worker"
+        )
     return replace(slot, weight=found.weight, host=found.host, is_drained=found.is_drained)
-
-
-def _first(slots: list[Slot], group: Sequence[str]) -> Slot | None:
-    """The first of a group, taken out of the list."""
-    for number, slot in enumerate(slots):
-        if slot.group == group:
-            return slots.pop(number)
-    return None

@@ -23,10 +23,8 @@ LARGEST = 1 << 32
 class Permutation:
     """One of the orders of 0 to `size` - 1, chosen by a key. Immutable."""
 
-    __slots__ = ("at", "half", "size", "tables")
-
     at: Callable[[int], int]
-    """What stands at a place, for whoever knows that there is such a place: it is not looked at."""
+    """Return the number at an index, which is not checked: it must be 0 to `size` - 1."""
 
     def __init__(self, size: int, key: bytes) -> None:
         if not 1 <= size <= LARGEST:
@@ -35,12 +33,6 @@ class Permutation:
         self.half = max(1, ((size - 1).bit_length() + 1) // 2)
         self.tables = tuple(_table(key, number, self.half) for number in range(ROUNDS))
         self.at = _network(size, self.half, self.tables)
-
-    def __getitem__(self, number: int) -> int:
-        """What stands at a place."""
-        if not 0 <= number < self.size:
-            raise InvalidValue(f"place {number}: expected 0 to {self.size - 1}")
-        return self.at(number)
 
 
 def _network(size: int, half: int, tables: Sequence[Sequence[int]]) -> Callable[[int], int]:
@@ -87,11 +79,9 @@ class Part(NamedTuple):
 class Order:
     """From the number of a tenant to the number of a shard, one to one.
 
-    Tenants of consecutive numbers fill a class before the next one is begun. Which class is next, and where in it one
-    begins, only whoever has the key can tell. What a design keeps when it is doubled, its order keeps as well.
+    Tenants of consecutive numbers fill a class before the next one is begun; the key decides which class is next, and
+    where in it one begins. What a design keeps when it is doubled, its order keeps as well.
     """
-
-    __slots__ = ("_key", "_made", "firsts", "segments")
 
     def __init__(self, design: Design, key: bytes) -> None:
         self.segments = design.segments
@@ -106,9 +96,8 @@ class Order:
             segment, key = self.segments[number], b"%d:%b" % (number, self._key)
             classes = Permutation(min(segment.classes, LARGEST), key)
             turns = _turns(segment.class_size, key)
-            locate = _locating(segment.class_size, classes, turns)
-            made = Part(segment.first, segment.class_size, classes, turns, locate)
-            self._made[number] = made
+            locate = _locating(segment.class_size, classes.at, turns)
+            self._made[number] = made = Part(segment.first, segment.class_size, classes, turns, locate)
         return made
 
     def __getitem__(self, number: int) -> int:
@@ -118,14 +107,13 @@ class Order:
         return part.first + index * part.class_size + place
 
 
-def _locating(class_size: int, classes: Permutation, turns: Sequence[int]) -> Callable[[int], tuple[int, int]]:
+def _locating(class_size: int, at: Callable[[int], int], turns: Sequence[int]) -> Callable[[int], tuple[int, int]]:
     def locate(number: int) -> tuple[int, int]:
         index, place = divmod(number, class_size)
         if index < LARGEST:  # past four thousand million classes they come as they are
-            index = place_in(index)
+            index = at(index)
         return index, (place + turns[index % TURNS]) % class_size
 
-    place_in = classes.at
     return locate
 
 

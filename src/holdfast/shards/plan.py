@@ -70,11 +70,8 @@ def plan(old: Sharding[Tenant], new: Sharding[Tenant], tenants: Iterable[Tenant]
             if previous.live and not shard.live:
                 down.append(tenant)
         before, after = previous.workers, shard.workers
-        if before == after:
-            continue
-        different = max(len({*before} - {*after}), len({*after} - {*before}))
-        changed[different] += 1
-        if different:
+        if before != after and (different := max(len({*before} - {*after}), len({*after} - {*before}))):
+            changed[different] += 1
             movers.append(tenant)
     changed[0] = count - len(movers)
     return Plan(old, new, count, movers, tuple(changed[number] for number in range(max(changed) + 1)), short, down)

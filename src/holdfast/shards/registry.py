@@ -1,7 +1,4 @@
-"""Which number a tenant has, and where that is kept: a design needs one for each, and no two may have the same.
-
-Pure.
-"""
+"""Which number a tenant has, and where that is kept: each tenant of a design needs one of its own. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
@@ -24,10 +21,7 @@ class StoredLayout(NamedTuple):
 
 
 class ShardStore(Protocol):
-    """Where tenants' numbers and layouts are kept. Safe for threads and processes at once.
-
-    A call is done whole or not at all.
-    """
+    """Where tenants' numbers and layouts are kept. Safe for processes; a call is done whole or not at all."""
 
     def find(self, tenants: Sequence[bytes]) -> list[int | None]:
         """The number of each tenant, in order; None for one that has none."""
@@ -35,8 +29,7 @@ class ShardStore(Protocol):
     def assign(self, tenants: Sequence[bytes], limit: int) -> list[int]:
         """The number of each tenant, in order; one that has none gets the lowest that is free.
 
-        Raises CapacityExhausted, and assigns none, if one of them would have to be `limit` or more, or more than the
-        newest layout has shards for, which whoever asks may not know of yet.
+        Raises CapacityExhausted, assigning none, for a number of `limit` or more, or past the newest layout.
         """
 
     def release(self, tenants: Sequence[bytes]) -> int:
@@ -52,9 +45,9 @@ class ShardStore(Protocol):
         """The layouts of a version above `after`, oldest first."""
 
     def write_layout(self, text: bytes, expected: int, at: float, capacity: int) -> StoredLayout:
-        """Keep a layout, which holds from now on; not from before the one that it follows, whatever the time.
+        """Keep a layout, which holds from now on; never from before the one that it follows.
 
-        From then on nobody gets a number of `capacity` or more. Raises Conflict if somebody has one, or if the newest
+        From then on nobody gets a number of `capacity` or more. Raises Conflict if a tenant has one, or if the newest
         version is not `expected`.
         """
 
@@ -63,11 +56,7 @@ class ShardStore(Protocol):
 
 
 class Registry:
-    """Numbers for the tenants of one design, from 0 to its capacity. Thread-safe as far as the store is.
-
-    A tenant is text or bytes, any at all; text is the same as its UTF-8 bytes. A number stays with its tenant until it
-    is released.
-    """
+    """Numbers for the tenants of one design, from 0 to its capacity. Thread-safe as far as the store is."""
 
     def __init__(self, store: ShardStore, capacity: int) -> None:
         self._store = store

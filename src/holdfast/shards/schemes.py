@@ -61,11 +61,5 @@ def schemes(workers: int, size: int) -> Schemes:
 
 
 def _scheme(name: str, shards: int, plain: int, lost: Fraction, slack: Fraction | None) -> Scheme:
-    return Scheme(
-        name=name,
-        shards=shards,
-        hit=Fraction(1, shards),
-        capacity_lost=lost,
-        slack=slack,
-        gain=Fraction(shards, plain),
-    )
+    hit, gain = Fraction(1, shards), Fraction(shards, plain)
+    return Scheme(name=name, shards=shards, hit=hit, capacity_lost=lost, slack=slack, gain=gain)

@@ -1,13 +1,13 @@
 """Shards that are searched for, each held against all that are given: any fleet, any overlap, and state to keep. Pure.
 
-For those who come from a stateful search such as Infima's (https://github.com/awslabs/route53-infima). Two shards share
-more than `overlap` workers only if some `overlap` + 1 workers are in both. So for every `overlap` workers that are
-together in a shard it is kept who else is there: those may not join them again. A search that goes depth first, and
-leaves out whom it may not take, finds a shard as long as there is one.
+For those who come from a stateful search such as Infima's (https://github.com/awslabs/route53-infima). For every
+`overlap` workers that are together in a shard it is kept who else is there: those may not join them again. A search
+that goes depth first, and leaves out whom it may not take, finds a shard as long as there is one.
 """
 
 import hashlib
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from math import comb
@@ -27,13 +27,10 @@ class Searched:
     """The shards of a fleet, `size` workers each, of which no two share more than `overlap`. For one thread at a time.
 
     Shards are spread over the groups of the fleet, no group giving more than one more than another, and drained workers
-    are given to nobody. Of several dimensions, each combination is a group. Which shard a tenant gets depends on the
-    key, its name and the shards that are given already; it stays until it is released. `steps` bounds how many workers
-    a search may try: without it a search goes on until it is certain, which may take long where few shards are left. A
-    tenant is text or bytes, any at all; text is the same as its UTF-8 bytes.
+    are given to nobody. Of several dimensions, each combination is a group. The shard of a tenant depends on the key,
+    its name and the shards that are given already. `steps` bounds how many workers a search may try: without it a
+    search goes on until it is certain, which may take long where few shards are left.
     """
-
-    __slots__ = ("_key", "_shards", "_spread", "_steps", "_taken", "fleet", "overlap", "size")
 
     def __init__(self, fleet: Fleet, size: int, overlap: int, *, key: bytes, steps: int | None = None) -> None:
         groups = _groups(fleet)
@@ -60,10 +57,7 @@ class Searched:
         self._shards: dict[bytes, tuple[int, ...]] = {}
 
     def assign(self, tenant: str | bytes) -> tuple[int, ...]:
-        """The slots of a tenant's shard, in order; one that has none gets one.
-
-        Raises CapacityExhausted if no shard is left, or none was found in so many steps; the message says which.
-        """
+        """Return the slots of a tenant, in order; one that has none gets some. Raises CapacityExhausted."""
         name = name_of(tenant)
         found = self._shards.get(name)
         if found is None:
@@ -90,12 +84,12 @@ class Searched:
                 "to keep: expected fewer"
             )
         present = self._shards.get(name)
-        if present is not None and present != places:
-            raise InvalidValue(f"tenant {shown(name)} has another shard: release it before it gets this one")
-        if present is None and self._taken.has_part_of(places):
-            raise self._too_close(name, places)
         if present is None:
+            if self._taken.has_part_of(places):
+                raise self._too_close(name, places)
             self._give(name, places)
+        elif present != places:
+            raise InvalidValue(f"tenant {shown(name)} has another shard: release it before it gets this one")
 
     def release(self, tenant: str | bytes) -> bool:
         """Take a shard back, to be given again, whole or in parts; whether the tenant had one."""
@@ -124,22 +118,16 @@ class Searched:
         advice = ["release tenants that are gone", "add workers"]
         if self.overlap + 1 < self.size:
             advice.insert(1, f"allow an overlap of {self.overlap + 1}")
-        if is_certain:
-            return CapacityExhausted(
-                f"tenant {shown(name)} has no shard: none is left {wanted}; {', '.join(advice[:-1])}, or {advice[-1]}"
-            )
-        return CapacityExhausted(
-            f"tenant {shown(name)} has no shard: none was found in {self._steps} steps {wanted}, and some may be "
-            f"left; allow more steps, {', '.join(advice[:-1])}, or {advice[-1]}"
-        )
+        why = f"none is left {wanted}"
+        if not is_certain:
+            why = f"none was found in {self._steps} steps {wanted}, and some may be left"
+            advice.insert(0, "allow more steps")
+        return CapacityExhausted(f"tenant {shown(name)} has no shard: {why}; {', '.join(advice[:-1])}, or {advice[-1]}")
 
     def _too_close(self, name: bytes, places: tuple[int, ...]) -> InvalidValue:
         mine = set(places)
-        neighbour, shared = next(
-            (other, len(mine.intersection(theirs)))
-            for other, theirs in self._shards.items()
-            if len(mine.intersection(theirs)) > self.overlap
-        )
+        shares = ((other, len(mine.intersection(theirs))) for other, theirs in self._shards.items())
+        neighbour, shared = next(entry for entry in shares if entry[1] > self.overlap)
         return InvalidValue(
             f"the shard of tenant {shown(name)} shares {shared} workers with that of tenant {shown(neighbour)}: "
             f"expected at most {self.overlap}"
@@ -147,11 +135,10 @@ class Searched:
 
 
 def _search(spread: "_Spread", taken: "_Taken", draws: "_Draws", steps: int | None) -> tuple[int, ...] | None:
-    """The slots of a shard that may be given; none of them if no such shard is left, None if the steps ran out.
+    """Return the slots of a shard that may be given; an empty tuple if none is left, None if the steps ran out.
 
-    First a guess, which nearly always will do as long as few are given. Then depth first, one worker after the other. A
-    worker that led nowhere is left out of all that follows at its depth, so that no set of workers is tried twice, in
-    whichever order.
+    First a guess, which nearly always will do as long as few are given. Then depth first: a worker that led nowhere is
+    left out of all that follows at its depth, so that no set of workers is tried twice, in whichever order.
     """
     guess = spread.guess(draws)
     if len(guess) == spread.size and not taken.has_part_of(guess):
@@ -181,8 +168,6 @@ def _search(spread: "_Spread", taken: "_Taken", draws: "_Draws", steps: int | No
 class _Spread:
     """How a shard is spread over groups: `size` workers, no group giving more than one more than another."""
 
-    __slots__ = ("_all", "_each", "_group_of", "_groups", "_more", "live", "size")
-
     def __init__(self, groups: Sequence[Sequence[int]], size: int) -> None:
         self.size = size
         self._each, self._more = divmod(size, len(groups))
@@ -205,7 +190,7 @@ class _Spread:
         return tuple(sorted(chosen))
 
     def options(self, left: int, chosen: Sequence[int]) -> tuple[int, Sequence[int]]:
-        """Of whom one has to come next, out of those that are left, and the slots to draw from; nobody if in vain.
+        """Return the workers of whom one has to come next, and the slots to draw from; nothing if it is in vain.
 
         A group that lacks a worker has to give one in any case, so that only its own need be tried.
         """
@@ -215,9 +200,9 @@ class _Spread:
             return 0, ()
         if len(self._groups) == 1 or not self._each:
             return best
-        counts = self._counts(chosen)
+        counts = Counter(self._group_of[place] for place in chosen)
         for number, (mask, places) in enumerate(self._groups):
-            lacking = self._each - counts.get(number, 0)
+            lacking = self._each - counts[number]
             if lacking > 0:
                 here = left & mask
                 count = here.bit_count()
@@ -228,7 +213,7 @@ class _Spread:
         return best
 
     def closed(self, chosen: Sequence[int]) -> int:
-        """Those who may not come next because the group of the one that was chosen last has given all it may.
+        """Return the workers of the group that was chosen last, if it has given all it may.
 
         Groups that lack workers come first: by the time that one gives more than its share, no other lacks any.
         """
@@ -238,18 +223,9 @@ class _Spread:
         count = sum(self._group_of[place] == group for place in chosen)
         return self._groups[group][0] if count > self._each else 0
 
-    def _counts(self, chosen: Sequence[int]) -> dict[int, int]:
-        counts: dict[int, int] = {}
-        for place in chosen:
-            group = self._group_of[place]
-            counts[group] = counts.get(group, 0) + 1
-        return counts
-
 
 class _Taken:
     """Who is together in a shard: for every `overlap` workers those that are with them, and may not be again."""
-
-    __slots__ = ("_bits", "_count", "_kind", "_overlap", "_table")
 
     def __init__(self, count: int, overlap: int) -> None:
         self._count = count
@@ -331,8 +307,6 @@ class _Taken:
 
 class _Draws:
     """Numbers that follow from a key and a name, as many as are asked for."""
-
-    __slots__ = ("_digest", "_left", "_round")
 
     def __init__(self, key: bytes, name: bytes) -> None:
         self._digest = hashlib.blake2b(name, key=key)

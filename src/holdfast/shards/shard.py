@@ -35,11 +35,10 @@ class Shard:
         return tuple([slot.worker for slot in self.slots if slot.is_drained])
 
     def sub(self, size: int, *, key: bytes) -> "Hashed":
-        """Shards within this one, `size` workers each, for the tenant's own tenants, by their names.
+        """Return shards within this one, `size` workers each, for the tenant's own tenants, by their names.
 
-        A poison request of one of them takes some workers of this shard, and the others have the rest. Nobody outside
-        notices either way. The shards it hands out can be divided in their turn. They are spread over the first
-        dimension of groups, such as zones: of several, a shard does not have all combinations.
+        A poison request of one of them takes some workers of this shard, and the others have the rest. They are spread
+        over the first dimension of groups, such as zones: of several, a shard does not have all combinations.
         """
         from holdfast.shards.hashed import Hashed
 
@@ -56,13 +55,12 @@ def pick(
     depths: Mapping[str, float] | None = None,
     turn: int | None = None,
 ) -> str | None:
-    """The worker to try next; None if none of the shard is left.
+    """Return the worker to try next; None if none of the shard is left.
 
     Left out are workers that are out, drained or tried already, and those in zones that are out. With `depths` the
     least deep is taken (one that is not listed counts as empty). Else they take turns by `turn`, which the caller
-    counts; without it a shard always begins with the same worker, and different shards with different ones. A worker
-    from outside the shard is never named, however many fail: a poison tenant would eat the fleet, one worker after the
-    other (https://github.com/envoyproxy/envoy/issues/14804).
+    counts; without it a shard always begins with the same worker. A worker from outside the shard is never named: a
+    poison tenant would eat the fleet, one worker after the other (https://github.com/envoyproxy/envoy/issues/14804).
     """
     slots = shard.slots if isinstance(shard, Shard) else shard
     left = [

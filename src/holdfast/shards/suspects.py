@@ -32,10 +32,10 @@ class Suspect(Generic[Tenant]):
 def suspects(
     failing: Collection[str], shards: Iterable[tuple[Tenant, Collection[str]]], *, limit: int = 10
 ) -> list[Suspect[Tenant]]:
-    """The tenants that explain these failing workers best, best first: those whose shards are these workers.
+    """Return the tenants that explain these failing workers best, best first, reading all shards once.
 
-    Reads the shards of all tenants once. When several tenants fail at once, those that are needed come first: as few as
-    possible that explain together all that can be explained, of those whose workers all fail.
+    When several tenants fail at once, those that are needed come first: as few as possible that explain together all
+    that can be explained, of those whose workers all fail.
     """
     if limit < 1:
         raise InvalidValue(f"{limit} suspects: expected 1 or more")
@@ -65,10 +65,7 @@ def suspects(
 def _cover(
     wanted: frozenset[str], whole: list[tuple[Tenant, frozenset[str]]], limit: int
 ) -> list[tuple[Tenant, frozenset[str]]]:
-    """As few tenants as possible that have all these workers between them, or as many of them as can be.
-
-    All sets are tried as long as there are not too many; else it is always the one that adds most.
-    """
+    """Return as few tenants as possible that have all these workers; where there are too many sets, a good guess."""
     covered = frozenset[str]().union(*(shard for _, shard in whole))
     for count in range(1, limit + 1):
         if math.comb(len(whole), count) > _TRIED:

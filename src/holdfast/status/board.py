@@ -32,9 +32,8 @@ class Board:
     """A ZoneView over one or more sources. Thread-safe; start it, or use it as a context manager.
 
     A source is the address of a Holdfast server (`http://host:8470`), a pattern of addresses that answer 200 or 500
-    (`https://host/status/{zone}`, asked about the own `zone`), or any Source. A zone is out when a majority of all
-    sources say so. Sources that are silent evacuate nothing: by default zones stay as they were last known, and none
-    is out before the first answer. Reading never waits for anything.
+    (`https://host/status/{zone}`, asked about the own `zone`), or any Source. A zone is out when a majority of them say
+    so. While sources are silent, zones stay by default as they were last known. Reading never waits for anything.
     """
 
     def __init__(
@@ -70,14 +69,13 @@ class Board:
         )
         self._votes: list[Vote | None] = [None] * len(sources)
         self._decision = Decision()
-        self._out = _readable(self._decision)
         self._on_change = on_change
         self._decided = threading.Event()
         self._loop = BackgroundLoop("holdfast-board", self.review, doing="decide which zones are out", logger=logger)
 
     def out(self, workload: str | None = None) -> frozenset[Zone]:
-        by_workload, everywhere = self._out
-        return by_workload.get(workload, everywhere)
+        out = self._decision.out
+        return out.get(workload, out[None])
 
     @property
     def age(self) -> float | None:
@@ -104,10 +102,7 @@ class Board:
         return self
 
     def wait(self, seconds: float) -> bool:
-        """Wait until enough sources were heard for the first time; false if that takes longer.
-
-        For processes that would rather start late than send a request into a zone that is out.
-        """
+        """Wait until enough sources were heard for the first time; false if that takes longer."""
         return self._decided.wait(seconds)
 
     def poke(self) -> None:
@@ -130,10 +125,7 @@ class Board:
     def hear(
         self, position: int, statuses: Iterable[ZoneStatus], at: float, about: frozenset[Zone] | None = None
     ) -> None:
-        """Take what the source at `position` says is so; `at` is the time there, by which expiry is told.
-
-        `about` are the zones that it speaks of; None stands for all.
-        """
+        """Take the statuses of the source at `position`, by its time `at`; `about` are its zones, None for all."""
         now = self._clock.monotonic()
         out = {
             (status.zone, status.workload): math.inf if status.expires is None else now + status.expires - at
@@ -144,13 +136,10 @@ class Board:
         self._loop.wake()
 
     def review(self) -> float:
-        """Decide anew; returns the seconds until time alone may change the decision.
-
-        The board's own thread does it whenever a source was heard.
-        """
+        """Decide anew, in the board's own thread; return the seconds until time alone may change the decision."""
         before = self._decision.out
+        # One assignment: readers see the old or the new, never half.
         self._decision = decide(tuple(self._votes), self._rules, self._decision, self._clock.monotonic())
-        self._out = _readable(self._decision)  # one assignment: readers see the old or the new, never half
         if self._decision.out != before and self._on_change is not None:
             try:
                 self._on_change(self._decision.out)
@@ -159,11 +148,6 @@ class Board:
         if self._decision.heard >= self._rules.majority:
             self._decided.set()
         return self._decision.review_at - self._clock.monotonic()
-
-
-def _readable(decision: Decision) -> tuple[Mapping[str | None, frozenset[Zone]], frozenset[Zone]]:
-    """Zones by workload, and for every workload that is not listed."""
-    return decision.out, decision.out[None]
 
 
 class _Listener:

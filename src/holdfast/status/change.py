@@ -59,9 +59,8 @@ class Changes:
         """Mark a zone as out, for `seconds` or until it is brought in.
 
         One that is out already gets the new reason and end, or with `renew` false stays as it is. Raises Conflict
-        while another zone of the region is out for anybody concerned, unless by `force`: two of three zones are rarely
-        left with capacity enough. Raises OutcomeUnknown if the store fails half-way: then the zone is out for half a
-        minute at the most.
+        while another zone of the region is out for any workload concerned, unless by `force`. Raises OutcomeUnknown if
+        the store fails half-way: then the zone is out for half a minute at the most.
         """
         now = self._clock.wall()
         wanted = ZoneStatus(
@@ -85,13 +84,14 @@ class Changes:
         now = self._clock.wall()
         statuses = self._store.read()
         known = _find(statuses, wanted.zone, wanted.workload)
+        version = 0 if known is None else known.version
         before = known if known is not None and known.is_out(now) else None
         if before is not None:
             if not renew:
                 return before
             wanted = replace(wanted, since=before.since)  # one that is out stays so since it first was
         if force:
-            return _written(self._store, wanted, _version(known))
+            return _written(self._store, wanted, version)
         others = others_out(statuses, wanted.zone, wanted.workload, now)
         if others:
             raise Conflict(
@@ -103,7 +103,7 @@ class Changes:
         end = min(wanted.expires or math.inf, now + CLAIM_SECONDS)
         if before is not None:  # what was out already does not come back because somebody fails to renew it
             end = max(before.expires or math.inf, end)
-        claim = _written(self._claims, replace(wanted, expires=None if end == math.inf else end), _version(known))
+        claim = _written(self._claims, replace(wanted, expires=None if end == math.inf else end), version)
         try:
             others = others_out(self._store.read(), wanted.zone, wanted.workload, self._clock.wall())
             if others:
@@ -166,9 +166,7 @@ def _written(store: StatusStore, status: ZoneStatus, expected: int) -> ZoneStatu
 def _reason(text: str) -> str:
     text = text.strip()
     if not text or len(text) > REASON_CHARACTERS:
-        raise InvalidValue(
-            f"reason of {len(text)} characters: expected 1 to {REASON_CHARACTERS}, for whoever comes next"
-        )
+        raise InvalidValue(f"reason of {len(text)} characters: expected 1 to {REASON_CHARACTERS}")
     if not re.search(REASON_PATTERN, text):
         raise InvalidValue(f"reason {text[:80]!r}: expected one line of text")
     return text
@@ -176,10 +174,6 @@ def _reason(text: str) -> str:
 
 def _find(statuses: Iterable[ZoneStatus], zone: Zone, workload: str | None) -> ZoneStatus | None:
     return next((each for each in statuses if each.zone == zone and each.workload == workload), None)
-
-
-def _version(known: ZoneStatus | None) -> int:
-    return 0 if known is None else known.version
 
 
 def _names(zones: frozenset[Zone]) -> str:

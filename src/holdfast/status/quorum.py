@@ -1,9 +1,8 @@
 """Which zones are out, when several sources are asked and some lie, lag or are silent. Pure.
 
-A zone is out when a majority of the configured sources say so, and in when a majority say that. Between the two nobody
-knows: too many are silent. Then, by setting, what was last decided stays, or the zone counts as in, or the own zone
-counts as out. So with five sources, three that say out, one that says in and one that is silent make it out; and two
-that lie change nothing.
+A zone is out when a majority of the configured sources say so, and in when a majority say that. Between the two, too
+many are silent: then `WhenSilent` decides. So with five sources, three that say out, one that says in and one that is
+silent make it out; and two that lie change nothing.
 """
 
 import math
@@ -37,10 +36,6 @@ class Vote:
     """The keys that are out, each with the time until which it is."""
     about: frozenset[Zone] | None = None
     """The zones that it was asked about: of all others it says nothing. None stands for all zones."""
-
-    def speaks_of(self, zone: Zone) -> bool:
-        """Whether it says anything of a zone."""
-        return self.about is None or zone in self.about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +102,7 @@ def _left(heard: int, rules: Rules, now: float) -> tuple[frozenset[Zone], float]
 def _out_until(fresh: Sequence[Vote], rules: Rules, previous: Decision, key: Key, now: float) -> float:
     """Until when a zone is out for a workload; nothing later than now if it is in."""
     zone, workload = key
-    said = [vote for vote in fresh if vote.speaks_of(zone)]
+    said = [vote for vote in fresh if vote.about is None or zone in vote.about]
     ends = sorted(
         (
             end

@@ -1,10 +1,14 @@
-"""What every design promises, and the simple designs: disjoint shards, pairs, tuples. Pure."""
+"""What every design promises, and the simple designs: disjoint shards, pairs, tuples, copies of another. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast._errors import InvalidValue
+
+if TYPE_CHECKING:
+    from holdfast.shards.designs.parity import Parity
+    from holdfast.shards.designs.polynomials import Polynomials
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,7 @@ class Design(Protocol):
 
 
 class Disjoint:
-    """The design on `groups` groups that began with `start` workers each and were doubled so many times.
-
-    Worker w of group g is g * per_group + w.
-    """
-
-    __slots__ = ("_doublings", "_start", "capacity", "per_group", "size")
+    """`groups` groups of `start` workers each, doubled `doublings` times; worker w of group g is g * per_group + w."""
 
     overlap = 0
 
@@ -65,12 +64,9 @@ class Disjoint:
             )
         self.size = groups
         self.per_group = self.capacity = start << doublings
+        self.workers = groups * self.per_group
         self._start = start
         self._doublings = doublings
-
-    @property
-    def workers(self) -> int:
-        return self.size * self.per_group
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -90,8 +86,6 @@ class Disjoint:
 class Pairs:
     """The design on so many workers, without groups."""
 
-    __slots__ = ("workers",)
-
     size = 2
     overlap = 1
 
@@ -99,10 +93,7 @@ class Pairs:
         if workers < 2:
             raise InvalidValue(f"pairs of {workers} workers: expected 2 or more")
         self.workers = workers
-
-    @property
-    def capacity(self) -> int:
-        return self.workers * (self.workers - 1) // 2
+        self.capacity = workers * (workers - 1) // 2
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -120,22 +111,14 @@ class Pairs:
 class Tuples:
     """The design on `groups` groups of `per_group` workers each; worker w of group g is g * per_group + w."""
 
-    __slots__ = ("capacity", "per_group", "size")
-
     def __init__(self, groups: int, per_group: int) -> None:
         if groups < 1 or per_group < 1:
             raise InvalidValue(f"{groups} groups of {per_group} workers: expected 1 or more of each")
         self.size = groups
+        self.overlap = groups - 1
         self.per_group = per_group
+        self.workers = groups * per_group
         self.capacity = int(per_group**groups)
-
-    @property
-    def overlap(self) -> int:
-        return self.size - 1
-
-    @property
-    def workers(self) -> int:
-        return self.size * self.per_group
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -151,3 +134,33 @@ class Tuples:
             number, worker = divmod(number, per_group)
             found.append(group * per_group + (worker + step) % per_group)
         return tuple(found)
+
+
+class Families:
+    """`count` copies of a design, each on workers of its own: worker w of family f is f * one.workers + w.
+
+    For fleets with more groups than a shard has workers: each family has some of the groups. Families are dealt in
+    turn, so that they fill alike, and a shard keeps its number when the design is doubled.
+    """
+
+    def __init__(self, one: "Disjoint | Parity | Polynomials | Tuples", count: int) -> None:
+        if count < 1:
+            raise InvalidValue(f"{count} families: expected 1 or more")
+        self.one = one
+        self.count = count
+        self.size = one.size
+        self.overlap = one.overlap
+        self.workers = one.workers * count
+        self.capacity = one.capacity * count
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        return tuple(
+            Segment(segment.first * self.count, segment.class_size * self.count, segment.classes)
+            for segment in self.one.segments
+        )
+
+    def shard(self, number: int) -> tuple[int, ...]:
+        number, family = divmod(number, self.count)
+        first = family * self.one.workers
+        return tuple([first + worker for worker in self.one.shard(number)])

@@ -2,11 +2,10 @@
 
 The workers of all groups but the last are free, and the last one makes the sum zero. Two shards that differ in one
 worker therefore differ in another: a code with one check symbol. It needs no prime, only something to add in: numbers
-modulo the workers of a group, and exclusive or for every doubling. There are as many shards as ways to choose the free
-ones.
+modulo the workers of a group, and exclusive or for every doubling.
 
-When every group is doubled, the shards there are stay what they are. The new ones are the same once more for every way
-to go over to the new half in an even number of groups: those that go over in most groups first, where nobody is yet.
+When every group is doubled, the shards there are stay. The new ones are the same once more for every way to go over to
+the new half in an even number of groups: those that go over in most groups first, where nobody is yet.
 """
 
 from collections.abc import Sequence
@@ -21,52 +20,30 @@ LARGEST_DOUBLED = 12
 
 
 class Parity:
-    """The design on `groups` groups that began with `start` workers each and were doubled so many times.
-
-    Worker w of group g is g * per_group + w.
-    """
-
-    __slots__ = (
-        "_at_first",
-        "_last",
-        "_middle",
-        "capacity",
-        "doublings",
-        "patterns",
-        "per_group",
-        "size",
-        "start",
-        "steps",
-    )
+    """`groups` groups of `start` workers each, doubled `doublings` times; worker w of group g is g * per_group + w."""
 
     def __init__(self, groups: int, start: int, doublings: int = 0) -> None:
         if groups < 2 or start < 1 or not 0 <= doublings <= 32:
             raise InvalidValue(
                 f"{groups} groups of {start} workers, doubled {doublings} times: expected 2 groups, 1 worker, 0 to 32"
             )
-        self.size = groups
-        self.start = start
-        self.doublings = doublings
         if doublings and groups > LARGEST_DOUBLED:
             raise InvalidValue(
                 f"shards of {groups} that were doubled: expected {LARGEST_DOUBLED} workers at the most, because there "
                 "are twice as many ways to go over for each"
             )
+        self.size = groups
+        self.overlap = groups - 2
+        self.start = start
+        self.doublings = doublings
         self.patterns = _patterns(groups) if doublings else ()
         self.steps = _steps(groups)
         self.per_group = start << doublings
+        self.workers = groups * self.per_group
         self.capacity = int(self.per_group ** (groups - 1))
         self._at_first = start ** (groups - 1)
         placed = [(group * self.per_group, step) for group, step in enumerate(self.steps)]
         self._middle, self._last = placed[1:-1], placed[-1]
-
-    @property
-    def overlap(self) -> int:
-        return self.size - 2
-
-    @property
-    def workers(self) -> int:
-        return self.size * self.per_group
 
     @property
     def segments(self) -> Sequence[Segment]:

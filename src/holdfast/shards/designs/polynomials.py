@@ -2,13 +2,12 @@
 
 A polynomial of degree below t over the field of q elements has a value at each of k points: that is the worker of each
 of k groups of q. Two polynomials that agree at t points are the same one: a Reed-Solomon code (Reed and Solomon,
-Polynomial Codes over Certain Finite Fields, 1960). There are q^t of them.
-
-Two that differ only by a constant agree nowhere, and the q of them have every worker of every group once: a class.
+Polynomial Codes over Certain Finite Fields, 1960). There are q^t of them. Those that differ only by a constant agree
+nowhere, and the q of them have every worker of every group once: a class.
 
 With more groups than a shard has workers, each shard has the values of its polynomial at some of the points only, its
-window. That cannot make two of them agree more often, and windows that have no point in common give several shards for
-each polynomial. They are taken in rounds, so that every group has its turn.
+window: that cannot make two of them agree more often. Windows without a common point give several shards for each
+polynomial. They are taken in rounds, so that every group has its turn.
 """
 
 from collections.abc import Sequence
@@ -28,9 +27,7 @@ class Polynomials:
     """
 
     products: Sequence[Sequence[tuple[int, ...]]]
-    """For every coefficient but the constant one, and whatever it is: what it adds to the value of each group."""
-
-    __slots__ = ("_firsts", "capacity", "field", "groups", "overlap", "per_group", "products", "rounds", "size")
+    """For every coefficient but the constant one, and each of its values: what it adds to the value of each group."""
 
     def __init__(
         self, groups: int, per_group: int, overlap: int, rounds: Sequence[Sequence[Sequence[int]]] | None = None
@@ -45,6 +42,8 @@ class Polynomials:
         self.groups = groups
         self.per_group = per_group
         self.overlap = overlap
+        self.workers = groups * per_group
+        self.windows = len(self.rounds[0])  # shards of each polynomial
         self.capacity = int(per_group ** (overlap + 1)) * self.windows
         points = [self.field.powers(point, overlap + 1) for point in scattered_points(groups, per_group)]
         self.products = [
@@ -52,15 +51,6 @@ class Polynomials:
             for exponent in range(1, overlap + 1)
         ]
         self._firsts = tuple(range(0, self.workers, per_group))
-
-    @property
-    def workers(self) -> int:
-        return self.groups * self.per_group
-
-    @property
-    def windows(self) -> int:
-        """How many shards there are of each polynomial."""
-        return len(self.rounds[0])
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -74,9 +64,9 @@ class Polynomials:
         if not 0 <= number < self.capacity:
             raise InvalidValue(f"shard {number}: expected 0 to {self.capacity - 1}")
         number, constant = divmod(number, self.per_group)
-        if len(self.rounds) == 1 and len(self.rounds[0]) == 1:
+        if len(self.rounds) == self.windows == 1:
             return self.member(number, constant)
-        number, which = divmod(number, len(self.rounds[0]))
+        number, which = divmod(number, self.windows)
         window = self.rounds[number % len(self.rounds)][which]
         everywhere = self.member(number, constant)
         return tuple([everywhere[group] for group in window])

@@ -5,10 +5,8 @@ the fourth, so two shards that have three in common are the same: a Steiner quad
 overlap can exceed (https://en.wikipedia.org/wiki/Steiner_system, the Boolean case). 2048 workers give 357,389,824.
 
 All four lie at w, w ^ u, w ^ v, w ^ u ^ v: a plane through 0, spanned by u and v, moved by w. Planes that are moves of
-each other are disjoint and cover everything: a class. Class after class, load stays even.
-
-When the workers are doubled, the shards there are stay what they are, and more come after them: first the same shards
-once more among the new workers, then those with two old and two new.
+each other are disjoint and cover everything: a class. When the workers are doubled, the shards there are stay, and more
+come after them: first the same shards once more among the new workers, then those with two old and two new.
 """
 
 from bisect import bisect_right
@@ -25,8 +23,6 @@ MOST_BITS = 20
 class Quadruples:
     """The design on 2^bits workers that began with 2^start_bits of them."""
 
-    __slots__ = ("before", "bits", "capacity", "pivots", "start")
-
     before: Sequence[int]
     """How many planes through 0 come before those of each pair of pivots."""
     pivots: Sequence[tuple[int, int]]
@@ -40,12 +36,9 @@ class Quadruples:
             raise InvalidValue(f"quadruples of 2^{bits} workers, at first 2^{start}: expected 2 to {MOST_BITS} bits")
         self.bits = bits
         self.start = start
+        self.workers = 1 << bits
         self.capacity = count_of(bits)
         self.before, self.pivots = _planes(bits)
-
-    @property
-    def workers(self) -> int:
-        return 1 << self.bits
 
     @property
     def segments(self) -> Sequence[Segment]:

@@ -60,11 +60,10 @@ def tenants_of(table: Table) -> Ints:
 
 
 def slack(table: npt.ArrayLike | Table, workers: int) -> float | None:
-    """How much more than usual a worker must be able to take, so that the loss of any one other is borne.
+    """Return how much more than usual a worker must be able to take, so that the loss of any one other is borne.
 
-    Every tenant spreads its work evenly over its shard; when one worker fails, over what is left. It is the largest
-    relative rise at any worker, whichever one fails: 1.0 is twice the load. None where a tenant has one worker only:
-    nobody takes over from it, whatever there is to spare.
+    Every tenant spreads its work evenly over its shard, and when one worker fails over the rest. It is the largest
+    relative rise at any worker: 1.0 is twice the load. None where a tenant has one worker only: nobody takes over.
     """
     if workers < 0:
         raise InvalidValue(f"a fleet of {workers} workers: expected 0 or more")
@@ -110,11 +109,10 @@ def shared_hosts(fleet: Fleet) -> tuple[SharedHost, ...]:
 
 
 def by_host(fleet: Fleet, table: npt.ArrayLike | Table) -> tuple[Fleet, Places]:
-    """The same with machines in place of workers: a fleet of them, and who has which.
+    """Return a fleet of machines, and the table with machines in place of workers.
 
-    A worker of which no machine is known is one itself. What a machine weighs is what its workers weigh together; it is
-    where the first of them is, and drained once all of them are. Raises InvalidValue if a worker without a machine has
-    the name of one.
+    A worker without a known machine is one itself. A machine weighs what its workers weigh together, is where the first
+    of them is, and is drained once all are. Raises InvalidValue if a worker without a machine has the name of one.
     """
     slots = []
     for name, places in _machines(fleet):

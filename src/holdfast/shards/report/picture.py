@@ -7,7 +7,7 @@ by a shape or a word. A picture may stand in a page beside others: its style hol
 import math
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from html import escape
 
 import numpy as np
@@ -65,22 +65,16 @@ def matrix(
     checked = Table.of(table, len(fleet))
     if names is not None and len(names) != len(checked):
         raise InvalidValue(f"{len(names)} names for {len(checked)} tenants: expected one for each")
-    out = failing(fleet, checked, tenants=tenants, workers=workers, zones=zones)
+    out = failing(fleet, checked, tenants, workers, zones)
     serving = np.array([not slot.is_drained for slot in fleet.slots], dtype=bool)
     shown = _chosen(checked, tenants, np.append(out | ~serving, False))
-    rows = [
-        _Row(
-            name=_text(f"tenant {row}" if names is None else names[row]),
-            places=checked.shard(row),
-            is_attacker=row in tenants,
-        )
-        for row in shown
-    ]
+    listed = [f"tenant {row}" if names is None else names[row] for row in shown]
+    rows = [_Row(_text(name), checked.shard(row), row in tenants) for row, name in zip(shown, listed, strict=True)]
     columns = _columns(fleet, rows)
     sign = "⊠" if _wide(columns) >= _CROSSED else "¦"
     head = _head(fleet, columns)
-    before = _Panel(fleet, rows, columns, out=np.zeros(len(fleet), dtype=bool), left=_NAMES, top=head, title="before")
-    after = _Panel(fleet, rows, columns, out=out, left=before.right + _GAP * 2, top=head, title="after")
+    before = _Panel(fleet, rows, columns, "before", np.zeros(len(fleet), dtype=bool), _NAMES, head)
+    after = _Panel(fleet, rows, columns, "after", out, before.right + _GAP * 2, head)
     height = head + len(rows) * _LINE + 50
     down = [row.name for row in rows if not row.serving(fleet, out)]
     counted = f"{len(rows)} of {len(checked)} tenants, {len(columns)} of {len(fleet)} workers"
@@ -183,33 +177,26 @@ def _head(fleet: Fleet, columns: Sequence[int]) -> int:
     return 48 + math.ceil(_LETTER * min(_LONGEST, max((len(name) for name in names), default=0)))
 
 
+@dataclass(eq=False)
 class _Panel:
     """All cells at one moment, and a word for every tenant."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        rows: Sequence[_Row],
-        columns: Sequence[int],
-        *,
-        out: npt.NDArray[np.bool_],
-        left: float,
-        top: int,
-        title: str,
-    ) -> None:
-        self._fleet = fleet
-        self._rows = rows
-        self._out = out
-        self._title = title
-        self._left = left
-        self._top = top
+    _fleet: Fleet
+    _rows: Sequence[_Row]
+    columns: InitVar[Sequence[int]]
+    _title: str
+    _out: npt.NDArray[np.bool_]
+    _left: float
+    _top: int
+
+    def __post_init__(self, columns: Sequence[int]) -> None:
         self._wide = _wide(columns)
         self._x: dict[int, float] = {}
         """Where each column begins; between zones there is a gap."""
         self._zones: list[tuple[float, str]] = []
-        at, zone, free = left, None, 0.0
+        at, zone, free = self._left, None, 0.0
         for place in columns:
-            here = fleet.slots[place].group[:1]
+            here = self._fleet.slots[place].group[:1]
             if zone is not None and here != zone:
                 at += _GAP
             if here != zone and here and at >= free:  # a name that would stand on the one before is left out

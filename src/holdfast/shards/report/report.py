@@ -38,10 +38,7 @@ class Report:
     """The pairs that share most."""
     load: Load
     survives: int
-    """How many tenants may take all of their workers down at once, whoever they are, and everybody else has one left.
-
-    What follows from the largest overlap and the smallest shard; often more do no harm.
-    """
+    """How many tenants may take down all of their workers at once, and all others have one left; often it is more."""
     capacity_lost: float
     """The largest share of the fleet, by weight, that one tenant can take down."""
     slack: float | None
@@ -64,7 +61,7 @@ def report(
     """Find out what an assignment means.
 
     `possible` is how many shards there are, such as the capacity of a design; else all combinations of `size` workers,
-    or of as many as the largest shard has. `overlap` is the most that two tenants were to share, if it was promised.
+    or of as many as the largest shard has. `overlap` is the most that two tenants were promised to share.
     """
     if overlap is not None and overlap < 0:
         raise InvalidValue(f"overlap {overlap}: expected 0 or more")

@@ -62,8 +62,7 @@ class Distinct(Shards):
 class Table:
     """A table that was checked: the places of every tenant in ascending order. Immutable.
 
-    Whoever asks for several things builds one, and hands it over in place of the array, which is then checked once
-    only. Raises InvalidValue, with the row, for one that cannot be right.
+    Hand it over in place of the array, which is then checked only once. Raises InvalidValue with the row that is wrong.
     """
 
     def __init__(self, table: npt.ArrayLike, workers: int | None = None) -> None:

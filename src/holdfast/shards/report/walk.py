@@ -46,10 +46,7 @@ class _Grown(NamedTuple):
 
 
 def walk(among: Shards, deepest: int, block: int = BLOCK, most: float = math.inf) -> Iterator[Shared]:
-    """All sets of 1 to `deepest` workers that two or more different shards have, in parts, each set once.
-
-    Raises TooMany once it has looked at more than `most` sets of workers of shards.
-    """
+    """Yield all sets of 1 to `deepest` workers that two or more shards have, in parts. Raises TooMany past `most`."""
     whole = Shared(0, np.empty((1, 0), dtype=np.int32), np.arange(len(among)), np.zeros(1, dtype=np.int64))
     # Depth first, so that no more than one part of each size is held at a time.
     depths = [_parts(among, _Grown(whole, np.full(len(among), -1)), block)]

@@ -31,10 +31,9 @@ class MemoryShardStore:
             reused = heapq.nsmallest(len(missing), self._free)
             fresh = range(self._next, self._next + len(missing) - len(reused))
             numbers = [*reused, *fresh]
-            if numbers and max(numbers) >= limit:
+            if max(numbers, default=-1) >= limit:
                 raise exhausted(limit, len(missing), len(self._numbers))
-            taken = {*reused}
-            self._free = [number for number in self._free if number not in taken]
+            self._free = sorted({*self._free} - {*reused})
             self._next += len(fresh)
             self._numbers.update(zip(missing, numbers, strict=True))
             return [self._numbers[tenant] for tenant in tenants]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.engines import Database, Migration, Transaction, Value
+from holdfast.engines import Database, Migration, Row, Transaction, Value
 from holdfast.shards.registry import MANY, StoredLayout, changed_meanwhile, exhausted, too_few
 
 SUBSYSTEM = "shards"
@@ -83,44 +83,34 @@ class SqlShardStore:
         return self._database.read(lambda transaction: self._find(transaction, tenants))
 
     def assign(self, tenants: Sequence[bytes], limit: int) -> list[int]:
-        found = self.find(tenants)
-        if None not in found:  # as nearly always: then nobody has to wait for anybody
-            return [number for number in found if number is not None]
-        known = dict(zip(tenants, found, strict=True))
-        assigned = self._database.write(
-            lambda transaction: self._assign(
-                transaction, [tenant for tenant, number in known.items() if number is None], limit
-            )
-        )
-        both = {**known, **assigned}
-        return [number for tenant in tenants if (number := both[tenant]) is not None]
+        known = dict(zip(tenants, self.find(tenants), strict=True))
+        missing = [tenant for tenant, number in known.items() if number is None]
+        if missing:  # which is rare: else nobody has to wait for anybody
+            known.update(self._database.write(lambda transaction: self._assign(transaction, missing, limit)))
+        return [number for tenant in tenants if (number := known[tenant]) is not None]
 
     def release(self, tenants: Sequence[bytes]) -> int:
         return self._database.write(lambda transaction: self._release(transaction, tenants))
 
     def count(self) -> int:
-        [(count,)] = self._database.read(lambda transaction: transaction.execute(_COUNT, (self._registry,)))
+        [(count,)] = self._rows(_COUNT)
         return int(count)
 
     def tenants(self, after: bytes | None, limit: int) -> list[tuple[bytes, int]]:
-        rows = self._database.read(
-            lambda transaction: (
-                transaction.execute(_FIRST_TENANTS, (self._registry, limit))
-                if after is None
-                else transaction.execute(_TENANTS, (self._registry, after, limit))
-            )
-        )
+        rows = self._rows(_FIRST_TENANTS, limit) if after is None else self._rows(_TENANTS, after, limit)
         return [(bytes(tenant), number) for tenant, number in rows]
 
     def layouts(self, after: int) -> list[StoredLayout]:
-        rows = self._database.read(lambda transaction: transaction.execute(_LAYOUTS, (self._registry, after)))
-        return [StoredLayout(version, at, bytes(text)) for version, at, text in rows]
+        return [StoredLayout(version, at, bytes(text)) for version, at, text in self._rows(_LAYOUTS, after)]
 
     def write_layout(self, text: bytes, expected: int, at: float, capacity: int) -> StoredLayout:
         return self._database.write(lambda transaction: self._write(transaction, text, expected, at, capacity))
 
     def forget_layouts(self, before: float) -> int:
         return len(self._database.write(lambda transaction: transaction.execute(_FORGET, (self._registry, before))))
+
+    def _rows(self, statement: str, *values: Value) -> Sequence[Row]:
+        return self._database.read(lambda transaction: transaction.execute(statement, (self._registry, *values)))
 
     def _write(self, transaction: Transaction, text: bytes, expected: int, at: float, capacity: int) -> StoredLayout:
         self._lock(transaction)
@@ -131,8 +121,7 @@ class SqlShardStore:
         if highest >= capacity:
             raise too_few(capacity, highest)
         stored = StoredLayout(newest + 1, max(at, since), text)
-        values = (self._registry, stored.version, stored.at, min(capacity, MANY), text)
-        transaction.execute(_WRITE, values)
+        transaction.execute(_WRITE, (self._registry, stored.version, stored.at, min(capacity, MANY), text))
         return stored
 
     def _lock(self, transaction: Transaction) -> int:
@@ -166,7 +155,7 @@ class SqlShardStore:
         reused = [number for (number,) in transaction.execute(_FREE, (self._registry, len(missing)))]
         fresh = range(following, following + len(missing) - len(reused))
         numbers = [*reused, *fresh]
-        if numbers and max(numbers) >= limit:
+        if max(numbers, default=-1) >= limit:
             [(taken,)] = transaction.execute(_COUNT, (self._registry,))
             raise exhausted(limit, len(missing), taken)
         transaction.execute_many(_TAKE, [(self._registry, number) for number in reused])

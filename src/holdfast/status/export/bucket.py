@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from holdfast.status.export.template import BUCKET, Template, expect, new_template
+from holdfast.status.export.template import BUCKET, Template, expect, new_template, policy, resource, retained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,55 +20,37 @@ class BucketOptions:
 def bucket_template(options: BucketOptions) -> Template:
     """A bucket whose objects `*.txt` anybody may read by name: health checks of Route 53 cannot sign their requests.
 
-    Nobody may list it, so S3 answers 403 for an object that does not exist (with leave to list, 404). An inverted
-    check takes both for healthy, as it does an outage of S3 and a policy that was taken away: nothing of that leaves a
-    zone. The other side of it is that a bucket which became private no longer evacuates, and says so to nobody: drill.
-    What is written into the objects can be read by everybody who guesses the bucket's name.
+    Nobody may list it, so S3 answers 403 for an object that does not exist. An inverted check takes that for healthy,
+    as it does an outage of S3 and a policy that was taken away: none of these leaves a zone. But a bucket that became
+    private no longer evacuates, and says so to nobody: drill. Everybody who guesses the name can read the objects.
     """
-    bucket = {
-        "Type": "AWS::S3::Bucket",
-        # A bucket that went with its stack would bring back every zone that is out.
-        "DeletionPolicy": "RetainExceptOnCreate",
-        "UpdateReplacePolicy": "Retain",
-        "Properties": {
-            **({} if options.name is None else {"BucketName": options.name}),
-            # Not with a key of KMS: nobody could read the objects without signing.
-            "BucketEncryption": {
-                "ServerSideEncryptionConfiguration": [{"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]
-            },
-            "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
-            # Public by its policy only, never by an access control list.
-            "PublicAccessBlockConfiguration": {
-                "BlockPublicAcls": True,
-                "IgnorePublicAcls": True,
-                "BlockPublicPolicy": False,
-                "RestrictPublicBuckets": False,
-            },
-            # No versions: what counts is whether the object is there, and the server keeps its own record of changes.
-            # No expiry: a zone must not come back because of its age.
+    properties = {
+        **({} if options.name is None else {"BucketName": options.name}),
+        # Not with a key of KMS: nobody could read the objects without signing.
+        "BucketEncryption": {
+            "ServerSideEncryptionConfiguration": [{"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]
         },
-    }
-    policy = {
-        "Type": "AWS::S3::BucketPolicy",
-        "Properties": {
-            "Bucket": {"Ref": "StatusBucket"},
-            "PolicyDocument": {
-                "Version": "2012-10-17",
-                "Statement": [
-                    {
-                        "Sid": "AnybodyReadsStatus",
-                        "Effect": "Allow",
-                        "Principal": "*",
-                        "Action": "s3:GetObject",
-                        "Resource": {"Fn::Sub": "${StatusBucket.Arn}/*.txt"},
-                    }
-                ],
-            },
+        "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
+        # Public by its policy only, never by an access control list.
+        "PublicAccessBlockConfiguration": {
+            "BlockPublicAcls": True,
+            "IgnorePublicAcls": True,
+            "BlockPublicPolicy": False,
+            "RestrictPublicBuckets": False,
         },
+        # No versions: what counts is whether the object is there, and the server keeps its own record of changes.
+        # No expiry: a zone must not come back because of its age.
     }
+    everybody_reads = policy(
+        Sid="AnybodyReadsStatus",
+        Principal="*",
+        Action="s3:GetObject",
+        Resource={"Fn::Sub": "${StatusBucket.Arn}/*.txt"},
+    )
+    access = resource("AWS::S3::BucketPolicy", Bucket={"Ref": "StatusBucket"}, PolicyDocument=everybody_reads)
     return new_template(
         "Which zones are out, as objects: use1-az1.txt for all workloads, shop/use1-az1.txt for one.",
-        {"StatusBucket": bucket, "StatusPolicy": policy},
+        {"StatusBucket": retained("AWS::S3::Bucket", **properties), "StatusPolicy": access},
         Outputs={
             "BucketName": {"Description": "Where to put and delete objects.", "Value": {"Ref": "StatusBucket"}},
             "Endpoint": {

@@ -10,22 +10,8 @@ silence as one of the others:
 
 Several sources are counted by a CALCULATED check, healthy when at least `HealthThreshold` of its children are. A zone
 has to be out when m of n sources say so, by default a majority of them. The others, n - m, may all be healthy, and the
-zone is out all the same: so the threshold is n - m + 1. For 3 of 5 that is 3. With 2, a zone would stay in that 3 say
-is out and 2 say is in; with 4, 2 against 3 would suffice. When everybody answers, both kinds decide alike, and right.
-With silent ones among 5:
-
-                             the rule    ObjectCheck    StatusCheck
-    3 out, 1 in, 1 silent    out         out            out
-    2 out, 2 in, 1 silent    in          in             out
-    2 out, 3 silent          in          in             out
-    2 in, 3 silent           in          in             out
-
-The rule is that a majority of all sources that are configured has to say it. ObjectCheck obeys it to the letter. No
-threshold makes StatusCheck do so: to Route 53 a child that is silent and one that says 500 are the same. Two things
-limit the harm. While fewer than m are silent, one endpoint at least did say that the zone is out. And endpoints that
-are silent are so for every zone: then all records are unhealthy, and Route 53 answers as if all were healthy.
-https://docs.aws.amazon.com/Route53/latest/DeveloperGuide/health-checks-how-route-53-chooses-records.html
-No zone is left then, but one that was out comes back, as it does with ObjectCheck when most buckets are silent.
+zone is out all the same: so the threshold is n - m + 1. When everybody answers, both kinds decide right. No threshold
+makes StatusCheck do so when some are silent; docs/how-to/leave-by-dns.md says what limits the harm.
 """
 
 import re
@@ -38,7 +24,7 @@ from urllib.parse import urlsplit
 from holdfast._errors import InvalidValue
 from holdfast._names import workload_of
 from holdfast._types import Zone
-from holdfast.status.export.template import BUCKET, HOST, REGION, Template, expect, logical_id
+from holdfast.status.export.template import BUCKET, HOST, REGION, Template, expect, logical_id, resource
 
 _ROUTING_CONTROL = re.compile(
     r"arn:aws[a-z-]*:route53-recovery-control::\d{12}:controlpanel/[0-9a-f]{32}/routingcontrol/[0-9a-f]{16}"
@@ -69,10 +55,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusCheck:
-    """Asks status endpoints for `/status/<az-id>`, or `/status/<az-id>/<workload>`: 200 is in, 500 is out.
-
-    Silence counts as out; see the top of the module for what that means, and what Route 53 does about it.
-    """
+    """Asks endpoints for `/status/<az-id>`, or `/status/<az-id>/<workload>`: 200 is in, 500 and silence are out."""
 
     endpoints: tuple[str, ...]
     """Addresses such as `https://az-status.example.com`, with the stage of an API Gateway if that has one."""
@@ -108,9 +91,9 @@ class StatusBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectCheck:
-    """Looks for the object `<prefix><az-id>.txt`: a zone is out while it exists, so that silence counts as in.
+    """Looks for the object `<prefix><az-id>.txt`, and with a workload for `<prefix><workload>/<az-id>.txt` as well.
 
-    With a workload `<prefix><workload>/<az-id>.txt` as well: the zone is out for the workload while either exists.
+    The zone is out while either exists, so that silence counts as in.
     """
 
     buckets: tuple[StatusBucket, ...]
@@ -139,15 +122,8 @@ class RoutingControlCheck:
     arns: Mapping[Zone, str]
 
     def __post_init__(self) -> None:
-        for zone, arn in self.arns.items():
-            expect(
-                f"routing control of {zone}",
-                arn,
-                _ROUTING_CONTROL,
-                "arn:aws:route53-recovery-control::ACCOUNT:controlpanel/ID/routingcontrol/ID",
-            )
-        _expect_each_once("routing control", self.arns)
-        object.__setattr__(self, "arns", MappingProxyType(dict(self.arns)))
+        form = "arn:aws:route53-recovery-control::ACCOUNT:controlpanel/ID/routingcontrol/ID"
+        object.__setattr__(self, "arns", _one_each("routing control", self.arns, _ROUTING_CONTROL, form))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +133,8 @@ class SharedCheck:
     ids: Mapping[Zone, str]
 
     def __post_init__(self) -> None:
-        for zone, identity in self.ids.items():
-            expect(
-                f"health check of {zone}", identity, _HEALTH_CHECK, "an id like 0385ed2d-d65c-4f63-a19b-2412a31ef431"
-            )
-        _expect_each_once("health check", self.ids)
-        object.__setattr__(self, "ids", MappingProxyType(dict(self.ids)))
+        form = "an id like 0385ed2d-d65c-4f63-a19b-2412a31ef431"
+        object.__setattr__(self, "ids", _one_each("health check", self.ids, _HEALTH_CHECK, form))
 
 
 Check: TypeAlias = StatusCheck | ObjectCheck | RoutingControlCheck | SharedCheck
@@ -204,25 +176,18 @@ def _counted(zone: Zone, sources: Sequence[Template], healthy: int) -> HealthChe
     name = logical_id("HealthCheck", zone)
     if len(sources) == 1:
         return HealthCheck({"Ref": name}, {name: _resource(sources[0], f"holdfast {zone}")})
-    children = {f"{name}Source{number}": source for number, source in enumerate(sources, 1)}
-    resources = {
-        child: _resource(source, f"holdfast {zone}, source {number} of {len(sources)}")
-        for number, (child, source) in enumerate(children.items(), 1)
+    children = {
+        f"{name}Source{number}": _resource(source, f"holdfast {zone}, source {number} of {len(sources)}")
+        for number, source in enumerate(sources, 1)
     }
-    counting = {
-        "Type": "CALCULATED",
-        "ChildHealthChecks": [{"Ref": child} for child in children],
-        "HealthThreshold": healthy,
-    }
-    return HealthCheck({"Ref": name}, {**resources, name: _resource(counting, f"holdfast {zone}")})
+    references = [{"Ref": child} for child in children]
+    counting = {"Type": "CALCULATED", "ChildHealthChecks": references, "HealthThreshold": healthy}
+    return HealthCheck({"Ref": name}, {**children, name: _resource(counting, f"holdfast {zone}")})
 
 
 def _resource(config: Template, name: str) -> Template:
     tags = [{"Key": "Name", "Value": name}]
-    return {
-        "Type": "AWS::Route53::HealthCheck",
-        "Properties": {"HealthCheckConfig": config, "HealthCheckTags": tags},
-    }
+    return resource("AWS::Route53::HealthCheck", HealthCheckConfig=config, HealthCheckTags=tags)
 
 
 def _endpoint(host: str, port: int, path: str, pace: Pace) -> Template:
@@ -275,9 +240,13 @@ def _expect_workload(workload: str | None) -> None:
         raise InvalidValue(f"workload {workload!r} means a folder in a path: give it another name")
 
 
-def _expect_each_once(what: str, values: Mapping[Zone, str]) -> None:
+def _one_each(what: str, values: Mapping[Zone, str], pattern: re.Pattern[str], form: str) -> Mapping[Zone, str]:
+    """Return the values, unchangeable. Raises InvalidValue if one is not of the form, or is given twice."""
+    for zone, value in values.items():
+        expect(f"{what} of {zone}", value, pattern, form)
     if len(set(values.values())) < len(values):
         raise InvalidValue(f"one {what} for several zones: they could only be out together")
+    return MappingProxyType(dict(values))
 
 
 def _find(values: Mapping[Zone, str], zone: Zone, what: str) -> str:

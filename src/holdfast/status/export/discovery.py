@@ -10,10 +10,9 @@ from holdfast.status.export.zones import MappedZone
 
 
 def discover_zones(session: AwsSession, wanted: Iterable[str] = ()) -> tuple[MappedZone, ...]:
-    """The zones of the session's account and region that are `wanted`, or all that there are.
+    """Return the availability zones of the session that are `wanted`, or all; no Local Zones.
 
     A zone is wanted by its AZ-ID, or as `use1-az1=us-east-1b`, which is an error if the account calls it otherwise.
-    Local Zones and Wavelength Zones are left out: what a load balancer spreads over is availability zones.
     """
     answer = session.client("ec2").describe_availability_zones()
     kinds = ("availability-zone", None)  # an old answer does not say

@@ -1,9 +1,9 @@
 """A status endpoint without a server: API Gateway in front of a DynamoDB table, and nothing between them. Pure.
 
-What API Gateway says to DynamoDB, and makes of its answer, is written in the Velocity Template Language, with few
-words of it, because API Gateway's dialect is documented by example:
+What API Gateway asks DynamoDB, and makes of the answer, is written in few words of the Velocity Template Language,
+because API Gateway's dialect is documented by example:
 https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-mapping-template-reference.html
-CloudFormation puts in `${Table}` before anything is deployed. The name of a table has no characters that matter.
+CloudFormation puts in `${Table}`, a name without characters that matter, before anything is deployed.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast._errors import InvalidValue
-from holdfast.status.export.template import REGION, Template, expect, new_template
+from holdfast.status.export.template import REGION, Template, expect, new_template, policy, resource, retained
 
 # Names in a path may contain anything. This escapes all that ends a string in JSON, and an apostrophe as \', which JSON
 # does not know: so that is taken back, as the page above says. The result goes nowhere but into strings.
@@ -73,6 +73,7 @@ KEY, EXPIRY = "AZ-ID", "ExpiresAt"
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _STAGE = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_API = {"Ref": "Api"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +89,8 @@ class GatewayOptions:
     stage: str = "live"
     """The first part of the path, which API Gateway insists on; a domain of one's own hides it."""
     rate: int = 1000
-    """Requests a second, over all callers, before API Gateway answers 429. A health check of Route 53 makes two at the
-    most, a host that asks every five seconds a fifth: enough for some thousand hosts, and a bound for the bill."""
+    """Requests a second before API Gateway answers 429. A health check of Route 53 makes two, a host that asks every
+    five seconds a fifth: enough for some thousand hosts, and a bound for the bill."""
     burst: int = 1000
     """Requests at once, so that hosts that wake up together are served."""
 
@@ -118,46 +119,35 @@ def gateway_template(options: GatewayOptions) -> Template:
     that is out for all is out for each workload. Anybody may read it: health checks cannot sign.
     """
     table = options.table if options.existing else {"Ref": "StatusTable"}
-    methods = {**_methods(table), "UnknownResponse": _unknown()}
+    methods = {
+        f"{verb.title()}{route.path}": _method(verb, route, table) for route in _ROUTES for verb in ("GET", "HEAD")
+    }
+    methods["UnknownResponse"] = _unknown()
     # A deployment is a picture of the API when it was made. Under the same name it would never be made again.
     picture = hashlib.sha256(json.dumps(methods, sort_keys=True).encode()).hexdigest()[:12]
     deployment = f"Deployment{picture}"
+    throttling = {"ThrottlingRateLimit": options.rate, "ThrottlingBurstLimit": options.burst}
     resources = {
         **({} if options.existing else {"StatusTable": _table(options)}),
         "ReadRole": _role(options),
-        "Api": {
-            "Type": "AWS::ApiGateway::RestApi",
-            "Properties": {
-                "Name": {"Fn::Sub": "${AWS::StackName}-status"},
-                "Description": "Which availability zones are out.",
-                "EndpointConfiguration": {"Types": ["REGIONAL"]},
-            },
-        },
+        "Api": resource(
+            "AWS::ApiGateway::RestApi",
+            Name={"Fn::Sub": "${AWS::StackName}-status"},
+            Description="Which availability zones are out.",
+            EndpointConfiguration={"Types": ["REGIONAL"]},
+        ),
         "StatusPath": _path({"Fn::GetAtt": ["Api", "RootResourceId"]}, "status"),
         "ZonePath": _path({"Ref": "StatusPath"}, "{az-id}"),
         "WorkloadPath": _path({"Ref": "ZonePath"}, "{workload}"),
         **methods,
-        deployment: {
-            "Type": "AWS::ApiGateway::Deployment",
-            "DependsOn": list(methods),
-            "Properties": {"RestApiId": {"Ref": "Api"}},
-        },
-        "Stage": {
-            "Type": "AWS::ApiGateway::Stage",
-            "Properties": {
-                "RestApiId": {"Ref": "Api"},
-                "DeploymentId": {"Ref": deployment},
-                "StageName": options.stage,
-                "MethodSettings": [
-                    {
-                        "HttpMethod": "*",
-                        "ResourcePath": "/*",
-                        "ThrottlingRateLimit": options.rate,
-                        "ThrottlingBurstLimit": options.burst,
-                    }
-                ],
-            },
-        },
+        deployment: {**resource("AWS::ApiGateway::Deployment", RestApiId=_API), "DependsOn": list(methods)},
+        "Stage": resource(
+            "AWS::ApiGateway::Stage",
+            RestApiId=_API,
+            DeploymentId={"Ref": deployment},
+            StageName=options.stage,
+            MethodSettings=[{"HttpMethod": "*", "ResourcePath": "/*", **throttling}],
+        ),
     }
     address = f"https://${{Api}}.execute-api.${{AWS::Region}}.${{AWS::URLSuffix}}/{options.stage}"
     outputs = {
@@ -186,56 +176,21 @@ def _table(options: GatewayOptions) -> Template:
     else:
         kind = "AWS::DynamoDB::Table"
         properties |= recovery
-    # A table that went with its stack would bring back every zone that is out.
-    return {
-        "Type": kind,
-        "DeletionPolicy": "RetainExceptOnCreate",
-        "UpdateReplacePolicy": "Retain",
-        "Properties": properties,
-    }
+    return retained(kind, **properties)
 
 
 def _role(options: GatewayOptions) -> Template:
     """Who API Gateway is to DynamoDB: somebody who can read this table, and nothing else."""
     made = {"Fn::GetAtt": ["StatusTable", "Arn"]}
     found = {"Fn::Sub": f"arn:${{AWS::Partition}}:dynamodb:${{AWS::Region}}:${{AWS::AccountId}}:table/{options.table}"}
-    return {
-        "Type": "AWS::IAM::Role",
-        "Properties": {
-            "AssumeRolePolicyDocument": {
-                "Version": "2012-10-17",
-                "Statement": [
-                    {
-                        "Effect": "Allow",
-                        "Principal": {"Service": "apigateway.amazonaws.com"},
-                        "Action": "sts:AssumeRole",
-                    }
-                ],
-            },
-            "Policies": [
-                {
-                    "PolicyName": "read-status",
-                    "PolicyDocument": {
-                        "Version": "2012-10-17",
-                        "Statement": [
-                            {
-                                "Effect": "Allow",
-                                "Action": ["dynamodb:GetItem", "dynamodb:BatchGetItem"],
-                                "Resource": found if options.existing else made,
-                            }
-                        ],
-                    },
-                }
-            ],
-        },
-    }
+    assumed = policy(Principal={"Service": "apigateway.amazonaws.com"}, Action="sts:AssumeRole")
+    reading = policy(Action=["dynamodb:GetItem", "dynamodb:BatchGetItem"], Resource=found if options.existing else made)
+    policies = [{"PolicyName": "read-status", "PolicyDocument": reading}]
+    return resource("AWS::IAM::Role", AssumeRolePolicyDocument=assumed, Policies=policies)
 
 
 def _path(parent: Template, part: str) -> Template:
-    return {
-        "Type": "AWS::ApiGateway::Resource",
-        "Properties": {"RestApiId": {"Ref": "Api"}, "ParentId": parent, "PathPart": part},
-    }
+    return resource("AWS::ApiGateway::Resource", RestApiId=_API, ParentId=parent, PathPart=part)
 
 
 class _Route(NamedTuple):
@@ -254,10 +209,6 @@ _ROUTES = (
 )
 
 
-def _methods(table: Any) -> Template:
-    return {f"{verb.title()}{route.path}": _method(verb, route, table) for route in _ROUTES for verb in ("GET", "HEAD")}
-
-
 def _method(verb: str, route: _Route, table: Any) -> Template:
     header = "method.response.header.Cache-Control"
 
@@ -269,34 +220,30 @@ def _method(verb: str, route: _Route, table: Any) -> Template:
             "ResponseTemplates": {"application/json": template},
         }
 
-    return {
-        "Type": "AWS::ApiGateway::Method",
-        "Properties": {
-            "RestApiId": {"Ref": "Api"},
-            "ResourceId": {"Ref": route.path},
-            "HttpMethod": verb,
-            "AuthorizationType": "NONE",
-            "RequestParameters": {f"method.request.path.{name}": True for name in route.names},
-            "MethodResponses": [
-                {"StatusCode": status, "ResponseParameters": {header: True}} for status in ("200", "500", "503")
+    return resource(
+        "AWS::ApiGateway::Method",
+        RestApiId=_API,
+        ResourceId={"Ref": route.path},
+        HttpMethod=verb,
+        AuthorizationType="NONE",
+        RequestParameters={f"method.request.path.{name}": True for name in route.names},
+        MethodResponses=[
+            {"StatusCode": status, "ResponseParameters": {header: True}} for status in ("200", "500", "503")
+        ],
+        Integration={
+            "Type": "AWS",
+            "IntegrationHttpMethod": "POST",
+            "Uri": {"Fn::Sub": f"arn:${{AWS::Partition}}:apigateway:${{AWS::Region}}:dynamodb:action/{route.action}"},
+            "Credentials": {"Fn::GetAtt": ["ReadRole", "Arn"]},
+            # Anything else would hand the body of a request on to DynamoDB as it is.
+            "PassthroughBehavior": "NEVER",
+            "RequestTemplates": {"application/json": _filled(route.ask, table)},
+            "IntegrationResponses": [
+                reply("200", _filled(route.answer, table)),
+                reply("503", ANSWER_FOR_ERROR, SelectionPattern=r"[45]\d{2}"),
             ],
-            "Integration": {
-                "Type": "AWS",
-                "IntegrationHttpMethod": "POST",
-                "Uri": {
-                    "Fn::Sub": f"arn:${{AWS::Partition}}:apigateway:${{AWS::Region}}:dynamodb:action/{route.action}"
-                },
-                "Credentials": {"Fn::GetAtt": ["ReadRole", "Arn"]},
-                # Anything else would hand the body of a request on to DynamoDB as it is.
-                "PassthroughBehavior": "NEVER",
-                "RequestTemplates": {"application/json": _filled(route.ask, table)},
-                "IntegrationResponses": [
-                    reply("200", _filled(route.answer, table)),
-                    reply("503", ANSWER_FOR_ERROR, SelectionPattern=r"[45]\d{2}"),
-                ],
-            },
         },
-    }
+    )
 
 
 def _unknown() -> Template:
@@ -305,15 +252,13 @@ def _unknown() -> Template:
     This one stands for all its server errors:
     https://docs.aws.amazon.com/apigateway/latest/developerguide/supported-gateway-response-types.html
     """
-    return {
-        "Type": "AWS::ApiGateway::GatewayResponse",
-        "Properties": {
-            "RestApiId": {"Ref": "Api"},
-            "ResponseType": "DEFAULT_5XX",
-            "StatusCode": "503",
-            "ResponseTemplates": {"application/json": ANSWER_FOR_ERROR},
-        },
-    }
+    return resource(
+        "AWS::ApiGateway::GatewayResponse",
+        RestApiId=_API,
+        ResponseType="DEFAULT_5XX",
+        StatusCode="503",
+        ResponseTemplates={"application/json": ANSWER_FOR_ERROR},
+    )
 
 
 def _filled(text: str, table: Any) -> Any:

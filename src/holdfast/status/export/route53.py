@@ -5,18 +5,13 @@ from dataclasses import dataclass
 
 from holdfast._errors import InvalidValue
 from holdfast.status.export.checks import Check, RoutingControlCheck, SharedCheck, health_check
-from holdfast.status.export.template import HOST, Template, expect, new_template
+from holdfast.status.export.template import HOST, Template, expect, new_template, resource
 from holdfast.status.export.zones import MappedZone, expect_zones
 
 WEIGHT = 100
 """The same for all zones: what counts is the share, and the zones are equal."""
 
 _ZONE_ID = re.compile(r"[A-Z0-9]{1,32}")
-_PARAMETERS = {
-    "HostedZoneId": "The hosted zone that the records are in.",
-    "BalancerName": "The DNS name of the load balancer, without a zone in front.",
-    "BalancerZoneId": "The canonical hosted zone id of the load balancer.",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +41,19 @@ class RecordOptions:
             if value is not None:
                 expect(name, value, _ZONE_ID, "an id like Z26RNL4JYFTOTI")
         if self.hosted_zone_name is not None:
-            _expect_inside(self.record.rstrip("."), self.hosted_zone_name.rstrip("."))
+            record, hosted_zone = self.record.rstrip("."), self.hosted_zone_name.rstrip(".")
+            expect("hosted_zone_name", hosted_zone, HOST, "a name like example.com")
+            if record != hosted_zone and not record.endswith(f".{hosted_zone}"):
+                raise InvalidValue(f"record {record} is outside of the hosted zone {hosted_zone}")
         if self.balancer is not None:
             _expect_balancer(self.balancer, self.zones[0].region)
         _expect_same_zones(self.zones, self.check)
 
 
 def record_template(options: RecordOptions) -> Template:
-    """Weighted alias records, one for each zone, each with its health check.
+    """Weighted alias records, one for each zone, each with its health check; beside no simple record of the same name.
 
-    All records are made at once, by one record set group: made one by one, the first would get all traffic for a while.
-    They cannot stand beside a simple record of the same name: Route 53 refuses that.
+    All are made at once, by one record set group: made one by one, the first would get all traffic for a while.
     """
     checks = {zone: health_check(options.check, zone.id) for zone in options.zones}
     records = [
@@ -74,11 +71,10 @@ def record_template(options: RecordOptions) -> Template:
         }
         for zone in options.zones
     ]
-    resources = {name: resource for check in checks.values() for name, resource in check.resources.items()}
-    resources["Records"] = {
-        "Type": "AWS::Route53::RecordSetGroup",
-        "Properties": {"HostedZoneId": {"Ref": "HostedZoneId"}, "RecordSets": records},
-    }
+    resources = {name: part for check in checks.values() for name, part in check.resources.items()}
+    resources["Records"] = resource(
+        "AWS::Route53::RecordSetGroup", HostedZoneId={"Ref": "HostedZoneId"}, RecordSets=records
+    )
     # With these, other accounts attach the same checks to their own records.
     outputs = {
         check.reference["Ref"]: {"Description": f"The health check of {zone.id}.", "Value": check.reference}
@@ -94,22 +90,16 @@ def record_template(options: RecordOptions) -> Template:
 
 
 def _parameters(options: RecordOptions) -> Template:
-    defaults = {
-        "HostedZoneId": options.hosted_zone_id,
-        "BalancerName": options.balancer,
-        "BalancerZoneId": options.balancer_zone_id,
-    }
+    parameters = (
+        ("HostedZoneId", "The hosted zone that the records are in.", options.hosted_zone_id),
+        ("BalancerName", "The DNS name of the load balancer, without a zone in front.", options.balancer),
+        ("BalancerZoneId", "The canonical hosted zone id of the load balancer.", options.balancer_zone_id),
+    )
     return {
         name: {"Type": "String", "Description": description, "MinLength": 1}
-        | ({} if defaults[name] is None else {"Default": defaults[name]})
-        for name, description in _PARAMETERS.items()
+        | ({} if default is None else {"Default": default})
+        for name, description, default in parameters
     }
-
-
-def _expect_inside(record: str, hosted_zone: str) -> None:
-    expect("hosted_zone_name", hosted_zone, HOST, "a name like example.com")
-    if record != hosted_zone and not record.endswith(f".{hosted_zone}"):
-        raise InvalidValue(f"record {record} is outside of the hosted zone {hosted_zone}")
 
 
 def _expect_balancer(name: str, region: str) -> None:

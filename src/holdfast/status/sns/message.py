@@ -66,24 +66,7 @@ class MessageType(StrEnum):
     UNSUBSCRIPTION = "UnsubscribeConfirmation"
 
 
-class Message(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    rename={
-        "type": "Type",
-        "message_id": "MessageId",
-        "topic_arn": "TopicArn",
-        "message": "Message",
-        "timestamp": "Timestamp",
-        "signature_version": "SignatureVersion",
-        "signature": "Signature",
-        "certificate_url": "SigningCertURL",
-        "subject": "Subject",
-        "token": "Token",
-        "subscribe_url": "SubscribeURL",
-    },
-):
+class Message(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     """One message of SNS, as it came: nothing in it may be believed before `check_signature`."""
 
     type: MessageType
@@ -93,10 +76,10 @@ class Message(
     timestamp: str
     signature_version: str
     signature: str
-    certificate_url: str
+    certificate_url: str = msgspec.field(name="SigningCertURL")
     subject: str | None = None
     token: str | None = None
-    subscribe_url: str | None = None
+    subscribe_url: str | None = msgspec.field(default=None, name="SubscribeURL")
 
     def __post_init__(self) -> None:
         if not _MESSAGE_ID.fullmatch(self.message_id):
@@ -125,9 +108,7 @@ def parse(body: bytes) -> Message:
     try:
         return msgspec.json.decode(body, type=Message)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidValue(
-            f"the body is no message of SNS: {error}. Expected its JSON; turn raw message delivery off"
-        ) from error
+        raise InvalidValue(f"no message of SNS: {error}. Expected its JSON; turn raw message delivery off") from error
 
 
 def string_to_sign(message: Message) -> bytes:
@@ -150,10 +131,7 @@ def string_to_sign(message: Message) -> bytes:
 
 
 def check_certificate_url(message: Message, topic: Topic) -> None:
-    """Raise NotAllowed unless the certificate is where the topic's SNS has its own.
-
-    This is the root of all trust in a message: whoever may choose the host may sign.
-    """
+    """Raise NotAllowed unless the certificate is of the host of SNS: whoever may choose the host may sign."""
     # Compared as text, so that there is nothing that two parsers of URLs could read differently.
     prefix = f"https://{topic.host}/"
     if not (

@@ -25,8 +25,8 @@ from holdfast.status.sns.message import Message, MessageType, Topic
 class SnsPublisher:
     """Publishes statuses to one topic. Thread-safe; the session stays the caller's.
 
-    Set the topic's attribute SignatureVersion to 2: with SNS's default, 1, receivers refuse its messages unless they
-    are told to allow SHA-1. A topic that lets others publish lets others evacuate: its policy should name publishers.
+    Set the topic's attribute SignatureVersion to 2: with SNS's default, 1, receivers refuse its messages. A topic that
+    lets others publish lets others evacuate: its policy should name publishers.
     """
 
     def __init__(self, session: AwsSession, topic_arn: str) -> None:
@@ -34,24 +34,17 @@ class SnsPublisher:
         self._client = client_for(session, self._topic)
 
     def publish(self, status: ZoneStatus) -> None:
-        """Tell everybody; returns when SNS has taken the message.
+        """Publish a status as JSON; returns when SNS has taken the message.
 
-        The body is the status as JSON. The attributes `zone`, `state` (`in`, `draining`, `out` or `returning`) and, if
-        there is one, `workload` are for filter policies. May be repeated, also after OutcomeUnknown: receivers drop
-        what is not newer. Raises SettingsError for a topic that does not exist.
+        The attributes `zone`, `state` and, if there is one, `workload` are for filter policies. May be repeated, also
+        after OutcomeUnknown: receivers drop what is not newer. Raises SettingsError for a topic that does not exist.
         """
         words = {"zone": status.zone, "state": str(status.state), "workload": status.workload}
+        # SNS takes no attribute without a value.
+        attributes = {name: {"DataType": "String", "StringValue": word} for name, word in words.items() if word}
+        text = msgspec.json.encode(status).decode()
         with translated(self._client, self._topic):
-            self._client.publish(
-                TopicArn=self._topic.arn,
-                Message=msgspec.json.encode(status).decode(),
-                MessageAttributes={
-                    # SNS takes no attribute without a value.
-                    name: {"DataType": "String", "StringValue": word}
-                    for name, word in words.items()
-                    if word
-                },
-            )
+            self._client.publish(TopicArn=self._topic.arn, Message=text, MessageAttributes=attributes)
 
 
 def client_for(session: AwsSession, topic: Topic) -> Any:
@@ -71,9 +64,7 @@ def translated(client: Any, topic: Topic) -> Iterator[None]:
     try:
         yield
     except client.exceptions.NotFoundException as error:
-        raise SettingsError(
-            f"topic {topic.arn} does not exist: create it, or mend its name, account or region"
-        ) from error
+        raise SettingsError(f"topic {topic.arn} does not exist: create it, or mend name, account or region") from error
     except client.exceptions.ClientError as error:
         raise EngineError(f"AWS sns, topic {topic.arn}: {error}") from error
 
@@ -104,15 +95,12 @@ class SnsReceiver:
     than `max_age` seconds from this host's clock. `report` is called by one thread at a time, in the order of the
     statuses' versions, and should be quick; a status that it raised for counts as not received.
 
-    Signatures with SHA-1 are refused unless `allow_sha1`. SNS signs so by default, and still: whoever can forge a
-    message can empty zones, anybody can have SNS sign a text of their choice in a topic of their own, and the refusal
-    shows at once, when the subscription is to be confirmed, and not in the middle of an outage. Setting the topic's
-    attribute SignatureVersion to 2 is all it takes.
+    Signatures with SHA-1, the default of SNS, are refused unless `allow_sha1`: whoever can forge a message can empty
+    zones, and anybody can have SNS sign a text of their choice in a topic of their own.
 
     With a `session`, subscriptions are confirmed by a call, and then only the account of the topic or of the session
     can end them. Without one, the address in the message is fetched; anybody who sees a message can then unsubscribe
-    the host. `resubscribe` undoes that, but also an `unsubscribe` of one's own while the receiver still runs, so it
-    is off.
+    the host.
 
     What was received is remembered in memory only: after a restart a message of the last `max_age` seconds could be
     played again. Pull now and then as well.
@@ -126,7 +114,6 @@ class SnsReceiver:
         session: AwsSession | None = None,
         allow_sha1: bool = False,
         max_age: float = MAX_AGE,
-        resubscribe: bool = False,
         clock: Clock | None = None,
         fetch: Callable[[str], bytes] | None = None,
     ) -> None:
@@ -138,7 +125,6 @@ class SnsReceiver:
         self._client = None if session is None else client_for(session, self._topic)
         self._allow_sha1 = allow_sha1
         self._max_age = max_age
-        self._resubscribe = resubscribe
         self._clock = clock or SystemClock()
         self._fetch = fetch or fetch_https
         self._lock = threading.Lock()  # held while reporting: else an older status could overtake a newer one
@@ -149,11 +135,11 @@ class SnsReceiver:
         self._certificates: dict[str, x509.Certificate] = {}
 
     def receive(self, body: bytes) -> None:
-        """Take the body of one POST; returns when it has been dealt with, also if it was a repeat or old news.
+        """Take the body of one POST; a repeat and old news are dropped.
 
-        Raises InvalidValue for what is no message or no status and NotAllowed for what is not genuine: answer with
-        400 or 403, and SNS will not try again. Raises EngineError (EngineUnavailable, mostly) when the certificate
-        cannot be had or the subscription not be confirmed: answer with 503, and SNS will.
+        Raises InvalidValue for a body that is no message or no status, NotAllowed for one that is not genuine: answer
+        with 400 or 403, and SNS will not try again. Raises EngineError when the certificate cannot be fetched or the
+        subscription not be confirmed: answer with 503, and SNS will.
         """
         message = rules.parse(body)
         self._verify(message)
@@ -161,9 +147,6 @@ class SnsReceiver:
             case MessageType.NOTIFICATION:
                 self._take(message)
             case MessageType.SUBSCRIPTION:
-                self._confirm(message)
-            case MessageType.UNSUBSCRIPTION if self._resubscribe:
-                logger.warning("the subscription to %s was ended: subscribing again", self._topic.arn)
                 self._confirm(message)
             case MessageType.UNSUBSCRIPTION:
                 logger.warning("the subscription to %s was ended: no more statuses come from it", self._topic.arn)
@@ -214,9 +197,8 @@ class SnsReceiver:
             _keep(self._received, message.message_id, None, _KEPT)
 
     def _confirm(self, message: Message) -> None:
-        with self._lock:
-            if message.message_id in self._received:
-                return
+        if message.message_id in self._received:
+            return
         if self._client is None:
             self._get(rules.check_subscribe_url(message, self._topic), f"the confirmation for {self._topic.arn}")
         else:
@@ -236,10 +218,9 @@ class SnsReceiver:
 
 
 def subscribe(session: AwsSession, topic_arn: str, endpoint: str) -> str:
-    """Have SNS post the topic's messages to `endpoint`, and return the ARN of the subscription.
+    """Have SNS post the topic's messages to `endpoint`, and return the ARN of the subscription. May be repeated.
 
-    `endpoint` is the http or https address at which a receiver listens already: SNS posts what has to be confirmed at
-    once. May be repeated, at every boot. Raises SettingsError for a topic that does not exist.
+    A receiver has to listen there already: SNS posts what has to be confirmed at once. Raises SettingsError.
     """
     topic = Topic.parse(topic_arn)
     try:
@@ -258,10 +239,7 @@ def subscribe(session: AwsSession, topic_arn: str, endpoint: str) -> str:
 
 
 def unsubscribe(session: AwsSession, subscription_arn: str) -> None:
-    """End a subscription, by the ARN that `subscribe` returned. One that is gone already is no error.
-
-    One that was never confirmed cannot be ended; SNS forgets it after two days.
-    """
+    """End a subscription, by the ARN that `subscribe` returned. One that is gone already is no error."""
     topic = Topic.parse(subscription_arn.rpartition(":")[0])
     client = client_for(session, topic)
     with translated(client, topic):
@@ -272,13 +250,9 @@ def unsubscribe(session: AwsSession, subscription_arn: str) -> None:
 
 
 def fetch_https(url: str) -> bytes:
-    """GET what is at an https address: from there and nowhere else, and a small amount. Raises OSError.
-
-    Honours the usual variables for proxies.
-    """
-    opener = urllib.request.build_opener(_NoRedirects)
+    """GET a little from an https address, without redirects, through the usual proxies. Raises OSError."""
     try:
-        with opener.open(url, timeout=_FETCH_SECONDS) as answer:
+        with urllib.request.build_opener(_NoRedirects).open(url, timeout=_FETCH_SECONDS) as answer:
             content: bytes = answer.read(_FETCH_BYTES)
             if answer.length:  # what was announced and is missing
                 raise OSError(f"the answer was cut short, or is longer than {_FETCH_BYTES} bytes")

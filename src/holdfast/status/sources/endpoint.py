@@ -7,7 +7,7 @@ from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
 from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.status.sources.source import PERIOD_SECONDS, PolledSource
-from holdfast.status.sources.web import FORGOTTEN_SECONDS, Reply, ask, check
+from holdfast.status.sources.web import FORGOTTEN_SECONDS, ask, check
 from holdfast.status.wire import KNOWN_HEADER
 
 EXISTS = "exists+"
@@ -15,11 +15,10 @@ EXISTS = "exists+"
 
 
 class EndpointSource(PolledSource):
-    """Asks an address for each of some zones, for hosts that follow what is not a Holdfast server.
+    """Asks an address for each of some zones, for hosts that do not follow a Holdfast server.
 
-    `https://host/status/{zone}` answers 200 while the zone is in and 500 while it is out. With `exists+` before it, an
-    answer of 200 means out, and 403 or 404 in: S3 answers so for an object that is not there. Any other answer is
-    silence.
+    `https://host/status/{zone}` answers 200 while the zone is in and 500 while it is out. With `exists+` before it, 200
+    means out, and 403 or 404 in: S3 answers so for an object that is not there. Any other answer is silence.
     """
 
     def __init__(
@@ -50,7 +49,8 @@ class EndpointSource(PolledSource):
 
     def _ask(self, zone: Zone) -> ZoneStatus | None:
         reply = ask(self._addresses[zone], {})
-        if reply.headers.get(KNOWN_HEADER) == "no" or _age(reply) >= FORGOTTEN_SECONDS:
+        age = int(reply.headers.get("age", "0"))  # seconds since the endpoint itself knew
+        if reply.headers.get(KNOWN_HEADER) == "no" or age >= FORGOTTEN_SECONDS:
             raise http.client.HTTPException(f"{self._addresses[zone]} has not heard from its own store for long")
         if reply.status in self._in:
             self._since.pop(zone, None)
@@ -62,8 +62,3 @@ class EndpointSource(PolledSource):
         return ZoneStatus(
             zone=zone, workload=self._workload, state=ZoneState.OUT, since=since, by=self._pattern, reason=reason
         )
-
-
-def _age(reply: Reply) -> int:
-    """Seconds since the endpoint itself knew; 0 if it does not say."""
-    return int(reply.headers.get("age", "0"))

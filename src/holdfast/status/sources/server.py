@@ -28,17 +28,12 @@ SETTLED_SECONDS = 10.0
 class ServerSource(PolledSource):
     """Follows one server, in two threads: one is told what changes, the other asks for everything.
 
-    The second is what counts as hearing the server: a stream may be dead and look alive. Both say which revision
-    they speak of, so that neither undoes what the other knew before.
+    Only the second counts as hearing the server: a stream may be dead and look alive. Both say which revision they
+    speak of, so that neither undoes what the other knew before.
     """
 
     def __init__(
-        self,
-        address: str,
-        *,
-        token: str | None = None,
-        period: float = PERIOD_SECONDS,
-        chance: Chance = random.random,
+        self, address: str, *, token: str | None = None, period: float = PERIOD_SECONDS, chance: Chance = random.random
     ) -> None:
         self._address = check(address)
         super().__init__(self._address, "holdfast-pull", period, chance)
@@ -143,10 +138,7 @@ def source_of(
     token: str | None = None,
     period: float = PERIOD_SECONDS,
 ) -> Source:
-    """A Holdfast server, or, with `{zone}` in the address, an EndpointSource that is asked about `zones`.
-
-    A token is for servers only: it is never sent elsewhere.
-    """
+    """Return a server, or for an address with `{zone}` an EndpointSource. The token is never sent to the latter."""
     if "{zone}" in address:
         return EndpointSource(address, zones, workload=workload, period=period)
     return ServerSource(address, token=token, period=period)

@@ -33,10 +33,7 @@ class Listener(Protocol):
     """Who wants to know."""
 
     def hear(self, statuses: Iterable[ZoneStatus], at: float, about: frozenset[Zone] | None = None) -> None:
-        """Take everything that the source holds to be so, and the wall time there.
-
-        `about` are the zones that it was asked about, if it was not about all.
-        """
+        """Take all statuses of the source, and the wall time there; `about` are its zones, if it does not know all."""
 
 
 class Source(Protocol):
@@ -60,16 +57,12 @@ class PolledSource(ABC):
     """A source that looks at once and then about every `period` seconds, at times that no two processes share."""
 
     def __init__(self, name: str, thread: str, period: float, chance: Chance = random.random) -> None:
-        self._name = name
+        self.name = name
         self._listener: Listener | None = None
-
-        def step() -> float:
-            self._look()
-            return period
-
+        self._period = period
         self._polling = BackgroundLoop(
             thread,
-            step,
+            self._step,
             doing=f"read zone statuses from {name}",
             logger=logger,
             backoff=steady(period),
@@ -79,27 +72,23 @@ class PolledSource(ABC):
             expected=NO_ANSWER,
         )
 
-    @property
-    def name(self) -> str:
-        """How people tell it from others."""
-        return self._name
-
     def start(self, listener: Listener) -> None:
-        """Begin to look, in a thread."""
         self._listener = listener
         self._polling.start()
 
     def poke(self) -> None:
-        """Look anew, soon."""
         self._polling.wake()
 
     def close(self) -> None:
-        """Look no more. May be repeated."""
         self._polling.stop()
 
     @abstractmethod
     def _look(self) -> None:
         """Find out what is so, and say it. Raises if there is no answer."""
+
+    def _step(self) -> float:
+        self._look()
+        return self._period
 
     def _say(self, statuses: Iterable[ZoneStatus], at: float, about: frozenset[Zone] | None = None) -> None:
         if self._listener is not None:

@@ -60,14 +60,11 @@ def ask(address: str, headers: Mapping[str, str], timeout: float = TIMEOUT_SECON
 
 
 def events(
-    address: str,
-    headers: Mapping[str, str],
-    opened: Callable[[socket.socket], None] = lambda _: None,
+    address: str, headers: Mapping[str, str], opened: Callable[[socket.socket], None] = lambda _: None
 ) -> Iterator[tuple[str, str, bytes]]:
-    """A stream's events, each as id, name and data, until it ends.
+    """Yield the events of a stream, each as id, name and data. Raises OSError or HTTPException.
 
-    Raises OSError or HTTPException when the server cannot be heard. `opened` is told the socket: shutting it down
-    from another thread ends the wait for the next event.
+    `opened` is told the socket: shutting it down from another thread ends the wait for the next event.
     """
     connection = connect(address, TIMEOUT_SECONDS)
     try:

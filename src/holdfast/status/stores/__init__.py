@@ -2,7 +2,7 @@
 
 A store is opened by its address: its name, and after a colon what it needs to know, such as `dynamodb:TABLE`. Another
 distribution adds one through the entry point group `holdfast.status_stores`. Rules that all stores share are in
-`rules.py`. `dynamodb` and `s3` need boto3, and are imported by their full names.
+`rules.py`, those of stores in AWS in `aws.py`. `dynamodb` and `s3` need boto3, and are imported by their full names.
 """
 
 import re

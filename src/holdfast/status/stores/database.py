@@ -33,6 +33,8 @@ MIGRATIONS = (
 
 COLUMNS = "zone, workload, state, share, since, written_by, reason, expires, version"
 """What a status is kept in, here and in the record of changes."""
+_PLAIN = ("share", "since", "by", "reason", "expires", "version")
+"""The fields that are kept as they are: the columns from the fourth on."""
 _READ = f"select {COLUMNS} from holdfast_zone_status"  # noqa: S608 - nothing but our own names
 _INSERT = (
     f"insert into holdfast_zone_status ({COLUMNS}) "  # noqa: S608
@@ -77,34 +79,15 @@ class SqlStatusStore:
 
 
 def values_of(status: ZoneStatus) -> tuple[str | float | None, ...]:
-    """The status as a row of the columns."""
-    return (
-        status.zone,
-        status.workload or "",
-        str(status.state),
-        status.share,
-        status.since,
-        status.by,
-        status.reason,
-        status.expires,
-        status.version,
-    )
+    """Return the status as a row of the columns."""
+    return status.zone, status.workload or "", str(status.state), *(getattr(status, name) for name in _PLAIN)
 
 
 def status_of(row: Row) -> ZoneStatus:
-    """The status that a row of the columns stands for."""
-    zone, workload, state, share, since, by, reason, expires, version = row
-    return ZoneStatus(
-        zone=Zone(zone),
-        workload=workload or None,
-        state=ZoneState(state),
-        share=share,
-        since=since,
-        by=by,
-        reason=reason,
-        expires=expires,
-        version=version,
-    )
+    """Return the status that a row of the columns stands for."""
+    zone, workload, state, *plain = row
+    rest = dict(zip(_PLAIN, plain, strict=True))
+    return ZoneStatus(zone=Zone(zone), workload=workload or None, state=ZoneState(state), **rest)
 
 
 STATUS_STORES.register("database")(

@@ -4,25 +4,18 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from holdfast._clock import Clock
-from holdfast._errors import (
-    EngineError,
-    EngineUnavailable,
-    HoldfastError,
-    InvalidValue,
-    NotAllowed,
-    OutcomeUnknown,
-    SettingsError,
-)
+from holdfast._errors import EngineError, EngineUnavailable, InvalidValue, NotAllowed, SettingsError
 from holdfast._types import ZoneStatus
 from holdfast.engines.aws import AwsSession
 from holdfast.status.stores import STATUS_STORES, StatusStoreType
+from holdfast.status.stores.aws import AwsStatusStore, LostRace
 from holdfast.status.stores.dynamodb_item import KEY, TIME_TO_LIVE, VERSION, WRITE, Item, item_of, key_of, status_of
 from holdfast.status.stores.rules import checked, conflict, expired
-from holdfast.status.stores.versions import Versions
 
 logger = logging.getLogger("holdfast.status")
 
@@ -31,25 +24,19 @@ _CREATION_SECONDS = 120.0
 _SCHEMA = [{"AttributeName": KEY, "KeyType": "HASH"}]
 
 
-class DynamoStatusStore:
+class DynamoStatusStore(AwsStatusStore):
     """Zone statuses in one table of one region. Thread-safe; see `holdfast.StatusStore`.
 
     A status that is brought in stays, as healthy; one that expires is removed, for readers that know nothing of expiry.
     """
 
     def __init__(self, session: AwsSession, table: str, clock: Clock) -> None:
-        self._session = session
+        super().__init__(session, "dynamodb", f"table {table}", clock)
         self._table = table
         self._clock = clock
-        self._versions = Versions(clock)
-        self._senseless: set[str] = set()
-        """What was warned of already: the store is read twice a second."""
 
     def create_table(self) -> None:
-        """Create the table, and wait until it can be used. One that is there is left alone, if it has the right key.
-
-        May be repeated.
-        """
+        """Create the table and wait until it can be used, or check the key of the one there is. May be repeated."""
         with self._explained("CreateTable, DescribeTable, DescribeTimeToLive and UpdateTimeToLive"):
             try:
                 self._client.create_table(
@@ -70,7 +57,7 @@ class DynamoStatusStore:
                 try:
                     status = status_of(item)
                 except InvalidValue as error:
-                    self._warn(item, error)
+                    self._warn(str(item.get(KEY)), error)
                     continue
                 self._versions.see(key_of(status.zone, status.workload), status.version)
                 statuses.append(status)
@@ -80,15 +67,10 @@ class DynamoStatusStore:
         key = key_of(checked(status).zone, status.workload)
         stored = replace(status, version=self._versions.next(key, expected))
         write = uuid4().hex
-        try:
-            with self._explained():
-                self._client.put_item(TableName=self._table, Item=item_of(stored, write), **_only_at(expected))
-        except OutcomeUnknown:
-            if not self._was_done(key, write):
-                raise
-        except self._client.exceptions.ConditionalCheckFailedException as error:
-            if not (_was_retried(error) and self._was_done(key, write)):
-                raise conflict(status, expected) from error
+        item = item_of(stored, write)
+        request = partial(self._client.put_item, TableName=self._table, Item=item, **_only_at(expected))
+        if not self._is_done(request, lambda found: found is not None and found.get(WRITE) == {"S": write}, key):
+            raise conflict(status, expected)
         return stored
 
     def expire(self, now: float) -> Sequence[ZoneStatus]:
@@ -99,33 +81,13 @@ class DynamoStatusStore:
                 changed.append(expired(status, now, self._versions.next(key, status.version)))
         return changed
 
-    @property
-    def _client(self) -> Any:
-        return self._session.client("dynamodb")
-
     def _remove(self, key: str, version: int) -> bool:
-        """Whether the item was removed; not if somebody else was quicker, with whatever."""
-        try:
-            with self._explained():
-                self._client.delete_item(TableName=self._table, Key={KEY: {"S": key}}, **_only_at(version))
-        except OutcomeUnknown:
-            if self._find(key) is not None:
-                raise
-        except self._client.exceptions.ConditionalCheckFailedException as error:
-            return _was_retried(error) and self._find(key) is None
-        return True
-
-    def _was_done(self, key: str, write: str) -> bool:
-        item = self._find(key)
-        return item is not None and item.get(WRITE) == {"S": write}
+        request = partial(self._client.delete_item, TableName=self._table, Key={KEY: {"S": key}}, **_only_at(version))
+        return self._is_done(request, lambda found: found is None, key)
 
     def _find(self, key: str) -> Item | None:
-        """What is there after the reply to a write was lost."""
-        try:
-            with self._explained():
-                reply = self._client.get_item(TableName=self._table, Key={KEY: {"S": key}}, ConsistentRead=True)
-        except HoldfastError as error:  # not what became of the read counts now, but what became of the write
-            raise OutcomeUnknown(f"{key} of table {self._table} may or may not have been written: {error}") from error
+        with self._explained():
+            reply = self._client.get_item(TableName=self._table, Key={KEY: {"S": key}}, ConsistentRead=True)
         found: Item | None = reply.get("Item")
         return found
 
@@ -170,20 +132,14 @@ class DynamoStatusStore:
             )
         return True
 
-    def _warn(self, item: Item, error: InvalidValue) -> None:
-        key = str(item.get(KEY))
-        if key not in self._senseless:
-            self._senseless.add(key)
-            logger.warning("the item %s of table %s is no zone status: %s", key, self._table, error)
-
     @contextmanager
     def _explained(self, needed: str = "Scan, GetItem, PutItem and DeleteItem") -> Iterator[None]:
-        """Says of which table an error tells, and what to do. A failed condition passes: it tells of somebody else."""
+        """Say of which table an error tells, and what to do."""
         known = self._client.exceptions
         try:
             yield
-        except known.ConditionalCheckFailedException:
-            raise
+        except known.ConditionalCheckFailedException as error:
+            raise LostRace(error) from error
         except known.ResourceNotFoundException as error:
             raise SettingsError(
                 f"there is no DynamoDB table {self._table} for these credentials in this region: check the three, or "
@@ -205,11 +161,6 @@ def _only_at(version: int) -> dict[str, Any]:
         "ExpressionAttributeNames": names,
         "ExpressionAttributeValues": {":version": {"N": str(version)}},
     }
-
-
-def _was_retried(error: Any) -> bool:
-    """Whether a condition may have failed because an earlier attempt of the same call, unheard of, made it so."""
-    return bool(error.response["ResponseMetadata"].get("RetryAttempts", 0))
 
 
 STATUS_STORES.register("dynamodb")(

@@ -1,42 +1,24 @@
 """Zone statuses as objects in an S3 bucket: the store with the least that can break."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from holdfast._clock import Clock
-from holdfast._errors import (
-    EngineError,
-    EngineUnavailable,
-    HoldfastError,
-    InvalidValue,
-    NotAllowed,
-    OutcomeUnknown,
-    SettingsError,
-)
+from holdfast._errors import EngineError, EngineUnavailable, InvalidValue, NotAllowed, SettingsError
 from holdfast._types import ZoneState, ZoneStatus
 from holdfast.engines.aws import AwsSession
 from holdfast.status.stores import STATUS_STORES, StatusStoreType, StoreResources
+from holdfast.status.stores.aws import AwsStatusStore, LostRace
 from holdfast.status.stores.rules import checked, conflict, expired
 from holdfast.status.stores.s3_object import LARGEST, SUFFIX, content_of, key_of, parsed, place_of, status_of
-from holdfast.status.stores.versions import Versions
-
-logger = logging.getLogger("holdfast.status")
 
 # What S3 answers when the condition of a request does not hold, the object is gone, or another request is under way:
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html and conditional-deletes.html there.
 _LOST_THE_RACE = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "404", "409", "412"})
-
-
-class _LostRace(Exception):
-    """The object is not as it was when it was looked at, or an unheard attempt of the same call changed it."""
-
-    def __init__(self, *, retried: bool) -> None:
-        super().__init__()
-        self.retried = retried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +28,7 @@ class _Found:
     write: str | None
 
 
-class S3StatusStore:
+class S3StatusStore(AwsStatusStore):
     """Zone statuses below one prefix of one bucket. Thread-safe; see `holdfast.StatusStore`.
 
     Keeps only zones that are out or draining: to bring a zone in is to remove its object, and a returning one is in.
@@ -54,12 +36,9 @@ class S3StatusStore:
     """
 
     def __init__(self, session: AwsSession, bucket: str, clock: Clock, prefix: str = "") -> None:
-        self._session = session
+        super().__init__(session, "s3", f"bucket {bucket}", clock)
         self._bucket = bucket
         self._prefix = prefix
-        self._versions = Versions(clock)
-        self._senseless: set[str] = set()
-        """What was warned of already: the store is read twice a second."""
 
     def read(self) -> Sequence[ZoneStatus]:
         return [found.status for found in self._all()]
@@ -97,9 +76,7 @@ class S3StatusStore:
         try:
             place_of(self._prefix, key)
         except InvalidValue as error:
-            if key not in self._senseless:
-                self._senseless.add(key)
-                logger.warning("the object %r of bucket %s is no zone status: %s", key, self._bucket, error)
+            self._warn(repr(key), error)
             return False
         return True
 
@@ -108,7 +85,7 @@ class S3StatusStore:
             with self._explained():
                 reply = self._client.get_object(Bucket=self._bucket, Key=key)
                 content = parsed(_body(reply))
-        except _LostRace:
+        except LostRace:
             return None
         zone, workload = place_of(self._prefix, key)
         status = status_of(zone, workload, content, reply["LastModified"])
@@ -116,59 +93,26 @@ class S3StatusStore:
         return _Found(status=status, tag=reply["ETag"], write=None if content is None else content.write)
 
     def _put(self, key: str, status: ZoneStatus, found: _Found | None) -> bool:
-        """Whether the object was written; not if somebody else was quicker."""
         write = uuid4().hex
-        content = content_of(status, write)
         condition = {"IfNoneMatch": "*"} if found is None else {"IfMatch": found.tag}
-        try:
-            with self._explained():
-                self._client.put_object(
-                    Bucket=self._bucket,
-                    Key=key,
-                    Body=content,
-                    ContentType="application/json",
-                    CacheControl="no-store",  # a health check behind a cache would see yesterday's zones
-                    **condition,
-                )
-        except OutcomeUnknown:
-            if not self._was_done(key, write):
-                raise
-        except _LostRace as error:
-            return error.retried and self._was_done(key, write)
-        return True
+        request = partial(
+            self._client.put_object,
+            Bucket=self._bucket,
+            Key=key,
+            Body=content_of(status, write),
+            ContentType="application/json",
+            CacheControl="no-store",  # a health check behind a cache would see yesterday's zones
+            **condition,
+        )
+        return self._is_done(request, lambda now: now is not None and now.write == write, key)
 
     def _remove(self, key: str, found: _Found) -> bool:
-        """Whether the object was removed; not if somebody else was quicker, with whatever."""
-        try:
-            with self._explained():
-                self._client.delete_object(Bucket=self._bucket, Key=key, IfMatch=found.tag)
-        except OutcomeUnknown:
-            if self._look_again(key) is not None:
-                raise
-        except _LostRace as error:
-            return error.retried and self._look_again(key) is None
-        return True
-
-    def _was_done(self, key: str, write: str) -> bool:
-        found = self._look_again(key)
-        return found is not None and found.write == write
-
-    def _look_again(self, key: str) -> _Found | None:
-        """What is there after the reply to a write was lost."""
-        try:
-            return self._find(key)
-        except HoldfastError as error:  # not what became of the read counts now, but what became of the write
-            raise OutcomeUnknown(
-                f"the object {key} of bucket {self._bucket} may or may not have been written: {error}"
-            ) from error
-
-    @property
-    def _client(self) -> Any:
-        return self._session.client("s3")
+        request = partial(self._client.delete_object, Bucket=self._bucket, Key=key, IfMatch=found.tag)
+        return self._is_done(request, lambda now: now is None, key)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Says of which bucket an error tells, and what to do."""
+        """Say of which bucket an error tells, and what to do."""
         known = self._client.exceptions
         try:
             yield
@@ -183,8 +127,7 @@ class S3StatusStore:
             ) from error
         except known.ClientError as error:
             if error.response["Error"]["Code"] in _LOST_THE_RACE:
-                retried = bool(error.response["ResponseMetadata"].get("RetryAttempts", 0))
-                raise _LostRace(retried=retried) from error
+                raise LostRace(error) from error
             raise EngineError(f"S3 refuses to work with bucket {self._bucket}: {error}") from error
 
 

@@ -32,6 +32,10 @@ class Content(Struct, frozen=True, kw_only=True):
     """Tells one write from all others, so that whoever lost the reply can see whether it was done."""
 
 
+_PLAIN = ("since", "by", "reason", "expires", "version")
+"""The fields that a status and the content of its object have in common."""
+
+
 def key_of(prefix: str, zone: Zone, workload: str | None) -> str:
     """The name of the object: `use1-az1.txt` for all workloads, `shop/use1-az1.txt` for one."""
     return f"{prefix}{zone}{SUFFIX}" if workload is None else f"{prefix}{workload}/{zone}{SUFFIX}"
@@ -47,20 +51,11 @@ def place_of(prefix: str, key: str) -> tuple[Zone, str | None]:
 
 def content_of(status: ZoneStatus, write: str) -> bytes:
     """What the object says when it is written by the write of that name. Raises InvalidValue if it is too much."""
-    content = Content(
-        state="draining" if status.state is ZoneState.DRAINING else "out",
-        since=status.since,
-        by=status.by,
-        reason=status.reason,
-        expires=status.expires,
-        version=status.version,
-        write=write,
-    )
+    state: Literal["out", "draining"] = "draining" if status.state is ZoneState.DRAINING else "out"
+    content = Content(state=state, write=write, **{name: getattr(status, name) for name in _PLAIN})
     encoded = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
     if len(encoded) > LARGEST:
-        raise InvalidValue(
-            f"the status of zone {status.zone} takes {len(encoded)} bytes: expected at most {LARGEST}, say less"
-        )
+        raise InvalidValue(f"the status of zone {status.zone} takes {len(encoded)} bytes: expected at most {LARGEST}")
     return encoded
 
 
@@ -77,13 +72,5 @@ def status_of(zone: Zone, workload: str | None, content: Content | None, modifie
     if content is None:
         since, reason = modified.timestamp(), "none was given: the object was put there by hand"
         return ZoneStatus(zone=zone, workload=workload, state=ZoneState.OUT, since=since, by="unknown", reason=reason)
-    return ZoneStatus(
-        zone=zone,
-        workload=workload,
-        state=ZoneState(content.state),
-        since=content.since,
-        by=content.by,
-        reason=content.reason,
-        expires=content.expires,
-        version=content.version,
-    )
+    rest = {name: getattr(content, name) for name in _PLAIN}
+    return ZoneStatus(zone=zone, workload=workload, state=ZoneState(content.state), **rest)

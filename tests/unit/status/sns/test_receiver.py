@@ -131,7 +131,7 @@ def test_any_change_of_what_was_signed_is_refused(data: st.DataObject, envelope:
         fetched.append(url)
         return SIGNER.certificate
 
-    host = Host(fetch, allow_sha1=True, resubscribe=True)
+    host = Host(fetch, allow_sha1=True)
     with pytest.raises((NotAllowed, InvalidValue)):
         host.take({**envelope, name: changed})
     assert not host.reported
@@ -415,13 +415,6 @@ def test_the_end_of_a_subscription_is_logged(caplog: pytest.LogCaptureFixture) -
         Host(signer.fetch).take(signer.confirmation(NOW, "UnsubscribeConfirmation"))
     assert f"the subscription to {TOPIC} was ended" in caplog.text
     assert signer.fetched == [CERTIFICATE_URL]
-
-
-def test_a_subscription_that_somebody_ended_is_taken_up_again_if_that_is_wanted() -> None:
-    signer = Signer(begin=NOW - DAY, end=NOW + DAY)
-    envelope = signer.confirmation(NOW, "UnsubscribeConfirmation")
-    Host(signer.fetch, resubscribe=True).take(envelope)
-    assert signer.fetched == [CERTIFICATE_URL, envelope["SubscribeURL"]]
 
 
 def test_where_it_is_not_known_which_certificates_to_trust_there_is_no_receiver() -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from holdfast import InvalidValue, Zone, ZoneState, ZoneStatus
+from holdfast.status.stores.aws import Versions
 from holdfast.status.stores.rules import checked, expired
-from holdfast.status.stores.versions import Versions
 from holdfast.testing import FakeClock
 
 STATUS = ZoneStatus(
