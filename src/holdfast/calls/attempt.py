@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import msgspec
 
+from holdfast._errors import AttemptTimedOut, CallError, ConnectTimedOut, DeadlineExceeded
 from holdfast._types import Carrier
 from holdfast.calls.scope import IDEMPOTENCY_KEY, Scope, headers_of, trace_of
 
@@ -61,7 +62,13 @@ class Attempt(Scope, eq=False, gc=False):
     @property
     def connect_timeout(self) -> float:
         """Seconds that a new connection may take; they count apart from `timeout`."""
-        left: float = min(self.core.connects.value, self.limit - self.core.runtime.monotonic())
+        longest: float = self.core.connects.value
+        return min(longest, self.call_timeout)
+
+    @property
+    def call_timeout(self) -> float:
+        """Seconds that are left for the whole call."""
+        left: float = self.limit - self.core.runtime.monotonic()
         return max(0.0, left)
 
     @property
@@ -148,6 +155,17 @@ class Attempt(Scope, eq=False, gc=False):
         self.connecting_since = None
         self._move(now + self.core.timeout)
 
+    def timed_out(self) -> CallError:
+        """Return what to raise when the attempt's time is over."""
+        name = self.core.name
+        if self.expires >= self.limit:
+            return DeadlineExceeded(f"{name}: cut off, because the deadline has passed during attempt {self.number}")
+        if self.queued:
+            return ConnectTimedOut(f"{name}: no connection was free in {self.core.timeout:.3f} s")
+        if self.connecting_since is not None:
+            return ConnectTimedOut(f"{name}: no connection in {self.core.connects.value:.3f} s")
+        return AttemptTimedOut(f"{name}: attempt {self.number} was cut off after {self.core.timeout:.3f} s")
+
     def _move(self, expires: float) -> None:
         self.expires = min(self.limit, expires)
 
@@ -166,7 +184,7 @@ class TimedAttempt(Attempt, eq=False, gc=True):
     """A timer of its own, if the one for all of the dependency's attempts does not serve it."""
 
     def _move(self, expires: float) -> None:
-        self.expires = min(self.limit, expires)
+        super()._move(expires)
         if self.expires == math.inf:
             return
         if self.expiries is None:  # it had no bound before

@@ -5,7 +5,6 @@ from asyncio import AbstractEventLoop, CancelledError, TimerHandle, current_task
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded
 from holdfast.calls.attempt import TimedAttempt
 from holdfast.calls.engine import EARLY
 
@@ -112,17 +111,6 @@ def cut_off(attempt: TimedAttempt, cancelled: CancelledError) -> Exception:
     """
     if not attempt.was_cut or attempt.task.cancelling() > attempt.cancelling + 1:
         raise cancelled
-    error = _timed_out(attempt)
+    error = attempt.timed_out()
     error.__cause__ = cancelled  # its traceback shows what the attempt was waiting for
     return error
-
-
-def _timed_out(attempt: TimedAttempt) -> Exception:
-    what = attempt.core.name
-    if attempt.expires >= attempt.limit:
-        return DeadlineExceeded(f"{what}: cut off, because the deadline has passed during attempt {attempt.number}")
-    if attempt.queued:
-        return ConnectTimedOut(f"{what}: no connection was free in {attempt.core.timeout:.3f} s")
-    if attempt.connecting_since is not None:
-        return ConnectTimedOut(f"{what}: no connection in {attempt.core.connects.value:.3f} s")
-    return AttemptTimedOut(f"{what}: attempt {attempt.number} was cut off after {attempt.core.timeout:.3f} s")

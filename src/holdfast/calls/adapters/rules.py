@@ -1,11 +1,16 @@
-"""What the adapters share: the options of one request, its origin, the outcome of a warm-up, errors as twins. Pure."""
+"""What the adapters share: options, origin and headers of one request, warm-ups, errors as twins. Pure."""
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from holdfast._errors import CallError, HoldfastError, InvalidValue
+from holdfast._errors import CallError, DeadlineExceeded, HoldfastError, InvalidValue
+from holdfast.calls.scope import IDEMPOTENCY_KEY, TRACEPARENT
+
+if TYPE_CHECKING:
+    from holdfast.calls.attempt import Attempt
 
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2"""
@@ -67,6 +72,32 @@ def manner_of(method: str, asked: RequestOptions, *, keyed: bool, repeatable: bo
     by_itself = method.upper() in IDEMPOTENT_METHODS
     idempotent = repeatable and (by_itself or keyed if asked.idempotent is None else asked.idempotent)
     return Manner(idempotent, asked.operation or method.upper(), key=keyed and idempotent and not by_itself)
+
+
+def add_headers(headers: MutableMapping[str, str], attempt: "Attempt", *, propagate: bool, key: bool) -> None:
+    """Add to a request's headers what the attempt sends along: deadline and retry owner, trace, idempotency key."""
+    if propagate:
+        for name, value in attempt.headers().items():
+            if name != TRACEPARENT or name not in headers:  # instrumentation may have set its own
+                headers[name] = value
+    if key and IDEMPOTENCY_KEY not in headers:
+        headers[IDEMPOTENCY_KEY] = attempt.idempotency_key
+
+
+SHORTEST = 0.001
+"""Seconds; a timeout of 0 would mean not to wait at all, which sockets answer with another error."""
+
+
+def sooner(asked: float | None, left: float) -> float | None:
+    """Return the shorter of the timeout asked for and the seconds left, as sockets want it."""
+    if left == math.inf:
+        return asked
+    return max(SHORTEST, left if asked is None else min(asked, left))
+
+
+def late_answer(attempt: "Attempt") -> DeadlineExceeded:
+    """Return what to raise when the call's deadline passes while its caller reads the answer."""
+    return DeadlineExceeded(f"{attempt.core.name}: cut off, because the deadline has passed during the answer")
 
 
 _PORTS = {"http": 80, "https": 443}

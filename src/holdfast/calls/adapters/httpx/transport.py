@@ -2,16 +2,15 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self, TypeVar
 
 import httpx
 
-from holdfast._errors import CallError, ConnectTimedOut, EngineUnavailable, InvalidValue
+from holdfast._errors import ConnectTimedOut, InvalidValue
 from holdfast.calls.adapters.httpx.body import take_in, take_in_async
-from holdfast.calls.adapters.httpx.exchange import Exchange, Manners, Tell, refuse_retries
+from holdfast.calls.adapters.httpx.exchange import Exchange, Manners, refuse_retries
 from holdfast.calls.adapters.httpx.pool import Lent, give_back, give_back_async
-from holdfast.calls.adapters.httpx.progress import Progress, as_httpx
+from holdfast.calls.adapters.httpx.progress import Progress, Trace, as_httpx
 from holdfast.calls.adapters.rules import check_connections, ready_among, stays_open
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import current_attempt
@@ -95,7 +94,7 @@ def _progress(core: DependencyState) -> Progress:
     return progress
 
 
-def _with(request: httpx.Request, progress: Progress, tell: Tell) -> httpx.Request:
+def _with(request: httpx.Request, progress: Progress, tell: Trace) -> httpx.Request:
     extensions = {"timeout": progress.timeouts, "trace": tell}
     return httpx.Request(
         request.method, request.url, headers=request.headers, stream=request.stream, extensions=extensions
@@ -106,7 +105,31 @@ WHOLE = 1_048_576
 """Bytes; a body that says that it is no longer is read within the attempt: about what one may well read into memory."""
 
 
-class HoldfastTransport(httpx.BaseTransport):
+Inner = TypeVar("Inner", httpx.BaseTransport, httpx.AsyncBaseTransport)
+
+
+class _Transport(Generic[Inner]):
+    """What both transports are made of: a dependency, and the transport of httpx that sends for it."""
+
+    _default: type[Inner]
+
+    def __init__(
+        self,
+        dependency: Dependency,
+        transport: Inner | None = None,
+        *,
+        idempotency_key: bool = False,
+        propagate: bool = True,
+        whole: int = WHOLE,
+    ) -> None:
+        refuse_retries(transport)
+        self._dependency = dependency
+        self._state = state_of(dependency)
+        self._transport: Inner = self._default() if transport is None else transport
+        self._manners = Manners(idempotency_key=idempotency_key, propagate=propagate, whole=whole)
+
+
+class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
     """Makes a synchronous httpx client call as a dependency says.
 
     GET, HEAD, OPTIONS, TRACE, PUT and DELETE are repeated; others only if nothing was sent, unless
@@ -133,35 +156,17 @@ class HoldfastTransport(httpx.BaseTransport):
     because httpcore takes the timeout of its reads then, once. Retries of the inner transport must be off. Thread-safe.
     """
 
-    def __init__(
-        self,
-        dependency: Dependency,
-        transport: httpx.BaseTransport | None = None,
-        *,
-        idempotency_key: bool = False,
-        propagate: bool = True,
-        whole: int = WHOLE,
-    ) -> None:
-        refuse_retries(transport)
-        self._dependency = dependency
-        self._state = state_of(dependency)
-        self._transport = httpx.HTTPTransport() if transport is None else transport
-        self._manners = Manners(idempotency_key=idempotency_key, propagate=propagate, whole=whole)
+    _default = httpx.HTTPTransport
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         exchange = Exchange(self._state, request, self._manners)
         manner = exchange.manner
         try:
             self._dependency.run(self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation)
-        except httpx.HTTPStatusError as error:
-            if not exchange.is_ours(error):
-                raise
-        except (CallError, EngineUnavailable) as error:
-            _close(exchange)
-            raise as_httpx(error, queued=exchange.is_queued)  # noqa: B904 - it has the cause that the error has
-        except BaseException:
-            _close(exchange)
-            raise
+        except BaseException as error:  # noqa: BLE001 - raised, unless it is the answer
+            if not exchange.is_answer(error):
+                _close(exchange)
+                raise exchange.raised(error)  # noqa: B904 - it has the cause that the error has
         return exchange.result()
 
     def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
@@ -181,13 +186,8 @@ class HoldfastTransport(httpx.BaseTransport):
         self._transport.__enter__()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        self._transport.__exit__(exc_type, exc_value, traceback)
+    def __exit__(self, *exception: Any) -> None:
+        self._transport.__exit__(*exception)
 
     def _attempt(self, exchange: Exchange) -> httpx.Response:
         _close(exchange)
@@ -207,27 +207,14 @@ class HoldfastTransport(httpx.BaseTransport):
         return exchange.answered(response)
 
 
-class AsyncHoldfastTransport(httpx.AsyncBaseTransport):
+class AsyncHoldfastTransport(_Transport[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport):
     """Makes an asynchronous httpx client call as a dependency says: all that `HoldfastTransport` does, in asyncio.
 
     Here everything is covered: an attempt that takes too long is cancelled, whatever it waits for, and the connection
     is closed. So is waiting for the next chunk of a body that is handed over, when the call's deadline has passed.
     """
 
-    def __init__(
-        self,
-        dependency: Dependency,
-        transport: httpx.AsyncBaseTransport | None = None,
-        *,
-        idempotency_key: bool = False,
-        propagate: bool = True,
-        whole: int = WHOLE,
-    ) -> None:
-        refuse_retries(transport)
-        self._dependency = dependency
-        self._state = state_of(dependency)
-        self._transport = httpx.AsyncHTTPTransport() if transport is None else transport
-        self._manners = Manners(idempotency_key=idempotency_key, propagate=propagate, whole=whole)
+    _default = httpx.AsyncHTTPTransport
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         exchange = Exchange(self._state, request, self._manners)
@@ -236,15 +223,10 @@ class AsyncHoldfastTransport(httpx.AsyncBaseTransport):
             await self._dependency.run_async(
                 self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation
             )
-        except httpx.HTTPStatusError as error:
-            if not exchange.is_ours(error):
-                raise
-        except (CallError, EngineUnavailable) as error:
-            await _close_async(exchange)
-            raise as_httpx(error, queued=exchange.is_queued)  # noqa: B904 - it has the cause that the error has
-        except BaseException:
-            await _close_async(exchange)
-            raise
+        except BaseException as error:  # noqa: BLE001 - raised, unless it is the answer
+            if not exchange.is_answer(error):
+                await _close_async(exchange)
+                raise exchange.raised(error)  # noqa: B904 - it has the cause that the error has
         return exchange.result()
 
     async def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
@@ -258,13 +240,8 @@ class AsyncHoldfastTransport(httpx.AsyncBaseTransport):
         await self._transport.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        await self._transport.__aexit__(exc_type, exc_value, traceback)
+    async def __aexit__(self, *exception: Any) -> None:
+        await self._transport.__aexit__(*exception)
 
     async def _attempt(self, exchange: Exchange) -> httpx.Response:
         await _close_async(exchange)

@@ -14,22 +14,23 @@ from urllib3.exceptions import EmptyPoolError, ProtocolError
 from urllib3.util import Timeout
 
 from holdfast._errors import CallError, EngineUnavailable, InvalidValue
-from holdfast.calls.adapters.requests.body import BoundedResponse, as_requests, is_repeatable, late, rewind, take_in
-from holdfast.calls.adapters.requests.connection import POOLS, sooner
+from holdfast.calls.adapters.requests.body import BoundedResponse, as_requests, is_repeatable, rewind, take_in
+from holdfast.calls.adapters.requests.connection import POOLS
 from holdfast.calls.adapters.rules import (
     DEFAULTS,
     Manner,
     RequestOptions,
+    add_headers,
     check_connections,
     manner_of,
     origin_of,
     ready_among,
+    sooner,
     stays_open,
 )
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import SCOPE, current_attempt
 from holdfast.calls.dependency import Dependency, state_of
-from holdfast.calls.scope import IDEMPOTENCY_KEY, TRACEPARENT
 from holdfast.calls.state import DependencyState
 
 
@@ -57,7 +58,7 @@ class Exchange:
         except (exceptions.ReadTimeout, exceptions.ConnectionError) as error:
             if attempt.timeout > 0 or isinstance(error, CallError) or not _ran_out(error):
                 raise
-            raise as_requests(late(attempt, "before the answer was whole")) from error
+            raise as_requests(attempt.timed_out()) from error
         judge = self.core.retry.judge
         if response.status_code < 400 or (judge is not None and judge(response) is not None):
             return response
@@ -91,12 +92,7 @@ class Exchange:
         if self.core.endpoints is not None:
             origin = origin_of(attempt.endpoint.address, url.scheme)
             request.url = url._replace(scheme=origin.scheme, netloc=origin.netloc).geturl()
-        if self.propagate:
-            for name, value in attempt.headers().items():
-                if name != TRACEPARENT or name not in request.headers:  # instrumentation may have set its own
-                    request.headers[name] = value
-        if self.manner.key and IDEMPOTENCY_KEY not in request.headers:
-            request.headers[IDEMPOTENCY_KEY] = attempt.idempotency_key
+        add_headers(request.headers, attempt, propagate=self.propagate, key=self.manner.key)
         if attempt.number > 1:
             rewind(request)
         return request
@@ -107,8 +103,7 @@ class Exchange:
             return self.timeout
         connect, read = self.timeout if isinstance(self.timeout, tuple) else (self.timeout, self.timeout)
         # Not `attempt.timeout`, of which a moment has passed: if there is a connection to be set up, it begins anew.
-        most = min(self.core.timeout, attempt.limit - self.core.runtime.monotonic())
-        return sooner(connect, attempt.connect_timeout), sooner(read, most)
+        return sooner(connect, attempt.connect_timeout), sooner(read, min(self.core.timeout, attempt.call_timeout))
 
     def _most(self) -> float | None:
         """Seconds that the session lets a read take; None: as long as it takes."""
@@ -222,16 +217,13 @@ class HoldfastAdapter(HTTPAdapter):
         manner = exchange.manner
         try:
             return self._dependency.run(exchange.attempt, idempotent=manner.idempotent, operation=manner.operation)
-        except exceptions.HTTPError as error:
+        except BaseException as error:
             response = exchange.response
-            if response is None or error.response is not response:
-                raise
-            return response
-        except (CallError, EngineUnavailable) as error:
+            if response is not None and isinstance(error, exceptions.HTTPError) and error.response is response:
+                return response
             exchange.close()
-            raise as_requests(error)  # noqa: B904 - it has the cause that the error has
-        except BaseException:
-            exchange.close()
+            if isinstance(error, CallError | EngineUnavailable):
+                raise as_requests(error)  # noqa: B904 - it has the cause that the error has
             raise
 
     def warm_up(
@@ -290,8 +282,7 @@ class _Warming(Attempt, eq=False):
 
     @property
     def timeout(self) -> float:
-        left: float = self.limit - self.core.runtime.monotonic()
-        return max(0.0, left)
+        return self.call_timeout
 
 
 def _finish(response: requests.Response) -> bool | Exception:

@@ -10,15 +10,9 @@ import requests
 from requests import exceptions
 from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError, SSLError
 
-from holdfast._errors import (
-    AttemptTimedOut,
-    DeadlineExceeded,
-    HeldBack,
-    HoldfastError,
-    LimitReached,
-)
-from holdfast.calls.adapters.requests.connection import sooner, wait_at_most
-from holdfast.calls.adapters.rules import twin_of
+from holdfast._errors import AttemptTimedOut, DeadlineExceeded, HeldBack, HoldfastError, LimitReached
+from holdfast.calls.adapters.requests.connection import wait_at_most
+from holdfast.calls.adapters.rules import late_answer, sooner, twin_of
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.endpoints import NoEndpoint
 
@@ -99,7 +93,7 @@ def take_in(response: requests.Response, attempt: Attempt, most: float | None) -
             break
         chunks.append(chunk)
         if attempt.timeout <= 0:
-            raise as_requests(late(attempt, "during the answer"))
+            raise as_requests(attempt.timed_out())
     response._content = b"".join(chunks)  # noqa: SLF001 - where `content` looks; there is no other way in
     response._content_consumed = True  # type: ignore[attr-defined] # noqa: SLF001
     response.raw.release_conn()
@@ -119,14 +113,6 @@ def _read(response: requests.Response) -> bytes:
     return chunk or b""
 
 
-def late(attempt: Attempt, where: str) -> AttemptTimedOut | DeadlineExceeded:
-    """What an attempt ends in whose time is over."""
-    what = f"{attempt.core.name}: attempt {attempt.number} was cut off {where}"
-    if attempt.expires >= attempt.limit:
-        return DeadlineExceeded(f"{what}, because the deadline has passed")
-    return AttemptTimedOut(what)
-
-
 class BoundedResponse(requests.Response):
     """An answer whose body is handed over as it comes: the call's deadline bounds it, the attempt's time does not."""
 
@@ -140,7 +126,7 @@ class BoundedResponse(requests.Response):
         bounded = cls()
         bounded.__dict__.update(response.__dict__)
         bounded._attempt, bounded._most = attempt, most
-        wait_at_most(bounded.raw, sooner(most, _left(attempt)))  # for those who read from `raw`
+        wait_at_most(bounded.raw, sooner(most, attempt.call_timeout))  # for those who read from `raw`
         return bounded
 
     def iter_content(self, chunk_size: int | None = 1, decode_unicode: bool = False) -> Iterator[Any]:
@@ -150,25 +136,15 @@ class BoundedResponse(requests.Response):
             yield from chunks
             return
         while True:
-            wait_at_most(self.raw, sooner(self._most, _left(attempt)))
+            wait_at_most(self.raw, sooner(self._most, attempt.call_timeout))
             try:
                 chunk = next(chunks, None)
             except exceptions.ConnectionError as error:
-                if _left(attempt) > 0:
+                if attempt.call_timeout > 0:
                     raise
-                raise as_requests(_too_late(attempt)) from error
+                raise as_requests(late_answer(attempt)) from error
             if chunk is None:
                 return
-            if _left(attempt) <= 0:
-                raise as_requests(_too_late(attempt))
+            if attempt.call_timeout <= 0:
+                raise as_requests(late_answer(attempt))
             yield chunk
-
-
-def _left(attempt: Attempt) -> float:
-    """Seconds until the whole call must be over."""
-    left: float = attempt.limit - attempt.core.runtime.monotonic()
-    return left
-
-
-def _too_late(attempt: Attempt) -> DeadlineExceeded:
-    return DeadlineExceeded(f"{attempt.core.name}: cut off, because the deadline has passed during the answer")

@@ -13,7 +13,8 @@ from holdfast.calls.adapters.httpx import (
     HttpxDeadlineExceeded,
     HttpxPoolTimedOut,
 )
-from holdfast.calls.adapters.httpx.progress import DEFAULT, SHORTEST, Progress
+from holdfast.calls.adapters.httpx.progress import DEFAULT, Progress
+from holdfast.calls.adapters.rules import SHORTEST
 from holdfast.calls.dependency import state_of
 from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
@@ -138,7 +139,7 @@ def test_an_attempt_that_ended_before_it_had_a_connection_has_sent_nothing() -> 
     connecting.saw("connection.connect_tcp.started")
     for it in (waiting, sent, connecting):
         it.progress.is_unsent()
-    assert [it.progress.is_queued for it in (waiting, sent, connecting)] == [True, False, False]
+    assert [it.attempt.queued for it in (waiting, sent, connecting)] == [True, False, False]
     assert waiting.attempt.connecting_since is None, "it says nothing of how long connections take"
 
 
