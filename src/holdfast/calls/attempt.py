@@ -62,7 +62,7 @@ class Attempt(Scope, eq=False, gc=False):
     @property
     def connect_timeout(self) -> float:
         """Seconds that a new connection may take; they count apart from `timeout`."""
-        longest: float = self.core.connects.value
+        longest: float = self.core.connect_estimator.value
         return min(longest, self.call_timeout)
 
     @property
@@ -121,14 +121,14 @@ class Attempt(Scope, eq=False, gc=False):
         """The same in two halves, for clients that tell by callbacks; it may begin again before it has ended."""
         if self.connecting_since is None:
             self.connecting_since = now = self.core.runtime.monotonic()
-            self._move(now + self.core.connects.value)
+            self._move(now + self.core.connect_estimator.value)
 
     def connect_ended(self) -> None:
         """A connection is ready. One that did not come about has not ended: it tells that nothing was sent."""
         if self.connecting_since is None:
             return
         now = self.core.runtime.monotonic()
-        self.core.connected(now - self.connecting_since)
+        self.core.learn_connect(now - self.connecting_since)
         self.setup += now - self.connecting_since
         self.connecting_since = None
         self._move(now + self.core.timeout)
@@ -151,7 +151,7 @@ class Attempt(Scope, eq=False, gc=False):
         """No connection; the function may go on with another one, so that from here on anything may have been sent."""
         now = self.core.runtime.monotonic()
         if now >= self.expires:
-            self.core.connected(math.inf)
+            self.core.learn_connect(math.inf)
         self.connecting_since = None
         self._move(now + self.core.timeout)
 
@@ -163,7 +163,7 @@ class Attempt(Scope, eq=False, gc=False):
         if self.queued:
             return ConnectTimedOut(f"{name}: no connection was free in {self.core.timeout:.3f} s")
         if self.connecting_since is not None:
-            return ConnectTimedOut(f"{name}: no connection in {self.core.connects.value:.3f} s")
+            return ConnectTimedOut(f"{name}: no connection in {self.core.connect_estimator.value:.3f} s")
         return AttemptTimedOut(f"{name}: attempt {self.number} was cut off after {self.core.timeout:.3f} s")
 
     def _move(self, expires: float) -> None:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from contextvars import ContextVar, Token
 from functools import wraps
 from threading import get_ident
-from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import msgspec
@@ -144,9 +143,7 @@ class deadline:  # noqa: N801 - reads as a word: with deadline(2.0)
         self._token = SCOPE.set(Scope(expires, owner, outer))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         assert self._token is not None
         leave(self._token)
         self._token = None
@@ -172,9 +169,7 @@ class detached:  # noqa: N801 - reads as a word: with detached()
     def __enter__(self) -> None:
         self._token = SCOPE.set(NOWHERE)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         leave(self._token)
 
 

@@ -96,7 +96,7 @@ class Dependency:
     @property
     def connect_timeout(self) -> float:
         """Seconds that setting up a connection may take now."""
-        return self._state.connects.value
+        return self._state.connect_estimator.value
 
     @property
     def tokens(self) -> float:
@@ -122,8 +122,8 @@ class Dependency:
         if not 0 < percent < 100:
             raise InvalidValue(f"percentile {percent}: expected a number above 0 and below 100")
         state = self._state
-        state.look(state.runtime.monotonic())
-        seen = state.attempts_seen.seen
+        state.learn(state.runtime.monotonic())
+        seen = state.attempt_estimator.seen
         return seen.above(1 - percent / 100) if seen.total else None
 
     def call(self, *, idempotent: bool, operation: str | None = None) -> Callable[[Function], Function]:

@@ -25,7 +25,6 @@ enter, leave = SCOPE.set, SCOPE.reset
 class TimedCall(Call):
     """A call whose attempts can be cut off."""
 
-    __slots__ = ()
     shape = TimedAttempt
 
 
@@ -33,8 +32,8 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
     core: "DependencyState", function: Function, operation: Operation, *, idempotent: bool
 ) -> Function:
     """The function, awaited as the dependency's policies say. As in `drive.py`, a first success takes a short way."""
-    runtime, bucket, note = core.runtime, core.bucket, core.waiting.append
-    claim = core.claim if idempotent else None
+    runtime, bucket, note = core.runtime, core.bucket, core.samples.append
+    claim = core.retry_owner if idempotent else None
     manner = (operation, idempotent)  # in one, because each name from out here is paid for by every call
 
     @wraps(function)
@@ -48,7 +47,7 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
         started = monotonic()
         limit = started + core.total
         owner = claim
-        if not core.plain:
+        if not core.has_fast_path:
             return await pursue(
                 TimedCall(core, manner[0], outer, started, idempotent=manner[1]), function, args, kwargs
             )
@@ -89,8 +88,8 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
         else:
             ended = monotonic()
             note(ended - started - attempt.setup)
-            if ended >= core.look_at:
-                core.look(ended)
+            if ended >= core.learn_at:
+                core.learn(ended)
             if bucket.tokens < bucket.budget.capacity:
                 bucket.give(bucket.budget.refund)
             return result

@@ -32,23 +32,6 @@ _HERE, _BELOW = Owner.HERE, Owner.BELOW
 class Call:
     """One call with all its attempts. Drivers take turns with it: `begin`, `enter`, the attempt, `left`, `settle`."""
 
-    __slots__ = (
-        "_attempt",
-        "_began",
-        "_cost",
-        "_delay",
-        "_last",
-        "_started",
-        "core",
-        "expires",
-        "idempotent",
-        "number",
-        "operation",
-        "outer",
-        "owned_by",
-        "owner",
-    )
-
     shape: ClassVar[type[Attempt]] = Attempt
     """Of what its attempts are made."""
 
@@ -57,8 +40,8 @@ class Call:
     ) -> None:
         self.core = core
         self.number = 0
-        self.owned_by = None
-        self.owner = core.claim if idempotent else None
+        self.owned_by: str | None = None
+        self.owner = core.retry_owner if idempotent else None
         self.outer = outer
         self.expires = started + core.total
         if outer is not None:
@@ -151,7 +134,7 @@ class Call:
         now = core.runtime.monotonic()
         failure = self.understand(result, error)
         self.learn(attempt, failure, now)
-        if core.is_heard:
+        if core.has_sink:
             self._report(attempt, failure, error, now)
         if failure is None:
             if core.bucket.tokens < core.bucket.budget.capacity:
@@ -182,7 +165,7 @@ class Call:
                 _mark(error)
             return None
         self._delay, self._cost = step.delay, step.cost or core.bucket.budget.refund
-        if core.is_heard:
+        if core.has_sink:
             at = core.runtime.clock.wall()
             core.emit(
                 Retrying(
@@ -223,13 +206,13 @@ class Call:
         """
         core = self.core
         if failure is None or (failure.kind is _PERMANENT and failure.status is not None):
-            core.waiting.append(now - self._began - attempt.setup)
+            core.samples.append(now - self._began - attempt.setup)
         elif failure.kind is _TIMEOUT:
-            core.waiting.append(math.inf if attempt.expires < self.expires else -(now - self._began - attempt.setup))
+            core.samples.append(math.inf if attempt.expires < self.expires else -(now - self._began - attempt.setup))
         elif failure.kind is _UNSENT and attempt.connecting_since is not None and now >= attempt.expires - EARLY:
-            core.connected(math.inf)  # one that was refused at once says nothing of how long connections take
-        if now >= core.look_at:
-            core.look(now)
+            core.learn_connect(math.inf)  # one that was refused at once says nothing of how long connections take
+        if now >= core.learn_at:
+            core.learn(now)
 
     def _report(self, attempt: Attempt, failure: Failure | None, error: Exception | None, now: float) -> None:
         core = self.core
@@ -251,7 +234,7 @@ class Call:
 
     def _gave_up(self, reason: Reason, now: float) -> None:
         core = self.core
-        if not core.is_heard:
+        if not core.has_sink:
             return
         core.emit(
             GaveUp(

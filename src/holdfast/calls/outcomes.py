@@ -3,6 +3,8 @@
 A server that cannot be reached reports nothing: that a zone is cut off is often seen by its callers alone.
 """
 
+from typing import Any
+
 from holdfast._types import Outcome, Side, Sink
 from holdfast.calls.classify import Kind
 from holdfast.calls.events import Attempted, CallEvent
@@ -43,7 +45,6 @@ def outcome_of(event: Attempted, workload: str) -> Outcome | None:
     status = _status_of(event)
     if event.zone is None or event.address is None or status is None:
         return None
-    took = (event.seconds,)
     return Outcome(
         workload=workload,
         operation=event.operation,
@@ -51,13 +52,14 @@ def outcome_of(event: Attempted, workload: str) -> Outcome | None:
         instance=event.address,
         at=event.at,
         side=Side.CLIENT,
-        count_2xx=int(status < 300),
-        count_3xx=int(300 <= status < 400),
-        count_4xx=int(400 <= status < 500),
-        count_5xx=int(status >= 500),
-        success_seconds=took if status < 500 else (),
-        fault_seconds=took if status >= 500 else (),
+        **counts_of(status, event.seconds),
     )
+
+
+def counts_of(status: int, seconds: float) -> dict[str, Any]:
+    """Return the fields of an Outcome that count one request with this HTTP status, and how long it took."""
+    group = min(max(status // 100, 2), 5)
+    return {f"count_{group}xx": 1, "fault_seconds" if group == 5 else "success_seconds": (seconds,)}
 
 
 def _status_of(event: Attempted) -> int | None:

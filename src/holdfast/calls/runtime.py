@@ -56,7 +56,7 @@ class Runtime:
     def intercept(self, intercept: Intercept | None) -> None:
         self._intercept = intercept
         for dependency in list(self.dependencies):
-            dependency.set_plain()
+            dependency.update_fast_path()
 
     def join(self, dependency: "DependencyState") -> None:
         """A dependency was made."""

@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from holdfast._errors import InvalidValue
 from holdfast.calls.histogram import Histogram
 
+MOST_SAMPLES = 512
+"""Latencies that wait to be learned from; of more than that in `LEARN_EVERY` seconds, only the last ones are."""
+LEARN_EVERY = 0.5
+"""Seconds between lessons: one takes up to half a millisecond, which no single call should pay often."""
 START = 5.0
 """Seconds; generous for most services, and not so long that a hanging one holds its callers for good."""
 ENOUGH = 5

@@ -5,23 +5,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast._errors import DeadlineExceeded, InvalidValue
-from holdfast._types import Operation, Outcome, Sink, ZoneView
+from holdfast._types import Operation, Outcome, Side, Sink, ZoneView
+from holdfast.calls.outcomes import counts_of
 from holdfast.calls.periodic import host_name
 from holdfast.calls.runtime import Runtime
 from holdfast.calls.scope import carrier_of
-from holdfast.middleware.rules import (
-    UNMATCHED,
-    Answer,
-    Bounds,
-    Service,
-    bounds,
-    counted,
-    late,
-    outcome,
-    overrun,
-    refused,
-    unhealthy,
-)
+from holdfast.middleware import rules
+from holdfast.middleware.rules import UNMATCHED, Answer, Bounds, Service
 
 log = logging.getLogger("holdfast.middleware")
 
@@ -57,10 +47,10 @@ class Gate:
         service = self.service
         is_out = self._zones is not None and service.zone in self._zones.out(service.workload)
         if path == service.health_path:
-            return unhealthy(service) if is_out else None
+            return rules.unhealthy(service) if is_out else None
         if is_out and service.refuse:
-            return refused(service, self.runtime.chance)
-        return bounds(service, carrier_of(headers), self.runtime.monotonic()) or late(service)
+            return rules.refused(service, self.runtime.chance)
+        return rules.bounds(service, carrier_of(headers), self.runtime.monotonic()) or rules.late(service)
 
     def refuse(self, request: Mapping[str, Any], path: str, answer: Answer) -> None:
         """A request was refused by `admit`."""
@@ -78,21 +68,24 @@ class Gate:
             return Operation(self.service.workload, UNMATCHED)
 
     def tell(self, operation: Operation, *, status: int, seconds: float, internal: bool = False) -> None:
-        """Report one request that has just ended; whatever the sink does, the answer is not affected."""
+        """Report one request that has just ended; whatever the sink does, the answer is not affected.
+
+        `internal` marks what the middleware answered by itself: it says nothing about the health of the application.
+        """
         service = self.service
         if self._sink is None or service.zone is None:
             return
         try:
             self._sink.emit(
-                outcome(
-                    service,
-                    operation,
+                Outcome(
+                    workload=service.workload,
+                    operation=operation,
                     zone=service.zone,
                     instance=self._instance,
                     at=self.runtime.clock.wall(),
-                    status=status,
-                    seconds=seconds,
+                    side=Side.SERVER,
                     internal=internal,
+                    **counts_of(status, seconds),
                 )
             )
         except Exception:
@@ -105,19 +98,6 @@ class Gate:
 
 class Exchange:
     """One request and its response, as they go on. However it ends, that is told once."""
-
-    __slots__ = (
-        "_began",
-        "_bounds",
-        "_gate",
-        "_is_late",
-        "_operation",
-        "_request",
-        "_status",
-        "has_begun",
-        "is_gone",
-        "is_over",
-    )
 
     def __init__(self, gate: Gate, request: Mapping[str, Any], bounds: Bounds) -> None:
         self._gate = gate
@@ -146,7 +126,7 @@ class Exchange:
         if not isinstance(error, DeadlineExceeded) or self.is_gone or not self.has_expired:
             return None
         log.info("a request of %s was given up: %s", self._gate.service.workload, error)
-        return overrun(self._gate.service)
+        return rules.overrun(self._gate.service)
 
     def begin(self, status: int | None) -> None:
         """The response has begun; what is said to a client that had left before is not its answer."""
@@ -164,7 +144,7 @@ class Exchange:
         if self._status is None and not self.is_gone:
             self._is_late = self.has_expired
         late = self._bounds if self._is_late else None
-        status = counted(self._status, failed=failed, gone=self.is_gone, late=late)
+        status = rules.counted(self._status, failed=failed, gone=self.is_gone, late=late)
         seconds = self._gate.runtime.monotonic() - self._began
         self._gate.tell(self._operation or self._gate.name(self._request), status=status, seconds=seconds)
 

@@ -9,7 +9,7 @@ import msgspec
 from holdfast._backoff import Chance
 from holdfast._errors import DeadlineExceeded, InvalidValue
 from holdfast._names import workload_of, zone_of
-from holdfast._types import Carrier, Operation, Outcome, Side, Zone
+from holdfast._types import Carrier, Operation, Zone
 from holdfast.calls.scope import REMAINING, RETRY_OWNER, TRACEPARENT, Incoming
 
 
@@ -185,40 +185,6 @@ def counted(status: int | None, *, failed: bool, gone: bool, late: Bounds | None
     if status is None or (failed and status < 500):
         return 500
     return status
-
-
-def outcome(
-    service: Service,
-    operation: Operation,
-    *,
-    zone: Zone,
-    instance: str,
-    at: float,
-    status: int,
-    seconds: float,
-    internal: bool = False,
-) -> Outcome:
-    """What is reported about one request that ended at the time `at`.
-
-    `internal` marks what the middleware answered by itself: it says nothing about the health of the application.
-    """
-    group = min(max(status // 100, 2), 5)
-    took = (seconds,)
-    return Outcome(
-        workload=service.workload,
-        operation=operation,
-        zone=zone,
-        instance=instance,
-        at=at,
-        side=Side.SERVER,
-        count_2xx=int(group == 2),
-        count_3xx=int(group == 3),
-        count_4xx=int(group == 4),
-        count_5xx=int(group == 5),
-        success_seconds=() if group == 5 else took,
-        fault_seconds=took if group == 5 else (),
-        internal=internal,
-    )
 
 
 def routed(workload: str, method: str, template: str | None) -> Operation:

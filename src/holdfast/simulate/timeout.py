@@ -1,7 +1,7 @@
 """How a timeout follows the latency of a dependency: fixed, learned from successes alone, or as `Percentile` does.
 
 Latencies are lognormal. In the middle of the run all of them become several times as long. What was cut off by the
-timeout says only that it would have taken longer: a rule that leaves it out sees a faster service than there is.
+timeout says only that it would have taken longer: a rule that leaves it out sees a faster service than there is. Pure.
 """
 
 import math
@@ -12,14 +12,11 @@ from typing import Protocol
 
 from holdfast._errors import InvalidValue
 from holdfast.calls.histogram import Histogram
-from holdfast.calls.state import LOOK_EVERY, SAMPLES
-from holdfast.calls.timeout import Estimator, Percentile
+from holdfast.calls.timeout import LEARN_EVERY, MOST_SAMPLES, Estimator, Percentile
 from holdfast.simulate.virtual import chance_of
 
-FASTEST = SAMPLES / LOOK_EVERY
-"""Requests per second up to which a Dependency looks at every latency."""
-ON_TARGET = (0.5, 1.5)
-"""Times the accepted rate, within which false timeouts are as they should be: by chance alone it varies by a sixth."""
+FASTEST = MOST_SAMPLES / LEARN_EVERY
+"""Requests per second up to which a Dependency learns from every latency."""
 
 FIXED, SUCCESSES, PERCENTILE = "fixed", "successes alone", "Percentile"
 POLICIES = (FIXED, SUCCESSES, PERCENTILE)
@@ -51,9 +48,9 @@ class Shift:
             raise InvalidValue(f"sigma {self.sigma}: expected more than 0, and 3 at most")
         if not 2 <= self.windows <= 1000:
             raise InvalidValue(f"{self.windows} windows: expected 2 to 1000")
-        if not 1 / LOOK_EVERY <= self.rate <= FASTEST:
+        if not 1 / LEARN_EVERY <= self.rate <= FASTEST:
             raise InvalidValue(
-                f"rate {self.rate}: expected {1 / LOOK_EVERY:g} to {FASTEST:g} requests per second, "
+                f"rate {self.rate}: expected {1 / LEARN_EVERY:g} to {FASTEST:g} requests per second, "
                 "of which every latency is looked at"
             )
         shortest, longest = sorted((self.right(0), self.right(self.windows)))
@@ -101,11 +98,6 @@ class Window:
     """The timeout in seconds that would have been right."""
     rules: dict[str, Seen]
 
-    def is_on_target(self, rule: str, accepted: float) -> bool:
-        """Whether the rule's false timeouts were as accepted, or nearly so."""
-        lowest, highest = ON_TARGET
-        return lowest * accepted <= self.rules[rule].false_timeouts <= highest * accepted
-
 
 class _Rule(Protocol):
     value: float
@@ -144,7 +136,7 @@ def compare(options: Shift) -> Iterator[Window]:
         PERCENTILE: Estimator(policy),
     }
     chance = chance_of("timeout", options.seed)
-    together = max(1, round(options.rate * LOOK_EVERY))
+    together = max(1, round(options.rate * LEARN_EVERY))
     for number in range(options.windows):
         right = options.right(number)
         middle = math.log(options.median * (options.factor if number >= options.changes else 1.0))

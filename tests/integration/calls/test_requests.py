@@ -363,7 +363,7 @@ def test_a_request_through_a_proxy_is_measured_as_any_other(session: requests.Se
     with Server([drop, answer()]) as proxy:
         got = session.get("http://pricing.example/price", proxies={"http": proxy.url})
         assert (got.content, proxy.paths()) == (b"fine", ["http://pricing.example/price"] * 2)
-    assert dependency._state.connects.seen.total == 2
+    assert dependency._state.connect_estimator.seen.total == 2
 
 
 def test_a_traceparent_of_the_callers_own_is_kept(session: requests.Session) -> None:
@@ -385,7 +385,7 @@ def test_connections_that_no_attempt_makes_are_as_those_of_urllib3(dependency: D
     with Server([answer()]) as server:
         assert adapter.poolmanager.request("GET", server.url).data == b"fine"
         adapter.close()
-    assert dependency._state.connects.seen.total == 0
+    assert dependency._state.connect_estimator.seen.total == 0
 
 
 def test_a_warm_up_whose_answer_breaks_off_is_not_ready(dependency: Dependency) -> None:

@@ -84,7 +84,7 @@ def config(dependency: Dependency) -> Config:
     """
     state = state_of(dependency)
     return Config(
-        connect_timeout=min(_longest(state.connects.policy), state.total),
+        connect_timeout=min(_longest(state.connect_estimator.policy), state.total),
         read_timeout=_reading(state),
         retries={"mode": "standard", "total_max_attempts": 1},
     )
@@ -109,7 +109,7 @@ def govern(client: Client, dependency: Dependency, *, idempotent: Callable[[str]
 
 
 def _reading(state: DependencyState) -> float:
-    longest = min(_longest(state.attempts_seen.policy), state.total)
+    longest = min(_longest(state.attempt_estimator.policy), state.total)
     return UNBOUNDED if longest == math.inf else longest
 
 
@@ -121,8 +121,6 @@ def _longest(policy: float | Percentile | None) -> float:
 
 class _AwsCall(Call):
     """A call whose failures are understood by AWS's own models."""
-
-    __slots__ = ("_is_long_poll", "_model", "_repeatable", "is_over")
 
     def __init__(self, core: DependencyState, model: Any, *, repeatable: bool) -> None:
         named = Operation(core.name, model.name)

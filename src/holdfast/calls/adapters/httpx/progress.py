@@ -181,7 +181,9 @@ class Progress:
         if self.left > SHORTEST:
             return error
         if isinstance(error, httpx.ConnectTimeout) and self._attempt.expires < self._attempt.limit:
-            return as_httpx(ConnectTimedOut(f"{name}: no connection in {self._attempt.core.connects.value:.3f} s"))
+            return as_httpx(
+                ConnectTimedOut(f"{name}: no connection in {self._attempt.core.connect_estimator.value:.3f} s")
+            )
         return self.late()
 
     def is_unsent(self) -> None:

@@ -60,7 +60,7 @@ async def warm_async(
             await give_back_async(transport, sent)
             if not isinstance(error, TimeoutError):
                 raise
-            late = ConnectTimedOut(f"{core.name}: no connection in {core.connects.value:.3f} s")
+            late = ConnectTimedOut(f"{core.name}: no connection in {core.connect_estimator.value:.3f} s")
             raise as_httpx(late) from error
         assert isinstance(response.stream, httpx.AsyncByteStream)
         response.stream = Lent(response.stream, transport, sent)
@@ -88,7 +88,7 @@ async def _finish_async(response: httpx.Response) -> bool | Exception:
 
 
 def _progress(core: DependencyState) -> Progress:
-    until = core.runtime.monotonic() + core.connects.value
+    until = core.runtime.monotonic() + core.connect_estimator.value
     progress = Progress(Attempt(until, None, None, core, until), {})
     progress.is_whole_call = True
     return progress

@@ -249,7 +249,7 @@ class HoldfastAdapter(HTTPAdapter):
                 f"warm-up of {connections} connections: expected at most {self._most_kept}, which is pool_maxsize"
             )
         prepared = requests.Request(method, url).prepare()
-        until = self._state.runtime.monotonic() + self._state.connects.value
+        until = self._state.runtime.monotonic() + self._state.connect_estimator.value
 
         def open_one(_: int) -> requests.Response | Exception:
             attempt = _Warming(until, None, None, self._state, until)

@@ -65,7 +65,7 @@ def test_after_a_set_up_the_attempt_has_its_whole_time() -> None:
     it.saw("http11.send_request_headers.started", after=0.5)
     assert it.progress.timeouts["write"] == pytest.approx(1.0)
     assert it.attempt.setup == pytest.approx(3.5)
-    assert it.core.connects.seen.total == 1
+    assert it.core.connect_estimator.seen.total == 1
     it.saw("http11.receive_response_headers.started", after=0.25)
     assert it.progress.timeouts["read"] == pytest.approx(0.75)
 
@@ -74,7 +74,7 @@ def test_waiting_for_the_pool_is_neither_a_set_up_nor_latency_nor_taken_from_the
     it = Attempting()
     it.saw("http11.send_request_headers.started", after=0.75)
     assert it.attempt.setup == pytest.approx(0.75)
-    assert it.core.connects.seen.total == 0
+    assert it.core.connect_estimator.seen.total == 0
     assert it.progress.timeouts["read"] == pytest.approx(1.0)
 
 
