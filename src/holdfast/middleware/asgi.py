@@ -4,11 +4,10 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast._types import Operation, Outcome, Sink, ZoneView
+from holdfast._types import Operation
 from holdfast.calls.context import SCOPE
-from holdfast.calls.runtime import PROCESS, Runtime
-from holdfast.middleware.gate import Exchange, Gate, Name
-from holdfast.middleware.rules import CARRIED, Answer, Bounds, Service, overrun, routed
+from holdfast.middleware.gate import Exchange, Middleware
+from holdfast.middleware.rules import CARRIED, Answer, Bounds, overrun, routed
 
 if TYPE_CHECKING:
     from asyncio import Timeout
@@ -23,7 +22,7 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 _HEADERS = {name.encode(): name for name in CARRIED}
 
 
-class AsgiMiddleware:
+class AsgiMiddleware(Middleware[Application]):
     """Serves each request within its deadline, reports how it ended, and obeys the status of the zone.
 
     Put it outside of everything else, so that its latency is the caller's. Whatever is not HTTP passes untouched. What
@@ -31,19 +30,6 @@ class AsgiMiddleware:
     `operation` names a request by its ASGI scope, once it is answered; without it the route does that the framework
     found, if it is Litestar or FastAPI.
     """
-
-    def __init__(
-        self,
-        app: Application,
-        service: Service,
-        *,
-        sink: Sink[Outcome] | None = None,
-        zones: ZoneView | None = None,
-        operation: Name | None = None,
-        runtime: Runtime = PROCESS,
-    ) -> None:
-        self._app = app
-        self._gate = Gate(service, name=operation or self._route, sink=sink, zones=zones, runtime=runtime)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -92,9 +78,9 @@ class AsgiMiddleware:
         if timer.expired() and not watch.has_begun:
             await _answer(overrun(self._gate.service), scope, watch.send)
 
-    def _route(self, scope: Mapping[str, Any]) -> Operation:
-        template = scope.get("path_template") or getattr(scope.get("route"), "path", None)
-        return routed(self._gate.service.workload, scope["method"], template)
+    def _route(self, request: Mapping[str, Any]) -> Operation:
+        template = request.get("path_template") or getattr(request.get("route"), "path", None)
+        return routed(self._gate.service.workload, request["method"], template)
 
 
 class _Watch:

@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from holdfast._errors import DeadlineExceeded, InvalidValue
 from holdfast._types import Operation, Outcome, Side, Sink, ZoneView
 from holdfast.calls.outcomes import counts_of
 from holdfast.calls.periodic import host_name
-from holdfast.calls.runtime import Runtime
+from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.calls.scope import carrier_of
 from holdfast.middleware import rules
 from holdfast.middleware.rules import UNMATCHED, Answer, Bounds, Service
@@ -17,6 +17,28 @@ log = logging.getLogger("holdfast.middleware")
 
 Name = Callable[[Mapping[str, Any]], Operation]
 """Tells the operation of a request from its ASGI scope or WSGI environment, once the response begins."""
+Application = TypeVar("Application")
+
+
+class Middleware(Generic[Application]):
+    """What both middlewares are made of: an application, and the gate before it."""
+
+    def __init__(
+        self,
+        app: Application,
+        service: Service,
+        *,
+        sink: Sink[Outcome] | None = None,
+        zones: ZoneView | None = None,
+        operation: Name | None = None,
+        runtime: Runtime = PROCESS,
+    ) -> None:
+        self._app = app
+        self._gate = Gate(service, name=operation or self._route, sink=sink, zones=zones, runtime=runtime)
+
+    def _route(self, request: Mapping[str, Any]) -> Operation:
+        """Name a request by the route that the framework found."""
+        raise NotImplementedError
 
 
 class Gate:

@@ -95,8 +95,8 @@ def govern(client: Client, dependency: Dependency, *, idempotent: Callable[[str]
 
     An operation is repeated if its model says that this is safe: it reads, it is a PUT or DELETE of HTTP, or it has an
     idempotency token, which botocore fills in. `idempotent("PutItem")` decides instead if given. Others are repeated
-    when nothing was sent, or when the service said that it is too much: then it did nothing. Raises InvalidValue for a
-    client that would go on to retry by itself, as in the mode `adaptive`.
+    only when nothing was sent, or when the service throttled it. Raise InvalidValue for a client that would still retry
+    by itself, as in the mode `adaptive`.
     """
     state = state_of(dependency)
     if not isinstance(client, BaseClient):
@@ -268,8 +268,7 @@ class _Governor:
         delay = turns.call.settle(attempt, None if response is None else response[1], error)
         if delay is None:
             self._explain(response, error)
-            if response is not None:
-                self._hand_over(response[0], operation)
+            self._hand_over(response, operation)
             return None
         turns.error = error
         self._wait(delay)
@@ -279,15 +278,15 @@ class _Governor:
         if seconds:
             self._core.runtime.clock.sleep(seconds)
 
-    def _hand_over(self, answer: Any, operation: Any) -> None:
+    def _hand_over(self, response: Any, operation: Any) -> None:
         """Let the caller read a stream as slowly as the client may: what is left of the attempt is no measure of it."""
-        if not (operation.has_streaming_output or operation.has_event_stream_output):
+        if response is None or not (operation.has_streaming_output or operation.has_event_stream_output):
             return
         own = self._client.meta.config.read_timeout
         if own == _reading(self._core):  # from `config`, which had attempts in mind
             own = max(own, UNBOUNDED)
         with suppress(AttributeError):  # it has no socket any more, because it was short
-            set_socket_timeout(answer.raw, own)
+            set_socket_timeout(response[0].raw, own)
 
     def _abandon(self, exception: Exception, context: Any, **_: Any) -> None:
         """The call ends, and botocore asked nobody: it could not sign, or did not understand the answer."""
@@ -321,12 +320,11 @@ class _Governor:
 
     @staticmethod
     def _is_redirected(turns: _Turns, context: Any) -> bool:
-        """Whether the bucket is in another region: botocore asks there at once, and that is the same attempt."""
+        """Return whether the bucket is in another region: botocore asks there at once, within the same attempt."""
         before, turns.is_redirected = turns.is_redirected, bool(context.get("s3_redirect", {}).get("redirected"))
-        if turns.is_redirected and not before:
-            turns.call.number -= 1
-            return True
-        return False
+        is_new = turns.is_redirected and not before
+        turns.call.number -= is_new
+        return is_new
 
     @staticmethod
     def _explain(response: Any, error: Exception | None) -> None:

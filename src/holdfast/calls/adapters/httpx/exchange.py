@@ -88,9 +88,9 @@ class Exchange:
         return math.inf if declared.isdecimal() and int(declared) <= self._manners.whole else LATER
 
     def answered(self, response: httpx.Response) -> httpx.Response:
-        """The answer as judgements see it; raises one that is a failure, so that the dependency understands it as such.
+        """Return the answer as `judge` sees it; raise one of 4xx or 5xx, so that the dependency takes it as a failure.
 
-        `judge` is asked here about answers of 4xx and 5xx, and by the dependency about others: once about each.
+        `judge` is asked here about those, and by the dependency about others: once about each.
         """
         self._shown = shown = self._show(response)
         if response.status_code < 400:
@@ -118,10 +118,7 @@ class Exchange:
         return self.response
 
     def _show(self, response: httpx.Response) -> httpx.Response:
-        """The answer for `judge` and `classify`, with its body if that was read: a copy, which leaves it to the client.
-
-        A client reads an answer by itself, and streams it perhaps, which it could not if it had been read before.
-        """
+        """Return a copy for `judge` and `classify`, with its body if that was read: a client streams the original."""
         retry = self._core.retry
         if (retry.judge is None and retry.classify is None) or not isinstance(response.stream, httpx.ByteStream):
             return response

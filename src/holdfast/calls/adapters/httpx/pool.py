@@ -1,12 +1,11 @@
 """Gives back what an attempt that ended badly still holds in the connection pool of httpcore.
 
 httpcore loses such places for good (https://github.com/encode/httpcore/issues/1093): a request that is given up just
-when the pool has found a connection for it leaves one behind that nobody will ever open, and one that is cancelled
-while its answer is being closed stays among the requests. Each takes one of `max_connections`, until none is left and
-every call waits in vain. Cutting attempts off is what Holdfast does, so it must not depend on luck here.
+when the pool has found a connection for it leaves one behind that is never opened, and one that is cancelled while its
+answer is being closed stays among the requests. Each takes one of `max_connections`, until every call waits in vain.
 
-There is no public way to do this. All that is known of httpcore's insides stands in this module; if they are not as
-they were, nothing is done, and a warning says so once.
+There is no public way to do this. Only this module knows httpcore's insides; if they have changed, nothing is done, and
+a warning says so once.
 """
 
 # ruff: noqa: SLF001 - see above

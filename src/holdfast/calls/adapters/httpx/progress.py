@@ -61,9 +61,9 @@ _QUEUED = ((ConnectTimedOut, HttpxPoolTimedOut), *_TWINS)
 
 
 def as_httpx(error: HoldfastError, *, queued: bool = False) -> HoldfastError:
-    """The same error, which is also one of httpx; as it is if it is that already, or has no counterpart there.
+    """Return the error as one that is also httpx's; as it is if it is so already, or has no counterpart there.
 
-    `queued`: it happened while it waited for a connection of the pool.
+    `queued`: it happened while waiting for a connection of the pool.
     """
     if isinstance(error, httpx.HTTPError):
         return error
@@ -74,8 +74,8 @@ Trace = Callable[[str, MutableMapping[str, Any]], Any]
 """The extension of httpcore that is told of each step."""
 
 POOL_SHARE = 0.9
-"""Of an attempt's time, to wait for a connection of the pool: a little less than all of it, so that it is the pool
-that says so. It proves that nothing was sent; a cancellation would not."""
+"""Of an attempt's time, to wait for a connection of the pool. Less than all of it, so that the pool ends the wait,
+which proves that nothing was sent; a cancellation would not."""
 DEFAULT = httpx.Timeout(5.0).as_dict()
 """What a client has that was not told otherwise: https://www.python-httpx.org/advanced/timeouts/. Nobody chose it, and
 it would cut off whatever the dependency gives more time."""
@@ -93,9 +93,7 @@ class Progress:
 
     httpcore reads the timeouts anew before each step, out of the mapping that is changed here. With `is_cut_off`, the
     event loop ends the attempt in time, and reading and writing keep the timeouts of the client. `user_trace` is told
-    of each step as well.
-
-    Waiting for a connection of the pool may take as long as an attempt; the attempt's time begins when there is one.
+    of each step as well. Waiting for a connection may take as long as an attempt, whose time begins after that.
     """
 
     def __init__(
@@ -168,8 +166,14 @@ class Progress:
         """Return what to raise when the time is over."""
         return as_httpx(late_answer(self._attempt) if self.is_whole_call else self._attempt.timed_out())
 
+    def raise_understood(self, error: BaseException) -> None:
+        """Raise our own error in place of a timeout of httpx, if it was ours and not the client's."""
+        ours = self.understood(error) if isinstance(error, httpx.TimeoutException) else error
+        if ours is not error:
+            raise ours from error
+
     def understood(self, error: httpx.TimeoutException) -> Exception:
-        """What to raise in place of a timeout of httpx: the error itself if it was the client's own, and not ours."""
+        """Return what to raise in place of a timeout of httpx: the error itself if it was the client's own."""
         if isinstance(error, HoldfastError):
             return error
         name = self._attempt.core.name
@@ -187,7 +191,7 @@ class Progress:
         return self.late()
 
     def is_unsent(self) -> None:
-        """The attempt was ended while it waited for a connection: it never had one, which proves that nothing was sent.
+        """Note that the attempt ended before it had a connection, if so: that proves that nothing was sent.
 
         Only for transports that tell their steps; of others nothing is known.
         """

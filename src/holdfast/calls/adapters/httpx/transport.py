@@ -132,28 +132,28 @@ class _Transport(Generic[Inner]):
 class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
     """Makes a synchronous httpx client call as a dependency says.
 
-    GET, HEAD, OPTIONS, TRACE, PUT and DELETE are repeated; others only if nothing was sent, unless
-    `call_options(idempotent=True)` is among the request's extensions, or `idempotency_key` says that the server knows
-    the header of this name. A body that is an iterator or a file is sent once. Each redirect is a call of its own.
+    GET, HEAD, OPTIONS, TRACE, PUT and DELETE are repeated; others only if nothing was sent, unless the request's
+    extensions contain `call_options(idempotent=True)`, or `idempotency_key` says that the server knows that header. A
+    body that is an iterator or a file is sent once. Each redirect is a call of its own.
 
-    An answer of 4xx or 5xx is understood as the dependency understands failures; the last one is returned as any other
-    answer. `propagate=False` keeps the deadline and the retry owner from being sent along, for servers of others. If
-    the dependency has endpoints, they replace scheme, host and port of *every* URL: mount the transport for the
-    service's own name (`mounts={"all://pricing": ...}`), so that a redirect elsewhere goes elsewhere.
+    An answer of 4xx or 5xx is judged as the dependency judges failures; the last one is returned as any other answer.
+    `propagate=False` does not send the deadline and the retry owner along, for servers of others. Endpoints of the
+    dependency replace scheme, host and port of *every* URL: mount the transport for the service's own name
+    (`mounts={"all://pricing": ...}`), so that a redirect elsewhere goes elsewhere.
 
-    The attempt's time covers sending, waiting for the answer, and bodies that say that they have at most `whole` bytes:
-    one that breaks off is repeated. Others are handed over as they come, and only the deadline of the call bounds them.
-    Waiting for a connection of the pool and setting one up count apart: the attempt's time begins when it has one.
+    The attempt's time covers sending, waiting for the answer, and bodies of at most `whole` bytes by their headers: one
+    that breaks off is repeated. Others are handed over as they come, and only the deadline of the call bounds them.
+    Waiting for a connection of the pool and setting one up count apart: the attempt's time begins after that.
 
-    Timeouts of the client hold as well, and the shorter one counts; only httpx's default, 5 seconds for each of the
-    four, is taken as not set where the dependency has a bound, because nobody chose it. Whoever wants just that says
-    another number, such as 4.99. A timeout of Holdfast's is raised as `HttpxAttemptTimedOut` and its like, one of the
-    client's as httpx raises it. `Retry.judge` and `Retry.classify` see the body of an answer if the attempt covers it.
+    Of the client's timeouts and Holdfast's, the shorter counts. Only httpx's default, 5 seconds for each of the four,
+    is taken as not set where the dependency has a bound, because nobody chose it; if you want it, say 4.99. Holdfast's
+    are raised as `HttpxAttemptTimedOut` and its like, the client's as httpx raises them. `Retry.judge` and
+    `Retry.classify` see the body of an answer if the attempt covers it.
 
-    Not covered, because a synchronous client cannot be interrupted: looking up a name in DNS; headers, or a large body
-    that is sent, which move on by a byte now and then: each read and write alone is bounded, and the time is looked at
-    again with each chunk of the answer's body. A body may take up to twice the time that there was when it began,
-    because httpcore takes the timeout of its reads then, once. Retries of the inner transport must be off. Thread-safe.
+    Not covered, because a synchronous client cannot be interrupted: a look-up in DNS; headers, or a large body that is
+    sent, which move on by a byte now and then: only each read and write is bounded, and each chunk of the answer. A
+    body may take up to twice the time that was left when it began, because httpcore takes the timeout of its reads
+    then, once. Retries of the inner transport must be off. Thread-safe.
     """
 
     _default = httpx.HTTPTransport
@@ -170,12 +170,11 @@ class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
         return exchange.result()
 
     def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
-        """Open connections, TLS included, before there is traffic; returns how many are ready.
+        """Open connections, TLS included, before there is traffic; return how many are ready.
 
-        Each one sends a request that must have no effects: HEAD, or another method. Any answer will do. Together they
-        take no longer than the connect timeout. Raises the first error if none is ready. The pool of the inner
-        transport must be as large (`max_keepalive_connections`), and a new connection is as good as it lives: see
-        `keepalive_expiry`. Endpoints do not matter here: warm up each of them.
+        Each sends a request that must have no effects; any answer will do. Together they take no longer than the
+        connect timeout. Raise the first error if none is ready. The pool of the inner transport must be as large
+        (`max_keepalive_connections`) and keep them (`keepalive_expiry`). Warm up each endpoint by itself.
         """
         return warm(self._state, self._transport, _request(method, url), connections)
 
@@ -201,8 +200,7 @@ class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
                 _close(exchange)
             finally:
                 give_back(self._transport, request)
-            if isinstance(error, httpx.TimeoutException):
-                _raise(progress.understood(error), error)
+            progress.raise_understood(error)
             raise
         return exchange.answered(response)
 
@@ -210,8 +208,8 @@ class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
 class AsyncHoldfastTransport(_Transport[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport):
     """Makes an asynchronous httpx client call as a dependency says: all that `HoldfastTransport` does, in asyncio.
 
-    Here everything is covered: an attempt that takes too long is cancelled, whatever it waits for, and the connection
-    is closed. So is waiting for the next chunk of a body that is handed over, when the call's deadline has passed.
+    Everything is covered: an attempt that takes too long is cancelled, whatever it waits for, and its connection is
+    closed. So is waiting for the next chunk of a body that is handed over, when the call's deadline has passed.
     """
 
     _default = httpx.AsyncHTTPTransport
@@ -259,16 +257,9 @@ class AsyncHoldfastTransport(_Transport[httpx.AsyncBaseTransport], httpx.AsyncBa
                 await _close_async(exchange)
             finally:
                 await give_back_async(self._transport, request)
-            if isinstance(error, httpx.TimeoutException):
-                _raise(progress.understood(error), error)
+            progress.raise_understood(error)
             raise
         return exchange.answered(response)
-
-
-def _raise(error: Exception, instead_of: httpx.TimeoutException) -> None:
-    """Raise an error with another as its cause, unless it is that one."""
-    if error is not instead_of:
-        raise error from instead_of
 
 
 def _close(exchange: Exchange) -> None:

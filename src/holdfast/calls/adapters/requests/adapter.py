@@ -129,10 +129,7 @@ _ASKED: ContextVar[RequestOptions] = ContextVar("holdfast.calls.adapters.request
 
 @contextmanager
 def call_options(*, idempotent: bool | None = None, operation: str | None = None) -> Iterator[None]:
-    """Ask for something for the requests that are made inside of the `with` block.
-
-    requests has no place for it in a request.
-    """
+    """Set options for the requests inside of the `with` block, because a request has no field for them."""
     token = _ASKED.set(RequestOptions(idempotent=idempotent, operation=operation))
     try:
         yield
@@ -144,24 +141,23 @@ class HoldfastAdapter(HTTPAdapter):
     """Makes a requests session call as a dependency says.
 
     GET, HEAD, OPTIONS, TRACE, PUT and DELETE are repeated; others only if nothing was sent, unless they are made
-    `with call_options(idempotent=True)`, or `idempotency_key` says that the server knows the header of this name. A
-    body that is an iterator is sent once; a file is wound back. Each redirect is a call of its own.
+    `with call_options(idempotent=True)`, or `idempotency_key` says that the server knows that header. A body that is an
+    iterator is sent once; a file is wound back. Each redirect is a call of its own.
 
-    An answer of 4xx or 5xx is understood as the dependency understands failures; the last one is returned as any other
-    answer. `propagate=False` keeps the deadline and the retry owner from being sent along, for servers of others. If
-    the dependency has endpoints, they replace scheme, host and port of every URL that the adapter is mounted for.
+    An answer of 4xx or 5xx is judged as the dependency judges failures; the last one is returned as any other answer.
+    `propagate=False` does not send the deadline and the retry owner along, for servers of others. Endpoints of the
+    dependency replace scheme, host and port of every URL that the adapter is mounted for.
 
     The attempt's time covers sending, waiting for the answer, and its body: one that breaks off is repeated. With
     `stream=True` the body is handed over as it comes, and only the deadline of the call bounds it. Set-up of a
-    connection counts apart. The timeouts of the session hold as well; the shorter one counts. An attempt that ends
-    because its own time or the deadline is over raises `RequestsAttemptTimedOut` or `RequestsDeadlineExceeded`, which
-    are `ReadTimeout` as well; one that ends by a timeout of the session raises what requests raises.
+    connection counts apart. Of the session's timeouts and Holdfast's, the shorter counts: Holdfast's are raised as
+    `RequestsAttemptTimedOut` or `RequestsDeadlineExceeded`, the session's as requests raises them.
 
-    Not covered, because it cannot be interrupted: looking up a name in DNS; headers, or a large body that is sent,
-    which move on by a byte now and then: each read and write alone is bounded, and the time is looked at again with
-    each chunk of the answer's body. With `stream=True` that is so for `iter_content` and what uses it; each read of
-    `raw` may take what was left of the call when the answer began. Connections through a SOCKS proxy are not measured
-    apart. Retries of urllib3 are off, and must be. Thread-safe as far as sessions of requests are.
+    Not covered, because it cannot be interrupted: a look-up in DNS; headers, or a large body that is sent, which move
+    on by a byte now and then: only each read and write is bounded, and each chunk of the answer. With `stream=True`
+    that holds for `iter_content`; each read of `raw` may take what was left of the call when the answer began.
+    Connections through a SOCKS proxy are not measured apart. Retries of urllib3 are off, and must be. Thread-safe as
+    far as sessions of requests are.
     """
 
     def __init__(
@@ -236,12 +232,11 @@ class HoldfastAdapter(HTTPAdapter):
         cert: Any = None,
         proxies: Any = None,
     ) -> int:
-        """Open connections, TLS included, before there is traffic; returns how many are ready.
+        """Open connections, TLS included, before there is traffic; return how many are ready.
 
-        Each one sends a request that must have no effects: HEAD, or another method. Any answer will do. Together they
-        take no longer than the connect timeout. Raises the first error if none is ready. `verify`, `cert` and
-        `proxies` must be those of the session, else its requests do not find the connections. Endpoints do not matter
-        here: warm up each of them.
+        Each sends a request that must have no effects; any answer will do. Together they take no longer than the
+        connect timeout. Raise the first error if none is ready. `verify`, `cert` and `proxies` must be those of the
+        session, else its requests do not find the connections. Warm up each endpoint by itself.
         """
         check_connections(connections)
         if connections > self._most_kept:

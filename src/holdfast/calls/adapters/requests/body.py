@@ -79,9 +79,7 @@ def _is_file(request: requests.PreparedRequest) -> bool:
 
 
 def take_in(response: requests.Response, attempt: Attempt, most: float | None) -> None:
-    """Read the whole body within the attempt; raises what requests would, and AttemptTimedOut when it takes too long.
-
-    Each read takes at most what is left, and at most `most` seconds.
+    """Read the whole body within the attempt, each read within `most` seconds; raise what requests would, or ours.
 
     `Response.content` would wait for as many bytes as it asks for, each of them for as long as a read may take.
     """
