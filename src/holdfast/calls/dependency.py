@@ -51,7 +51,6 @@ class Dependency:
         _expect("budget", budget, Budget)
         _expect("hints", hints, Hints)
         _expect("limit", limit, Limit | None)
-        self._name = name
         self._state = DependencyState(
             name,
             timeouts=timeouts,
@@ -67,7 +66,7 @@ class Dependency:
     @property
     def name(self) -> str:
         """What it is called in logs, metrics and errors."""
-        return self._name
+        return self._state.name
 
     @property
     def endpoints(self) -> "Endpoints | ShardEndpoints | None":
@@ -139,9 +138,7 @@ class Dependency:
             if not callable(function):
                 raise InvalidValue(f"{function!r} to call {self.name} with: expected a function")
             if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-                raise InvalidValue(
-                    f"{function.__qualname__} is a generator: loop over attempts() inside of it, and yield after each"
-                )
+                raise InvalidValue(f"{function.__qualname__} is a generator: loop over attempts() and yield after each")
             named = Operation(self.name, operation or _name_of(function))
             if _is_asynchronous(function):
                 from holdfast.calls.drive_async import bind_async

@@ -48,9 +48,8 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
         limit = started + core.total
         owner = claim
         if not core.has_fast_path:
-            return await pursue(
-                TimedCall(core, manner[0], outer, started, idempotent=manner[1]), function, args, kwargs
-            )
+            whole = TimedCall(core, manner[0], outer, started, idempotent=manner[1])
+            return await pursue(whole, function, args, kwargs)
         if outer is not None:
             if outer.expires < limit:
                 limit = outer.expires
@@ -110,7 +109,7 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
     return cast("Function", call)
 
 
-async def pursue(  # noqa: PLR0917 - a driver's own loop
+async def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
     call: "TimedCall",
     function: Callable[..., Any],
     args: tuple[Any, ...],
@@ -134,12 +133,20 @@ async def pursue(  # noqa: PLR0917 - a driver's own loop
                 attempt = call.begin(error)
                 call.enter(error)
                 error = None
+                if attempt.expires < inf:
+                    watch(attempt)
+                token = enter(attempt)
                 try:
-                    result = await attempted(attempt, function, args, kwargs)
+                    result = await function(*args, **kwargs)
                 except Exception as caught:  # noqa: BLE001
                     error = caught
+                except CancelledError as caught:
+                    error = cut_off(attempt, caught)
                 finally:
+                    if attempt.expiries is not None:
+                        unwatch(attempt)
                     call.left()
+                    leave(token)  # last: a coroutine that is closed in another context cannot leave
             delay = call.settle(attempt, result, error)
             if delay is None:
                 if error is None:
@@ -150,20 +157,3 @@ async def pursue(  # noqa: PLR0917 - a driver's own loop
             attempt = None
     finally:
         error = None  # its traceback holds this frame, and the frame must not hold it
-
-
-async def attempted(
-    attempt: TimedAttempt, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """One attempt, cut off in time."""
-    if attempt.expires < inf:
-        watch(attempt)
-    token = SCOPE.set(attempt)
-    try:
-        return await function(*args, **kwargs)
-    except CancelledError as caught:
-        raise cut_off(attempt, caught)  # noqa: B904 - it has its cause
-    finally:
-        if attempt.expiries is not None:
-            unwatch(attempt)
-        SCOPE.reset(token)

@@ -38,8 +38,7 @@ class Endpoints:
     """The endpoints of one service by zone. Thread-safe; decides from memory.
 
     Calls go round the zones, and inside a zone round its endpoints, so that zones get equal shares whatever the number
-    of their instances. With `own_zone`, calls stay in that zone while it is in: a zone that fails then takes nobody
-    down but itself.
+    of their instances. With `own_zone`, calls stay in that zone while it is in, so that one zone's failure stays in it.
 
     The endpoints are a mapping, or a Directory that knows them as they change, such as `Refreshing`. Without a `view`,
     all zones are in. `turn` is where the round begins: processes that make only a call or two before they end should
@@ -89,9 +88,8 @@ class Endpoints:
     def _look_again(self, known: ByZone, out: frozenset[Zone]) -> "_Usable":
         zones = [zone for zone, addresses in known.items() if addresses and zone not in out]
         if not zones:
-            raise NoEndpoint(
-                f"all zones ({', '.join(known) or 'none is known'}) are out: bring one back, or add endpoints elsewhere"
-            )
+            names = ", ".join(known) or "none is known"
+            raise NoEndpoint(f"all zones ({names}) are out: bring one back, or add endpoints elsewhere")
         for zone in zones:
             # Divided: with the same start as the zones, of two zones with two endpoints only two would ever come first.
             self._turns.setdefault(zone, itertools.count(self._first // len(known)))

@@ -27,6 +27,8 @@ EARLY = 0.001
 # Looked up once, as in `retry.py`.
 _PERMANENT, _TIMEOUT, _UNSENT = Kind.PERMANENT, Kind.TIMEOUT, Kind.UNSENT
 _HERE, _BELOW = Owner.HERE, Owner.BELOW
+_SETTLED = "_holdfast_settled"
+"""Set on an error that a call has raised, for calls around it."""
 
 
 class Call:
@@ -126,10 +128,7 @@ class Call:
             self.core.running.leave()
 
     def settle(self, attempt: Attempt, result: Any, error: Exception | None) -> float | None:
-        """What follows from an attempt's end: None, that is all; or seconds to wait before the next one.
-
-        An `error` that is final is given a note on what was tried.
-        """
+        """Return the seconds to wait before the next attempt; None: there is none. A final `error` gets a note why."""
         core = self.core
         now = core.runtime.monotonic()
         failure = self.understand(result, error)
@@ -162,16 +161,13 @@ class Call:
             if error is not None:
                 if self.number > 1 or step.reason is not Reason.PERMANENT:
                     error.add_note(self._note(step.reason, now))
-                _mark(error)
+                with suppress(AttributeError):  # of a class that takes none
+                    setattr(error, _SETTLED, True)
             return None
         self._delay, self._cost = step.delay, step.cost or core.bucket.budget.refund
         if core.has_sink:
-            at = core.runtime.clock.wall()
-            core.emit(
-                Retrying(
-                    operation=self.operation, at=at, number=self.number + 1, delay=step.delay, failure=failure.kind
-                )
-            )
+            at, number = core.runtime.clock.wall(), self.number + 1
+            core.emit(Retrying(operation=self.operation, at=at, number=number, delay=step.delay, failure=failure.kind))
         return step.delay
 
     def understand(self, result: Any, error: Exception | None) -> Failure | None:
@@ -183,7 +179,7 @@ class Call:
         if failure.kind is _PERMANENT:
             if retry.eventual and not retry.eventual.isdisjoint({failure.status, failure.code}):
                 return Failure(Kind.EVENTUAL, failure.status, failure.code, failure.after)
-        elif failure.kind is _UNSENT and _is_marked(error):
+        elif failure.kind is _UNSENT and getattr(error, _SETTLED, False):
             # Another call failed inside of this one: of what else this one had sent by then, it proves nothing.
             return Failure(Kind.TRANSIENT, failure.status, failure.code, failure.after)
         return failure
@@ -199,10 +195,9 @@ class Call:
             return PERMANENT
 
     def learn(self, attempt: Attempt, failure: Failure | None, now: float) -> None:
-        """Tell how long the attempt took: answers are latencies, also those that say no.
+        """Note how long the attempt took: answers are latencies, also those that say no.
 
-        One that was cut off took unboundedly long or, if it was the deadline that cut it off, longer than it had: that
-        is told by a negative time.
+        One that was cut off took unboundedly long or, if the deadline cut it off, longer than it had: a negative time.
         """
         core = self.core
         if failure is None or (failure.kind is _PERMANENT and failure.status is not None):
@@ -258,16 +253,3 @@ class Call:
 def refusal(operation: Operation) -> DeadlineExceeded:
     """What a call that begins after its deadline is answered with."""
     return DeadlineExceeded(f"{operation}: refused, because the deadline had passed before it began")
-
-
-_MARK = "_holdfast_settled"
-
-
-def _mark(error: Exception) -> None:
-    """Leave a sign on an error that a call has raised, for calls around it."""
-    with suppress(AttributeError):  # of a class that takes none
-        setattr(error, _MARK, True)
-
-
-def _is_marked(error: Exception) -> bool:
-    return getattr(error, _MARK, False)

@@ -104,10 +104,9 @@ def _cut(attempt: TimedAttempt) -> None:
 
 
 def cut_off(attempt: TimedAttempt, cancelled: CancelledError) -> Exception:
-    """What to raise in place of the cancellation that ended an attempt.
+    """Return what to raise in place of the cancellation that ended an attempt.
 
-    Raises the cancellation itself if it was somebody else's, or somebody else's as well; they are counted as
-    `asyncio.timeout` does.
+    Raise the cancellation itself if the task was cancelled by others, too; counted as `asyncio.timeout` does.
     """
     if not attempt.was_cut or attempt.task.cancelling() > attempt.cancelling + 1:
         raise cancelled

@@ -63,8 +63,7 @@ class Running:
 
 
 TRICKLE_SHARE = 10
-"""Of so many retries that the tokens do not pay for at most one goes out: a fleet of processes that make few calls each
-would else trickle as much as it sends."""
+"""Of this many retries that the tokens do not pay for, at most one goes out: a large fleet would else trickle a lot."""
 
 
 class Bucket:
@@ -74,12 +73,8 @@ class Bucket:
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
-        self.tokens = budget.capacity
-        self.exhausted = False
-        """Whether the last retry that was asked for was refused."""
-        self._next_trickle = -math.inf
-        self._refused = 0
         self.renew()
+        self.fill()
         renew_after_fork(self)
 
     def fill(self) -> None:
@@ -87,6 +82,7 @@ class Bucket:
         with self._lock:
             self.tokens = self.budget.capacity
             self.exhausted = False
+            """Whether the last retry that was asked for was refused."""
             self._next_trickle = -math.inf
             self._refused = 0
 

@@ -25,11 +25,11 @@ SUCCESS = "success"
 _COUNTS = ("Attempts", "Failures", "Timeouts", "Throttles", "Retries", "GaveUp")
 
 
-def _instrument(kind: Type, name: str, unit: str, description: str, *labels: Label, **more: Any) -> Instrument:
+def _metric(kind: Type, name: str, unit: str, description: str, *labels: Label, **more: Any) -> Instrument:
     return Instrument(type=kind, name=name, unit=unit, description=description, labels=(DEPENDENCY, *labels), **more)
 
 
-ATTEMPTS = _instrument(
+ATTEMPTS = _metric(
     *(Type.COUNTER, "holdfast.call.attempts", "", "Attempts that have ended.", OPERATION),
     detail=Label("outcome"),
     in_opentelemetry=False,  # the duration counts them, too
@@ -41,7 +41,7 @@ ATTEMPTS = _instrument(
     },
     cloudwatch_zeros=_COUNTS,
 )
-DURATION = _instrument(
+DURATION = _metric(
     *(Type.HISTOGRAM, "holdfast.call.attempt.duration", "s", "How long attempts took.", OPERATION),
     # Those that the conventions of OpenTelemetry recommend for requests.
     boundaries=(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
@@ -49,29 +49,27 @@ DURATION = _instrument(
     cloudwatch={"": ("AttemptLatency",)},
     cloudwatch_unit="Milliseconds",
 )
-RETRIES = _instrument(
+RETRIES = _metric(
     *(Type.COUNTER, "holdfast.call.retries", "{retry}", "Attempts after the first.", OPERATION),
     detail=Label("failure"),
     cloudwatch={"": ("Retries",)},
     cloudwatch_zeros=_COUNTS,
 )
-GAVE_UP = _instrument(
+GAVE_UP = _metric(
     *(Type.COUNTER, "holdfast.call.gave_up", "{call}", "Calls that failed in the end.", OPERATION),
     detail=Label("reason"),
     cloudwatch={"": ("GaveUp",)},
     cloudwatch_zeros=_COUNTS,
 )
-EXHAUSTED = _instrument(
+EXHAUSTED = _metric(
     *(Type.COUNTER, "holdfast.call.budget.exhausted", "{time}", "Times that a retry budget ran dry."),
     cloudwatch={"": ("BudgetExhausted",)},
 )
-TIMEOUT = _instrument(
+TIMEOUT = _metric(
     Type.GAUGE, "holdfast.call.timeout", "s", "How long it may take now.", detail=Label("what", "holdfast.timeout")
 )
-TOKENS = _instrument(Type.GAUGE, "holdfast.call.budget.tokens", "{token}", "What is left of the retry budget.")
-IN_FLIGHT = _instrument(
-    Type.GAUGE, "holdfast.call.in_flight", "{attempt}", "Attempts under way, where they are limited."
-)
+TOKENS = _metric(Type.GAUGE, "holdfast.call.budget.tokens", "{token}", "What is left of the retry budget.")
+IN_FLIGHT = _metric(Type.GAUGE, "holdfast.call.in_flight", "{attempt}", "Attempts under way, where they are limited.")
 EVENT_INSTRUMENTS = (ATTEMPTS, DURATION, RETRIES, GAVE_UP, EXHAUSTED, TIMEOUT)
 EXHAUSTED_EVERY = 60.0
 """Seconds between log lines: a bucket on the edge is exhausted again and again, which is one incident."""
@@ -231,9 +229,8 @@ def in_words(event: CallEvent) -> str:
         case Exhausted():
             return f"{event.dependency}: the retry budget is exhausted; retries trickle until calls succeed again"
         case TimeoutChanged():
-            return (
-                f"{event.dependency}: the {event.what} timeout is {event.after:.3f} s now, after {event.before:.3f} s"
-            )
+            now, before = f"{event.after:.3f} s now", f"{event.before:.3f} s"
+            return f"{event.dependency}: the {event.what} timeout is {now}, after {before}"
 
 
 def fields_of(event: CallEvent) -> dict[str, Any]:

@@ -11,13 +11,7 @@ from holdfast.calls.events import Attempted, CallEvent
 
 __all__ = ["OutcomeSink"]
 
-ASSUMED_STATUS = {
-    Kind.UNSENT: 503,
-    Kind.TRANSIENT: 502,
-    Kind.TIMEOUT: 504,
-    Kind.THROTTLED: 429,
-    Kind.EVENTUAL: 404,
-}
+ASSUMED_STATUS = {Kind.UNSENT: 503, Kind.TRANSIENT: 502, Kind.TIMEOUT: 504, Kind.THROTTLED: 429, Kind.EVENTUAL: 404}
 """What a gateway would have answered for a failure without a status. A permanent one without a status is not here: it
 is most likely a mistake in the caller's own code, and says nothing about a zone."""
 
@@ -26,7 +20,7 @@ class OutcomeSink:
     """Turns attempts into outcomes as the client saw them, and hands these to another sink.
 
     Attempts without a zone are left out: they went to no endpoint of `Dependency(endpoints=...)`. As thread-safe as
-    the sink that it hands them to.
+    that sink.
     """
 
     def __init__(self, workload: str, sink: Sink[Outcome]) -> None:

@@ -56,14 +56,9 @@ class DependencyState:
         self.bucket = Bucket(budget)
         self.hold = Hold(hints)
         self.running = Running(limit)
-        self.connect_estimator = Estimator(timeouts.connect)
-        self.attempt_estimator = Estimator(timeouts.attempt)
-        self.timeout = self.attempt_estimator.value
-        """Seconds that an attempt may take now."""
         self.samples: deque[float] = deque(maxlen=MOST_SAMPLES)
         """Latencies that the attempt timeout has not learned from yet."""
-        self.learn_at = runtime.monotonic() + LEARN_EVERY
-        self._reported = {"attempt": self.timeout, "connect": self.connect_estimator.value}
+        self._start(timeouts.connect, timeouts.attempt)
         self._sink = sink
         self.lost_events = 0
         """Events that the sink failed to take."""
@@ -151,11 +146,14 @@ class DependencyState:
         self.hold.until = -math.inf
         with self._lock:
             self.samples.clear()
-            self.connect_estimator = Estimator(self.connect_estimator.policy)
-            self.attempt_estimator = Estimator(self.attempt_estimator.policy)
-            self.timeout = self.attempt_estimator.value
-            self._reported = {"attempt": self.timeout, "connect": self.connect_estimator.value}
-            self.learn_at = self.runtime.monotonic() + LEARN_EVERY
+            self._start(self.connect_estimator.policy, self.attempt_estimator.policy)
+
+    def _start(self, connect: float | Percentile | None, attempt: float | Percentile | None) -> None:
+        self.connect_estimator, self.attempt_estimator = Estimator(connect), Estimator(attempt)
+        self.timeout = self.attempt_estimator.value
+        """Seconds that an attempt may take now."""
+        self.learn_at = self.runtime.monotonic() + LEARN_EVERY
+        self._reported = {"attempt": self.timeout, "connect": self.connect_estimator.value}
 
     def update_fast_path(self) -> None:
         """Decide whether calls may take the fast path; repeat this when a condition below changes."""
@@ -176,7 +174,5 @@ class DependencyState:
         self._reported[what] = after
         estimator = self.attempt_estimator if what == "attempt" else self.connect_estimator
         if isinstance(estimator.policy, Percentile):
-            at, samples = self.runtime.clock.wall(), estimator.seen.total
-            self.emit(
-                TimeoutChanged(dependency=self.name, at=at, what=what, before=before, after=after, samples=samples)
-            )
+            at, seen = self.runtime.clock.wall(), estimator.seen.total
+            self.emit(TimeoutChanged(dependency=self.name, at=at, what=what, before=before, after=after, samples=seen))

@@ -27,8 +27,7 @@ class AsgiMiddleware(Middleware[Application]):
 
     Put it outside of everything else, so that its latency is the caller's. Whatever is not HTTP passes untouched. What
     the application raises is raised on, but DeadlineExceeded after the request's own deadline, which is answered.
-    `operation` names a request by its ASGI scope, once it is answered; without it the route does that the framework
-    found, if it is Litestar or FastAPI.
+    `operation` names a request by its ASGI scope, once it is answered; else the route of Litestar or FastAPI does.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -113,9 +113,7 @@ class Gate:
         except Exception:
             self.lost += 1
             if self.lost == 1:  # a sink that fails once mostly fails for every event
-                log.exception(
-                    "an outcome of %s could not be told; further ones that are lost are only counted", service.workload
-                )
+                log.exception("an outcome of %s could not be told; others are only counted", service.workload)
 
 
 class Exchange:

@@ -39,12 +39,10 @@ class Service:
     """Whether other requests are refused as well while the zone is out. Off: what still comes is served, because for
     most failures of a zone an answer that may be bad is better than a certain refusal."""
     retry_after: float = 5.0
-    """Least seconds that refused callers are asked to stay away; each is told up to twice as much, by chance, so that
-    they do not come back together."""
+    """Least seconds that refused callers are asked to stay away; each is told up to twice as much, to spread them."""
     cut: bool = False
     """Whether a handler that overruns its deadline is cancelled and answered for, with the late status, if it has sent
-    nothing yet. ASGI only, on asyncio. Off: code that is not written to be cancelled anywhere may leave work half
-    done."""
+    nothing yet. ASGI only, on asyncio. Off: code that does not expect to be cancelled may leave work half done."""
 
     def __post_init__(self) -> None:
         workload_of(self.workload)
@@ -63,9 +61,7 @@ class Service:
         if not self.health_path.startswith("/"):
             raise InvalidValue(f"health_path {self.health_path!r}: expected a path that begins with /")
         if not 1 <= self.retry_after < math.inf:
-            raise InvalidValue(
-                f"retry_after of {self.retry_after} seconds: expected 1 or more, as HTTP counts in whole"
-            )
+            raise InvalidValue(f"retry_after of {self.retry_after} seconds: expected 1 or more; HTTP counts whole ones")
 
 
 CARRIED = frozenset({REMAINING, RETRY_OWNER, TRACEPARENT})

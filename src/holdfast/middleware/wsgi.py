@@ -23,8 +23,8 @@ class WsgiMiddleware(Middleware[Application]):
 
     Put it outside of everything else, so that its latency is the caller's. What the application raises is raised on,
     but DeadlineExceeded after the request's own deadline, which is answered. `operation` names a request by its WSGI
-    environment, once it is answered; without it the route does that the framework found, if it is Flask or Bottle. A
-    body from `wsgi.file_wrapper` is sent as any other: servers do not take their short way for files.
+    environment, once it is answered; else the route of Flask or Bottle does. A body from `wsgi.file_wrapper` is sent as
+    any other: servers do not take their short way for files.
     """
 
     def __call__(self, environ: Environment, start_response: StartResponse) -> Iterable[bytes]:

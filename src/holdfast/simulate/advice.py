@@ -59,8 +59,7 @@ class Advice:
 def advise(latencies: Iterable[float], policy: Percentile, *, rate: float | None = None) -> Advice:
     """The timeout for latencies in seconds, infinity for those that were cut off; and a limit, for a rate of calls.
 
-    Raises InvalidValue if there are none, or if more were cut off than the policy accepts: how long they would have
-    taken is not known then.
+    Raise InvalidValue if there are none, or if more were cut off than the policy accepts: their latency is not known.
     """
     ordered = sorted(latencies)
     if not ordered or ordered[0] == math.inf:
@@ -80,11 +79,12 @@ def advise(latencies: Iterable[float], policy: Percentile, *, rate: float | None
     ended = ordered[: count - cut]
     mean = math.fsum(ended) / len(ended)
     limit, under_way = (None, None) if rate is None else _limit(rate, mean)
+    shown = sorted({50.0, 99.0, 99.9, policy.percent})
     return Advice(
         timeout=timeout,
         count=count,
         cut_off=cut,
-        percentiles={_name(percent): _exceeded(ordered, 1 - percent / 100) for percent in _shown(policy)},
+        percentiles={_name(percent): _exceeded(ordered, 1 - percent / 100) for percent in shown},
         mean=mean,
         wanted=seen.above(policy.accepted),
         lowest=lowest,
@@ -117,10 +117,6 @@ def _limit(rate: float, mean: float) -> tuple[int, float]:
     while refused(most, under_way) > REFUSED:
         most += 1
     return most, under_way
-
-
-def _shown(policy: Percentile) -> list[float]:
-    return sorted({50.0, 99.0, 99.9, policy.percent})
 
 
 def _name(percent: float) -> str:

@@ -30,8 +30,7 @@ class Shift:
     median: float = 0.02
     """Seconds that half of the requests take, before the change."""
     sigma: float = 0.5
-    """The spread: the standard deviation of the logarithm. With 0.5 the 99.9th percentile is 4.7 medians, with 1 it
-    is 22."""
+    """The spread: the standard deviation of the logarithm. With 0.5, the 99.9th percentile is 4.7 medians; 1: 22."""
     factor: float = 6.0
     """By how much all latencies grow in the middle."""
     windows: int = 12

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from holdfast._errors import CallError, DeadlineExceeded, HoldfastError, InvalidValue
@@ -165,13 +165,12 @@ def ready_among(url: str, outcomes: Iterable[bool | BaseException]) -> int:
     raise CallError(f"warm-up of {url}: the server closes each connection after its answer, so none can be kept")
 
 
-def twin_of(
-    error: HoldfastError, twins: Iterable[tuple[type[HoldfastError], type[HoldfastError]]]
-) -> HoldfastError | None:
-    """The error as the class that stands beside its own: same words, same cause, same notes. None: it has no twin.
+Twins: TypeAlias = tuple[tuple[type[HoldfastError], type[HoldfastError]], ...]
+"""Errors of Holdfast, and beside each the one that is also an error of a client's library."""
 
-    Whatever else was left on it goes along, such as the sign of the call that raised it.
-    """
+
+def twin_of(error: HoldfastError, twins: Twins) -> HoldfastError | None:
+    """Return the error as its twin: same words, same cause, same notes and attributes. None: it has no twin."""
     for kind, twin in twins:
         if isinstance(error, kind):
             other = twin(str(error))

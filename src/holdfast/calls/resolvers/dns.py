@@ -12,9 +12,8 @@ LookUp: TypeAlias = Callable[..., Sequence[tuple[Any, ...]]]
 """As `socket.getaddrinfo`."""
 
 # The name, or an address of it, does not exist: an answer. Everything else says that there was none.
-_NOBODY = frozenset(
-    getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
-)
+_NAMES = ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY")
+_NOBODY = frozenset(getattr(socket, name) for name in _NAMES if hasattr(socket, name))
 
 
 class Dns:

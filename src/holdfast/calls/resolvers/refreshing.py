@@ -74,9 +74,7 @@ class Refreshing:
     def current(self) -> ByZone:
         """What is known, at once. Raises EngineError before the first `start`, if nothing is."""
         if self._known is None:
-            raise EngineError(
-                f"the endpoints of {self._name} are not known yet: start it, or use it in a with statement"
-            )
+            raise EngineError(f"the endpoints of {self._name} are not known yet: start it, or use it in a `with`")
         return self._known
 
     @property

@@ -14,8 +14,7 @@ botocore's own retries are taken off the client; everything else of it stays, pa
   seconds if that is the one of `config(dependency)`. No deadline bounds it.
 - Not bounded: fetching credentials; the pauses of a waiter; the threads of S3 transfers, which also repeat parts.
 
-What is refused raises an error of Holdfast that is a BotoCoreError as well. An attempt that took too long ends in
-botocore's own ReadTimeoutError.
+A refusal is an error of Holdfast and a BotoCoreError as well; an attempt that took too long ends in ReadTimeoutError.
 """
 
 from holdfast._errors import MissingExtra

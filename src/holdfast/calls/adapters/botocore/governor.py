@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ChecksumError
 from holdfast._errors import CallError, DeadlineExceeded, HeldBack, HoldfastError, InvalidValue, LimitReached
 from holdfast._types import Operation
 from holdfast.calls.adapters.botocore.operations import is_long_poll, is_repeatable, refined
-from holdfast.calls.adapters.rules import twin_of
+from holdfast.calls.adapters.rules import Twins, twin_of
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.classify import Failure, Kind
 from holdfast.calls.context import around
@@ -50,7 +50,7 @@ class BotocoreLimitReached(_OfBotocore, LimitReached):
     """As many calls to the dependency as may be are under way; nothing was sent."""
 
 
-_TWINS: tuple[tuple[type[HoldfastError], type[HoldfastError]], ...] = (
+_TWINS: Twins = (
     (DeadlineExceeded, BotocoreDeadlineExceeded),
     (HeldBack, BotocoreHeldBack),
     (LimitReached, BotocoreLimitReached),
@@ -95,8 +95,7 @@ def govern(client: Client, dependency: Dependency, *, idempotent: Callable[[str]
 
     An operation is repeated if its model says that this is safe: it reads, it is a PUT or DELETE of HTTP, or it has an
     idempotency token, which botocore fills in. `idempotent("PutItem")` decides instead if given. Others are repeated
-    only when nothing was sent, or when the service throttled it. Raise InvalidValue for a client that would still retry
-    by itself, as in the mode `adaptive`.
+    only when nothing was sent, or when the service throttled it. Raise InvalidValue for a client that still retries.
     """
     state = state_of(dependency)
     if not isinstance(client, BaseClient):
@@ -311,12 +310,10 @@ class _Governor:
         if self._service != "dynamodb":
             return None
         # DynamoDB sends a checksum of every answer; who looks at it is botocore's handler, which is off.
-        expected = answer.headers.get("x-amz-crc32")
-        if expected is None or int(expected) == crc32(answer.content):
+        expected, actual = answer.headers.get("x-amz-crc32"), crc32(answer.content)
+        if expected is None or int(expected) == actual:
             return None
-        return ChecksumError(
-            checksum_type="crc32", expected_checksum=expected, actual_checksum=str(crc32(answer.content))
-        )
+        return ChecksumError(checksum_type="crc32", expected_checksum=expected, actual_checksum=str(actual))
 
     @staticmethod
     def _is_redirected(turns: _Turns, context: Any) -> bool:

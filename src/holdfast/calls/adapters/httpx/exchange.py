@@ -95,9 +95,8 @@ class Exchange:
         self._shown = shown = self._show(response)
         if response.status_code < 400:
             return shown
-        error = httpx.HTTPStatusError(
-            f"{self.request.method} answered {response.status_code}", request=self.request, response=shown
-        )
+        words = f"{self.request.method} answered {response.status_code}"
+        error = httpx.HTTPStatusError(words, request=self.request, response=shown)
         judge = self._core.retry.judge
         error.holdfast_failure = None if judge is None else judge(shown)  # type: ignore[attr-defined]
         raise error

@@ -4,8 +4,7 @@ httpcore loses such places for good (https://github.com/encode/httpcore/issues/1
 when the pool has found a connection for it leaves one behind that is never opened, and one that is cancelled while its
 answer is being closed stays among the requests. Each takes one of `max_connections`, until every call waits in vain.
 
-There is no public way to do this. Only this module knows httpcore's insides; if they have changed, nothing is done, and
-a warning says so once.
+There is no public way to do this. Only this module knows httpcore's insides; if they have changed, it only warns, once.
 """
 
 # ruff: noqa: SLF001 - see above

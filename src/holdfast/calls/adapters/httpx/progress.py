@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded, HeldBack, HoldfastError, LimitReached
-from holdfast.calls.adapters.rules import SHORTEST, late_answer, sooner, twin_of
+from holdfast.calls.adapters.rules import SHORTEST, Twins, late_answer, sooner, twin_of
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.endpoints import NoEndpoint
 
@@ -49,7 +49,7 @@ class HttpxNoEndpoint(_WithoutRequest, NoEndpoint, httpx.ConnectError):
     """Every zone that has endpoints is out."""
 
 
-_TWINS: tuple[tuple[type[HoldfastError], type[HoldfastError]], ...] = (
+_TWINS: Twins = (
     (AttemptTimedOut, HttpxAttemptTimedOut),
     (ConnectTimedOut, HttpxConnectTimedOut),
     (DeadlineExceeded, HttpxDeadlineExceeded),
@@ -176,7 +176,7 @@ class Progress:
         """Return what to raise in place of a timeout of httpx: the error itself if it was the client's own."""
         if isinstance(error, HoldfastError):
             return error
-        name = self._attempt.core.name
+        attempt, name = self._attempt, self._attempt.core.name
         if isinstance(error, httpx.PoolTimeout):
             waited = self.timeouts["pool"]
             if waited is None or waited == self._asked.get("pool"):
@@ -184,10 +184,8 @@ class Progress:
             return as_httpx(ConnectTimedOut(f"{name}: no connection was free in {waited:.3f} s"), queued=True)
         if self.left > SHORTEST:
             return error
-        if isinstance(error, httpx.ConnectTimeout) and self._attempt.expires < self._attempt.limit:
-            return as_httpx(
-                ConnectTimedOut(f"{name}: no connection in {self._attempt.core.connect_estimator.value:.3f} s")
-            )
+        if isinstance(error, httpx.ConnectTimeout) and attempt.expires < attempt.limit:
+            return as_httpx(ConnectTimedOut(f"{name}: no connection in {attempt.core.connect_estimator.value:.3f} s"))
         return self.late()
 
     def is_unsent(self) -> None:

@@ -96,9 +96,7 @@ def _progress(core: DependencyState) -> Progress:
 
 def _with(request: httpx.Request, progress: Progress, tell: Trace) -> httpx.Request:
     extensions = {"timeout": progress.timeouts, "trace": tell}
-    return httpx.Request(
-        request.method, request.url, headers=request.headers, stream=request.stream, extensions=extensions
-    )
+    return httpx.Request(request.method, request.url, headers=request.headers, extensions=extensions)
 
 
 WHOLE = 1_048_576
@@ -216,11 +214,9 @@ class AsyncHoldfastTransport(_Transport[httpx.AsyncBaseTransport], httpx.AsyncBa
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         exchange = Exchange(self._state, request, self._manners)
-        manner = exchange.manner
+        run, manner = self._dependency.run_async, exchange.manner
         try:
-            await self._dependency.run_async(
-                self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation
-            )
+            await run(self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation)
         except BaseException as error:  # noqa: BLE001 - raised, unless it is the answer
             if not exchange.is_answer(error):
                 await _close_async(exchange)

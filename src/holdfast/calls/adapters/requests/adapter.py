@@ -62,9 +62,8 @@ class Exchange:
         judge = self.core.retry.judge
         if response.status_code < 400 or (judge is not None and judge(response) is not None):
             return response
-        raise exceptions.HTTPError(
-            f"{self.request.method} answered {response.status_code}", request=self.request, response=response
-        )
+        words = f"{self.request.method} answered {response.status_code}"
+        raise exceptions.HTTPError(words, request=self.request, response=response)
 
     def close(self) -> None:
         """Close the answer that nobody will read."""
@@ -156,8 +155,7 @@ class HoldfastAdapter(HTTPAdapter):
     Not covered, because it cannot be interrupted: a look-up in DNS; headers, or a large body that is sent, which move
     on by a byte now and then: only each read and write is bounded, and each chunk of the answer. With `stream=True`
     that holds for `iter_content`; each read of `raw` may take what was left of the call when the answer began.
-    Connections through a SOCKS proxy are not measured apart. Retries of urllib3 are off, and must be. Thread-safe as
-    far as sessions of requests are.
+    Connections through a SOCKS proxy are not measured. Retries of urllib3 must be off. As thread-safe as the session.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError, SSL
 
 from holdfast._errors import AttemptTimedOut, DeadlineExceeded, HeldBack, HoldfastError, LimitReached
 from holdfast.calls.adapters.requests.connection import wait_at_most
-from holdfast.calls.adapters.rules import late_answer, sooner, twin_of
+from holdfast.calls.adapters.rules import Twins, late_answer, sooner, twin_of
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.endpoints import NoEndpoint
 
@@ -44,7 +44,7 @@ class RequestsNoEndpoint(_WithoutRequest, NoEndpoint, exceptions.ConnectionError
     """Every zone that has endpoints is out."""
 
 
-_TWINS: tuple[tuple[type[HoldfastError], type[HoldfastError]], ...] = (
+_TWINS: Twins = (
     (AttemptTimedOut, RequestsAttemptTimedOut),
     (DeadlineExceeded, RequestsDeadlineExceeded),
     (HeldBack, RequestsHeldBack),
