@@ -36,10 +36,7 @@ class Errand(msgspec.Struct, eq=False):
 
 
 class Attempt(Scope, eq=False, gc=False):
-    """An attempt that is under way. What it can tell is computed when it is asked, so that not asking costs nothing.
-
-    It refers to nothing that refers to it, so the garbage collector need not know of it.
-    """
+    """An attempt under way; what nobody asks of it costs nothing. Without reference cycles, hence `gc=False`."""
 
     core: Any = None
     """The dependency that is called."""

@@ -1,7 +1,4 @@
-"""Which bounds hold here: `with deadline(2.0)` bounds every attempt inside it and every wait between attempts.
-
-The scope travels with the context, also into tasks.
-"""
+"""Which bounds hold here: `with deadline(2.0)` bounds all calls inside it. A scope follows the context into tasks."""
 
 import math
 from collections.abc import Callable
@@ -79,10 +76,7 @@ def around_task() -> Scope | None:
 
 
 def carried(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """The function with the deadline and the retry owner that hold here, for another thread to call.
-
-    Pools of threads begin with nothing: `executor.submit(carried(work), argument)`.
-    """
+    """Take the deadline and retry owner that hold here to another thread: `executor.submit(carried(work), 7)`."""
     scope = around()
 
     @wraps(function)
@@ -97,10 +91,7 @@ def carried(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
 
 def current_attempt() -> "Attempt":
-    """The attempt that is under way: how long it may take, its number, its idempotency key, its endpoint.
-
-    For functions that a dependency calls. Raises InvalidValue outside of one.
-    """
+    """Return the attempt under way, for functions that a dependency calls. Raise InvalidValue outside of one."""
     from holdfast.calls.attempt import Attempt
 
     scope = around()
@@ -159,10 +150,7 @@ class deadline:  # noqa: N801 - reads as a word: with deadline(2.0)
 
 
 class detached:  # noqa: N801 - reads as a word: with detached()
-    """Runs what is inside without the deadline and the retry owner around it.
-
-    For work that must outlive the request it began in: a task in the background, cleaning up after a timeout.
-    """
+    """Runs work without the deadline and the retry owner around it, because it must outlive the request it began in."""
 
     __slots__ = ("_token",)
 

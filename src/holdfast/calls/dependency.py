@@ -114,10 +114,7 @@ class Dependency:
         return None if most == math.inf else int(most)
 
     def latency(self, percent: float) -> float | None:
-        """The percentile of the latency in seconds, as far as it was observed; None without samples.
-
-        Infinity: it cannot be told, because more than that share of the attempts were cut off.
-        """
+        """Return a percentile of the latencies seen, in seconds; None: there are none; infinity: more were cut off."""
         if not 0 < percent < 100:
             raise InvalidValue(f"percentile {percent}: expected a number above 0 and below 100")
         state = self._state
@@ -178,10 +175,7 @@ class Dependency:
         return result
 
     def attempts(self, *, idempotent: bool, operation: str = "attempts") -> "Attempts":
-        """Loop over the attempts of one call, with `for` or `async for`; the work stands in `with attempt:`.
-
-        The loop ends with the attempt that succeeds; the last failure leaves it as it was raised.
-        """
+        """Loop over the attempts of one call, `for` or `async for`, until the work in `with attempt:` succeeds."""
         from holdfast.calls.attempts import Attempts
 
         _expect("idempotent", idempotent, bool)

@@ -23,10 +23,9 @@ found: Callable[[], Any] = SCOPE.get
 def bind(  # noqa: C901 - the short way is written out: every call of a function is a tenth of what it costs
     core: "DependencyState", function: Function, operation: Operation, *, idempotent: bool
 ) -> Function:
-    """The function, called as the dependency's policies say.
+    """Return the function, called as the dependency's policies say.
 
-    A first attempt that succeeds is made right here, and not by the engine: it is what nearly every call is, and what
-    it costs is measured. `Call` does the same in general, step by step.
+    A first attempt that succeeds is made right here and not by `Call`: nearly every call is one, and its cost counts.
     """
     runtime, bucket, note = core.runtime, core.bucket, core.samples.append
     claim = core.retry_owner if idempotent else None

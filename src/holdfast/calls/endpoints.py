@@ -126,10 +126,7 @@ class ShardEndpoints:
         self._workload = workload
 
     def next(self, tried: Collection[str] = ()) -> Endpoint:
-        """The endpoint to call; on a retry one that was not `tried`. When all were tried it starts over.
-
-        Raises NoEndpoint when none of the shard may be called, however many others there are.
-        """
+        """Return the endpoint to call, not one of `tried` while there are others. Raise NoEndpoint if all are out."""
         out = self._view.out(self._workload)
         address = self._choose(tried, out)
         if address is None and tried:

@@ -1,7 +1,4 @@
-"""The life of one call, from its first attempt to its last: what every driver does between two attempts.
-
-It decides with `decide`, keeps count, and tells the sink. It neither sleeps nor calls anything.
-"""
+"""What every driver does between two attempts of a call: decide, count, tell the sink. Neither sleeps nor calls."""
 
 import logging
 import math
@@ -195,10 +192,7 @@ class Call:
             return PERMANENT
 
     def learn(self, attempt: Attempt, failure: Failure | None, now: float) -> None:
-        """Note how long the attempt took: answers are latencies, also those that say no.
-
-        One that was cut off took unboundedly long or, if the deadline cut it off, longer than it had: a negative time.
-        """
+        """Note the latency of an answer, good or bad; infinity for a timeout, below 0 if the deadline cut it off."""
         core = self.core
         if failure is None or (failure.kind is _PERMANENT and failure.status is not None):
             core.samples.append(now - self._began - attempt.setup)

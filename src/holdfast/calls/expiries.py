@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 class Expiries:
     """The attempts of one dependency that are under way in one event loop, and when each must end.
 
-    `asyncio.timeout` arms a timer of the loop for each of them. Here one timer serves all: attempts that share a
-    timeout expire in the order in which they began, and nearly all are over long before that. Only those that do not
-    keep the order have timers of their own.
+    One timer serves all, where `asyncio.timeout` has one for each: attempts that share a timeout expire in the order in
+    which they began, and nearly all are over long before that. Those out of order have timers of their own.
     """
 
     __slots__ = ("_timer", "armed_for", "latest", "loop", "pending", "runtime")
@@ -104,10 +103,7 @@ def _cut(attempt: TimedAttempt) -> None:
 
 
 def cut_off(attempt: TimedAttempt, cancelled: CancelledError) -> Exception:
-    """Return what to raise in place of the cancellation that ended an attempt.
-
-    Raise the cancellation itself if the task was cancelled by others, too; counted as `asyncio.timeout` does.
-    """
+    """Return the error for our cancellation; raise `cancelled` if others cancel as well, as `asyncio.timeout` does."""
     if not attempt.was_cut or attempt.task.cancelling() > attempt.cancelling + 1:
         raise cancelled
     error = attempt.timed_out()

@@ -1,8 +1,7 @@
 """How much one process sends to a dependency: calls under way at once, and tokens that pay for retries.
 
-By Little's law a service that takes W seconds for each of R requests per second has R x W of them under way. A
-dependency that hangs raises W, and with it the threads, tasks and connections that wait for it, until none is left for
-anything else. A limit contains that: calls that exceed it are refused at once.
+By Little's law, R requests per second of W seconds each are R x W under way. A dependency that hangs raises W, until no
+thread, task or connection is left for anything else. A limit contains that: it refuses further calls at once.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""What callers see of a zone, for those who watch zones. Pure.
-
-A server that cannot be reached reports nothing: that a zone is cut off is often seen by its callers alone.
-"""
+"""What callers see of a zone: a zone that is cut off cannot report that itself. Pure."""
 
 from typing import Any
 
@@ -12,16 +9,11 @@ from holdfast.calls.events import Attempted, CallEvent
 __all__ = ["OutcomeSink"]
 
 ASSUMED_STATUS = {Kind.UNSENT: 503, Kind.TRANSIENT: 502, Kind.TIMEOUT: 504, Kind.THROTTLED: 429, Kind.EVENTUAL: 404}
-"""What a gateway would have answered for a failure without a status. A permanent one without a status is not here: it
-is most likely a mistake in the caller's own code, and says nothing about a zone."""
+"""What a gateway would have answered for a failure without a status; a permanent one is mostly the caller's own."""
 
 
 class OutcomeSink:
-    """Turns attempts into outcomes as the client saw them, and hands these to another sink.
-
-    Attempts without a zone are left out: they went to no endpoint of `Dependency(endpoints=...)`. As thread-safe as
-    that sink.
-    """
+    """Hands attempts to another sink as outcomes, if they have a zone, from `Dependency(endpoints=...)`."""
 
     def __init__(self, workload: str, sink: Sink[Outcome]) -> None:
         self._workload = workload

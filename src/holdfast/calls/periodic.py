@@ -34,10 +34,7 @@ _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
 
 def host_name() -> str:
-    """What this host is called: the environment variable HOLDFAST_HOST, else the name that the system has for it.
-
-    In a container that is made anew under another name, set the variable to what stays, such as the node's name.
-    """
+    """Return HOLDFAST_HOST, else the system's name. Where containers get new names, set it to the node's, say."""
     return os.environ.get(_HOST_VARIABLE) or socket.gethostname()
 
 
@@ -56,10 +53,7 @@ def host_jitter(period: float, key: str, host: str | None = None) -> float:
 
 
 def spread(seconds: float, share: float = 0.2, randomness: random.Random | None = None) -> float:
-    """A delay that differs by chance, by up to `share` of itself, longer or shorter.
-
-    For work that is put off, and for pauses: those who were told at the same time do not come back at the same time.
-    """
+    """Return a delay that is longer or shorter by up to `share` of it, so that callers do not come back together."""
     if not 0 <= seconds < math.inf:
         raise InvalidValue(f"a delay of {seconds} seconds: expected 0 or more")
     if not 0 <= share <= 1:
@@ -70,10 +64,7 @@ def spread(seconds: float, share: float = 0.2, randomness: random.Random | None 
 
 @dataclass(frozen=True, slots=True)
 class Periodic:
-    """The moments of one host: one in each period, `offset` seconds after those that all hosts have in common.
-
-    Periods are counted from the epoch, in UTC, so that nothing depends on when a process was started.
-    """
+    """The moments of one host: `offset` seconds after the start of each period, counted from the epoch, in UTC."""
 
     period: float
     """Seconds."""

@@ -109,8 +109,7 @@ class Owner(StrEnum):
     OUTERMOST = "outermost"
     """This one, unless a layer above it does already."""
     HERE = "here"
-    """This one, whoever is above. For a layer whose repetition is much cheaper than that of all above it; those must
-    then say `BELOW`, or attempts multiply."""
+    """This one, whoever is above: it repeats far more cheaply. Those above must say `BELOW`, or attempts multiply."""
     BELOW = "below"
     """None here: leave it to the layers below, and make one attempt."""
 
@@ -200,10 +199,7 @@ def decide(
     hold: Hold,
     chance: Chance,
 ) -> Again | GiveUp:
-    """What follows from the failure of attempt `number`: the one rule behind every driver and every simulation.
-
-    Its order matters: tokens are the last thing to be asked for, so that none are spent on what would not be sent.
-    """
+    """Decide what follows from the failure of attempt `number`. Take tokens last: only for what will be sent."""
     kind = failure.kind
     if kind is _PERMANENT:
         return GiveUp(Reason.PERMANENT)

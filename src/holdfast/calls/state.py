@@ -1,7 +1,4 @@
-"""What all calls to one dependency share in this process: its policies, budget, timeouts and latencies.
-
-For drivers and adapters; users see a `Dependency`.
-"""
+"""What all calls to one dependency share in this process, for drivers and adapters; users see a `Dependency`."""
 
 import logging
 import math

@@ -41,8 +41,7 @@ class Percentile:
     start: float | None = None
     """Seconds until there are enough samples; None: five, within floor and ceiling, because nothing is known yet."""
     padding: float = 1.0
-    """The timeout is at least the median and this share of it: where the percentile is close to the median, a small
-    shift would else time out everything."""
+    """The timeout is at least the median and this share of it: a small shift must not time out everything."""
     network: float = 0.0
     """Seconds that are added for the worst reasonable way through the network, for clients far away."""
     enough: int | None = None
@@ -94,10 +93,7 @@ class Percentile:
 
 
 def _beyond(seen: Histogram, accepted: float) -> float:
-    """By how much the timeout must grow when a little more than accepted is cut off: the tail, drawn on.
-
-    Between two percentiles that can be seen the share above halves; it is taken to go on halving like that.
-    """
+    """Return the factor by which the timeout must grow: the tail above it is taken to go on halving as below it."""
     cut = seen.beyond
     nearer, farther = seen.above(min(0.5, 4 * cut)), seen.above(min(0.5, 2 * cut))
     growth = farther / nearer if nearer < farther < math.inf else 2.0

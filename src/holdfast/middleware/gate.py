@@ -62,10 +62,7 @@ class Gate:
         """Outcomes that the sink failed to take; about so many if several threads lose some at once."""
 
     def admit(self, path: str, headers: Mapping[str, str]) -> Bounds | Answer | None:
-        """The scope to serve a request in, or how to refuse it; None for a health check that the application answers.
-
-        `headers` are those of `CARRIED`.
-        """
+        """Return the scope to serve a request in, or how to refuse it; None: a health check for the application."""
         service = self.service
         is_out = self._zones is not None and service.zone in self._zones.out(service.workload)
         if path == service.health_path:
@@ -90,10 +87,7 @@ class Gate:
             return Operation(self.service.workload, UNMATCHED)
 
     def tell(self, operation: Operation, *, status: int, seconds: float, internal: bool = False) -> None:
-        """Report one request that has just ended; whatever the sink does, the answer is not affected.
-
-        `internal` marks what the middleware answered by itself: it says nothing about the health of the application.
-        """
+        """Report a request that has ended; a failing sink changes nothing. `internal`: the middleware answered it."""
         service = self.service
         if self._sink is None or service.zone is None:
             return
@@ -139,10 +133,7 @@ class Exchange:
         return self._gate.runtime.monotonic() >= self._bounds.expires
 
     def gives_up(self, error: BaseException) -> Answer | None:
-        """The answer for an application that raised this before it has begun one; None if it is to be raised on.
-
-        Only for the request's own deadline, and if the client may still be there: shorter ones are the application's.
-        """
+        """Return the answer if this error says that the request's own deadline has passed; None: raise it on."""
         if not isinstance(error, DeadlineExceeded) or self.is_gone or not self.has_expired:
             return None
         log.info("a request of %s was given up: %s", self._gate.service.workload, error)

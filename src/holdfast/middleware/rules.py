@@ -28,13 +28,11 @@ class Service:
     longest: float | None = 300.0
     """No request has more, whatever its caller says; None: callers are believed."""
     believe: bool = True
-    """Whether the deadline and the retry owner that callers send count. False at the edge, where callers are strangers:
-    there the trace is all that is taken over."""
+    """Whether the deadline and the retry owner that callers send count. False at the edge: only the trace does."""
     late_status: int = 504
     """What a request is answered with whose deadline has passed before it began, or before it was answered."""
     health_path: str = "/health"
-    """Where the balancer asks, as the application sees it: while the zone is out it is answered with 503, so that the
-    balancer sends no more. Never reported as an outcome."""
+    """Where the balancer asks: answered with 503 while the zone is out, so that it sends no more. Never an outcome."""
     refuse: bool = False
     """Whether other requests are refused as well while the zone is out. Off: what still comes is served, because for
     most failures of a zone an answer that may be bad is better than a certain refusal."""
@@ -69,11 +67,9 @@ CARRIED = frozenset({REMAINING, RETRY_OWNER, TRACEPARENT})
 GONE = 499
 """What is counted when the client left before there was an answer; nginx made the number up, and others follow."""
 FAIR_SECONDS = 0.1
-"""Least seconds that a caller must give for an answer that is late to be a fault: attempts have about as much whose
-timeout follows a usual latency. Nothing is wrong with a zone that needs longer than somebody with no time has."""
+"""Least seconds that a caller must give for a late answer to be a fault of the zone: about a usual attempt timeout."""
 EARLY_SHARE = 0.1
-"""Of its time, by which a client may leave early and still has waited: its time began before ours, by as long as the
-request was on its way, and its connection took."""
+"""Of its time, by which a client may leave early and still has waited: its time began before the request came here."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"})
 UNMATCHED = "unmatched"
 """The route of a request that no route is known for: paths are the callers', and would be without number."""

@@ -1,7 +1,4 @@
-"""Which timeout fits latencies that were measured, and why; and how many calls at once.
-
-The rule is the one that a `Dependency` follows by itself: `Percentile`, applied to all of the latencies at once.
-"""
+"""Which timeout fits measured latencies, by the rule of `Percentile`, and why; and how many calls at once."""
 
 import math
 from bisect import bisect_right
@@ -57,7 +54,7 @@ class Advice:
 
 
 def advise(latencies: Iterable[float], policy: Percentile, *, rate: float | None = None) -> Advice:
-    """The timeout for latencies in seconds, infinity for those that were cut off; and a limit, for a rate of calls.
+    """Return the timeout for latencies in seconds, infinity for those that were cut off; for a `rate`, also a limit.
 
     Raise InvalidValue if there are none, or if more were cut off than the policy accepts: their latency is not known.
     """
@@ -99,10 +96,7 @@ def advise(latencies: Iterable[float], policy: Percentile, *, rate: float | None
 
 
 def refused(most: int, under_way: float) -> float:
-    """The share of calls that a limit refuses by chance, if so many are under way on average: Erlang's B formula.
-
-    It holds for any distribution of latencies, as long as calls come independently.
-    """
+    """Return the share of calls that a limit refuses by chance, whatever the latencies: Erlang's B formula."""
     share = 1.0
     for number in range(1, most + 1):
         share = under_way * share / (number + under_way * share)

@@ -1,8 +1,4 @@
-"""What the simulations showed, drawn: one function for each, and the panels that they draw in. Pure.
-
-SVG as text, light and dark, with a title and a description for those who do not see it. A picture may stand in a page
-beside others: its style holds for it alone.
-"""
+"""What the simulations showed, as SVG, light and dark: one function for each, and the panels they draw in. Pure."""
 
 import math
 from bisect import bisect_right

@@ -25,8 +25,7 @@ class RequestOptions:
     operation: str | None = None
     """Its name in events; the rule: the method. Paths make too many names."""
     stream: bool | None = None
-    """True: hand the body over as it comes. False: read it within the attempt, however long it is. The rule: bodies
-    that say how long they are, and are not long, are read within the attempt."""
+    """True: hand the body over as it comes. False: read it within the attempt. The rule: by its `content-length`."""
 
     def __post_init__(self) -> None:
         for name in ("idempotent", "stream"):
@@ -64,11 +63,7 @@ class Manner:
 
 
 def manner_of(method: str, asked: RequestOptions, *, keyed: bool, repeatable: bool) -> Manner:
-    """How to call a request.
-
-    `keyed`: the server knows idempotency keys. `repeatable`: its body can be sent twice; if not, the request is
-    repeated only when nothing of it was sent, whatever it does.
-    """
+    """Return how to call. `keyed`: the server knows idempotency keys. `repeatable`: the body can be sent twice."""
     by_itself = method.upper() in IDEMPOTENT_METHODS
     idempotent = repeatable and (by_itself or keyed if asked.idempotent is None else asked.idempotent)
     return Manner(idempotent, asked.operation or method.upper(), key=keyed and idempotent and not by_itself)
@@ -150,10 +145,7 @@ def stays_open(version: str, headers: Mapping[str, str]) -> bool:
 
 
 def ready_among(url: str, outcomes: Iterable[bool | BaseException]) -> int:
-    """How many connections are ready: True for each that is, False for one that the server closed, or what went wrong.
-
-    Raises the first error if none is.
-    """
+    """Count the True ones, ready connections; False: the server closed it. If none is ready, raise the first error."""
     known = list(outcomes)
     ready = sum(outcome is True for outcome in known)
     if ready:

@@ -42,8 +42,7 @@ def _explained(client: Any, who: str, about: str, action: str, missing: str = ""
 class CloudMap:
     """The instances of one service of one namespace, by what they say of their zone when they register.
 
-    One without a sensible zone, host or port is left out, with one warning in the log for as long as it is there: it
-    must not keep the others from being found. Thread-safe.
+    One without a sensible zone, host or port is left out with a warning, so that the others are found. Thread-safe.
     """
 
     session: "AwsSession"

@@ -1,7 +1,4 @@
-"""What a governed client does, event by event, and Holdfast's refusals as botocore knows errors.
-
-`except (BotoCoreError, ClientError)` goes on catching everything.
-"""
+"""What a governed client does, event by event; Holdfast's refusals are errors of botocore as well."""
 
 import math
 import weakref
@@ -77,11 +74,7 @@ UNBOUNDED = 60.0
 
 
 def config(dependency: Dependency) -> Config:
-    """Settings for a client that is to be governed: fitting timeouts, and no retries by botocore itself.
-
-    Timeouts that follow the latency are fixed here at their ceiling; each request then has less. For settings of your
-    own: `config(dependency).merge(Config(max_pool_connections=50))`.
-    """
+    """Return settings for a client to be governed, to `merge` with yours: no retries, and timeouts at their ceiling."""
     state = state_of(dependency)
     return Config(
         connect_timeout=min(_longest(state.connect_estimator.policy), state.total),
@@ -252,10 +245,7 @@ class _Governor:
     def _settle(
         self, response: Any, operation: Any, caught_exception: Exception | None, request_dict: Any, **_: Any
     ) -> int | None:
-        """After an attempt: None if it was the last one, or 0 when it is time for the next.
-
-        The wait is here and not in botocore, which would sleep by the machine's clock only.
-        """
+        """Return 0 when it is time for the next attempt, else None. botocore would wait by the machine's clock only."""
         context = request_dict["context"]
         turns: _Turns | None = context.get(KEY)
         if turns is None:

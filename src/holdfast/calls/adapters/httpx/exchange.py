@@ -88,10 +88,7 @@ class Exchange:
         return math.inf if declared.isdecimal() and int(declared) <= self._manners.whole else LATER
 
     def answered(self, response: httpx.Response) -> httpx.Response:
-        """Return the answer as `judge` sees it; raise one of 4xx or 5xx, so that the dependency takes it as a failure.
-
-        `judge` is asked here about those, and by the dependency about others: once about each.
-        """
+        """Return the answer for the dependency's `judge`; raise one of 4xx or 5xx, for which `judge` is asked here."""
         self._shown = shown = self._show(response)
         if response.status_code < 400:
             return shown

@@ -1,7 +1,4 @@
-"""How far an attempt with httpx has come, as httpcore tells it; and Holdfast's errors as httpx knows errors.
-
-An attempt waits for a connection, sets one up, or is at work. `except httpx.HTTPError` goes on catching everything.
-"""
+"""How far an attempt with httpx has come, as httpcore tells it; Holdfast's errors are errors of httpx as well."""
 
 import math
 from collections.abc import Callable, Mapping, MutableMapping
@@ -61,10 +58,7 @@ _QUEUED = ((ConnectTimedOut, HttpxPoolTimedOut), *_TWINS)
 
 
 def as_httpx(error: HoldfastError, *, queued: bool = False) -> HoldfastError:
-    """Return the error as one that is also httpx's; as it is if it is so already, or has no counterpart there.
-
-    `queued`: it happened while waiting for a connection of the pool.
-    """
+    """Return the error as its counterpart in httpx, if there is one. `queued`: it waited for a free connection."""
     if isinstance(error, httpx.HTTPError):
         return error
     return twin_of(error, _QUEUED if queued else _TWINS) or error
@@ -77,8 +71,7 @@ POOL_SHARE = 0.9
 """Of an attempt's time, to wait for a connection of the pool. Less than all of it, so that the pool ends the wait,
 which proves that nothing was sent; a cancellation would not."""
 DEFAULT = httpx.Timeout(5.0).as_dict()
-"""What a client has that was not told otherwise: https://www.python-httpx.org/advanced/timeouts/. Nobody chose it, and
-it would cut off whatever the dependency gives more time."""
+"""https://www.python-httpx.org/advanced/timeouts/. Nobody chose it, and it would undercut the dependency's own."""
 
 # https://www.encode.io/httpcore/extensions/#trace, without the name of the module in front.
 _OPENING = frozenset({"connect_tcp.started", "connect_unix_socket.started", "start_tls.started"})
@@ -189,10 +182,7 @@ class Progress:
         return self.late()
 
     def is_unsent(self) -> None:
-        """Note that the attempt ended before it had a connection, if so: that proves that nothing was sent.
-
-        Only for transports that tell their steps; of others nothing is known.
-        """
+        """Note that nothing was sent, if it never had a connection. Only for transports that tell their steps."""
         attempt = self._attempt
         if not self.has_begun and attempt.connecting_since is None:
             attempt.queued = True

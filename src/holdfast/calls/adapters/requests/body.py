@@ -1,7 +1,4 @@
-"""Bodies of requests that can be sent again, and of responses that are read in time; errors as requests knows them.
-
-`except requests.RequestException` goes on catching everything.
-"""
+"""Bodies of requests and responses within an attempt; Holdfast's errors are errors of requests as well."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -79,10 +76,7 @@ def _is_file(request: requests.PreparedRequest) -> bool:
 
 
 def take_in(response: requests.Response, attempt: Attempt, most: float | None) -> None:
-    """Read the whole body within the attempt, each read within `most` seconds; raise what requests would, or ours.
-
-    `Response.content` would wait for as many bytes as it asks for, each of them for as long as a read may take.
-    """
+    """Read the body within the attempt, a read within `most` seconds; `Response.content` would bound each byte only."""
     chunks = []
     while True:
         wait_at_most(response.raw, sooner(most, attempt.timeout))

@@ -20,10 +20,7 @@ def attempt_here() -> Attempt | None:
 
 
 def wait_at_most(answer: Any, seconds: float | None) -> None:
-    """Let each further read of an answer take so long. One that has been read to its end has no socket any more.
-
-    urllib3 has no way to it; the one here is that of `botocore.compat.set_socket_timeout`.
-    """
+    """Bound each further read of an answer, if it still has a socket, as `botocore.compat.set_socket_timeout` does."""
     file = getattr(getattr(answer, "_fp", None), "fp", None)
     found = getattr(getattr(file, "raw", None), "_sock", None)
     if found is not None:
@@ -47,10 +44,7 @@ class Lines:
 
 
 class Whole(http.client.HTTPResponse):
-    """An answer whose headers must be complete.
-
-    The standard library takes a connection that is closed among them for their end: a good answer without a body.
-    """
+    """Refuses an answer that ends among its headers; the standard library takes that for a good one without a body."""
 
     def begin(self) -> None:
         if self.headers is not None:
