@@ -110,7 +110,12 @@ class Attempt(Scope, eq=False, gc=False):
         try:
             yield
         except Exception:
-            self._gave_up_connecting()
+            # The function may go on with another connection, so that from here on anything may have been sent.
+            now = self.core.runtime.monotonic()
+            if now >= self.expires:
+                self.core.learn_connect(math.inf)
+            self.connecting_since = None
+            self._move(now + self.core.timeout)
             raise
         self.connect_ended()
 
@@ -143,14 +148,6 @@ class Attempt(Scope, eq=False, gc=False):
         if self.shared is None:
             self.shared = Errand()
         return self.shared
-
-    def _gave_up_connecting(self) -> None:
-        """No connection; the function may go on with another one, so that from here on anything may have been sent."""
-        now = self.core.runtime.monotonic()
-        if now >= self.expires:
-            self.core.learn_connect(math.inf)
-        self.connecting_since = None
-        self._move(now + self.core.timeout)
 
     def timed_out(self) -> CallError:
         """Return what to raise when the attempt's time is over."""

@@ -24,12 +24,11 @@ Result = TypeVar("Result")
 class Place(msgspec.Struct, eq=False):
     """Where synchronous calls of one thread keep their scopes, one within the other.
 
-    Setting a ContextVar and setting it back takes a third of the time of a call that succeeds. Synchronous calls need
-    not: nothing else runs in their thread until they return, so they can leave their attempt in a place of the
-    context, and put back what was there. A context that is copied takes the place along: a task of the same thread
-    runs before or after such a call, or within it. Another thread sees that the place is not its own, and finds the
-    deadline around the call and not the attempt; `carried` takes the attempt along as well. Greenlets that switch in
-    the middle of a synchronous call must be known to `threading.get_ident`, as those of a patched gevent are.
+    Setting and resetting a ContextVar takes a third of the time of a call that succeeds. Synchronous calls leave their
+    attempt in a place of the context instead, and put back what was there: nothing else runs in their thread until they
+    return. A copied context takes the place along: a task of the same thread runs before, after or within such a call.
+    Another thread sees that the place is not its own, and finds the deadline around the call and not the attempt;
+    `carried` takes both along. Greenlets must be known to `threading.get_ident`, as those of a patched gevent are.
     """
 
     thread: int
@@ -105,10 +104,9 @@ def current_attempt() -> "Attempt":
 class deadline:  # noqa: N801 - reads as a word: with deadline(2.0)
     """Bounds the calls inside it to `seconds` from now; of nested ones the earliest counts. None bounds nothing.
 
-    It interrupts no code by itself: calls through a Dependency end in time, and are refused when it has passed. It
-    counts monotonic time, so a wall clock that is set changes nothing. Not reusable, but there may be any number of
-    them, in any thread or task. It holds for the context that it is entered in: not in a generator around somebody
-    else's code, such as a fixture or a `yield` dependency of a web framework, which may run in a context of its own.
+    It interrupts no code by itself: calls through a Dependency end in time, and are refused when it has passed. A wall
+    clock that is set changes nothing. Not reusable. It holds for the context that it is entered in, which is another
+    one in a generator around other code, such as a fixture or a `yield` dependency of a web framework.
     """
 
     __slots__ = ("_expires", "_seconds", "_token", "_world")

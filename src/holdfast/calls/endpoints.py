@@ -41,8 +41,7 @@ class Endpoints:
     of their instances. With `own_zone`, calls stay in that zone while it is in, so that one zone's failure stays in it.
 
     The endpoints are a mapping, or a Directory that knows them as they change, such as `Refreshing`. Without a `view`,
-    all zones are in. `turn` is where the round begins: processes that make only a call or two before they end should
-    begin anywhere (`random.randrange(1_000)`), else they all call the first endpoint.
+    all zones are in. `turn` is where the round begins: random for short-lived processes, else all call the first.
     """
 
     def __init__(
@@ -68,11 +67,10 @@ class Endpoints:
         self._usable = _Usable({}, _NONE, [], None)
 
     def next(self, tried: Collection[str] = ()) -> Endpoint:
-        """The endpoint to call; on a retry one that is not among the addresses that were `tried`.
+        """Return the endpoint to call; on a retry, one whose address was not `tried`. When all were, it starts over.
 
-        The own zone comes first as long as it is in and has one that was not tried. After that, or without an own zone,
-        a retry goes to a zone in which nothing was tried, else to one in which the fewest were: the zone may be what
-        failed. When all were tried it starts over. Raises NoEndpoint when all zones that have endpoints are out.
+        The own zone comes first while it is in and has one that was not tried. Else a retry goes to the zone in which
+        the fewest were tried: the zone may be what failed. Raise NoEndpoint when all zones with endpoints are out.
         """
         known = self._directory.current()
         out = self._view.out(self._workload)
@@ -99,16 +97,8 @@ class Endpoints:
 class ShardEndpoints:
     """The endpoints of one tenant's shard: on a retry another one of the same shard, never one outside of it.
 
-    `members` are all endpoints of the shard, and `choose` picks one of their addresses. With `holdfast.shards`, where
-    the workers of a shard are named by their addresses:
-
-        ShardEndpoints(
-            [(slot.group[0], slot.worker) for slot in shard.slots],
-            lambda tried, zones_out: pick(shard, tried=tried, zones_out=zones_out),
-            board,
-        )
-
-    As thread-safe as `choose`.
+    `members` are all endpoints of the shard. `choose` picks one of their addresses, as `holdfast.shards.pick` does. As
+    thread-safe as `choose`.
     """
 
     def __init__(

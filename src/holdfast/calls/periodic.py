@@ -1,8 +1,7 @@
 """Timers that do not all fire at once: each host has its own moment in the period, and always the same one.
 
-Aligned clocks send every host's work into the first second of the minute or of the day. Chance would spread it as well,
-but differently each time: a moment that belongs to the host makes load repeat itself, so that a pattern can be seen.
-`Periodic` is the rule, and only decides; `Ticker` waits for it.
+Aligned clocks send every host's work into the same second. Chance would spread it differently each time; a moment that
+belongs to the host makes load repeat itself, so that patterns show. `Periodic` only decides; `Ticker` waits for it.
 """
 
 import hashlib
@@ -39,11 +38,7 @@ def host_name() -> str:
 
 
 def host_jitter(period: float, key: str, host: str | None = None) -> float:
-    """The seconds, from 0 up to `period`, that belong to this host and this `key`.
-
-    The same after a restart, in every process and version of Python; unrelated for another key, so that a host that is
-    late with one job is not late with all. Hosts are spread evenly.
-    """
+    """Return this host's seconds for this `key`, from 0 up to `period`: always the same, and others for other keys."""
     _expect_period(period)
     # JSON keeps the two apart, whatever is in them.
     text = json.dumps([host_name() if host is None else host, key])
@@ -117,15 +112,11 @@ def weekly(
 
 
 class Ticker:
-    """Waits for the moments of a Periodic, one after the other. For one thread or task; `for` and `async for` work too.
+    """Waits for the moments of a Periodic: `for moment in Ticker(daily("clean up"))`. For one thread or task.
 
-        for moment in Ticker(daily("clean up")):
-            clean_up()
-
-    A moment that is noticed late still counts, up to half a period and at most a minute. Those that are missed, because
-    the work took long or the machine slept, are left out: nothing is made up for, and hosts that wake together do not
-    work together. When the clock is set back, the moment that came last does not come twice in a row, and the next one
-    is no more than two periods away; a clock that is set back by more lets earlier moments come again.
+    A moment that is noticed late still counts, up to half a period and at most a minute. Later ones are left out: hosts
+    that wake together do not work together. When the clock is set back, the last moment does not come twice in a row,
+    and the next one is no more than two periods away; a clock that is set back by more lets earlier moments come again.
     """
 
     def __init__(self, periodic: Periodic, clock: Clock | None = None) -> None:

@@ -1,8 +1,7 @@
 """When a call is repeated: the policy, the budget, the server's hints, and the rule that follows them. Pure.
 
-`limits.py` keeps the tokens. The budget also stops retries when a dependency is unhealthy: without successes the bucket
-runs dry within `capacity / cost` retries, and fills again with the successes of ordinary calls. There is no mode to
-fall into or to come back from, as a circuit breaker has: first attempts always go out.
+`limits.py` keeps the tokens. Without successes a bucket runs dry within `capacity / cost` retries, and it fills again
+with those of ordinary calls. Unlike a circuit breaker it has no modes: first attempts always go out.
 """
 
 import math

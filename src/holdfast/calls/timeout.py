@@ -105,8 +105,7 @@ class Timeouts:
     """The three times that bound a call, in seconds."""
 
     connect: float | Percentile = 3.0
-    """For a connection to be ready, TLS included: one lost packet is sent again after a second. It counts apart from
-    the attempt, because a new connection takes longer than an answer."""
+    """For a connection, TLS included, where a lost packet costs a second. Apart from the attempt, as it is longer."""
     attempt: float | Percentile | None = Percentile()
     """For one attempt on a connection. None: the function bounds itself, and only the total counts."""
     total: float | None = 30.0

@@ -161,14 +161,12 @@ def _phrase(status: int) -> str:
 
 
 def counted(status: int | None, *, failed: bool, gone: bool, late: Bounds | None = None) -> int:
-    """The status that a request counts with.
+    """Return the status that a request counts with.
 
-    `status` is that of the response, if one began while the client was there; `failed` says that the application
-    raised, or left its response unfinished. That a client is gone is not its fault, nor is what it does then.
-
-    `late` are the bounds of a request whose deadline had passed before there was an answer. Then that counts, and not
-    what was answered to nobody: as a fault if the time was fair, so that a zone that hangs shows, else as a client that
-    left. A deadline that the caller did not give is no word on how long it waits: an answer past it is an answer.
+    `status` is that of the response, if one began while the client was there; `failed`: the application raised, or left
+    its response unfinished, which is not its fault once the client is gone. `late` are the bounds of a request that was
+    not answered before its deadline: a fault if the time was fair, so that a zone that hangs shows, else as a client
+    that left. Past a deadline that the caller did not give, an answer is an answer.
     """
     if late is not None and (status is None or late.is_asked):
         return HTTPStatus.GATEWAY_TIMEOUT if late.is_fair else GONE

@@ -2,7 +2,6 @@
 
 A server works off one queue, first in, first out, and does not know that a caller has given up waiting. It stalls once.
 What follows depends on the callers alone: https://sigops.org/s/conferences/hotos/2021/papers/hotos21-s11-bronson.pdf
-Callers are real `Dependency` objects, and the engine decides for them.
 """
 
 import math

@@ -20,12 +20,10 @@ class Dns:
     """The addresses (A and AAAA) of a name in each zone, such as `{zone}.pricing.internal`.
 
     A name that does not exist has no endpoints. If another one cannot be looked up, that is an error as a whole: a zone
-    that is left out because its DNS had a bad moment would be a zone taken out of service.
+    must not be taken out of service because its DNS had a bad moment. resolv.conf says how long a look-up may take.
 
     `address` says how host and port make an address, such as `http://{host}:{port}`, and `family` which kind of hosts
     is meant, such as `socket.AF_INET`. A certificate is for names, so with TLS rather take a Pattern.
-
-    How long a look-up may take is up to the system (`options timeout` of resolv.conf).
     """
 
     def __init__(

@@ -82,17 +82,13 @@ def _take_out(transport: object, request: httpx.Request) -> list[Any]:
     if pool is None:
         return []
     with pool._optional_thread_lock:
-        pool._requests = [held for held in pool._requests if not _is_for(request, held)]
+        # The request that httpx makes for httpcore has the extensions of its own, the very mapping.
+        pool._requests = [held for held in pool._requests if held.request.extensions is not request.extensions]
         used = {id(held.connection) for held in pool._requests}
         # A connection is at work for a request or idle: that of no request, and not idle, will never be either.
         lost = [it for it in pool._connections if id(it) not in used and not it.is_idle() and not it.is_closed()]
         pool._connections = [it for it in pool._connections if it not in lost]
         return [*lost, *pool._assign_requests_to_connections()]
-
-
-def _is_for(request: httpx.Request, held: Any) -> bool:
-    """The request that httpx makes for httpcore has the extensions of its own, the very mapping."""
-    return held.request.extensions is request.extensions
 
 
 def _pool_of(transport: object) -> Any:

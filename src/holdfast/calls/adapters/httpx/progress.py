@@ -68,8 +68,7 @@ Trace = Callable[[str, MutableMapping[str, Any]], Any]
 """The extension of httpcore that is told of each step."""
 
 POOL_SHARE = 0.9
-"""Of an attempt's time, to wait for a connection of the pool. Less than all of it, so that the pool ends the wait,
-which proves that nothing was sent; a cancellation would not."""
+"""Of an attempt's time, to wait for the pool: less than all, as a timeout of the pool proves that nothing was sent."""
 DEFAULT = httpx.Timeout(5.0).as_dict()
 """https://www.python-httpx.org/advanced/timeouts/. Nobody chose it, and it would undercut the dependency's own."""
 
