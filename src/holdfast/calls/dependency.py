@@ -51,17 +51,7 @@ class Dependency:
         _expect("budget", budget, Budget)
         _expect("hints", hints, Hints)
         _expect("limit", limit, Limit | None)
-        self._state = DependencyState(
-            name,
-            timeouts=timeouts,
-            retry=retry,
-            budget=budget,
-            hints=hints,
-            limit=limit,
-            endpoints=endpoints,
-            sink=sink,
-            runtime=runtime,
-        )
+        self._state = DependencyState(name, timeouts, retry, budget, hints, limit, endpoints, sink, runtime)
 
     @property
     def name(self) -> str:

@@ -30,10 +30,9 @@ log = logging.getLogger("holdfast.calls.dependency")
 class DependencyState:
     """The state that all functions calling one dependency share. Safe in threads, forks and several event loops."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - made by `Dependency` alone, and each has a type of its own
         self,
         name: str,
-        *,
         timeouts: Timeouts,
         retry: Retry,
         budget: Budget,

@@ -71,6 +71,7 @@ FAIR_SECONDS = 0.1
 EARLY_SHARE = 0.1
 """Of its time, by which a client may leave early and still has waited: its time began before the request came here."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"})
+_PHRASES = {int(status): status.phrase for status in HTTPStatus}
 UNMATCHED = "unmatched"
 """The route of a request that no route is known for: paths are the callers', and would be without number."""
 
@@ -97,7 +98,7 @@ class Answer:
     @property
     def line(self) -> str:
         """The status as WSGI wants it: `504 Gateway Timeout`."""
-        return f"{self.status} {_phrase(self.status)}"
+        return f"{self.status} {_PHRASES.get(self.status, 'Error')}"
 
 
 def bounds(service: Service, carrier: Carrier, now: float) -> Bounds | None:
@@ -147,17 +148,10 @@ def refused(service: Service, chance: Chance) -> Answer:
 
 def _problem(status: int, slug: str, detail: str, *headers: tuple[str, str]) -> Answer:
     """Problem details: https://www.rfc-editor.org/rfc/rfc9457."""
-    kind = f"urn:holdfast:problem:{slug}"
-    body = msgspec.json.encode({"type": kind, "title": _phrase(status), "status": int(status), "detail": detail})
+    kind, title = f"urn:holdfast:problem:{slug}", _PHRASES.get(status, "Error")
+    body = msgspec.json.encode({"type": kind, "title": title, "status": int(status), "detail": detail})
     always = (("content-type", "application/problem+json"), ("content-length", str(len(body))))
     return Answer(int(status), (*always, *headers), body)
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Error"
 
 
 def counted(status: int | None, *, failed: bool, gone: bool, late: Bounds | None = None) -> int:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Protocol
 
 from holdfast._errors import InvalidValue
 from holdfast.calls.histogram import Histogram
@@ -98,13 +97,6 @@ class Window:
     rules: dict[str, Seen]
 
 
-class _Rule(Protocol):
-    value: float
-
-    def learn(self, samples: list[float]) -> float:
-        """Take latencies into account, infinity for those that were cut off."""
-
-
 class SuccessesOnly:
     """What many do: the percentile of those requests that were answered, over the same windows. To compare with."""
 
@@ -129,7 +121,7 @@ class SuccessesOnly:
 def compare(options: Shift) -> Iterator[Window]:
     """Let every rule see the same latencies, window by window."""
     policy = options.policy
-    rules: dict[str, _Rule] = {
+    rules: dict[str, Estimator | SuccessesOnly] = {
         FIXED: Estimator(options.right(0)),
         SUCCESSES: SuccessesOnly(policy),
         PERCENTILE: Estimator(policy),
@@ -154,7 +146,7 @@ def compare(options: Shift) -> Iterator[Window]:
 class _Count:
     """What one rule cuts off in one window."""
 
-    def __init__(self, rule: _Rule) -> None:
+    def __init__(self, rule: Estimator | SuccessesOnly) -> None:
         self._rule = rule
         self._cut = 0
         self._longest = 0.0

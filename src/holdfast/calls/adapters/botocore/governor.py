@@ -222,23 +222,20 @@ class _Governor:
 
     def _begin(self, request: Any, operation_name: str, **_: Any) -> None:
         """Before an attempt is signed and sent: refuse it if it is too late, bound it if not."""
-        try:
-            self._begin_attempt(request, operation_name)
-        except CallError as error:
-            raise as_botocore(error)  # noqa: B904 - it has the cause that the error has
-
-    def _begin_attempt(self, request: Any, operation_name: str) -> None:
         context, core = request.context, self._core
         turns: _Turns | None = context.get(KEY)
-        if turns is None:
-            model = self._client.meta.service_model.operation_model(operation_name)
-            call = _AwsCall(core, model, repeatable=self._is_repeatable(model))
-            most = context.get("read_timeout") or self._client.meta.config.read_timeout
-            turns = context[KEY] = _Turns(call, most)
-            context.setdefault("retries", {})["max"] = 1 if call.owned_by else core.retry.attempts
-            self._wait(call.hold())
-        attempt = turns.call.begin(turns.error)
-        turns.call.enter(turns.error)
+        try:
+            if turns is None:
+                model = self._client.meta.service_model.operation_model(operation_name)
+                call = _AwsCall(core, model, repeatable=self._is_repeatable(model))
+                most = context.get("read_timeout") or self._client.meta.config.read_timeout
+                turns = context[KEY] = _Turns(call, most)
+                context.setdefault("retries", {})["max"] = 1 if call.owned_by else core.retry.attempts
+                self._wait(call.hold())
+            attempt = turns.call.begin(turns.error)
+            turns.call.enter(turns.error)
+        except CallError as error:
+            raise as_botocore(error)  # noqa: B904 - it has the cause that the error has
         turns.attempt, turns.error = attempt, None
         context["read_timeout"] = turns.call.read_timeout(attempt, turns.most)
 

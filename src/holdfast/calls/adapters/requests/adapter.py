@@ -14,20 +14,10 @@ from urllib3.exceptions import EmptyPoolError, ProtocolError
 from urllib3.util import Timeout
 
 from holdfast._errors import CallError, EngineUnavailable, InvalidValue
+from holdfast.calls.adapters import rules
 from holdfast.calls.adapters.requests.body import BoundedResponse, as_requests, is_repeatable, rewind, take_in
 from holdfast.calls.adapters.requests.connection import POOLS
-from holdfast.calls.adapters.rules import (
-    DEFAULTS,
-    Manner,
-    RequestOptions,
-    add_headers,
-    check_connections,
-    manner_of,
-    origin_of,
-    ready_among,
-    sooner,
-    stays_open,
-)
+from holdfast.calls.adapters.rules import DEFAULTS, Manner, RequestOptions, sooner
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import SCOPE, current_attempt
 from holdfast.calls.dependency import Dependency, state_of
@@ -89,15 +79,15 @@ class Exchange:
         request = self.request.copy()
         url = requests.compat.urlsplit(str(request.url))
         if self.core.endpoints is not None:
-            origin = origin_of(attempt.endpoint.address, url.scheme)
+            origin = rules.origin_of(attempt.endpoint.address, url.scheme)
             request.url = url._replace(scheme=origin.scheme, netloc=origin.netloc).geturl()
-        add_headers(request.headers, attempt, propagate=self.propagate, key=self.manner.key)
+        rules.add_headers(request.headers, attempt, propagate=self.propagate, key=self.manner.key)
         if attempt.number > 1:
             rewind(request)
         return request
 
     def _timeout_of(self, attempt: Attempt) -> Any:
-        """The timeouts for connecting and reading; those of urllib3's own kind are bounded by the connection alone."""
+        """Return the timeouts for connecting and reading; the connection alone bounds those of urllib3's kind."""
         if isinstance(self.timeout, Timeout):
             return self.timeout
         connect, read = self.timeout if isinstance(self.timeout, tuple) else (self.timeout, self.timeout)
@@ -197,18 +187,17 @@ class HoldfastAdapter(HTTPAdapter):
         cert: Any = None,
         proxies: Any = None,
     ) -> requests.Response:
+        keyed, repeatable = self._idempotency_key, is_repeatable(request)
+        manner = rules.manner_of(request.method or "", _ASKED.get(), keyed=keyed, repeatable=repeatable)
         exchange = Exchange(
             core=self._state,
             request=request,
-            manner=manner_of(
-                request.method or "", _ASKED.get(), keyed=self._idempotency_key, repeatable=is_repeatable(request)
-            ),
+            manner=manner,
             propagate=self._propagate,
             stream=stream,
             timeout=timeout,
             send=lambda sent, within: self._send_once(sent, timeout=within, verify=verify, cert=cert, proxies=proxies),
         )
-        manner = exchange.manner
         try:
             return self._dependency.run(exchange.attempt, idempotent=manner.idempotent, operation=manner.operation)
         except BaseException as error:
@@ -236,7 +225,7 @@ class HoldfastAdapter(HTTPAdapter):
         connect timeout. Raise the first error if none is ready. `verify`, `cert` and `proxies` must be those of the
         session, else its requests do not find the connections. Warm up each endpoint by itself.
         """
-        check_connections(connections)
+        rules.check_connections(connections)
         if connections > self._most_kept:
             raise InvalidValue(
                 f"warm-up of {connections} connections: expected at most {self._most_kept}, which is pool_maxsize"
@@ -258,7 +247,7 @@ class HoldfastAdapter(HTTPAdapter):
         # All answers are held until the last has come: else one connection might serve them all.
         with ThreadPoolExecutor(connections, thread_name_prefix="holdfast-warm-up") as threads:
             opened = list(threads.map(open_one, range(connections)))
-        return ready_among(url, [it if isinstance(it, Exception) else _finish(it) for it in opened])
+        return rules.ready_among(url, [it if isinstance(it, Exception) else _finish(it) for it in opened])
 
     def _send_once(self, request: requests.PreparedRequest, **how: Any) -> requests.Response:
         try:
@@ -286,4 +275,4 @@ def _finish(response: requests.Response) -> bool | Exception:
     finally:
         response.close()
     version = "HTTP/1.0" if response.raw.version == 10 else "HTTP/1.1"
-    return stays_open(version, response.headers)
+    return rules.stays_open(version, response.headers)
