@@ -5,7 +5,7 @@ timeout says only that it would have taken longer: a rule that leaves it out see
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -131,32 +131,20 @@ def compare(options: Shift) -> Iterator[Window]:
     for number in range(options.windows):
         right = options.right(number)
         middle = math.log(options.median * (options.factor if number >= options.changes else 1.0))
-        counts = {name: _Count(rule) for name, rule in rules.items()}
+        cut, longest = dict.fromkeys(rules, 0), dict.fromkeys(rules, 0.0)
         left = policy.window
         while left:
             some = min(left, together)
             left -= some
             latencies = [chance.lognormvariate(middle, options.sigma) for _ in range(some)]
-            for count in counts.values():
-                count.see(latencies)
-        seen = {name: count.seen(policy.window) for name, count in counts.items()}
+            for name, rule in rules.items():
+                timeout = rule.value
+                longest[name] = max(longest[name], timeout)
+                samples = [seconds if seconds <= timeout else math.inf for seconds in latencies]
+                cut[name] += samples.count(math.inf)
+                rule.learn(samples)
+        seen = {
+            name: Seen(false_timeouts=cut[name] / policy.window, timeout=rule.value, longest=longest[name])
+            for name, rule in rules.items()
+        }
         yield Window(number=number, right=right, rules=seen)
-
-
-class _Count:
-    """What one rule cuts off in one window."""
-
-    def __init__(self, rule: Estimator | SuccessesOnly) -> None:
-        self._rule = rule
-        self._cut = 0
-        self._longest = 0.0
-
-    def see(self, latencies: Sequence[float]) -> None:
-        timeout = self._rule.value
-        self._longest = max(self._longest, timeout)
-        samples = [seconds if seconds <= timeout else math.inf for seconds in latencies]
-        self._cut += samples.count(math.inf)
-        self._rule.learn(samples)
-
-    def seen(self, requests: int) -> Seen:
-        return Seen(false_timeouts=self._cut / requests, timeout=self._rule.value, longest=self._longest)

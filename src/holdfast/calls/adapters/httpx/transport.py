@@ -18,23 +18,6 @@ from holdfast.calls.dependency import Dependency, state_of
 from holdfast.calls.state import DependencyState
 
 
-def warm(core: DependencyState, transport: httpx.BaseTransport, request: httpx.Request, connections: int) -> int:
-    """Open so many connections at once; how many of them are ready."""
-    check_connections(connections)
-
-    def open_one(progress: Progress) -> httpx.Response | Exception:
-        sent = _with(request, progress, progress.saw)
-        try:
-            return transport.handle_request(sent)
-        except Exception as error:  # noqa: BLE001 - told when all are back
-            give_back(transport, sent)
-            return error
-
-    with ThreadPoolExecutor(connections, thread_name_prefix="holdfast-warm-up") as threads:
-        opened = list(threads.map(open_one, [_progress(core) for _ in range(connections)]))
-    return ready_among(str(request.url), [it if isinstance(it, Exception) else _finish(it) for it in opened])
-
-
 def _finish(response: httpx.Response) -> bool | Exception:
     try:
         response.read()
@@ -43,38 +26,6 @@ def _finish(response: httpx.Response) -> bool | Exception:
     finally:
         response.close()
     return stays_open(response.http_version, response.headers)
-
-
-async def warm_async(
-    core: DependencyState, transport: httpx.AsyncBaseTransport, request: httpx.Request, connections: int
-) -> int:
-    """The same, in an event loop."""
-    check_connections(connections)
-
-    async def open_one(progress: Progress) -> httpx.Response:
-        sent = _with(request, progress, progress.saw_async)
-        try:
-            async with asyncio.timeout(progress.left):
-                response = await transport.handle_async_request(sent)
-        except BaseException as error:
-            await give_back_async(transport, sent)
-            if not isinstance(error, TimeoutError):
-                raise
-            late = ConnectTimedOut(f"{core.name}: no connection in {core.connect_estimator.value:.3f} s")
-            raise as_httpx(late) from error
-        assert isinstance(response.stream, httpx.AsyncByteStream)
-        response.stream = Lent(response.stream, transport, sent)
-        return response
-
-    tasks = [asyncio.create_task(open_one(_progress(core))) for _ in range(connections)]
-    try:
-        opened = await asyncio.gather(*tasks, return_exceptions=True)
-        outcomes = [it if isinstance(it, BaseException) else await _finish_async(it) for it in opened]
-    finally:
-        for task in tasks:
-            if task.done() and not task.cancelled() and task.exception() is None:
-                await task.result().aclose()
-    return ready_among(str(request.url), outcomes)
 
 
 async def _finish_async(response: httpx.Response) -> bool | Exception:
@@ -174,7 +125,20 @@ class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
         connect timeout. Raise the first error if none is ready. The pool of the inner transport must be as large
         (`max_keepalive_connections`) and keep them (`keepalive_expiry`). Warm up each endpoint by itself.
         """
-        return warm(self._state, self._transport, _request(method, url), connections)
+        check_connections(connections)
+        request, core, transport = _request(method, url), self._state, self._transport
+
+        def open_one(progress: Progress) -> httpx.Response | Exception:
+            sent = _with(request, progress, progress.saw)
+            try:
+                return transport.handle_request(sent)
+            except Exception as error:  # noqa: BLE001 - told when all are back
+                give_back(transport, sent)
+                return error
+
+        with ThreadPoolExecutor(connections, thread_name_prefix="holdfast-warm-up") as threads:
+            opened = list(threads.map(open_one, [_progress(core) for _ in range(connections)]))
+        return ready_among(str(url), [it if isinstance(it, Exception) else _finish(it) for it in opened])
 
     def close(self) -> None:
         self._transport.close()
@@ -225,7 +189,33 @@ class AsyncHoldfastTransport(_Transport[httpx.AsyncBaseTransport], httpx.AsyncBa
 
     async def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
         """Open connections before there is traffic, as `HoldfastTransport.warm_up` does."""
-        return await warm_async(self._state, self._transport, _request(method, url), connections)
+        check_connections(connections)
+        request, core, transport = _request(method, url), self._state, self._transport
+
+        async def open_one(progress: Progress) -> httpx.Response:
+            sent = _with(request, progress, progress.saw_async)
+            try:
+                async with asyncio.timeout(progress.left):
+                    response = await transport.handle_async_request(sent)
+            except BaseException as error:
+                await give_back_async(transport, sent)
+                if not isinstance(error, TimeoutError):
+                    raise
+                late = ConnectTimedOut(f"{core.name}: no connection in {core.connect_estimator.value:.3f} s")
+                raise as_httpx(late) from error
+            assert isinstance(response.stream, httpx.AsyncByteStream)
+            response.stream = Lent(response.stream, transport, sent)
+            return response
+
+        tasks = [asyncio.create_task(open_one(_progress(core))) for _ in range(connections)]
+        try:
+            opened = await asyncio.gather(*tasks, return_exceptions=True)
+            outcomes = [it if isinstance(it, BaseException) else await _finish_async(it) for it in opened]
+        finally:
+            for task in tasks:
+                if task.done() and not task.cancelled() and task.exception() is None:
+                    await task.result().aclose()
+        return ready_among(str(url), outcomes)
 
     async def aclose(self) -> None:
         await self._transport.aclose()
