@@ -57,7 +57,9 @@ class Histogram:
             if seconds == math.inf:
                 now.unbounded += 1
                 continue
-            counts = ended if seconds >= 0 else self._longer()
+            counts = ended
+            if seconds < 0:
+                counts = now.longer = now.longer or array("I", EMPTY)
             fraction, exponent = frexp(max(abs(seconds), SHORTEST))
             place = (exponent - SHORTEST_EXPONENT) * STEPS + int((fraction - 0.5) * 2 * STEPS)
             counts[min(place, LAST)] += 1
@@ -110,8 +112,3 @@ class Histogram:
                 left -= now.longer[place]
             if before.longer is not None:
                 left -= before.longer[place]
-
-    def _longer(self) -> "array[int]":
-        if self._now.longer is None:
-            self._now.longer = array("I", EMPTY)
-        return self._now.longer

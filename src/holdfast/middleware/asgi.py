@@ -20,6 +20,7 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 """Of any framework: each has types of its own for the three."""
 
 _HEADERS = {name.encode(): name for name in CARRIED}
+_BODY = frozenset({"http.response.body", "http.response.zerocopysend", "http.response.pathsend"})
 
 
 class AsgiMiddleware(Middleware[Application]):
@@ -114,15 +115,8 @@ class _Watch:
             raise
         if begins:
             self.exchange.begin(message["status"])
-        elif _is_last(message):
+        elif message["type"] in _BODY and not message.get("more_body", False):
             self.exchange.end()
-
-
-def _is_last(message: Message) -> bool:
-    kind = message["type"]
-    if kind in {"http.response.body", "http.response.zerocopysend"}:
-        return not message.get("more_body", False)
-    return bool(kind == "http.response.pathsend")
 
 
 async def _answer(answer: Answer, scope: Scope, send: Send) -> None:

@@ -82,7 +82,10 @@ class CloudMap:
             try:
                 zone, address = self._placed(instance.get("Attributes", {}))
             except InvalidValue as error:
-                self._warn(str(instance["InstanceId"]), error)
+                name = str(instance["InstanceId"])
+                if name not in self._warned:
+                    self._warned.add(name)
+                    logger.warning("instance %s of %s in %s is left out: %s", name, self.service, self.namespace, error)
                 continue
             found.setdefault(zone, []).append(address)
         # Cloud Map shuffles its answers; sorted, the same ones look the same.
@@ -99,11 +102,6 @@ class CloudMap:
         if port is None:
             raise InvalidValue("it has no AWS_INSTANCE_PORT: register it with one, or give a port for all")
         return zone_of(self.zone_ids.get(said, said)), fill(self.address, host, port)
-
-    def _warn(self, instance: str, error: InvalidValue) -> None:
-        if instance not in self._warned:
-            self._warned.add(instance)
-            logger.warning("instance %s of %s in %s is left out: %s", instance, self.service, self.namespace, error)
 
 
 @dataclass(frozen=True, slots=True)
