@@ -58,17 +58,17 @@ class DependencyState:
         self._sink = sink
         self.lost_events = 0
         """Events that the sink failed to take."""
-        self.has_sink = False
-        """Whether there is a sink."""
-        self.has_fast_path = False
-        """Whether a call that succeeds at once has only to be measured: drivers then do without a `Call`."""
         self.update_fast_path()
+        self.renew()
+        renew_after_fork(self)
+        runtime.join(self)
+
+    def renew(self) -> None:
+        """Replace the lock and forget the event loops: in a forked child, those of the parent are gone."""
         self._lock = threading.Lock()
         self._by_loop: dict[AbstractEventLoop, Expiries] = {}
         self.last_expiries: Expiries | None = None
         """Those of the loop that was asked for last: nearly always there is one."""
-        renew_after_fork(self)
-        runtime.join(self)
 
     @property
     def sink(self) -> Sink[CallEvent] | None:
@@ -130,12 +130,6 @@ class DependencyState:
             if self.lost_events == 1:  # a sink that fails once mostly fails for every event
                 log.exception("the sink of dependency %s failed; its events are lost, and counted", self.name)
 
-    def renew(self) -> None:
-        """Replace the lock and forget the event loops: in a forked child, those of the parent are gone."""
-        self._lock = threading.Lock()
-        self._by_loop = {}
-        self.last_expiries = None
-
     def forget(self) -> None:
         """Begin anew: with a full budget, without a hint that holds, with the timeouts of the start."""
         self.bucket.fill()
@@ -154,6 +148,7 @@ class DependencyState:
     def update_fast_path(self) -> None:
         """Decide whether calls may take the fast path; repeat this when a condition below changes."""
         self.has_sink = self._sink is not None
+        # With it, a call that succeeds at once has only to be measured: drivers do without a `Call`.
         self.has_fast_path = (
             not self.has_sink
             and self.runtime.intercept is None
