@@ -211,9 +211,9 @@ def weigh() -> tuple[int, int]:
             loop(function, AROUND, CALLS // 2)
             runner.run(loop_async(weighed.call(idempotent=True)(nothing_async), AROUND, CALLS // 2))
             state = state_of(weighed)
-            state.look_at = math.inf
-            loop(function, AROUND, state.waiting.maxlen or 0)
-            assert len(state.waiting) == state.waiting.maxlen
+            state.learn_at = math.inf
+            loop(function, AROUND, state.samples.maxlen or 0)
+            assert len(state.samples) == state.samples.maxlen
             gc.collect()
             after, _ = tracemalloc.get_traced_memory()
         finally:

@@ -1,9 +1,8 @@
 """One remote call: how long it may take, when it is repeated, where it goes, what it tells.
 
 May import the base and the engines. Start reading at `dependency.py`, then `engine.py` and the rule in `retry.py`;
-`drive.py` and `drive_async.py` are what performs. Adapters to HTTP clients and botocore are in `adapters`, resolvers of
-endpoints in `resolvers`, sinks for events in `sinks`, events in `events`, timers that are spread over hosts in
-`periodic`: each is imported by its own name.
+`drive.py` and `drive_async.py` are what performs. `adapters` (HTTP clients and botocore), `resolvers` (of endpoints),
+`events`, `metrics` and `outcomes` (sinks for events) and `periodic` (timers) are imported by their own names.
 """
 
 from holdfast._backoff import Backoff, Jitter

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import msgspec
 
+from holdfast._errors import AttemptTimedOut, CallError, ConnectTimedOut, DeadlineExceeded
 from holdfast._types import Carrier
 from holdfast.calls.scope import IDEMPOTENCY_KEY, Scope, headers_of, trace_of
 
@@ -35,10 +36,7 @@ class Errand(msgspec.Struct, eq=False):
 
 
 class Attempt(Scope, eq=False, gc=False):
-    """An attempt that is under way. What it can tell is computed when it is asked, so that not asking costs nothing.
-
-    It refers to nothing that refers to it, so the garbage collector need not know of it.
-    """
+    """An attempt under way; what nobody asks of it costs nothing. Without reference cycles, hence `gc=False`."""
 
     core: Any = None
     """The dependency that is called."""
@@ -61,7 +59,13 @@ class Attempt(Scope, eq=False, gc=False):
     @property
     def connect_timeout(self) -> float:
         """Seconds that a new connection may take; they count apart from `timeout`."""
-        left: float = min(self.core.connects.value, self.limit - self.core.runtime.monotonic())
+        longest: float = self.core.connect_estimator.value
+        return min(longest, self.call_timeout)
+
+    @property
+    def call_timeout(self) -> float:
+        """Seconds that are left for the whole call."""
+        left: float = self.limit - self.core.runtime.monotonic()
         return max(0.0, left)
 
     @property
@@ -106,7 +110,12 @@ class Attempt(Scope, eq=False, gc=False):
         try:
             yield
         except Exception:
-            self._gave_up_connecting()
+            # The function may go on with another connection, so that from here on anything may have been sent.
+            now = self.core.runtime.monotonic()
+            if now >= self.expires:
+                self.core.learn_connect(math.inf)
+            self.connecting_since = None
+            self._move(now + self.core.timeout)
             raise
         self.connect_ended()
 
@@ -114,14 +123,14 @@ class Attempt(Scope, eq=False, gc=False):
         """The same in two halves, for clients that tell by callbacks; it may begin again before it has ended."""
         if self.connecting_since is None:
             self.connecting_since = now = self.core.runtime.monotonic()
-            self._move(now + self.core.connects.value)
+            self._move(now + self.core.connect_estimator.value)
 
     def connect_ended(self) -> None:
         """A connection is ready. One that did not come about has not ended: it tells that nothing was sent."""
         if self.connecting_since is None:
             return
         now = self.core.runtime.monotonic()
-        self.core.connected(now - self.connecting_since)
+        self.core.learn_connect(now - self.connecting_since)
         self.setup += now - self.connecting_since
         self.connecting_since = None
         self._move(now + self.core.timeout)
@@ -140,13 +149,16 @@ class Attempt(Scope, eq=False, gc=False):
             self.shared = Errand()
         return self.shared
 
-    def _gave_up_connecting(self) -> None:
-        """No connection; the function may go on with another one, so that from here on anything may have been sent."""
-        now = self.core.runtime.monotonic()
-        if now >= self.expires:
-            self.core.connected(math.inf)
-        self.connecting_since = None
-        self._move(now + self.core.timeout)
+    def timed_out(self) -> CallError:
+        """Return what to raise when the attempt's time is over."""
+        name = self.core.name
+        if self.expires >= self.limit:
+            return DeadlineExceeded(f"{name}: cut off, because the deadline has passed during attempt {self.number}")
+        if self.queued:
+            return ConnectTimedOut(f"{name}: no connection was free in {self.core.timeout:.3f} s")
+        if self.connecting_since is not None:
+            return ConnectTimedOut(f"{name}: no connection in {self.core.connect_estimator.value:.3f} s")
+        return AttemptTimedOut(f"{name}: attempt {self.number} was cut off after {self.core.timeout:.3f} s")
 
     def _move(self, expires: float) -> None:
         self.expires = min(self.limit, expires)
@@ -166,7 +178,7 @@ class TimedAttempt(Attempt, eq=False, gc=True):
     """A timer of its own, if the one for all of the dependency's attempts does not serve it."""
 
     def _move(self, expires: float) -> None:
-        self.expires = min(self.limit, expires)
+        super()._move(expires)
         if self.expires == math.inf:
             return
         if self.expiries is None:  # it had no bound before

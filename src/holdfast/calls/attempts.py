@@ -2,7 +2,6 @@
 
 import math
 from contextvars import Token
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast._errors import InvalidValue
@@ -28,16 +27,13 @@ class LoopAttempt(TimedAttempt, eq=False):
         self.turn.enter(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         return bool(self.turn.leave(self, error))
 
 
 class LoopCall(Call):
     """A call whose attempts are made in a loop; it has no result that could be judged."""
 
-    __slots__ = ()
     shape = LoopAttempt
 
     def understand(self, result: Any, error: Exception | None) -> Failure | None:
@@ -67,11 +63,10 @@ class Attempts:
                 raise StopIteration
             if delay:
                 runtime.clock.sleep(delay)
-            given, intercept = self._give(), runtime.intercept
-            if intercept is None:
-                return given
+            given = self._give()
             try:
-                intercept.before(self._call.operation, given)
+                if runtime.intercept is not None:
+                    runtime.intercept.before(self._call.operation, given)
             except Exception:
                 with given:  # as if its work had raised it
                     raise
@@ -90,11 +85,10 @@ class Attempts:
                 raise StopAsyncIteration
             if delay:
                 await runtime.clock.sleep_async(delay)
-            given, intercept = self._give(), runtime.intercept
-            if intercept is None:
-                return given
+            given = self._give()
             try:
-                await intercept.before_async(self._call.operation, given)
+                if runtime.intercept is not None:
+                    await runtime.intercept.before_async(self._call.operation, given)
             except Exception:
                 with given:  # as if its work had raised it
                     raise

@@ -69,24 +69,20 @@ THROTTLED_CODES = frozenset(
     }
 )
 
+_HTTPX = {
+    "ConnectError": _UNSENT,
+    "ConnectTimeout": _UNSENT,
+    "PoolTimeout": _UNSENT,
+    "TimeoutException": _TIMEOUT,
+    "NetworkError": _TRANSIENT,
+    "RemoteProtocolError": _TRANSIENT,
+}
 _BY_NAME: dict[str, Failure] = {
     "socket.gaierror": _UNSENT,
     "asyncio.exceptions.IncompleteReadError": _TRANSIENT,
     "ssl.SSLCertVerificationError": PERMANENT,
     "ssl.SSLError": _TRANSIENT,
-    # httpx and httpcore: no connection, or none to be had from the pool, in time.
-    "httpx.ConnectError": _UNSENT,
-    "httpx.ConnectTimeout": _UNSENT,
-    "httpx.PoolTimeout": _UNSENT,
-    "httpcore.ConnectError": _UNSENT,
-    "httpcore.ConnectTimeout": _UNSENT,
-    "httpcore.PoolTimeout": _UNSENT,
-    "httpx.TimeoutException": _TIMEOUT,
-    "httpx.NetworkError": _TRANSIENT,
-    "httpx.RemoteProtocolError": _TRANSIENT,
-    "httpcore.TimeoutException": _TIMEOUT,
-    "httpcore.NetworkError": _TRANSIENT,
-    "httpcore.RemoteProtocolError": _TRANSIENT,
+    **{f"{library}.{name}": failure for library in ("httpx", "httpcore") for name, failure in _HTTPX.items()},
     # requests and urllib3; `requests.ConnectionError` says nothing by itself, see `_wrapped`.
     "requests.exceptions.ConnectTimeout": _UNSENT,
     "requests.exceptions.SSLError": PERMANENT,
@@ -212,16 +208,12 @@ def retry_after(headers: Mapping[str, str], wall: Callable[[], float]) -> float 
     `Retry-After` in seconds or as a date (RFC 9110, 10.2.3), and `x-amz-retry-after` in milliseconds, which wins: it is
     finer. The mapping must not mind upper and lower case, or have names in lower case.
     """
-    exact = headers.get("x-amz-retry-after")
-    if exact is not None:
-        milliseconds = _number(exact)
-        if milliseconds is not None:
-            return milliseconds / 1000
-    value = headers.get("retry-after")
-    if value is None:
-        return None
+    milliseconds = _number(headers.get("x-amz-retry-after", ""))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after", "")
     seconds = _number(value)
-    if seconds is not None:
+    if seconds is not None or not value:
         return seconds
     from email.utils import parsedate_to_datetime  # 15 ms, for servers that answer with a date
 

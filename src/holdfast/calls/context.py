@@ -1,7 +1,4 @@
-"""Which bounds hold here: `with deadline(2.0)` bounds every attempt inside it and every wait between attempts.
-
-The scope travels with the context, also into tasks.
-"""
+"""Which bounds hold here: `with deadline(2.0)` bounds all calls inside it. A scope follows the context into tasks."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +6,6 @@ from contextlib import suppress
 from contextvars import ContextVar, Token
 from functools import wraps
 from threading import get_ident
-from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import msgspec
@@ -28,12 +24,11 @@ Result = TypeVar("Result")
 class Place(msgspec.Struct, eq=False):
     """Where synchronous calls of one thread keep their scopes, one within the other.
 
-    Setting a ContextVar and setting it back takes a third of the time of a call that succeeds. Synchronous calls need
-    not: nothing else runs in their thread until they return, so they can leave their attempt in a place of the
-    context, and put back what was there. A context that is copied takes the place along: a task of the same thread
-    runs before or after such a call, or within it. Another thread sees that the place is not its own, and finds the
-    deadline around the call and not the attempt; `carried` takes the attempt along as well. Greenlets that switch in
-    the middle of a synchronous call must be known to `threading.get_ident`, as those of a patched gevent are.
+    Setting and resetting a ContextVar takes a third of the time of a call that succeeds. Synchronous calls leave their
+    attempt in a place of the context instead, and put back what was there: nothing else runs in their thread until they
+    return. A copied context takes the place along: a task of the same thread runs before, after or within such a call.
+    Another thread sees that the place is not its own, and finds the deadline around the call and not the attempt;
+    `carried` takes both along. Greenlets must be known to `threading.get_ident`, as those of a patched gevent are.
     """
 
     thread: int
@@ -80,10 +75,7 @@ def around_task() -> Scope | None:
 
 
 def carried(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """The function with the deadline and the retry owner that hold here, for another thread to call.
-
-    Pools of threads begin with nothing: `executor.submit(carried(work), argument)`.
-    """
+    """Take the deadline and retry owner that hold here to another thread: `executor.submit(carried(work), 7)`."""
     scope = around()
 
     @wraps(function)
@@ -98,10 +90,7 @@ def carried(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
 
 def current_attempt() -> "Attempt":
-    """The attempt that is under way: how long it may take, its number, its idempotency key, its endpoint.
-
-    For functions that a dependency calls. Raises InvalidValue outside of one.
-    """
+    """Return the attempt under way, for functions that a dependency calls. Raise InvalidValue outside of one."""
     from holdfast.calls.attempt import Attempt
 
     scope = around()
@@ -115,10 +104,9 @@ def current_attempt() -> "Attempt":
 class deadline:  # noqa: N801 - reads as a word: with deadline(2.0)
     """Bounds the calls inside it to `seconds` from now; of nested ones the earliest counts. None bounds nothing.
 
-    It interrupts no code by itself: calls through a Dependency end in time, and are refused when it has passed. It
-    counts monotonic time, so a wall clock that is set changes nothing. Not reusable, but there may be any number of
-    them, in any thread or task. It holds for the context that it is entered in: not in a generator around somebody
-    else's code, such as a fixture or a `yield` dependency of a web framework, which may run in a context of its own.
+    It interrupts no code by itself: calls through a Dependency end in time, and are refused when it has passed. A wall
+    clock that is set changes nothing. Not reusable. It holds for the context that it is entered in, which is another
+    one in a generator around other code, such as a fixture or a `yield` dependency of a web framework.
     """
 
     __slots__ = ("_expires", "_seconds", "_token", "_world")
@@ -144,9 +132,7 @@ class deadline:  # noqa: N801 - reads as a word: with deadline(2.0)
         self._token = SCOPE.set(Scope(expires, owner, outer))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         assert self._token is not None
         leave(self._token)
         self._token = None
@@ -162,19 +148,14 @@ class deadline:  # noqa: N801 - reads as a word: with deadline(2.0)
 
 
 class detached:  # noqa: N801 - reads as a word: with detached()
-    """Runs what is inside without the deadline and the retry owner around it.
-
-    For work that must outlive the request it began in: a task in the background, cleaning up after a timeout.
-    """
+    """Runs work without the deadline and the retry owner around it, because it must outlive the request it began in."""
 
     __slots__ = ("_token",)
 
     def __enter__(self) -> None:
         self._token = SCOPE.set(NOWHERE)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         leave(self._token)
 
 

@@ -51,23 +51,12 @@ class Dependency:
         _expect("budget", budget, Budget)
         _expect("hints", hints, Hints)
         _expect("limit", limit, Limit | None)
-        self._name = name
-        self._state = DependencyState(
-            name,
-            timeouts=timeouts,
-            retry=retry,
-            budget=budget,
-            hints=hints,
-            limit=limit,
-            endpoints=endpoints,
-            sink=sink,
-            runtime=runtime,
-        )
+        self._state = DependencyState(name, timeouts, retry, budget, hints, limit, endpoints, sink, runtime)
 
     @property
     def name(self) -> str:
         """What it is called in logs, metrics and errors."""
-        return self._name
+        return self._state.name
 
     @property
     def endpoints(self) -> "Endpoints | ShardEndpoints | None":
@@ -96,7 +85,7 @@ class Dependency:
     @property
     def connect_timeout(self) -> float:
         """Seconds that setting up a connection may take now."""
-        return self._state.connects.value
+        return self._state.connect_estimator.value
 
     @property
     def tokens(self) -> float:
@@ -115,15 +104,12 @@ class Dependency:
         return None if most == math.inf else int(most)
 
     def latency(self, percent: float) -> float | None:
-        """The percentile of the latency in seconds, as far as it was observed; None without samples.
-
-        Infinity: it cannot be told, because more than that share of the attempts were cut off.
-        """
+        """Return a percentile of the latencies seen, in seconds; None: there are none; infinity: more were cut off."""
         if not 0 < percent < 100:
             raise InvalidValue(f"percentile {percent}: expected a number above 0 and below 100")
         state = self._state
-        state.look(state.runtime.monotonic())
-        seen = state.attempts_seen.seen
+        state.learn(state.runtime.monotonic())
+        seen = state.attempt_estimator.seen
         return seen.above(1 - percent / 100) if seen.total else None
 
     def call(self, *, idempotent: bool, operation: str | None = None) -> Callable[[Function], Function]:
@@ -139,9 +125,7 @@ class Dependency:
             if not callable(function):
                 raise InvalidValue(f"{function!r} to call {self.name} with: expected a function")
             if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-                raise InvalidValue(
-                    f"{function.__qualname__} is a generator: loop over attempts() inside of it, and yield after each"
-                )
+                raise InvalidValue(f"{function.__qualname__} is a generator: loop over attempts() and yield after each")
             named = Operation(self.name, operation or _name_of(function))
             if _is_asynchronous(function):
                 from holdfast.calls.drive_async import bind_async
@@ -181,10 +165,7 @@ class Dependency:
         return result
 
     def attempts(self, *, idempotent: bool, operation: str = "attempts") -> "Attempts":
-        """Loop over the attempts of one call, with `for` or `async for`; the work stands in `with attempt:`.
-
-        The loop ends with the attempt that succeeds; the last failure leaves it as it was raised.
-        """
+        """Loop over the attempts of one call, `for` or `async for`, until the work in `with attempt:` succeeds."""
         from holdfast.calls.attempts import Attempts
 
         _expect("idempotent", idempotent, bool)

@@ -23,13 +23,12 @@ found: Callable[[], Any] = SCOPE.get
 def bind(  # noqa: C901 - the short way is written out: every call of a function is a tenth of what it costs
     core: "DependencyState", function: Function, operation: Operation, *, idempotent: bool
 ) -> Function:
-    """The function, called as the dependency's policies say.
+    """Return the function, called as the dependency's policies say.
 
-    A first attempt that succeeds is made right here, and not by the engine: it is what nearly every call is, and what
-    it costs is measured. `Call` does the same in general, step by step.
+    A first attempt that succeeds is made right here and not by `Call`: nearly every call is one, and its cost counts.
     """
-    runtime, bucket, note = core.runtime, core.bucket, core.waiting.append
-    claim = core.claim if idempotent else None
+    runtime, bucket, note = core.runtime, core.bucket, core.samples.append
+    claim = core.retry_owner if idempotent else None
     manner = (operation, idempotent)  # in one, because each name from out here is paid for by every call
     is_new = True
 
@@ -44,7 +43,7 @@ def bind(  # noqa: C901 - the short way is written out: every call of a function
         started = monotonic()
         limit = started + core.total
         owner = claim
-        if not core.plain:
+        if not core.has_fast_path:
             return pursue(Call(core, manner[0], outer, started, idempotent=manner[1]), function, args, kwargs)
         if outer is not None:
             if outer.expires < limit:
@@ -66,8 +65,8 @@ def bind(  # noqa: C901 - the short way is written out: every call of a function
                 is_new = False
             ended = monotonic()
             note(ended - started - attempt.setup)
-            if ended >= core.look_at:
-                core.look(ended)
+            if ended >= core.learn_at:
+                core.learn(ended)
             if bucket.tokens < bucket.budget.capacity:
                 bucket.give(bucket.budget.refund)
             return result

@@ -25,7 +25,6 @@ enter, leave = SCOPE.set, SCOPE.reset
 class TimedCall(Call):
     """A call whose attempts can be cut off."""
 
-    __slots__ = ()
     shape = TimedAttempt
 
 
@@ -33,8 +32,8 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
     core: "DependencyState", function: Function, operation: Operation, *, idempotent: bool
 ) -> Function:
     """The function, awaited as the dependency's policies say. As in `drive.py`, a first success takes a short way."""
-    runtime, bucket, note = core.runtime, core.bucket, core.waiting.append
-    claim = core.claim if idempotent else None
+    runtime, bucket, note = core.runtime, core.bucket, core.samples.append
+    claim = core.retry_owner if idempotent else None
     manner = (operation, idempotent)  # in one, because each name from out here is paid for by every call
 
     @wraps(function)
@@ -48,10 +47,9 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
         started = monotonic()
         limit = started + core.total
         owner = claim
-        if not core.plain:
-            return await pursue(
-                TimedCall(core, manner[0], outer, started, idempotent=manner[1]), function, args, kwargs
-            )
+        if not core.has_fast_path:
+            whole = TimedCall(core, manner[0], outer, started, idempotent=manner[1])
+            return await pursue(whole, function, args, kwargs)
         if outer is not None:
             if outer.expires < limit:
                 limit = outer.expires
@@ -89,8 +87,8 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
         else:
             ended = monotonic()
             note(ended - started - attempt.setup)
-            if ended >= core.look_at:
-                core.look(ended)
+            if ended >= core.learn_at:
+                core.learn(ended)
             if bucket.tokens < bucket.budget.capacity:
                 bucket.give(bucket.budget.refund)
             return result
@@ -111,7 +109,7 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
     return cast("Function", call)
 
 
-async def pursue(  # noqa: PLR0917 - a driver's own loop
+async def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
     call: "TimedCall",
     function: Callable[..., Any],
     args: tuple[Any, ...],
@@ -135,12 +133,20 @@ async def pursue(  # noqa: PLR0917 - a driver's own loop
                 attempt = call.begin(error)
                 call.enter(error)
                 error = None
+                if attempt.expires < inf:
+                    watch(attempt)
+                token = enter(attempt)
                 try:
-                    result = await attempted(attempt, function, args, kwargs)
+                    result = await function(*args, **kwargs)
                 except Exception as caught:  # noqa: BLE001
                     error = caught
+                except CancelledError as caught:
+                    error = cut_off(attempt, caught)
                 finally:
+                    if attempt.expiries is not None:
+                        unwatch(attempt)
                     call.left()
+                    leave(token)  # last: a coroutine that is closed in another context cannot leave
             delay = call.settle(attempt, result, error)
             if delay is None:
                 if error is None:
@@ -151,20 +157,3 @@ async def pursue(  # noqa: PLR0917 - a driver's own loop
             attempt = None
     finally:
         error = None  # its traceback holds this frame, and the frame must not hold it
-
-
-async def attempted(
-    attempt: TimedAttempt, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """One attempt, cut off in time."""
-    if attempt.expires < inf:
-        watch(attempt)
-    token = SCOPE.set(attempt)
-    try:
-        return await function(*args, **kwargs)
-    except CancelledError as caught:
-        raise cut_off(attempt, caught)  # noqa: B904 - it has its cause
-    finally:
-        if attempt.expiries is not None:
-            unwatch(attempt)
-        SCOPE.reset(token)

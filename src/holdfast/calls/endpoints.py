@@ -38,12 +38,10 @@ class Endpoints:
     """The endpoints of one service by zone. Thread-safe; decides from memory.
 
     Calls go round the zones, and inside a zone round its endpoints, so that zones get equal shares whatever the number
-    of their instances. With `own_zone`, calls stay in that zone while it is in: a zone that fails then takes nobody
-    down but itself.
+    of their instances. With `own_zone`, calls stay in that zone while it is in, so that one zone's failure stays in it.
 
     The endpoints are a mapping, or a Directory that knows them as they change, such as `Refreshing`. Without a `view`,
-    all zones are in. `turn` is where the round begins: processes that make only a call or two before they end should
-    begin anywhere (`random.randrange(1_000)`), else they all call the first endpoint.
+    all zones are in. `turn` is where the round begins: random for short-lived processes, else all call the first.
     """
 
     def __init__(
@@ -69,11 +67,10 @@ class Endpoints:
         self._usable = _Usable({}, _NONE, [], None)
 
     def next(self, tried: Collection[str] = ()) -> Endpoint:
-        """The endpoint to call; on a retry one that is not among the addresses that were `tried`.
+        """Return the endpoint to call; on a retry, one whose address was not `tried`. When all were, it starts over.
 
-        The own zone comes first as long as it is in and has one that was not tried. After that, or without an own zone,
-        a retry goes to a zone in which nothing was tried, else to one in which the fewest were: the zone may be what
-        failed. When all were tried it starts over. Raises NoEndpoint when all zones that have endpoints are out.
+        The own zone comes first while it is in and has one that was not tried. Else a retry goes to the zone in which
+        the fewest were tried: the zone may be what failed. Raise NoEndpoint when all zones with endpoints are out.
         """
         known = self._directory.current()
         out = self._view.out(self._workload)
@@ -89,9 +86,8 @@ class Endpoints:
     def _look_again(self, known: ByZone, out: frozenset[Zone]) -> "_Usable":
         zones = [zone for zone, addresses in known.items() if addresses and zone not in out]
         if not zones:
-            raise NoEndpoint(
-                f"all zones ({', '.join(known) or 'none is known'}) are out: bring one back, or add endpoints elsewhere"
-            )
+            names = ", ".join(known) or "none is known"
+            raise NoEndpoint(f"all zones ({names}) are out: bring one back, or add endpoints elsewhere")
         for zone in zones:
             # Divided: with the same start as the zones, of two zones with two endpoints only two would ever come first.
             self._turns.setdefault(zone, itertools.count(self._first // len(known)))
@@ -101,16 +97,8 @@ class Endpoints:
 class ShardEndpoints:
     """The endpoints of one tenant's shard: on a retry another one of the same shard, never one outside of it.
 
-    `members` are all endpoints of the shard, and `choose` picks one of their addresses. With `holdfast.shards`, where
-    the workers of a shard are named by their addresses:
-
-        ShardEndpoints(
-            [(slot.group[0], slot.worker) for slot in shard.slots],
-            lambda tried, zones_out: pick(shard, tried=tried, zones_out=zones_out),
-            board,
-        )
-
-    As thread-safe as `choose`.
+    `members` are all endpoints of the shard. `choose` picks one of their addresses, as `holdfast.shards.pick` does. As
+    thread-safe as `choose`.
     """
 
     def __init__(
@@ -128,10 +116,7 @@ class ShardEndpoints:
         self._workload = workload
 
     def next(self, tried: Collection[str] = ()) -> Endpoint:
-        """The endpoint to call; on a retry one that was not `tried`. When all were tried it starts over.
-
-        Raises NoEndpoint when none of the shard may be called, however many others there are.
-        """
+        """Return the endpoint to call, not one of `tried` while there are others. Raise NoEndpoint if all are out."""
         out = self._view.out(self._workload)
         address = self._choose(tried, out)
         if address is None and tried:

@@ -1,7 +1,4 @@
-"""The life of one call, from its first attempt to its last: what every driver does between two attempts.
-
-It decides with `decide`, keeps count, and tells the sink. It neither sleeps nor calls anything.
-"""
+"""What every driver does between two attempts of a call: decide, count, tell the sink. Neither sleeps nor calls."""
 
 import logging
 import math
@@ -27,27 +24,12 @@ EARLY = 0.001
 # Looked up once, as in `retry.py`.
 _PERMANENT, _TIMEOUT, _UNSENT = Kind.PERMANENT, Kind.TIMEOUT, Kind.UNSENT
 _HERE, _BELOW = Owner.HERE, Owner.BELOW
+_SETTLED = "_holdfast_settled"
+"""Set on an error that a call has raised, for calls around it."""
 
 
 class Call:
     """One call with all its attempts. Drivers take turns with it: `begin`, `enter`, the attempt, `left`, `settle`."""
-
-    __slots__ = (
-        "_attempt",
-        "_began",
-        "_cost",
-        "_delay",
-        "_last",
-        "_started",
-        "core",
-        "expires",
-        "idempotent",
-        "number",
-        "operation",
-        "outer",
-        "owned_by",
-        "owner",
-    )
 
     shape: ClassVar[type[Attempt]] = Attempt
     """Of what its attempts are made."""
@@ -57,8 +39,8 @@ class Call:
     ) -> None:
         self.core = core
         self.number = 0
-        self.owned_by = None
-        self.owner = core.claim if idempotent else None
+        self.owned_by: str | None = None
+        self.owner = core.retry_owner if idempotent else None
         self.outer = outer
         self.expires = started + core.total
         if outer is not None:
@@ -143,15 +125,12 @@ class Call:
             self.core.running.leave()
 
     def settle(self, attempt: Attempt, result: Any, error: Exception | None) -> float | None:
-        """What follows from an attempt's end: None, that is all; or seconds to wait before the next one.
-
-        An `error` that is final is given a note on what was tried.
-        """
+        """Return the seconds to wait before the next attempt; None: there is none. A final `error` gets a note why."""
         core = self.core
         now = core.runtime.monotonic()
         failure = self.understand(result, error)
         self.learn(attempt, failure, now)
-        if core.is_heard:
+        if core.has_sink:
             self._report(attempt, failure, error, now)
         if failure is None:
             if core.bucket.tokens < core.bucket.budget.capacity:
@@ -179,16 +158,13 @@ class Call:
             if error is not None:
                 if self.number > 1 or step.reason is not Reason.PERMANENT:
                     error.add_note(self._note(step.reason, now))
-                _mark(error)
+                with suppress(AttributeError):  # of a class that takes none
+                    setattr(error, _SETTLED, True)
             return None
         self._delay, self._cost = step.delay, step.cost or core.bucket.budget.refund
-        if core.is_heard:
-            at = core.runtime.clock.wall()
-            core.emit(
-                Retrying(
-                    operation=self.operation, at=at, number=self.number + 1, delay=step.delay, failure=failure.kind
-                )
-            )
+        if core.has_sink:
+            at, number = core.runtime.clock.wall(), self.number + 1
+            core.emit(Retrying(operation=self.operation, at=at, number=number, delay=step.delay, failure=failure.kind))
         return step.delay
 
     def understand(self, result: Any, error: Exception | None) -> Failure | None:
@@ -200,7 +176,7 @@ class Call:
         if failure.kind is _PERMANENT:
             if retry.eventual and not retry.eventual.isdisjoint({failure.status, failure.code}):
                 return Failure(Kind.EVENTUAL, failure.status, failure.code, failure.after)
-        elif failure.kind is _UNSENT and _is_marked(error):
+        elif failure.kind is _UNSENT and getattr(error, _SETTLED, False):
             # Another call failed inside of this one: of what else this one had sent by then, it proves nothing.
             return Failure(Kind.TRANSIENT, failure.status, failure.code, failure.after)
         return failure
@@ -216,20 +192,16 @@ class Call:
             return PERMANENT
 
     def learn(self, attempt: Attempt, failure: Failure | None, now: float) -> None:
-        """Tell how long the attempt took: answers are latencies, also those that say no.
-
-        One that was cut off took unboundedly long or, if it was the deadline that cut it off, longer than it had: that
-        is told by a negative time.
-        """
+        """Note the latency of an answer, good or bad; infinity for a timeout, below 0 if the deadline cut it off."""
         core = self.core
         if failure is None or (failure.kind is _PERMANENT and failure.status is not None):
-            core.waiting.append(now - self._began - attempt.setup)
+            core.samples.append(now - self._began - attempt.setup)
         elif failure.kind is _TIMEOUT:
-            core.waiting.append(math.inf if attempt.expires < self.expires else -(now - self._began - attempt.setup))
+            core.samples.append(math.inf if attempt.expires < self.expires else -(now - self._began - attempt.setup))
         elif failure.kind is _UNSENT and attempt.connecting_since is not None and now >= attempt.expires - EARLY:
-            core.connected(math.inf)  # one that was refused at once says nothing of how long connections take
-        if now >= core.look_at:
-            core.look(now)
+            core.learn_connect(math.inf)  # one that was refused at once says nothing of how long connections take
+        if now >= core.learn_at:
+            core.learn(now)
 
     def _report(self, attempt: Attempt, failure: Failure | None, error: Exception | None, now: float) -> None:
         core = self.core
@@ -251,7 +223,7 @@ class Call:
 
     def _gave_up(self, reason: Reason, now: float) -> None:
         core = self.core
-        if not core.is_heard:
+        if not core.has_sink:
             return
         core.emit(
             GaveUp(
@@ -275,16 +247,3 @@ class Call:
 def refusal(operation: Operation) -> DeadlineExceeded:
     """What a call that begins after its deadline is answered with."""
     return DeadlineExceeded(f"{operation}: refused, because the deadline had passed before it began")
-
-
-_MARK = "_holdfast_settled"
-
-
-def _mark(error: Exception) -> None:
-    """Leave a sign on an error that a call has raised, for calls around it."""
-    with suppress(AttributeError):  # of a class that takes none
-        setattr(error, _MARK, True)
-
-
-def _is_marked(error: Exception) -> bool:
-    return getattr(error, _MARK, False)

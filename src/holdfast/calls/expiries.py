@@ -5,7 +5,6 @@ from asyncio import AbstractEventLoop, CancelledError, TimerHandle, current_task
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded
 from holdfast.calls.attempt import TimedAttempt
 from holdfast.calls.engine import EARLY
 
@@ -16,9 +15,8 @@ if TYPE_CHECKING:
 class Expiries:
     """The attempts of one dependency that are under way in one event loop, and when each must end.
 
-    `asyncio.timeout` arms a timer of the loop for each of them. Here one timer serves all: attempts that share a
-    timeout expire in the order in which they began, and nearly all are over long before that. Only those that do not
-    keep the order have timers of their own.
+    One timer serves all, where `asyncio.timeout` has one for each: attempts that share a timeout expire in the order in
+    which they began, and nearly all are over long before that. Those out of order have timers of their own.
     """
 
     __slots__ = ("_timer", "armed_for", "latest", "loop", "pending", "runtime")
@@ -105,24 +103,9 @@ def _cut(attempt: TimedAttempt) -> None:
 
 
 def cut_off(attempt: TimedAttempt, cancelled: CancelledError) -> Exception:
-    """What to raise in place of the cancellation that ended an attempt.
-
-    Raises the cancellation itself if it was somebody else's, or somebody else's as well; they are counted as
-    `asyncio.timeout` does.
-    """
+    """Return the error for our cancellation; raise `cancelled` if others cancel as well, as `asyncio.timeout` does."""
     if not attempt.was_cut or attempt.task.cancelling() > attempt.cancelling + 1:
         raise cancelled
-    error = _timed_out(attempt)
+    error = attempt.timed_out()
     error.__cause__ = cancelled  # its traceback shows what the attempt was waiting for
     return error
-
-
-def _timed_out(attempt: TimedAttempt) -> Exception:
-    what = attempt.core.name
-    if attempt.expires >= attempt.limit:
-        return DeadlineExceeded(f"{what}: cut off, because the deadline has passed during attempt {attempt.number}")
-    if attempt.queued:
-        return ConnectTimedOut(f"{what}: no connection was free in {attempt.core.timeout:.3f} s")
-    if attempt.connecting_since is not None:
-        return ConnectTimedOut(f"{what}: no connection in {attempt.core.connects.value:.3f} s")
-    return AttemptTimedOut(f"{what}: attempt {attempt.number} was cut off after {attempt.core.timeout:.3f} s")

@@ -57,7 +57,9 @@ class Histogram:
             if seconds == math.inf:
                 now.unbounded += 1
                 continue
-            counts = ended if seconds >= 0 else self._longer()
+            counts = ended
+            if seconds < 0:
+                counts = now.longer = now.longer or array("I", EMPTY)
             fraction, exponent = frexp(max(abs(seconds), SHORTEST))
             place = (exponent - SHORTEST_EXPONENT) * STEPS + int((fraction - 0.5) * 2 * STEPS)
             counts[min(place, LAST)] += 1
@@ -73,15 +75,15 @@ class Histogram:
     def above(self, share: float) -> float:
         """The duration that this share of the samples exceeds; infinity if that cannot be told, or is beyond all.
 
-        `above(0.001)` is the 99.9th percentile. Samples that only took longer than something count until then, and not
-        after it: the estimate of Kaplan and Meier (https://doi.org/10.1080/01621459.1958.10501452). Within a bucket
-        samples are taken to be spread evenly.
+        `above(0.001)` is the 99.9th percentile. Samples that took longer than some time count until then: the estimate
+        of Kaplan and Meier (https://doi.org/10.1080/01621459.1958.10501452). Within a bucket they are spread evenly.
         """
         before = 1.0
         for place, after in self._survival():
             if after <= share:
-                lower, upper = _edges(place)
-                return lower + (upper - lower) * max(0.0, before - share) / (before - after)
+                octave, step = divmod(place, STEPS)
+                within = max(0.0, before - share) / (before - after)
+                return math.ldexp(1 + (step + within) / STEPS, octave + SHORTEST_EXPONENT - 1)
             before = after
         return math.inf
 
@@ -110,14 +112,3 @@ class Histogram:
                 left -= now.longer[place]
             if before.longer is not None:
                 left -= before.longer[place]
-
-    def _longer(self) -> "array[int]":
-        if self._now.longer is None:
-            self._now.longer = array("I", EMPTY)
-        return self._now.longer
-
-
-def _edges(place: int) -> tuple[float, float]:
-    exponent, step = divmod(place, STEPS)
-    whole = math.ldexp(1.0, exponent + SHORTEST_EXPONENT - 1)
-    return whole * (1 + step / STEPS), whole * (1 + (step + 1) / STEPS)

@@ -1,8 +1,7 @@
 """How much one process sends to a dependency: calls under way at once, and tokens that pay for retries.
 
-By Little's law a service that takes W seconds for each of R requests per second has R x W of them under way. A
-dependency that hangs raises W, and with it the threads, tasks and connections that wait for it, until none is left for
-anything else. A limit contains that: calls that exceed it are refused at once.
+By Little's law, R requests per second of W seconds each are R x W under way. A dependency that hangs raises W, until no
+thread, task or connection is left for anything else. A limit contains that: it refuses further calls at once.
 """
 
 import math
@@ -63,8 +62,7 @@ class Running:
 
 
 TRICKLE_SHARE = 10
-"""Of so many retries that the tokens do not pay for at most one goes out: a fleet of processes that make few calls each
-would else trickle as much as it sends."""
+"""Of this many retries that the tokens do not pay for, at most one goes out: a large fleet would else trickle a lot."""
 
 
 class Bucket:
@@ -74,12 +72,8 @@ class Bucket:
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
-        self.tokens = budget.capacity
-        self.exhausted = False
-        """Whether the last retry that was asked for was refused."""
-        self._next_trickle = -math.inf
-        self._refused = 0
         self.renew()
+        self.fill()
         renew_after_fork(self)
 
     def fill(self) -> None:
@@ -87,6 +81,7 @@ class Bucket:
         with self._lock:
             self.tokens = self.budget.capacity
             self.exhausted = False
+            """Whether the last retry that was asked for was refused."""
             self._next_trickle = -math.inf
             self._refused = 0
 

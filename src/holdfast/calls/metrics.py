@@ -24,11 +24,13 @@ DEPENDENCY, OPERATION = Label("dependency"), Label("operation")
 SUCCESS = "success"
 _COUNTS = ("Attempts", "Failures", "Timeouts", "Throttles", "Retries", "GaveUp")
 
-ATTEMPTS = Instrument(
-    type=Type.COUNTER,
-    name="holdfast.call.attempts",
-    description="Attempts that have ended.",
-    labels=(DEPENDENCY, OPERATION),
+
+def _metric(kind: Type, name: str, unit: str, description: str, *labels: Label, **more: Any) -> Instrument:
+    return Instrument(type=kind, name=name, unit=unit, description=description, labels=(DEPENDENCY, *labels), **more)
+
+
+ATTEMPTS = _metric(
+    *(Type.COUNTER, "holdfast.call.attempts", "", "Attempts that have ended.", OPERATION),
     detail=Label("outcome"),
     in_opentelemetry=False,  # the duration counts them, too
     cloudwatch={
@@ -39,68 +41,35 @@ ATTEMPTS = Instrument(
     },
     cloudwatch_zeros=_COUNTS,
 )
-DURATION = Instrument(
-    type=Type.HISTOGRAM,
-    name="holdfast.call.attempt.duration",
-    unit="s",
-    description="How long attempts took.",
-    labels=(DEPENDENCY, OPERATION),
+DURATION = _metric(
+    *(Type.HISTOGRAM, "holdfast.call.attempt.duration", "s", "How long attempts took.", OPERATION),
     # Those that the conventions of OpenTelemetry recommend for requests.
     boundaries=(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
     prometheus="holdfast_call_attempt_seconds",
     cloudwatch={"": ("AttemptLatency",)},
     cloudwatch_unit="Milliseconds",
 )
-RETRIES = Instrument(
-    type=Type.COUNTER,
-    name="holdfast.call.retries",
-    unit="{retry}",
-    description="Attempts after the first.",
-    labels=(DEPENDENCY, OPERATION),
+RETRIES = _metric(
+    *(Type.COUNTER, "holdfast.call.retries", "{retry}", "Attempts after the first.", OPERATION),
     detail=Label("failure"),
     cloudwatch={"": ("Retries",)},
     cloudwatch_zeros=_COUNTS,
 )
-GAVE_UP = Instrument(
-    type=Type.COUNTER,
-    name="holdfast.call.gave_up",
-    unit="{call}",
-    description="Calls that failed in the end.",
-    labels=(DEPENDENCY, OPERATION),
+GAVE_UP = _metric(
+    *(Type.COUNTER, "holdfast.call.gave_up", "{call}", "Calls that failed in the end.", OPERATION),
     detail=Label("reason"),
     cloudwatch={"": ("GaveUp",)},
     cloudwatch_zeros=_COUNTS,
 )
-EXHAUSTED = Instrument(
-    type=Type.COUNTER,
-    name="holdfast.call.budget.exhausted",
-    unit="{time}",
-    description="Times that a retry budget ran dry.",
-    labels=(DEPENDENCY,),
+EXHAUSTED = _metric(
+    *(Type.COUNTER, "holdfast.call.budget.exhausted", "{time}", "Times that a retry budget ran dry."),
     cloudwatch={"": ("BudgetExhausted",)},
 )
-TIMEOUT = Instrument(
-    type=Type.GAUGE,
-    name="holdfast.call.timeout",
-    unit="s",
-    description="How long it may take now.",
-    labels=(DEPENDENCY,),
-    detail=Label("what", "holdfast.timeout"),
+TIMEOUT = _metric(
+    Type.GAUGE, "holdfast.call.timeout", "s", "How long it may take now.", detail=Label("what", "holdfast.timeout")
 )
-TOKENS = Instrument(
-    type=Type.GAUGE,
-    name="holdfast.call.budget.tokens",
-    unit="{token}",
-    description="What is left of the retry budget.",
-    labels=(DEPENDENCY,),
-)
-IN_FLIGHT = Instrument(
-    type=Type.GAUGE,
-    name="holdfast.call.in_flight",
-    unit="{attempt}",
-    description="Attempts under way, where they are limited.",
-    labels=(DEPENDENCY,),
-)
+TOKENS = _metric(Type.GAUGE, "holdfast.call.budget.tokens", "{token}", "What is left of the retry budget.")
+IN_FLIGHT = _metric(Type.GAUGE, "holdfast.call.in_flight", "{attempt}", "Attempts under way, where they are limited.")
 EVENT_INSTRUMENTS = (ATTEMPTS, DURATION, RETRIES, GAVE_UP, EXHAUSTED, TIMEOUT)
 EXHAUSTED_EVERY = 60.0
 """Seconds between log lines: a bucket on the edge is exhausted again and again, which is one incident."""
@@ -161,12 +130,9 @@ class CallMetrics(MetricsSink[CallEvent]):
     def describe(self, event: CallEvent) -> LogLine | None:
         if type(event) is Attempted and event.failure is None:
             return None
-        level = level_of(event)
-        if level is None:
-            return None
         return LogLine(
             logger="holdfast.calls",
-            level=level,
+            level=level_of(event),
             subject=dependency_of(event),
             event=type(event).__name__,
             words=lambda: in_words(event),
@@ -236,17 +202,12 @@ def server_of(address: str) -> dict[str, AttributeValue]:
     return attributes
 
 
-def level_of(event: CallEvent) -> int | None:
-    """Return the level of an event in a log; None: it is not logged."""
-    match event:
-        case Attempted():
-            return None if event.failure is None else logging.DEBUG
-        case GaveUp():
-            return logging.INFO if event.reason in EXPECTED else logging.WARNING
-        case Exhausted():
-            return logging.WARNING
-        case _:
-            return logging.INFO
+def level_of(event: CallEvent) -> int:
+    """Return the level of an event in a log."""
+    if isinstance(event, Attempted):
+        return logging.DEBUG
+    is_incident = isinstance(event, Exhausted) or (isinstance(event, GaveUp) and event.reason not in EXPECTED)
+    return logging.WARNING if is_incident else logging.INFO
 
 
 def dependency_of(event: CallEvent) -> str:
@@ -268,9 +229,8 @@ def in_words(event: CallEvent) -> str:
         case Exhausted():
             return f"{event.dependency}: the retry budget is exhausted; retries trickle until calls succeed again"
         case TimeoutChanged():
-            return (
-                f"{event.dependency}: the {event.what} timeout is {event.after:.3f} s now, after {event.before:.3f} s"
-            )
+            now, before = f"{event.after:.3f} s now", f"{event.before:.3f} s"
+            return f"{event.dependency}: the {event.what} timeout is {now}, after {before}"
 
 
 def fields_of(event: CallEvent) -> dict[str, Any]:

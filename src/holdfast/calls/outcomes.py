@@ -1,7 +1,6 @@
-"""What callers see of a zone, for those who watch zones. Pure.
+"""What callers see of a zone: a zone that is cut off cannot report that itself. Pure."""
 
-A server that cannot be reached reports nothing: that a zone is cut off is often seen by its callers alone.
-"""
+from typing import Any
 
 from holdfast._types import Outcome, Side, Sink
 from holdfast.calls.classify import Kind
@@ -9,23 +8,12 @@ from holdfast.calls.events import Attempted, CallEvent
 
 __all__ = ["OutcomeSink"]
 
-ASSUMED_STATUS = {
-    Kind.UNSENT: 503,
-    Kind.TRANSIENT: 502,
-    Kind.TIMEOUT: 504,
-    Kind.THROTTLED: 429,
-    Kind.EVENTUAL: 404,
-}
-"""What a gateway would have answered for a failure without a status. A permanent one without a status is not here: it
-is most likely a mistake in the caller's own code, and says nothing about a zone."""
+ASSUMED_STATUS = {Kind.UNSENT: 503, Kind.TRANSIENT: 502, Kind.TIMEOUT: 504, Kind.THROTTLED: 429, Kind.EVENTUAL: 404}
+"""What a gateway would have answered for a failure without a status; a permanent one is mostly the caller's own."""
 
 
 class OutcomeSink:
-    """Turns attempts into outcomes as the client saw them, and hands these to another sink.
-
-    Attempts without a zone are left out: they went to no endpoint of `Dependency(endpoints=...)`. As thread-safe as
-    the sink that it hands them to.
-    """
+    """Hands attempts to another sink as outcomes, if they have a zone, from `Dependency(endpoints=...)`."""
 
     def __init__(self, workload: str, sink: Sink[Outcome]) -> None:
         self._workload = workload
@@ -43,7 +31,6 @@ def outcome_of(event: Attempted, workload: str) -> Outcome | None:
     status = _status_of(event)
     if event.zone is None or event.address is None or status is None:
         return None
-    took = (event.seconds,)
     return Outcome(
         workload=workload,
         operation=event.operation,
@@ -51,13 +38,14 @@ def outcome_of(event: Attempted, workload: str) -> Outcome | None:
         instance=event.address,
         at=event.at,
         side=Side.CLIENT,
-        count_2xx=int(status < 300),
-        count_3xx=int(300 <= status < 400),
-        count_4xx=int(400 <= status < 500),
-        count_5xx=int(status >= 500),
-        success_seconds=took if status < 500 else (),
-        fault_seconds=took if status >= 500 else (),
+        **counts_of(status, event.seconds),
     )
+
+
+def counts_of(status: int, seconds: float) -> dict[str, Any]:
+    """Return the fields of an Outcome that count one request with this HTTP status, and how long it took."""
+    group = min(max(status // 100, 2), 5)
+    return {f"count_{group}xx": 1, "fault_seconds" if group == 5 else "success_seconds": (seconds,)}
 
 
 def _status_of(event: Attempted) -> int | None:

@@ -1,8 +1,7 @@
 """Timers that do not all fire at once: each host has its own moment in the period, and always the same one.
 
-Aligned clocks send every host's work into the first second of the minute or of the day. Chance would spread it as well,
-but differently each time: a moment that belongs to the host makes load repeat itself, so that a pattern can be seen.
-`Periodic` is the rule, and only decides; `Ticker` waits for it.
+Aligned clocks send every host's work into the same second. Chance would spread it differently each time; a moment that
+belongs to the host makes load repeat itself, so that patterns show. `Periodic` only decides; `Ticker` waits for it.
 """
 
 import hashlib
@@ -34,19 +33,12 @@ _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
 
 def host_name() -> str:
-    """What this host is called: the environment variable HOLDFAST_HOST, else the name that the system has for it.
-
-    In a container that is made anew under another name, set the variable to what stays, such as the node's name.
-    """
+    """Return HOLDFAST_HOST, else the system's name. Where containers get new names, set it to the node's, say."""
     return os.environ.get(_HOST_VARIABLE) or socket.gethostname()
 
 
 def host_jitter(period: float, key: str, host: str | None = None) -> float:
-    """The seconds, from 0 up to `period`, that belong to this host and this `key`.
-
-    The same after a restart, in every process and version of Python; unrelated for another key, so that a host that is
-    late with one job is not late with all. Hosts are spread evenly.
-    """
+    """Return this host's seconds for this `key`, from 0 up to `period`: always the same, and others for other keys."""
     _expect_period(period)
     # JSON keeps the two apart, whatever is in them.
     text = json.dumps([host_name() if host is None else host, key])
@@ -56,10 +48,7 @@ def host_jitter(period: float, key: str, host: str | None = None) -> float:
 
 
 def spread(seconds: float, share: float = 0.2, randomness: random.Random | None = None) -> float:
-    """A delay that differs by chance, by up to `share` of itself, longer or shorter.
-
-    For work that is put off, and for pauses: those who were told at the same time do not come back at the same time.
-    """
+    """Return a delay that is longer or shorter by up to `share` of it, so that callers do not come back together."""
     if not 0 <= seconds < math.inf:
         raise InvalidValue(f"a delay of {seconds} seconds: expected 0 or more")
     if not 0 <= share <= 1:
@@ -70,10 +59,7 @@ def spread(seconds: float, share: float = 0.2, randomness: random.Random | None 
 
 @dataclass(frozen=True, slots=True)
 class Periodic:
-    """The moments of one host: one in each period, `offset` seconds after those that all hosts have in common.
-
-    Periods are counted from the epoch, in UTC, so that nothing depends on when a process was started.
-    """
+    """The moments of one host: `offset` seconds after the start of each period, counted from the epoch, in UTC."""
 
     period: float
     """Seconds."""
@@ -126,15 +112,11 @@ def weekly(
 
 
 class Ticker:
-    """Waits for the moments of a Periodic, one after the other. For one thread or task; `for` and `async for` work too.
+    """Waits for the moments of a Periodic: `for moment in Ticker(daily("clean up"))`. For one thread or task.
 
-        for moment in Ticker(daily("clean up")):
-            clean_up()
-
-    A moment that is noticed late still counts, up to half a period and at most a minute. Those that are missed, because
-    the work took long or the machine slept, are left out: nothing is made up for, and hosts that wake together do not
-    work together. When the clock is set back, the moment that came last does not come twice in a row, and the next one
-    is no more than two periods away; a clock that is set back by more lets earlier moments come again.
+    A moment that is noticed late still counts, up to half a period and at most a minute. Later ones are left out: hosts
+    that wake together do not work together. When the clock is set back, the last moment does not come twice in a row,
+    and the next one is no more than two periods away; a clock that is set back by more lets earlier moments come again.
     """
 
     def __init__(self, periodic: Periodic, clock: Clock | None = None) -> None:

@@ -1,8 +1,7 @@
 """When a call is repeated: the policy, the budget, the server's hints, and the rule that follows them. Pure.
 
-`limits.py` keeps the tokens. The budget also stops retries when a dependency is unhealthy: without successes the bucket
-runs dry within `capacity / cost` retries, and fills again with the successes of ordinary calls. There is no mode to
-fall into or to come back from, as a circuit breaker has: first attempts always go out.
+`limits.py` keeps the tokens. Without successes a bucket runs dry within `capacity / cost` retries, and it fills again
+with those of ordinary calls. Unlike a circuit breaker it has no modes: first attempts always go out.
 """
 
 import math
@@ -109,8 +108,7 @@ class Owner(StrEnum):
     OUTERMOST = "outermost"
     """This one, unless a layer above it does already."""
     HERE = "here"
-    """This one, whoever is above. For a layer whose repetition is much cheaper than that of all above it; those must
-    then say `BELOW`, or attempts multiply."""
+    """This one, whoever is above: it repeats far more cheaply. Those above must say `BELOW`, or attempts multiply."""
     BELOW = "below"
     """None here: leave it to the layers below, and make one attempt."""
 
@@ -200,10 +198,7 @@ def decide(
     hold: Hold,
     chance: Chance,
 ) -> Again | GiveUp:
-    """What follows from the failure of attempt `number`: the one rule behind every driver and every simulation.
-
-    Its order matters: tokens are the last thing to be asked for, so that none are spent on what would not be sent.
-    """
+    """Decide what follows from the failure of attempt `number`. Take tokens last: only for what will be sent."""
     kind = failure.kind
     if kind is _PERMANENT:
         return GiveUp(Reason.PERMANENT)

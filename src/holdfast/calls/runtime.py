@@ -56,7 +56,7 @@ class Runtime:
     def intercept(self, intercept: Intercept | None) -> None:
         self._intercept = intercept
         for dependency in list(self.dependencies):
-            dependency.set_plain()
+            dependency.update_fast_path()
 
     def join(self, dependency: "DependencyState") -> None:
         """A dependency was made."""
@@ -65,10 +65,7 @@ class Runtime:
             self.joined(dependency)
 
     def use(self, clock: Clock, chance: Chance) -> None:
-        """Go on with another clock and another chance, for every dependency of this runtime.
-
-        They forget what they have learned: times of two clocks cannot be compared.
-        """
+        """Switch dependencies to another clock and chance. They forget all: times of two clocks cannot be compared."""
         self.clock = clock
         self.glance = math.inf if isinstance(clock, SystemClock) else GLANCE
         self.chance = chance
@@ -84,7 +81,4 @@ class Runtime:
 
 
 PROCESS = Runtime(SystemClock(), random.random)
-"""The runtime of every dependency and deadline that names no other; `holdfast.testing.calls` can swap what is in it.
-
-`random.random` is the generator that Python seeds anew in a forked child: workers of one parent do not jitter alike.
-"""
+"""The default; `holdfast.testing.calls` can swap what is in it. Python seeds `random.random` anew in a forked child."""

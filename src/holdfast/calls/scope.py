@@ -1,7 +1,4 @@
-"""The bounds around a call, until when and who retries, and the HTTP headers that carry them to other processes. Pure.
-
-`context.py` finds the scope that holds in a thread or a task.
-"""
+"""The bounds around a call, until when and who retries, also as HTTP headers for other processes. Pure."""
 
 import math
 import re
@@ -48,10 +45,8 @@ RETRY_OWNER = "holdfast-retry-owner"
 """Who retries already, by name."""
 TRACEPARENT = "traceparent"
 TRACE = re.compile(r"(?!ff|00.{54})[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
-"""What it may be, https://www.w3.org/TR/trace-context/#traceparent-header: version, trace id, parent id, flags.
-
-Version ff and ids of zeros are not valid; only a version after 00 may go on behind the flags.
-"""
+"""https://www.w3.org/TR/trace-context/#traceparent-header: version, trace id, parent id, flags. Version ff and ids of
+zeros are not valid; only a version after 00 may go on behind the flags."""
 IDEMPOTENCY_KEY = "idempotency-key"
 """https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/"""
 

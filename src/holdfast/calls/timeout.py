@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from holdfast._errors import InvalidValue
 from holdfast.calls.histogram import Histogram
 
+MOST_SAMPLES = 512
+"""Latencies that wait to be learned from; of more than that in `LEARN_EVERY` seconds, only the last ones are."""
+LEARN_EVERY = 0.5
+"""Seconds between lessons: one takes up to half a millisecond, which no single call should pay often."""
 START = 5.0
 """Seconds; generous for most services, and not so long that a hanging one holds its callers for good."""
 ENOUGH = 5
@@ -37,8 +41,7 @@ class Percentile:
     start: float | None = None
     """Seconds until there are enough samples; None: five, within floor and ceiling, because nothing is known yet."""
     padding: float = 1.0
-    """The timeout is at least the median and this share of it: where the percentile is close to the median, a small
-    shift would else time out everything."""
+    """The timeout is at least the median and this share of it: a small shift must not time out everything."""
     network: float = 0.0
     """Seconds that are added for the worst reasonable way through the network, for clients far away."""
     enough: int | None = None
@@ -90,10 +93,7 @@ class Percentile:
 
 
 def _beyond(seen: Histogram, accepted: float) -> float:
-    """By how much the timeout must grow when a little more than accepted is cut off: the tail, drawn on.
-
-    Between two percentiles that can be seen the share above halves; it is taken to go on halving like that.
-    """
+    """Return the factor by which the timeout must grow: the tail above it is taken to go on halving as below it."""
     cut = seen.beyond
     nearer, farther = seen.above(min(0.5, 4 * cut)), seen.above(min(0.5, 2 * cut))
     growth = farther / nearer if nearer < farther < math.inf else 2.0
@@ -105,8 +105,7 @@ class Timeouts:
     """The three times that bound a call, in seconds."""
 
     connect: float | Percentile = 3.0
-    """For a connection to be ready, TLS included: one lost packet is sent again after a second. It counts apart from
-    the attempt, because a new connection takes longer than an answer."""
+    """For a connection, TLS included, where a lost packet costs a second. Apart from the attempt, as it is longer."""
     attempt: float | Percentile | None = Percentile()
     """For one attempt on a connection. None: the function bounds itself, and only the total counts."""
     total: float | None = 30.0

@@ -1,7 +1,7 @@
 """What stands between a web server and an application: deadlines that come in, outcomes that go out, zones obeyed.
 
-May import calls, telemetry, status and the base, and no web framework. Start reading at `rules.py` for what can be
-said, then `rules.py` for what follows; `asgi.py` and `wsgi.py` are two thin drivers over `gate.py`.
+May import calls, telemetry, status and the base, and no web framework. Start reading at `rules.py`; `asgi.py` and
+`wsgi.py` are two thin drivers over `gate.py`.
 """
 
 from holdfast.middleware.asgi import AsgiMiddleware

@@ -4,11 +4,10 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast._types import Operation, Outcome, Sink, ZoneView
+from holdfast._types import Operation
 from holdfast.calls.context import SCOPE
-from holdfast.calls.runtime import PROCESS, Runtime
-from holdfast.middleware.gate import Exchange, Gate, Name
-from holdfast.middleware.rules import CARRIED, Answer, Bounds, Service, overrun, routed
+from holdfast.middleware.gate import Exchange, Middleware
+from holdfast.middleware.rules import CARRIED, Answer, Bounds, overrun, routed
 
 if TYPE_CHECKING:
     from asyncio import Timeout
@@ -21,29 +20,16 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 """Of any framework: each has types of its own for the three."""
 
 _HEADERS = {name.encode(): name for name in CARRIED}
+_BODY = frozenset({"http.response.body", "http.response.zerocopysend", "http.response.pathsend"})
 
 
-class AsgiMiddleware:
+class AsgiMiddleware(Middleware[Application]):
     """Serves each request within its deadline, reports how it ended, and obeys the status of the zone.
 
     Put it outside of everything else, so that its latency is the caller's. Whatever is not HTTP passes untouched. What
     the application raises is raised on, but DeadlineExceeded after the request's own deadline, which is answered.
-    `operation` names a request by its ASGI scope, once it is answered; without it the route does that the framework
-    found, if it is Litestar or FastAPI.
+    `operation` names a request by its ASGI scope, once it is answered; else the route of Litestar or FastAPI does.
     """
-
-    def __init__(
-        self,
-        app: Application,
-        service: Service,
-        *,
-        sink: Sink[Outcome] | None = None,
-        zones: ZoneView | None = None,
-        operation: Name | None = None,
-        runtime: Runtime = PROCESS,
-    ) -> None:
-        self._app = app
-        self._gate = Gate(service, name=operation or self._route, sink=sink, zones=zones, runtime=runtime)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -92,9 +78,9 @@ class AsgiMiddleware:
         if timer.expired() and not watch.has_begun:
             await _answer(overrun(self._gate.service), scope, watch.send)
 
-    def _route(self, scope: Mapping[str, Any]) -> Operation:
-        template = scope.get("path_template") or getattr(scope.get("route"), "path", None)
-        return routed(self._gate.service.workload, scope["method"], template)
+    def _route(self, request: Mapping[str, Any]) -> Operation:
+        template = request.get("path_template") or getattr(request.get("route"), "path", None)
+        return routed(self._gate.service.workload, request["method"], template)
 
 
 class _Watch:
@@ -129,15 +115,8 @@ class _Watch:
             raise
         if begins:
             self.exchange.begin(message["status"])
-        elif _is_last(message):
+        elif message["type"] in _BODY and not message.get("more_body", False):
             self.exchange.end()
-
-
-def _is_last(message: Message) -> bool:
-    kind = message["type"]
-    if kind in {"http.response.body", "http.response.zerocopysend"}:
-        return not message.get("more_body", False)
-    return bool(kind == "http.response.pathsend")
 
 
 async def _answer(answer: Answer, scope: Scope, send: Send) -> None:

@@ -2,31 +2,43 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from holdfast._errors import DeadlineExceeded, InvalidValue
-from holdfast._types import Operation, Outcome, Sink, ZoneView
+from holdfast._types import Operation, Outcome, Side, Sink, ZoneView
+from holdfast.calls.outcomes import counts_of
 from holdfast.calls.periodic import host_name
-from holdfast.calls.runtime import Runtime
+from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.calls.scope import carrier_of
-from holdfast.middleware.rules import (
-    UNMATCHED,
-    Answer,
-    Bounds,
-    Service,
-    bounds,
-    counted,
-    late,
-    outcome,
-    overrun,
-    refused,
-    unhealthy,
-)
+from holdfast.middleware import rules
+from holdfast.middleware.rules import UNMATCHED, Answer, Bounds, Service
 
 log = logging.getLogger("holdfast.middleware")
 
 Name = Callable[[Mapping[str, Any]], Operation]
 """Tells the operation of a request from its ASGI scope or WSGI environment, once the response begins."""
+Application = TypeVar("Application")
+
+
+class Middleware(Generic[Application]):
+    """What both middlewares are made of: an application, and the gate before it."""
+
+    def __init__(
+        self,
+        app: Application,
+        service: Service,
+        *,
+        sink: Sink[Outcome] | None = None,
+        zones: ZoneView | None = None,
+        operation: Name | None = None,
+        runtime: Runtime = PROCESS,
+    ) -> None:
+        self._app = app
+        self._gate = Gate(service, name=operation or self._route, sink=sink, zones=zones, runtime=runtime)
+
+    def _route(self, request: Mapping[str, Any]) -> Operation:
+        """Name a request by the route that the framework found."""
+        raise NotImplementedError
 
 
 class Gate:
@@ -50,17 +62,14 @@ class Gate:
         """Outcomes that the sink failed to take; about so many if several threads lose some at once."""
 
     def admit(self, path: str, headers: Mapping[str, str]) -> Bounds | Answer | None:
-        """The scope to serve a request in, or how to refuse it; None for a health check that the application answers.
-
-        `headers` are those of `CARRIED`.
-        """
+        """Return the scope to serve a request in, or how to refuse it; None: a health check for the application."""
         service = self.service
         is_out = self._zones is not None and service.zone in self._zones.out(service.workload)
         if path == service.health_path:
-            return unhealthy(service) if is_out else None
+            return rules.unhealthy(service) if is_out else None
         if is_out and service.refuse:
-            return refused(service, self.runtime.chance)
-        return bounds(service, carrier_of(headers), self.runtime.monotonic()) or late(service)
+            return rules.refused(service, self.runtime.chance)
+        return rules.bounds(service, carrier_of(headers), self.runtime.monotonic()) or rules.late(service)
 
     def refuse(self, request: Mapping[str, Any], path: str, answer: Answer) -> None:
         """A request was refused by `admit`."""
@@ -78,46 +87,31 @@ class Gate:
             return Operation(self.service.workload, UNMATCHED)
 
     def tell(self, operation: Operation, *, status: int, seconds: float, internal: bool = False) -> None:
-        """Report one request that has just ended; whatever the sink does, the answer is not affected."""
+        """Report a request that has ended; a failing sink changes nothing. `internal`: the middleware answered it."""
         service = self.service
         if self._sink is None or service.zone is None:
             return
         try:
             self._sink.emit(
-                outcome(
-                    service,
-                    operation,
+                Outcome(
+                    workload=service.workload,
+                    operation=operation,
                     zone=service.zone,
                     instance=self._instance,
                     at=self.runtime.clock.wall(),
-                    status=status,
-                    seconds=seconds,
+                    side=Side.SERVER,
                     internal=internal,
+                    **counts_of(status, seconds),
                 )
             )
         except Exception:
             self.lost += 1
             if self.lost == 1:  # a sink that fails once mostly fails for every event
-                log.exception(
-                    "an outcome of %s could not be told; further ones that are lost are only counted", service.workload
-                )
+                log.exception("an outcome of %s could not be told; others are only counted", service.workload)
 
 
 class Exchange:
     """One request and its response, as they go on. However it ends, that is told once."""
-
-    __slots__ = (
-        "_began",
-        "_bounds",
-        "_gate",
-        "_is_late",
-        "_operation",
-        "_request",
-        "_status",
-        "has_begun",
-        "is_gone",
-        "is_over",
-    )
 
     def __init__(self, gate: Gate, request: Mapping[str, Any], bounds: Bounds) -> None:
         self._gate = gate
@@ -139,14 +133,11 @@ class Exchange:
         return self._gate.runtime.monotonic() >= self._bounds.expires
 
     def gives_up(self, error: BaseException) -> Answer | None:
-        """The answer for an application that raised this before it has begun one; None if it is to be raised on.
-
-        Only for the request's own deadline, and if the client may still be there: shorter ones are the application's.
-        """
+        """Return the answer if this error says that the request's own deadline has passed; None: raise it on."""
         if not isinstance(error, DeadlineExceeded) or self.is_gone or not self.has_expired:
             return None
         log.info("a request of %s was given up: %s", self._gate.service.workload, error)
-        return overrun(self._gate.service)
+        return rules.overrun(self._gate.service)
 
     def begin(self, status: int | None) -> None:
         """The response has begun; what is said to a client that had left before is not its answer."""
@@ -164,7 +155,7 @@ class Exchange:
         if self._status is None and not self.is_gone:
             self._is_late = self.has_expired
         late = self._bounds if self._is_late else None
-        status = counted(self._status, failed=failed, gone=self.is_gone, late=late)
+        status = rules.counted(self._status, failed=failed, gone=self.is_gone, late=late)
         seconds = self._gate.runtime.monotonic() - self._began
         self._gate.tell(self._operation or self._gate.name(self._request), status=status, seconds=seconds)
 

@@ -9,7 +9,7 @@ import msgspec
 from holdfast._backoff import Chance
 from holdfast._errors import DeadlineExceeded, InvalidValue
 from holdfast._names import workload_of, zone_of
-from holdfast._types import Carrier, Operation, Outcome, Side, Zone
+from holdfast._types import Carrier, Operation, Zone
 from holdfast.calls.scope import REMAINING, RETRY_OWNER, TRACEPARENT, Incoming
 
 
@@ -28,23 +28,19 @@ class Service:
     longest: float | None = 300.0
     """No request has more, whatever its caller says; None: callers are believed."""
     believe: bool = True
-    """Whether the deadline and the retry owner that callers send count. False at the edge, where callers are strangers:
-    there the trace is all that is taken over."""
+    """Whether the deadline and the retry owner that callers send count. False at the edge: only the trace does."""
     late_status: int = 504
     """What a request is answered with whose deadline has passed before it began, or before it was answered."""
     health_path: str = "/health"
-    """Where the balancer asks, as the application sees it: while the zone is out it is answered with 503, so that the
-    balancer sends no more. Never reported as an outcome."""
+    """Where the balancer asks: answered with 503 while the zone is out, so that it sends no more. Never an outcome."""
     refuse: bool = False
     """Whether other requests are refused as well while the zone is out. Off: what still comes is served, because for
     most failures of a zone an answer that may be bad is better than a certain refusal."""
     retry_after: float = 5.0
-    """Least seconds that refused callers are asked to stay away; each is told up to twice as much, by chance, so that
-    they do not come back together."""
+    """Least seconds that refused callers are asked to stay away; each is told up to twice as much, to spread them."""
     cut: bool = False
     """Whether a handler that overruns its deadline is cancelled and answered for, with the late status, if it has sent
-    nothing yet. ASGI only, on asyncio. Off: code that is not written to be cancelled anywhere may leave work half
-    done."""
+    nothing yet. ASGI only, on asyncio. Off: code that does not expect to be cancelled may leave work half done."""
 
     def __post_init__(self) -> None:
         workload_of(self.workload)
@@ -63,9 +59,7 @@ class Service:
         if not self.health_path.startswith("/"):
             raise InvalidValue(f"health_path {self.health_path!r}: expected a path that begins with /")
         if not 1 <= self.retry_after < math.inf:
-            raise InvalidValue(
-                f"retry_after of {self.retry_after} seconds: expected 1 or more, as HTTP counts in whole"
-            )
+            raise InvalidValue(f"retry_after of {self.retry_after} seconds: expected 1 or more; HTTP counts whole ones")
 
 
 CARRIED = frozenset({REMAINING, RETRY_OWNER, TRACEPARENT})
@@ -73,12 +67,11 @@ CARRIED = frozenset({REMAINING, RETRY_OWNER, TRACEPARENT})
 GONE = 499
 """What is counted when the client left before there was an answer; nginx made the number up, and others follow."""
 FAIR_SECONDS = 0.1
-"""Least seconds that a caller must give for an answer that is late to be a fault: attempts have about as much whose
-timeout follows a usual latency. Nothing is wrong with a zone that needs longer than somebody with no time has."""
+"""Least seconds that a caller must give for a late answer to be a fault of the zone: about a usual attempt timeout."""
 EARLY_SHARE = 0.1
-"""Of its time, by which a client may leave early and still has waited: its time began before ours, by as long as the
-request was on its way, and its connection took."""
+"""Of its time, by which a client may leave early and still has waited: its time began before the request came here."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"})
+_PHRASES = {int(status): status.phrase for status in HTTPStatus}
 UNMATCHED = "unmatched"
 """The route of a request that no route is known for: paths are the callers', and would be without number."""
 
@@ -105,7 +98,7 @@ class Answer:
     @property
     def line(self) -> str:
         """The status as WSGI wants it: `504 Gateway Timeout`."""
-        return f"{self.status} {_phrase(self.status)}"
+        return f"{self.status} {_PHRASES.get(self.status, 'Error')}"
 
 
 def bounds(service: Service, carrier: Carrier, now: float) -> Bounds | None:
@@ -155,28 +148,19 @@ def refused(service: Service, chance: Chance) -> Answer:
 
 def _problem(status: int, slug: str, detail: str, *headers: tuple[str, str]) -> Answer:
     """Problem details: https://www.rfc-editor.org/rfc/rfc9457."""
-    kind = f"urn:holdfast:problem:{slug}"
-    body = msgspec.json.encode({"type": kind, "title": _phrase(status), "status": int(status), "detail": detail})
+    kind, title = f"urn:holdfast:problem:{slug}", _PHRASES.get(status, "Error")
+    body = msgspec.json.encode({"type": kind, "title": title, "status": int(status), "detail": detail})
     always = (("content-type", "application/problem+json"), ("content-length", str(len(body))))
     return Answer(int(status), (*always, *headers), body)
 
 
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Error"
-
-
 def counted(status: int | None, *, failed: bool, gone: bool, late: Bounds | None = None) -> int:
-    """The status that a request counts with.
+    """Return the status that a request counts with.
 
-    `status` is that of the response, if one began while the client was there; `failed` says that the application
-    raised, or left its response unfinished. That a client is gone is not its fault, nor is what it does then.
-
-    `late` are the bounds of a request whose deadline had passed before there was an answer. Then that counts, and not
-    what was answered to nobody: as a fault if the time was fair, so that a zone that hangs shows, else as a client that
-    left. A deadline that the caller did not give is no word on how long it waits: an answer past it is an answer.
+    `status` is that of the response, if one began while the client was there; `failed`: the application raised, or left
+    its response unfinished, which is not its fault once the client is gone. `late` are the bounds of a request that was
+    not answered before its deadline: a fault if the time was fair, so that a zone that hangs shows, else as a client
+    that left. Past a deadline that the caller did not give, an answer is an answer.
     """
     if late is not None and (status is None or late.is_asked):
         return HTTPStatus.GATEWAY_TIMEOUT if late.is_fair else GONE
@@ -185,40 +169,6 @@ def counted(status: int | None, *, failed: bool, gone: bool, late: Bounds | None
     if status is None or (failed and status < 500):
         return 500
     return status
-
-
-def outcome(
-    service: Service,
-    operation: Operation,
-    *,
-    zone: Zone,
-    instance: str,
-    at: float,
-    status: int,
-    seconds: float,
-    internal: bool = False,
-) -> Outcome:
-    """What is reported about one request that ended at the time `at`.
-
-    `internal` marks what the middleware answered by itself: it says nothing about the health of the application.
-    """
-    group = min(max(status // 100, 2), 5)
-    took = (seconds,)
-    return Outcome(
-        workload=service.workload,
-        operation=operation,
-        zone=zone,
-        instance=instance,
-        at=at,
-        side=Side.SERVER,
-        count_2xx=int(group == 2),
-        count_3xx=int(group == 3),
-        count_4xx=int(group == 4),
-        count_5xx=int(group == 5),
-        success_seconds=() if group == 5 else took,
-        fault_seconds=took if group == 5 else (),
-        internal=internal,
-    )
 
 
 def routed(workload: str, method: str, template: str | None) -> Operation:

@@ -5,11 +5,10 @@ from contextvars import Context, copy_context
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from holdfast._types import Operation, Outcome, Sink, ZoneView
+from holdfast._types import Operation
 from holdfast.calls.context import SCOPE
-from holdfast.calls.runtime import PROCESS, Runtime
-from holdfast.middleware.gate import Exchange, Gate, Name
-from holdfast.middleware.rules import CARRIED, Answer, Service, code_of, routed
+from holdfast.middleware.gate import Exchange, Middleware
+from holdfast.middleware.rules import CARRIED, Answer, code_of, routed
 
 Environment = dict[str, Any]
 ErrorInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None] | None
@@ -19,27 +18,14 @@ Application = Callable[[Environment, StartResponse], Iterable[bytes]]
 _HEADERS = {f"HTTP_{name.upper().replace('-', '_')}": name for name in CARRIED}
 
 
-class WsgiMiddleware:
+class WsgiMiddleware(Middleware[Application]):
     """Serves each request within its deadline, reports how it ended, and obeys the status of the zone.
 
     Put it outside of everything else, so that its latency is the caller's. What the application raises is raised on,
     but DeadlineExceeded after the request's own deadline, which is answered. `operation` names a request by its WSGI
-    environment, once it is answered; without it the route does that the framework found, if it is Flask or Bottle. A
-    body from `wsgi.file_wrapper` is sent as any other: servers do not take their short way for files.
+    environment, once it is answered; else the route of Flask or Bottle does. A body from `wsgi.file_wrapper` is sent as
+    any other: servers do not take their short way for files.
     """
-
-    def __init__(
-        self,
-        app: Application,
-        service: Service,
-        *,
-        sink: Sink[Outcome] | None = None,
-        zones: ZoneView | None = None,
-        operation: Name | None = None,
-        runtime: Runtime = PROCESS,
-    ) -> None:
-        self._app = app
-        self._gate = Gate(service, name=operation or self._route, sink=sink, zones=zones, runtime=runtime)
 
     def __call__(self, environ: Environment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
@@ -75,9 +61,9 @@ class WsgiMiddleware:
         kind = _SizedBody if isinstance(pieces, Sized) else _Body
         return kind(pieces, context, exchange, give_up)
 
-    def _route(self, environ: Mapping[str, Any]) -> Operation:
-        rule = getattr(environ.get("werkzeug.request"), "url_rule", None) or environ.get("bottle.route")
-        return routed(self._gate.service.workload, environ["REQUEST_METHOD"], getattr(rule, "rule", None))
+    def _route(self, request: Mapping[str, Any]) -> Operation:
+        rule = getattr(request.get("werkzeug.request"), "url_rule", None) or request.get("bottle.route")
+        return routed(self._gate.service.workload, request["REQUEST_METHOD"], getattr(rule, "rule", None))
 
 
 def _watched(start_response: StartResponse, exchange: Exchange) -> StartResponse:

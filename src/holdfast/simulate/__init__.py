@@ -1,8 +1,7 @@
 """What retries, backoff and timeouts do to a service, in virtual time, with the engine that serves real calls.
 
 Uses `calls`, and nothing real: no clock, no sleep, and chance that repeats for a seed. Each scenario is a module: a
-frozen description and `compare`. Start reading at `jitter.py`, the shortest; `virtual.py` is what time is made of.
-`advice.py` is no simulation: it applies the same rules to latencies that were measured.
+frozen description and `compare`. Start reading at `jitter.py`; `advice.py` applies the same rules to real latencies.
 """
 
 from holdfast.simulate.advice import Advice, advise

@@ -1,7 +1,4 @@
-"""Which timeout fits latencies that were measured, and why; and how many calls at once.
-
-The rule is the one that a `Dependency` follows by itself: `Percentile`, applied to all of the latencies at once.
-"""
+"""Which timeout fits measured latencies, by the rule of `Percentile`, and why; and how many calls at once."""
 
 import math
 from bisect import bisect_right
@@ -57,10 +54,9 @@ class Advice:
 
 
 def advise(latencies: Iterable[float], policy: Percentile, *, rate: float | None = None) -> Advice:
-    """The timeout for latencies in seconds, infinity for those that were cut off; and a limit, for a rate of calls.
+    """Return the timeout for latencies in seconds, infinity for those that were cut off; for a `rate`, also a limit.
 
-    Raises InvalidValue if there are none, or if more were cut off than the policy accepts: how long they would have
-    taken is not known then.
+    Raise InvalidValue if there are none, or if more were cut off than the policy accepts: their latency is not known.
     """
     ordered = sorted(latencies)
     if not ordered or ordered[0] == math.inf:
@@ -80,11 +76,12 @@ def advise(latencies: Iterable[float], policy: Percentile, *, rate: float | None
     ended = ordered[: count - cut]
     mean = math.fsum(ended) / len(ended)
     limit, under_way = (None, None) if rate is None else _limit(rate, mean)
+    shown = sorted({50.0, 99.0, 99.9, policy.percent})
     return Advice(
         timeout=timeout,
         count=count,
         cut_off=cut,
-        percentiles={_name(percent): _exceeded(ordered, 1 - percent / 100) for percent in _shown(policy)},
+        percentiles={_name(percent): _exceeded(ordered, 1 - percent / 100) for percent in shown},
         mean=mean,
         wanted=seen.above(policy.accepted),
         lowest=lowest,
@@ -99,10 +96,7 @@ def advise(latencies: Iterable[float], policy: Percentile, *, rate: float | None
 
 
 def refused(most: int, under_way: float) -> float:
-    """The share of calls that a limit refuses by chance, if so many are under way on average: Erlang's B formula.
-
-    It holds for any distribution of latencies, as long as calls come independently.
-    """
+    """Return the share of calls that a limit refuses by chance, whatever the latencies: Erlang's B formula."""
     share = 1.0
     for number in range(1, most + 1):
         share = under_way * share / (number + under_way * share)
@@ -117,10 +111,6 @@ def _limit(rate: float, mean: float) -> tuple[int, float]:
     while refused(most, under_way) > REFUSED:
         most += 1
     return most, under_way
-
-
-def _shown(policy: Percentile) -> list[float]:
-    return sorted({50.0, 99.0, 99.9, policy.percent})
 
 
 def _name(percent: float) -> str:

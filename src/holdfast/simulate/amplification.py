@@ -90,35 +90,34 @@ class Policy:
     name: str
     is_aware: bool
     """Whether a layer learns who is above it, and so that its retries belong to another."""
-    budget: Budget | Callable[[], Bucket] = _FREE
+    budget: Budget = _FREE
     """What pays for retries."""
-    is_default: bool = False
+    bucket: Callable[[], Bucket] | None = None
+    """In place of the budget, to compare with."""
+    timeouts: Timeouts = _UNBOUNDED
 
     @property
     def has_memory(self) -> bool:
-        """Whether what happened to one request changes what happens to the next."""
-        return self.is_default or self.budget is not _FREE
+        """Return whether what happened to one request changes what happens to the next."""
+        return self.bucket is not None or self.budget is not _FREE
 
     def layer(self, name: str, options: Stack, runtime: Runtime) -> DependencyState:
-        """One layer with this policy."""
+        """Return one layer with this policy."""
         retry = Retry(attempts=options.attempts)
-        if self.is_default:
-            return state_of(Dependency(name, retry=retry, runtime=runtime))
-        budget = self.budget if isinstance(self.budget, Budget) else _FREE
-        made = state_of(Dependency(name, retry=retry, budget=budget, timeouts=_UNBOUNDED, runtime=runtime))
-        if not isinstance(self.budget, Budget):
-            made.bucket = self.budget()
+        made = state_of(Dependency(name, retry=retry, budget=self.budget, timeouts=self.timeouts, runtime=runtime))
+        if self.bucket is not None:
+            made.bucket = self.bucket()
         return made
 
 
 POLICIES = (
     Policy(name="every layer, no budget", is_aware=False),
     Policy(name="one layer, no budget", is_aware=True),
-    Policy(name="every layer, 10 % of requests", is_aware=False, budget=lambda: RequestBucket(0.1)),
+    Policy(name="every layer, 10 % of requests", is_aware=False, bucket=lambda: RequestBucket(0.1)),
     Policy(name="every layer, 500 tokens of 5", is_aware=False, budget=Budget(cost=5.0, trickle=0.0)),
     Policy(name="every layer, 500 tokens of 14", is_aware=False, budget=Budget(trickle=0.0)),
-    Policy(name="every layer, gRPC 10/0.1", is_aware=False, budget=FailureBucket),
-    Policy(name="Holdfast's defaults", is_aware=True, is_default=True),
+    Policy(name="every layer, gRPC 10/0.1", is_aware=False, bucket=FailureBucket),
+    Policy(name="Holdfast's defaults", is_aware=True, budget=Budget(), timeouts=Timeouts()),
 )
 """What is compared. The second last three are the AWS SDKs' of before and of now, and that of gRPC."""
 

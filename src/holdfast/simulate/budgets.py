@@ -1,8 +1,4 @@
-"""Retry budgets of others, to be compared with: paid for by requests, or closed by failures.
-
-Each is a bucket that a Dependency can have in place of its own. Nothing here is for production: that they let a
-dependency drown, or give up too early, is what the simulations show.
-"""
+"""Retry budgets of others, to compare with: paid for by requests, or closed by failures. Not for production."""
 
 from holdfast.calls.limits import Bucket
 from holdfast.calls.retry import Budget

@@ -41,21 +41,18 @@ class Contention:
         if not 1 <= self.runs <= 10_000:
             raise InvalidValue(f"{self.runs} runs: expected 1 to 10000")
         if not (0 < self.network < math.inf and 0 <= self.spread <= self.network / 4):
-            raise InvalidValue(
-                f"network {self.network} with spread {self.spread}: expected seconds above 0, and a quarter at most"
-            )
+            raise InvalidValue(f"network {self.network} with spread {self.spread}: expected above 0, at most a quarter")
         if not 0 < self.base < math.inf:  # else doubling it comes to nothing
             raise InvalidValue(f"backoff base {self.base}: expected seconds, more than 0")
         Backoff(base=self.base, cap=self.cap)
 
     def strategies(self) -> dict[str, Backoff]:
-        """The ways to back off that are compared, by name."""
+        """Return the ways to back off that are compared, by name."""
+        jitters = (Jitter.EQUAL, Jitter.FULL, Jitter.DECORRELATED)
         return {
             "no backoff": Backoff(base=0.0, cap=self.cap, jitter=Jitter.NONE),
             "no jitter": Backoff(base=self.base, cap=self.cap, jitter=Jitter.NONE),
-            "equal jitter": Backoff(base=self.base, cap=self.cap, jitter=Jitter.EQUAL),
-            "full jitter": Backoff(base=self.base, cap=self.cap, jitter=Jitter.FULL),
-            "decorrelated jitter": Backoff(base=self.base, cap=self.cap, jitter=Jitter.DECORRELATED),
+            **{f"{jitter} jitter": Backoff(base=self.base, cap=self.cap, jitter=jitter) for jitter in jitters},
         }
 
 

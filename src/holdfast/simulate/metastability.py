@@ -2,7 +2,6 @@
 
 A server works off one queue, first in, first out, and does not know that a caller has given up waiting. It stalls once.
 What follows depends on the callers alone: https://sigops.org/s/conferences/hotos/2021/papers/hotos21-s11-bronson.pdf
-Callers are real `Dependency` objects, and the engine decides for them.
 """
 
 import math
@@ -52,15 +51,11 @@ class Stall:
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < self.capacity <= 10_000:
-            raise InvalidValue(
-                f"rate {self.rate} and capacity {self.capacity}: expected 0 < rate < capacity <= 10000 per second"
-            )
+            raise InvalidValue(f"rate {self.rate} and capacity {self.capacity}: expected 0 < rate < capacity <= 10000")
         if not 1 <= self.clients <= 10_000:
             raise InvalidValue(f"{self.clients} clients: expected 1 to 10000")
         if not 0 < self.timeout < math.inf or not 0 <= self.begins < math.inf or not 0 < self.stall < math.inf:
-            raise InvalidValue(
-                f"timeout {self.timeout}, stall {self.stall} after {self.begins}: expected seconds, more than 0"
-            )
+            raise InvalidValue(f"timeout {self.timeout}, stall {self.stall} after {self.begins}: expected more than 0")
         if not self.begins + self.stall + 2 * QUIET <= self.seconds <= 100_000:
             raise InvalidValue(
                 f"{self.seconds} seconds in all: expected at least {self.begins + self.stall + 2 * QUIET:g}, "
@@ -73,17 +68,17 @@ class Stall:
         return self.begins + self.stall
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Second:
     """What happened in one second."""
 
-    offered: int
+    offered: int = 0
     """Requests that came."""
-    answered: int
+    answered: int = 0
     """Of these, those that were answered in the end."""
-    calls: int
+    calls: int = 0
     """That the server got: requests, and retries."""
-    queue: float
+    queue: float = 0.0
     """Seconds that a call would wait which comes at the end of it."""
 
 
@@ -112,7 +107,7 @@ class Callers:
     """In place of the budget, to compare with."""
 
     def make(self, options: Stall, runtime: Runtime) -> DependencyState:
-        """What one process has."""
+        """Return what one process calls the server by."""
         timeouts = Timeouts(attempt=options.timeout)
         made = state_of(Dependency("server", timeouts=timeouts, retry=self.retry, budget=self.budget, runtime=runtime))
         if self.bucket is not None:
@@ -142,15 +137,13 @@ def go_through(options: Stall, callers: Callers) -> Stalled:
     run.timeline.start(1.0, run.watch())
     run.timeline.run(options.seconds)
     run.look(options.seconds)
-    history = tuple(
-        Second(offered=offered, answered=answered, calls=calls, queue=queue)
-        for offered, answered, calls, queue in zip(run.offered, run.answered, run.calls, run.queue, strict=True)
-    )
+    history = run.history
+    offered = sum(second.offered for second in history)
     return Stalled(
         callers=callers.name,
         recovery=recovery(history, options),
-        load=sum(run.calls) / sum(run.offered),
-        answered=sum(run.answered) / sum(run.offered),
+        load=sum(second.calls for second in history) / offered,
+        answered=sum(second.answered for second in history) / offered,
         history=history,
     )
 
@@ -178,9 +171,7 @@ class _Run:
         runtime = Runtime(self._clock, chance_of("metastability", options.seed, "backoff").random)
         self._clients = [callers.make(options, runtime) for _ in range(options.clients)]
         self._free = 0.0
-        seconds = math.ceil(options.seconds)
-        self.offered, self.answered, self.calls = [0] * seconds, [0] * seconds, [0] * seconds
-        self.queue = [0.0] * seconds
+        self.history = tuple(Second() for _ in range(math.ceil(options.seconds)))
 
     def requests(self) -> Process[None]:
         """Requests that come, each to any of the clients."""
@@ -198,19 +189,19 @@ class _Run:
 
     def look(self, now: float) -> None:
         """See how long a call would wait now."""
-        self.queue[math.ceil(now) - 1] = max(0.0, self._free - now)
+        self.history[math.ceil(now) - 1].queue = max(0.0, self._free - now)
 
     def _request(self, client: DependencyState) -> Process[None]:
-        came = int(self._clock.now)
-        self.offered[came] += 1
+        came = self.history[int(self._clock.now)]
+        came.offered += 1
         if isinstance(client.bucket, OtherBucket):
             client.bucket.began(self._clock.now)
         error = yield from pursue(Call(client, _OPERATION, None, self._clock.now, idempotent=True), self._attempted)
-        self.answered[came] += error is None
+        came.answered += error is None
 
     def _attempted(self, attempt: Attempt) -> Failed:
         wait = self._served() - self._clock.now
-        self.calls[int(self._clock.now)] += 1
+        self.history[int(self._clock.now)].calls += 1
         if wait <= attempt.timeout:
             yield wait
             return None

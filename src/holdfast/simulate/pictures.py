@@ -1,8 +1,4 @@
-"""What the simulations showed, drawn: one function for each, and the panels that they draw in. Pure.
-
-SVG as text, light and dark, with a title and a description for those who do not see it. A picture may stand in a page
-beside others: its style holds for it alone.
-"""
+"""What the simulations showed, as SVG, light and dark: one function for each, and the panels they draw in. Pure."""
 
 import math
 from bisect import bisect_right
@@ -165,21 +161,15 @@ def contention(results: "Sequence[Contended]") -> str:
     edges = [longest * number / _BINS for number in range(_BINS + 1)]
     counts = [_counted(result.moments, edges) for result in results]
     highest = max(1.0, *(max(count) for count in counts))
+    across, upwards = Scale(0, longest), Scale(0, highest)
     parts: list[str] = []
     for number, (result, count) in enumerate(zip(results, counts, strict=True)):
-        panel = Panel(
-            left=60,
-            top=74 + number * 92,
-            width=_WIDTH - 80,
-            height=60,
-            across=Scale(0, longest),
-            upwards=Scale(0, highest),
-        )
+        top = 74 + number * 92
+        panel = Panel(left=60, top=top, width=_WIDTH - 80, height=60, across=across, upwards=upwards)
         later = sum(moment > longest for moment in result.moments)
         rest = f"; {later:,} of this run not shown" if later else ""
-        parts += panel.frame(
-            f"{result.strategy}: {result.calls:,.0f} calls, {result.seconds:.2f} s{rest}", lambda value: f"{value:g}"
-        )
+        title = f"{result.strategy}: {result.calls:,.0f} calls, {result.seconds:.2f} s{rest}"
+        parts += panel.frame(title, lambda value: f"{value:g}")
         parts += panel.bars(edges, count)
         if number == len(results) - 1:
             parts += panel.feet([0, longest / 2, longest], lambda value: f"{value:.1f} s")
@@ -219,16 +209,14 @@ def metastability(options: "Stall", results: "Sequence[Stalled]") -> str:
         goodput = Panel(left=60, top=top, width=width, height=80, across=across, upwards=Scale(0, busiest))
         longest = Scale(0, max(1.0, *(one.queue for one in result.history)))
         queue = Panel(left=_WIDTH - 20 - width, top=top, width=width, height=80, across=across, upwards=longest)
-        moments = [second + 0.5 for second in range(seconds)]
+        offered = [(second + 0.5, one.offered) for second, one in enumerate(result.history)]
+        answered = [(second + 0.5, one.answered) for second, one in enumerate(result.history)]
         parts += goodput.frame(f"{result.callers}: recovers {told}", lambda value: f"{value:.0f}/s")
         parts.append(goodput.band(options.begins, options.ends))
-        parts.append(
-            goodput.line(zip(moments, (float(one.offered) for one in result.history), strict=True), kind="wanted")
-        )
-        parts.append(goodput.line(zip(moments, (float(one.answered) for one in result.history), strict=True)))
+        parts += [goodput.line(offered, kind="wanted"), goodput.line(answered)]
         parts += queue.frame("seconds that a call waits which comes now", lambda value: f"{value:.0f} s")
-        parts.append(queue.band(options.begins, options.ends))
-        parts.append(queue.line([(second + 1, one.queue) for second, one in enumerate(result.history)]))
+        waits = [(second + 1, one.queue) for second, one in enumerate(result.history)]
+        parts += [queue.band(options.begins, options.ends), queue.line(waits)]
         for panel in (goodput, queue) if number == len(results) - 1 else ():
             parts += panel.feet([0, seconds / 2, seconds], lambda value: f"{value:g} s")
     what = "; ".join(

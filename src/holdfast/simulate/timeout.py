@@ -1,25 +1,21 @@
 """How a timeout follows the latency of a dependency: fixed, learned from successes alone, or as `Percentile` does.
 
 Latencies are lognormal. In the middle of the run all of them become several times as long. What was cut off by the
-timeout says only that it would have taken longer: a rule that leaves it out sees a faster service than there is.
+timeout says only that it would have taken longer: a rule that leaves it out sees a faster service than there is. Pure.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Protocol
 
 from holdfast._errors import InvalidValue
 from holdfast.calls.histogram import Histogram
-from holdfast.calls.state import LOOK_EVERY, SAMPLES
-from holdfast.calls.timeout import Estimator, Percentile
+from holdfast.calls.timeout import LEARN_EVERY, MOST_SAMPLES, Estimator, Percentile
 from holdfast.simulate.virtual import chance_of
 
-FASTEST = SAMPLES / LOOK_EVERY
-"""Requests per second up to which a Dependency looks at every latency."""
-ON_TARGET = (0.5, 1.5)
-"""Times the accepted rate, within which false timeouts are as they should be: by chance alone it varies by a sixth."""
+FASTEST = MOST_SAMPLES / LEARN_EVERY
+"""Requests per second up to which a Dependency learns from every latency."""
 
 FIXED, SUCCESSES, PERCENTILE = "fixed", "successes alone", "Percentile"
 POLICIES = (FIXED, SUCCESSES, PERCENTILE)
@@ -33,8 +29,7 @@ class Shift:
     median: float = 0.02
     """Seconds that half of the requests take, before the change."""
     sigma: float = 0.5
-    """The spread: the standard deviation of the logarithm. With 0.5 the 99.9th percentile is 4.7 medians, with 1 it
-    is 22."""
+    """The spread: the standard deviation of the logarithm. With 0.5, the 99.9th percentile is 4.7 medians; 1: 22."""
     factor: float = 6.0
     """By how much all latencies grow in the middle."""
     windows: int = 12
@@ -51,9 +46,9 @@ class Shift:
             raise InvalidValue(f"sigma {self.sigma}: expected more than 0, and 3 at most")
         if not 2 <= self.windows <= 1000:
             raise InvalidValue(f"{self.windows} windows: expected 2 to 1000")
-        if not 1 / LOOK_EVERY <= self.rate <= FASTEST:
+        if not 1 / LEARN_EVERY <= self.rate <= FASTEST:
             raise InvalidValue(
-                f"rate {self.rate}: expected {1 / LOOK_EVERY:g} to {FASTEST:g} requests per second, "
+                f"rate {self.rate}: expected {1 / LEARN_EVERY:g} to {FASTEST:g} requests per second, "
                 "of which every latency is looked at"
             )
         shortest, longest = sorted((self.right(0), self.right(self.windows)))
@@ -101,18 +96,6 @@ class Window:
     """The timeout in seconds that would have been right."""
     rules: dict[str, Seen]
 
-    def is_on_target(self, rule: str, accepted: float) -> bool:
-        """Whether the rule's false timeouts were as accepted, or nearly so."""
-        lowest, highest = ON_TARGET
-        return lowest * accepted <= self.rules[rule].false_timeouts <= highest * accepted
-
-
-class _Rule(Protocol):
-    value: float
-
-    def learn(self, samples: list[float]) -> float:
-        """Take latencies into account, infinity for those that were cut off."""
-
 
 class SuccessesOnly:
     """What many do: the percentile of those requests that were answered, over the same windows. To compare with."""
@@ -138,42 +121,30 @@ class SuccessesOnly:
 def compare(options: Shift) -> Iterator[Window]:
     """Let every rule see the same latencies, window by window."""
     policy = options.policy
-    rules: dict[str, _Rule] = {
+    rules: dict[str, Estimator | SuccessesOnly] = {
         FIXED: Estimator(options.right(0)),
         SUCCESSES: SuccessesOnly(policy),
         PERCENTILE: Estimator(policy),
     }
     chance = chance_of("timeout", options.seed)
-    together = max(1, round(options.rate * LOOK_EVERY))
+    together = max(1, round(options.rate * LEARN_EVERY))
     for number in range(options.windows):
         right = options.right(number)
         middle = math.log(options.median * (options.factor if number >= options.changes else 1.0))
-        counts = {name: _Count(rule) for name, rule in rules.items()}
+        cut, longest = dict.fromkeys(rules, 0), dict.fromkeys(rules, 0.0)
         left = policy.window
         while left:
             some = min(left, together)
             left -= some
             latencies = [chance.lognormvariate(middle, options.sigma) for _ in range(some)]
-            for count in counts.values():
-                count.see(latencies)
-        seen = {name: count.seen(policy.window) for name, count in counts.items()}
+            for name, rule in rules.items():
+                timeout = rule.value
+                longest[name] = max(longest[name], timeout)
+                samples = [seconds if seconds <= timeout else math.inf for seconds in latencies]
+                cut[name] += samples.count(math.inf)
+                rule.learn(samples)
+        seen = {
+            name: Seen(false_timeouts=cut[name] / policy.window, timeout=rule.value, longest=longest[name])
+            for name, rule in rules.items()
+        }
         yield Window(number=number, right=right, rules=seen)
-
-
-class _Count:
-    """What one rule cuts off in one window."""
-
-    def __init__(self, rule: _Rule) -> None:
-        self._rule = rule
-        self._cut = 0
-        self._longest = 0.0
-
-    def see(self, latencies: Sequence[float]) -> None:
-        timeout = self._rule.value
-        self._longest = max(self._longest, timeout)
-        samples = [seconds if seconds <= timeout else math.inf for seconds in latencies]
-        self._cut += samples.count(math.inf)
-        self._rule.learn(samples)
-
-    def seen(self, requests: int) -> Seen:
-        return Seen(false_timeouts=self._cut / requests, timeout=self._rule.value, longest=self._longest)

@@ -1,8 +1,4 @@
-"""Time that passes only when something happens in it, and calls that live in it.
-
-A process is a generator that yields the seconds it waits. `pursue` makes one of a call, with the engine that serves
-real calls: what is simulated is what runs. Pure.
-"""
+"""Virtual time, and processes in it, which yield the seconds they wait. `pursue` makes one of a real call. Pure."""
 
 import math
 from collections.abc import Callable, Generator

@@ -345,7 +345,7 @@ def test_setting_up_tls_may_take_longer_than_an_attempt(
         got = connect(dependency, trusted).send("GET", server.url)
         assert (got.body, server.connections) == (b"fine", 1)
     assert [it.failure for it in happened(dependency, Attempted)] == [None]
-    assert dependency._state.connects.seen.total == 1
+    assert dependency._state.connect_estimator.seen.total == 1
 
 
 def test_an_attempt_after_a_slow_set_up_has_its_whole_time_and_no_more(
@@ -609,7 +609,7 @@ def test_connections_are_opened_before_there_is_traffic(
         assert (server.connections, {seen.method for seen in server.seen}) == (3, {"HEAD"})
         client.send("GET", server.url)
         assert server.connections == 3
-    assert dependency._state.connects.seen.total == 3
+    assert dependency._state.connect_estimator.seen.total == 3
 
 
 def test_any_answer_to_a_warm_up_will_do(connect: Connect) -> None:

@@ -388,7 +388,7 @@ def test_waiting_in_vain_for_a_free_connection_is_told_as_such_and_says_nothing_
     ):
         client.post(server.url)
     assert failures(dependency) == [Kind.UNSENT]
-    assert dependency._state.connects.seen.total == 0
+    assert dependency._state.connect_estimator.seen.total == 0
 
 
 def test_so_it_is_where_the_attempt_is_cut_off_in_the_meantime() -> None:
@@ -416,7 +416,7 @@ def test_so_it_is_where_the_attempt_is_cut_off_in_the_meantime() -> None:
     ):
         asyncio.run(wait(server))
     assert failures(dependency) == [Kind.UNSENT]
-    assert dependency._state.connects.seen.total == 0
+    assert dependency._state.connect_estimator.seen.total == 0
 
 
 # Traces

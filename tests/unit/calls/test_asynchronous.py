@@ -90,7 +90,7 @@ def test_an_attempt_is_cut_off_when_its_time_is_over_and_made_again(limit: Limit
         assert await hangs_twice() == 3
         assert begun == [1, 2, 3]
         dependency.latency(50)
-        assert dependency._state.attempts_seen.seen.unbounded == 2
+        assert dependency._state.attempt_estimator.seen.unbounded == 2
         assert dependency.in_flight == 0
         begun.clear()
         with pytest.raises(AttemptTimedOut, match=r"pricing: attempt 3 was cut off after 0\.020 s") as raised:
@@ -316,7 +316,7 @@ def test_time_that_a_connection_takes_is_given_to_the_attempt() -> None:
             return "done"
 
         assert await with_new_connection() == "done"
-        assert dependency._state.connects.seen.total == 1
+        assert dependency._state.connect_estimator.seen.total == 1
 
     asyncio.run(main())
 
@@ -335,7 +335,7 @@ def test_a_connection_that_takes_too_long_proves_that_nothing_was_sent() -> None
         with pytest.raises(ConnectTimedOut, match=r"pricing: no connection in 0\.020 s"):
             await cannot_connect()
         assert len(begun) == 3
-        assert dependency._state.connects.seen.unbounded == 3
+        assert dependency._state.connect_estimator.seen.unbounded == 3
 
     asyncio.run(main())
 
@@ -392,7 +392,7 @@ def test_its_latency_is_learned_and_its_successes_fill_the_bucket() -> None:
         for _ in range(4):
             await dependency.run_async(answer, idempotent=True)
         assert dependency.tokens == 500 - 14 + 4
-        assert dependency._state.attempts_seen.seen.total >= 4
+        assert dependency._state.attempt_estimator.seen.total >= 4
         assert dependency.latency(50) == pytest.approx(0.25, rel=1 / 16)
 
     asyncio.run(main())
@@ -452,7 +452,7 @@ def test_a_timer_that_is_early_is_set_again() -> None:
                 current_attempt().connect_began()  # again, which changes nothing
                 await forever()
 
-        dependency._state.connects.value = 0.02
+        dependency._state.connect_estimator.value = 0.02
         with pytest.raises(ConnectTimedOut):
             await connects()
 

@@ -366,7 +366,7 @@ def test_a_connection_is_measured_and_bounded_apart(make: Callable[..., Dependen
 
     assert with_new_connection() == (5.0, 1.0)
     assert dependency.latency(50) == pytest.approx(0.5, rel=1 / 16)
-    assert dependency._state.connects.seen.above(0.5) == pytest.approx(4.0, rel=1 / 16)
+    assert dependency._state.connect_estimator.seen.above(0.5) == pytest.approx(4.0, rel=1 / 16)
 
 
 def test_after_a_connection_failed_anything_may_have_been_sent(
@@ -389,7 +389,7 @@ def test_after_a_connection_failed_anything_may_have_been_sent(
     with pytest.raises(AttemptTimedOut):
         falls_back()
     assert sent == [1]
-    assert dependency._state.connects.seen.unbounded == 1
+    assert dependency._state.connect_estimator.seen.unbounded == 1
 
 
 def test_neither_a_connection_nor_an_attempt_has_more_time_than_the_call(
@@ -410,7 +410,7 @@ def test_neither_a_connection_nor_an_attempt_has_more_time_than_the_call(
 def test_a_connection_that_never_began_has_not_ended(make: Callable[..., Dependency]) -> None:
     dependency = make()
     dependency.run(lambda: current_attempt().connect_ended(), idempotent=True)
-    assert dependency._state.connects.seen.total == 0
+    assert dependency._state.connect_estimator.seen.total == 0
 
 
 def test_a_connection_that_does_not_come_about_in_time_is_unbounded_and_one_that_is_refused_says_nothing(
@@ -427,7 +427,10 @@ def test_a_connection_that_does_not_come_about_in_time_is_unbounded_and_one_that
     for seconds in (0.5, 5.0):
         with pytest.raises(ConnectionRefusedError):
             cannot_connect(seconds)
-    assert (dependency._state.connects.seen.total, dependency._state.connects.seen.unbounded) == (1, 1)
+    assert (dependency._state.connect_estimator.seen.total, dependency._state.connect_estimator.seen.unbounded) == (
+        1,
+        1,
+    )
     assert dependency.latency(50) is None
 
 
@@ -454,7 +457,10 @@ def test_timeouts_are_counted_as_unbounded_and_answers_that_say_no_as_answers(
         with pytest.raises(type(error)):
             dependency.run(Script(error), idempotent=True)
     dependency.latency(50)
-    assert (dependency._state.attempts_seen.seen.total, dependency._state.attempts_seen.seen.unbounded) == (2, 1)
+    assert (dependency._state.attempt_estimator.seen.total, dependency._state.attempt_estimator.seen.unbounded) == (
+        2,
+        1,
+    )
 
 
 def test_callers_with_little_time_do_not_shorten_the_timeout_of_the_others(
@@ -858,7 +864,7 @@ def test_a_timeout_that_moves_is_told(make: Callable[..., Dependency], clock: Fa
     for _ in range(300):
         dependency.run(lambda: clock.advance(0.1), idempotent=True)
     for _ in range(100):
-        dependency._state.connected(0.01)
+        dependency._state.learn_connect(0.01)
     changed = [event for event in events.all if isinstance(event, TimeoutChanged)]
     assert [(event.what, event.before) for event in changed] == [("attempt", 5.0), ("connect", 5.0)]
     assert changed[0].after == pytest.approx(0.2, rel=1 / 16)

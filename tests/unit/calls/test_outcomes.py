@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from holdfast import Operation, Outcome, Side, Zone
 from holdfast.calls import Dependency, Endpoints, Kind, current_attempt
 from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp
-from holdfast.calls.outcomes import OutcomeSink, outcome_of
+from holdfast.calls.outcomes import OutcomeSink, counts_of, outcome_of
 from holdfast.calls.retry import Reason
 from holdfast.testing.calls import instant_calls
 
@@ -68,6 +68,11 @@ def test_an_answer_counts_by_its_status_once_and_its_time_on_one_side(status: in
     assert counts == [int(status // 100 == hundreds) for hundreds in (2, 3, 4, 5)]
     assert [*outcome.success_seconds, *outcome.fault_seconds] == [0.25]
     assert bool(outcome.fault_seconds) == (status >= 500)
+
+
+@pytest.mark.parametrize(("status", "counted"), [(0, 2), (100, 2), (499, 4), (504, 5), (799, 5)])
+def test_a_status_that_is_none_of_http_counts_with_the_nearest(status: int, counted: int) -> None:
+    assert counts_of(status, 0.25)[f"count_{counted}xx"] == 1
 
 
 @pytest.mark.parametrize(

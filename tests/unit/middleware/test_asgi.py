@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import DeadlineExceeded, InvalidValue
-from holdfast._types import Operation
+from holdfast._types import Operation, Side
 from holdfast.calls import remaining
 from holdfast.calls.context import around
 from holdfast.calls.runtime import Runtime
@@ -169,7 +169,8 @@ def test_a_request_is_reported_once_with_its_place_and_latency(runtime: Runtime,
     ask(wrap(app, sink, runtime), path="/users/7")
     (told,) = sink.outcomes
     assert sink.counts == ["2xx 0.25"]
-    assert (told.workload, told.zone, told.instance, told.at) == ("shop", HERE, "i-1", clock.wall())
+    expected = ("shop", HERE, "i-1", clock.wall(), Side.SERVER)
+    assert (told.workload, told.zone, told.instance, told.at, told.side) == expected
     assert told.operation == Operation("shop", "GET /users/{id}")
     assert not told.internal
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue, Zone
-from holdfast._types import Carrier, Operation, Side
+from holdfast._types import Carrier, Operation
 from holdfast.middleware import Service
 from holdfast.middleware.rules import (
     FAIR_SECONDS,
@@ -20,7 +20,6 @@ from holdfast.middleware.rules import (
     code_of,
     counted,
     late,
-    outcome,
     overrun,
     refused,
     routed,
@@ -183,21 +182,6 @@ def test_past_the_callers_deadline_it_only_matters_whether_that_was_fair(
 def test_past_our_own_deadline_an_answer_is_an_answer_and_none_is_a_fault() -> None:
     assert counted(200, failed=False, gone=False, late=granted(None)) == 200
     assert counted(None, failed=False, gone=True, late=granted(None)) == 504
-
-
-@pytest.mark.parametrize("status", [200, 204, 301, 404, 499, 500, 504, 100, 799])
-def test_an_outcome_is_one_request_with_one_latency(status: int) -> None:
-    told = outcome(
-        SHOP, Operation("shop", "GET /"), zone=HERE, instance="i-1", at=5.0, status=status, seconds=0.25, internal=True
-    )
-    counts = [told.count_2xx, told.count_3xx, told.count_4xx, told.count_5xx]
-    assert sum(counts) == 1
-    assert counts[min(max(status // 100, 2), 5) - 2] == 1
-    assert (tuple(told.success_seconds), tuple(told.fault_seconds)) == (
-        ((), (0.25,)) if status >= 500 else ((0.25,), ())
-    )
-    assert (told.workload, told.zone, told.instance, told.at, told.side) == ("shop", HERE, "i-1", 5.0, Side.SERVER)
-    assert told.internal
 
 
 def test_an_operation_is_a_route_and_never_a_path_or_a_method_that_somebody_made_up() -> None:

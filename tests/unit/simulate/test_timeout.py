@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import InvalidValue
 from holdfast.simulate import Shift, Window
-from holdfast.simulate.timeout import FIXED, PERCENTILE, POLICIES, SUCCESSES, Seen, SuccessesOnly, compare
+from holdfast.simulate.timeout import FIXED, PERCENTILE, POLICIES, SUCCESSES, SuccessesOnly, compare
 from tests.table import sampled
 
 Run: TypeAlias = tuple[float, list[Window]]
@@ -53,7 +53,8 @@ def test_percentile_holds_the_accepted_rate_once_it_has_seen_two_windows(run: Ru
 @heavy
 def test_percentile_is_back_on_target_within_five_windows_of_a_shift(run: Run) -> None:
     accepted, windows = run
-    assert any(window.is_on_target(PERCENTILE, accepted) for window in windows[7:11])
+    shares = [window.rules[PERCENTILE].false_timeouts for window in windows[7:11]]
+    assert any(0.5 * accepted <= share <= 1.5 * accepted for share in shares)  # by chance alone it varies by a sixth
     assert 0.5 * accepted <= pooled(windows[8:], PERCENTILE) <= 1.5 * accepted
     assert windows[-1].rules[PERCENTILE].timeout == pytest.approx(windows[-1].right, rel=0.35)
 
@@ -129,11 +130,3 @@ def test_successes_alone_say_nothing_before_there_are_enough() -> None:
 def test_what_cannot_be_simulated_is_refused_by_name(wrong: dict[str, float], told: str) -> None:
     with pytest.raises(InvalidValue, match=told):
         Shift(**wrong)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("share", "is_on_target"), [(0.0, False), (0.004, False), (0.005, True), (0.015, True), (0.02, False)]
-)
-def test_on_target_is_half_to_one_and_a_half_of_what_is_accepted(share: float, is_on_target: bool) -> None:
-    seen = Seen(false_timeouts=share, timeout=1.0, longest=1.0)
-    assert Window(number=0, right=1.0, rules={PERCENTILE: seen}).is_on_target(PERCENTILE, 0.01) is is_on_target

@@ -86,7 +86,7 @@ def restored() -> Iterator[None]:
     assert PROCESS.chance == random.random
     assert PROCESS.intercept is None
     assert PROCESS.joined is None
-    assert MADE_BEFORE._state.plain
+    assert MADE_BEFORE._state.has_fast_path
     assert MADE_BEFORE.tokens == MADE_BEFORE._state.bucket.budget.capacity
 
 
@@ -204,14 +204,14 @@ class TestInstantCalls:
             assert instant.sleeps[0] >= 5
             assert MADE_BEFORE.tokens < 500
             assert MADE_BEFORE._state.hold.until > instant.clock.monotonic()
-            MADE_BEFORE._state.waiting.append(3.0)
-            MADE_BEFORE._state.connected(math.inf)
+            MADE_BEFORE._state.samples.append(3.0)
+            MADE_BEFORE._state.learn_connect(math.inf)
             MADE_BEFORE._state.timeout = 0.5
         assert MADE_BEFORE.tokens == 500
         assert MADE_BEFORE._state.hold.until == -math.inf
         assert MADE_BEFORE.timeout == 5.0
         assert MADE_BEFORE.latency(50) is None
-        assert MADE_BEFORE._state.look_at <= PROCESS.monotonic() + 1
+        assert MADE_BEFORE._state.learn_at <= PROCESS.monotonic() + 1
 
     def test_latencies_are_looked_at_by_the_clock_that_holds(self) -> None:
         """Whatever the machine's own clock shows."""
@@ -219,9 +219,9 @@ class TestInstantCalls:
             for _ in range(3):
                 instant.clock.advance(1.0)
                 price()
-            assert MADE_BEFORE._state.attempts_seen.seen.total == 3
+            assert MADE_BEFORE._state.attempt_estimator.seen.total == 3
         price()
-        assert MADE_BEFORE._state.attempts_seen.seen.total == 0
+        assert MADE_BEFORE._state.attempt_estimator.seen.total == 0
 
     def test_a_coroutine_that_really_hangs_is_cut_off_when_the_test_moves_the_clock(self) -> None:
         async def scene(clock: FakeClock) -> None:

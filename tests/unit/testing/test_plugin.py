@@ -54,7 +54,7 @@ def test_that_fails(holdfast_calls):
 
 def test_without_it_calls_are_real():
     assert isinstance(PROCESS.clock, SystemClock)
-    assert service.pricing._state.plain
+    assert service.pricing._state.has_fast_path
     assert service.price() == 7
 """
 

@@ -1,11 +1,16 @@
-"""What the adapters share: the options of one request, its origin, the outcome of a warm-up, errors as twins. Pure."""
+"""What the adapters share: options, origin and headers of one request, warm-ups, errors as twins. Pure."""
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
-from holdfast._errors import CallError, HoldfastError, InvalidValue
+from holdfast._errors import CallError, DeadlineExceeded, HoldfastError, InvalidValue
+from holdfast.calls.scope import IDEMPOTENCY_KEY, TRACEPARENT
+
+if TYPE_CHECKING:
+    from holdfast.calls.attempt import Attempt
 
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2"""
@@ -20,8 +25,7 @@ class RequestOptions:
     operation: str | None = None
     """Its name in events; the rule: the method. Paths make too many names."""
     stream: bool | None = None
-    """True: hand the body over as it comes. False: read it within the attempt, however long it is. The rule: bodies
-    that say how long they are, and are not long, are read within the attempt."""
+    """True: hand the body over as it comes. False: read it within the attempt. The rule: by its `content-length`."""
 
     def __post_init__(self) -> None:
         for name in ("idempotent", "stream"):
@@ -59,14 +63,36 @@ class Manner:
 
 
 def manner_of(method: str, asked: RequestOptions, *, keyed: bool, repeatable: bool) -> Manner:
-    """How to call a request.
-
-    `keyed`: the server knows idempotency keys. `repeatable`: its body can be sent twice; if not, the request is
-    repeated only when nothing of it was sent, whatever it does.
-    """
+    """Return how to call. `keyed`: the server knows idempotency keys. `repeatable`: the body can be sent twice."""
     by_itself = method.upper() in IDEMPOTENT_METHODS
     idempotent = repeatable and (by_itself or keyed if asked.idempotent is None else asked.idempotent)
     return Manner(idempotent, asked.operation or method.upper(), key=keyed and idempotent and not by_itself)
+
+
+def add_headers(headers: MutableMapping[str, str], attempt: "Attempt", *, propagate: bool, key: bool) -> None:
+    """Add to a request's headers what the attempt sends along: deadline and retry owner, trace, idempotency key."""
+    if propagate:
+        for name, value in attempt.headers().items():
+            if name != TRACEPARENT or name not in headers:  # instrumentation may have set its own
+                headers[name] = value
+    if key and IDEMPOTENCY_KEY not in headers:
+        headers[IDEMPOTENCY_KEY] = attempt.idempotency_key
+
+
+SHORTEST = 0.001
+"""Seconds; a timeout of 0 would mean not to wait at all, which sockets answer with another error."""
+
+
+def sooner(asked: float | None, left: float) -> float | None:
+    """Return the shorter of the timeout asked for and the seconds left, as sockets want it."""
+    if left == math.inf:
+        return asked
+    return max(SHORTEST, left if asked is None else min(asked, left))
+
+
+def late_answer(attempt: "Attempt") -> DeadlineExceeded:
+    """Return what to raise when the call's deadline passes while its caller reads the answer."""
+    return DeadlineExceeded(f"{attempt.core.name}: cut off, because the deadline has passed during the answer")
 
 
 _PORTS = {"http": 80, "https": 443}
@@ -119,10 +145,7 @@ def stays_open(version: str, headers: Mapping[str, str]) -> bool:
 
 
 def ready_among(url: str, outcomes: Iterable[bool | BaseException]) -> int:
-    """How many connections are ready: True for each that is, False for one that the server closed, or what went wrong.
-
-    Raises the first error if none is.
-    """
+    """Count the True ones, ready connections; False: the server closed it. If none is ready, raise the first error."""
     known = list(outcomes)
     ready = sum(outcome is True for outcome in known)
     if ready:
@@ -134,13 +157,12 @@ def ready_among(url: str, outcomes: Iterable[bool | BaseException]) -> int:
     raise CallError(f"warm-up of {url}: the server closes each connection after its answer, so none can be kept")
 
 
-def twin_of(
-    error: HoldfastError, twins: Iterable[tuple[type[HoldfastError], type[HoldfastError]]]
-) -> HoldfastError | None:
-    """The error as the class that stands beside its own: same words, same cause, same notes. None: it has no twin.
+Twins: TypeAlias = tuple[tuple[type[HoldfastError], type[HoldfastError]], ...]
+"""Errors of Holdfast, and beside each the one that is also an error of a client's library."""
 
-    Whatever else was left on it goes along, such as the sign of the call that raised it.
-    """
+
+def twin_of(error: HoldfastError, twins: Twins) -> HoldfastError | None:
+    """Return the error as its twin: same words, same cause, same notes and attributes. None: it has no twin."""
     for kind, twin in twins:
         if isinstance(error, kind):
             other = twin(str(error))

@@ -22,14 +22,27 @@ MOST_INSTANCES = 1_000
 """As many as Cloud Map tells of one service, a random choice of them if there are more; without asking it is 100:
 https://docs.aws.amazon.com/cloud-map/latest/api/API_DiscoverInstances.html"""
 _HOSTS = ("AWS_INSTANCE_IPV4", "AWS_INSTANCE_IPV6", "AWS_INSTANCE_CNAME")
+_NOT_FOUND = frozenset({"NamespaceNotFound", "ServiceNotFound", "ResourceNotFoundException"})
+
+
+@contextmanager
+def _explained(client: Any, who: str, about: str, action: str, missing: str = "") -> Iterator[None]:
+    """Say of an error of AWS what was asked for and which `action` it needs; `missing`: that it does not exist."""
+    try:
+        yield
+    except NotAllowed as error:
+        raise NotAllowed(f"{error}. For {about} allow {action}") from error
+    except client.exceptions.ClientError as error:
+        if missing and error.response["Error"]["Code"] in _NOT_FOUND:
+            raise SettingsError(missing) from error
+        raise EngineError(f"{who} refuses to tell of {about}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudMap:
     """The instances of one service of one namespace, by what they say of their zone when they register.
 
-    One that says nothing of its zone, host or port, or nothing sensible, is left out, with one warning in the log
-    for as long as it is there: it must not keep the others from being found. Thread-safe.
+    One without a sensible zone, host or port is left out with a warning, so that the others are found. Thread-safe.
     """
 
     session: "AwsSession"
@@ -51,7 +64,12 @@ class CloudMap:
 
     def resolve(self) -> ByZone:
         client = self.session.client("servicediscovery")
-        with self._explained(client):
+        missing = (
+            f"Cloud Map has no service {self.service} in a namespace {self.namespace} for these credentials in "
+            "this region: check the four, or register it"
+        )
+        about = f"{self.service} in {self.namespace}"
+        with _explained(client, "Cloud Map", about, "servicediscovery:DiscoverInstances", missing):
             answer = client.discover_instances(
                 NamespaceName=self.namespace,
                 ServiceName=self.service,
@@ -64,7 +82,10 @@ class CloudMap:
             try:
                 zone, address = self._placed(instance.get("Attributes", {}))
             except InvalidValue as error:
-                self._warn(str(instance["InstanceId"]), error)
+                name = str(instance["InstanceId"])
+                if name not in self._warned:
+                    self._warned.add(name)
+                    logger.warning("instance %s of %s in %s is left out: %s", name, self.service, self.namespace, error)
                 continue
             found.setdefault(zone, []).append(address)
         # Cloud Map shuffles its answers; sorted, the same ones look the same.
@@ -81,26 +102,6 @@ class CloudMap:
         if port is None:
             raise InvalidValue("it has no AWS_INSTANCE_PORT: register it with one, or give a port for all")
         return zone_of(self.zone_ids.get(said, said)), fill(self.address, host, port)
-
-    def _warn(self, instance: str, error: InvalidValue) -> None:
-        if instance not in self._warned:
-            self._warned.add(instance)
-            logger.warning("instance %s of %s in %s is left out: %s", instance, self.service, self.namespace, error)
-
-    @contextmanager
-    def _explained(self, client: Any) -> Iterator[None]:
-        known = client.exceptions
-        try:
-            yield
-        except (known.NamespaceNotFound, known.ServiceNotFound) as error:
-            raise SettingsError(
-                f"Cloud Map has no service {self.service} in a namespace {self.namespace} for these credentials in "
-                "this region: check the four, or register it"
-            ) from error
-        except NotAllowed as error:
-            raise NotAllowed(f"{error}. Allow servicediscovery:DiscoverInstances") from error
-        except known.ClientError as error:
-            raise EngineError(f"Cloud Map refuses to tell of {self.service} in {self.namespace}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,10 @@ class DynamoDbMap:
     attribute: str = field(default="Endpoints", kw_only=True)
 
     def resolve(self) -> ByZone:
-        known = self.session.client("dynamodb").exceptions
+        missing = (
+            f"there is no DynamoDB table {self.table} for these credentials in this region: check the three, or "
+            f"create it with the keys {self.service_key} and {self.zone_key} (strings)"
+        )
         items = self.session.paginate(
             "dynamodb",
             "query",
@@ -128,17 +132,9 @@ class DynamoDbMap:
             ExpressionAttributeNames={"#service": self.service_key},
             ExpressionAttributeValues={":service": {"S": self.service}},
         )
-        try:
+        about = f"{self.service} in {self.table}"
+        with _explained(self.session.client("dynamodb"), "DynamoDB", about, "dynamodb:Query", missing):
             return dict(self._entry(item) for item in items)
-        except known.ResourceNotFoundException as error:
-            raise SettingsError(
-                f"there is no DynamoDB table {self.table} for these credentials in this region: check the three, or "
-                f"create it with the keys {self.service_key} and {self.zone_key} (strings)"
-            ) from error
-        except NotAllowed as error:
-            raise NotAllowed(f"{error}. For table {self.table} allow dynamodb:Query") from error
-        except known.ClientError as error:
-            raise EngineError(f"DynamoDB refuses to tell of {self.service} in {self.table}: {error}") from error
 
     def _entry(self, item: Mapping[str, Mapping[str, Any]]) -> tuple[Zone, list[str]]:
         name = item.get(self.zone_key, {}).get("S", "")
@@ -169,17 +165,9 @@ class ParameterStore:
         self._path = path.rstrip("/")
 
     def resolve(self) -> ByZone:
-        known = self._session.client("ssm").exceptions
-        try:
-            found = dict(
-                _entry(parameter)
-                for parameter in self._session.paginate("ssm", "get_parameters_by_path", Path=self._path)
-            )
-        except NotAllowed as error:
-            raise NotAllowed(f"{error}. For {self._path} allow ssm:GetParametersByPath") from error
-        except known.ClientError as error:
-            raise EngineError(f"Parameter Store refuses to tell of {self._path}: {error}") from error
-        return found
+        found = self._session.paginate("ssm", "get_parameters_by_path", Path=self._path)
+        with _explained(self._session.client("ssm"), "Parameter Store", self._path, "ssm:GetParametersByPath"):
+            return dict(_entry(parameter) for parameter in found)
 
 
 def _entry(parameter: Mapping[str, Any]) -> tuple[Zone, list[str]]:

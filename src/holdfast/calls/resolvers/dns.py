@@ -12,21 +12,18 @@ LookUp: TypeAlias = Callable[..., Sequence[tuple[Any, ...]]]
 """As `socket.getaddrinfo`."""
 
 # The name, or an address of it, does not exist: an answer. Everything else says that there was none.
-_NOBODY = frozenset(
-    getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
-)
+_NAMES = ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY")
+_NOBODY = frozenset(getattr(socket, name) for name in _NAMES if hasattr(socket, name))
 
 
 class Dns:
     """The addresses (A and AAAA) of a name in each zone, such as `{zone}.pricing.internal`.
 
     A name that does not exist has no endpoints. If another one cannot be looked up, that is an error as a whole: a zone
-    that is left out because its DNS had a bad moment would be a zone taken out of service.
+    must not be taken out of service because its DNS had a bad moment. resolv.conf says how long a look-up may take.
 
     `address` says how host and port make an address, such as `http://{host}:{port}`, and `family` which kind of hosts
     is meant, such as `socket.AF_INET`. A certificate is for names, so with TLS rather take a Pattern.
-
-    How long a look-up may take is up to the system (`options timeout` of resolv.conf).
     """
 
     def __init__(

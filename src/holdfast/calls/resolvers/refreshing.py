@@ -24,13 +24,12 @@ SPREAD = 0.2
 class Refreshing:
     """Asks a resolver about every 30 s, and keeps what it said: a Directory. Thread-safe; a context manager.
 
-    A thread of its own asks, so that no call ever waits for a look-up, and none finds the list of an hour ago after an
-    idle hour. Only the first `start` waits, because nothing is known before, and raises what the resolver raises;
-    with `known`, the endpoints to begin with, it does neither.
+    A thread of its own asks, so that no call waits for a look-up, or finds an old list after an idle hour. Only the
+    first `start` waits, and raises what the resolver raises, unless endpoints to begin with are `known`.
 
-    What was last known stays when the resolver fails, and also when it finds nobody: an empty list is rather a mistake
-    of whoever keeps it, and calls that may fail are better than calls that must. A zone that disappears while others
-    stay is gone. A forked child knows what its parent knew, and asks by itself if its parent did.
+    What was last known stays when the resolver fails, and also when it finds nobody: an empty list is rather a mistake,
+    and calls that may fail are better than calls that must. A zone that disappears while others stay is gone. A forked
+    child knows what its parent knew, and asks by itself if its parent did.
     """
 
     def __init__(
@@ -74,9 +73,7 @@ class Refreshing:
     def current(self) -> ByZone:
         """What is known, at once. Raises EngineError before the first `start`, if nothing is."""
         if self._known is None:
-            raise EngineError(
-                f"the endpoints of {self._name} are not known yet: start it, or use it in a with statement"
-            )
+            raise EngineError(f"the endpoints of {self._name} are not known yet: start it, or use it in a `with`")
         return self._known
 
     @property

@@ -1,5 +1,6 @@
 """Whether a request may be repeated, and what it is called."""
 
+import math
 import subprocess
 import sys
 from typing import Any
@@ -21,21 +22,27 @@ from holdfast import (
     InvalidValue,
     LimitReached,
 )
-from holdfast.calls import Kind, NoEndpoint, classify
+from holdfast.calls import Dependency, Kind, NoEndpoint, classify, current_attempt
 from holdfast.calls.adapters.httpx.progress import as_httpx
 from holdfast.calls.adapters.requests.body import as_requests
 from holdfast.calls.adapters.rules import (
     DEFAULTS,
     IDEMPOTENT_METHODS,
+    SHORTEST,
     Origin,
     RequestOptions,
+    add_headers,
     asked_by,
     check_connections,
+    late_answer,
     manner_of,
     origin_of,
     ready_among,
+    sooner,
     stays_open,
 )
+from holdfast.calls.context import SCOPE
+from holdfast.calls.scope import Incoming
 
 methods = st.sampled_from([*sorted(IDEMPOTENT_METHODS), "POST", "PATCH", "get", "post"])
 options = st.builds(RequestOptions, idempotent=st.none() | st.booleans(), operation=st.none() | st.just("reserve"))
@@ -52,6 +59,42 @@ def test_others_may_not_unless_a_key_is_sent(method: str) -> None:
     keyed = manner_of(method, DEFAULTS, keyed=True, repeatable=True)
     assert (plain.idempotent, plain.key) == (False, False)
     assert (keyed.idempotent, keyed.key) == (True, True)
+
+
+def sent(headers: dict[str, str], *, propagate: bool = True, key: bool = False) -> dict[str, str]:
+    token = SCOPE.set(Incoming(math.inf, trace="00-their-trace"))
+    try:
+        Dependency("pricing").run(
+            lambda: add_headers(headers, current_attempt(), propagate=propagate, key=key), idempotent=True
+        )
+    finally:
+        SCOPE.reset(token)
+    return headers
+
+
+def test_an_attempt_sends_its_bounds_along_and_its_key_if_the_server_knows_keys() -> None:
+    assert sent({}, propagate=False) == {}
+    assert sent({}).keys() == {"holdfast-remaining", "holdfast-retry-owner", "traceparent"}
+    assert sent({}, propagate=False, key=True).keys() == {"idempotency-key"}
+
+
+def test_a_trace_and_a_key_that_a_request_has_already_stay() -> None:
+    own = {"traceparent": "00-our-trace", "idempotency-key": "ours", "holdfast-retry-owner": "ours"}
+    assert sent({**own}, key=True).items() >= {**own, "holdfast-retry-owner": "pricing"}.items()
+
+
+@pytest.mark.parametrize(
+    ("asked", "left", "expected"),
+    [(None, math.inf, None), (3.0, math.inf, 3.0), (None, 2.0, 2.0), (3.0, 2.0, 2.0), (1.0, 2.0, 1.0)],
+)
+def test_the_sooner_of_two_timeouts_holds(asked: float | None, left: float, expected: float | None) -> None:
+    assert sooner(asked, left) == expected
+    assert sooner(asked, 0.0) == SHORTEST
+
+
+def test_an_answer_that_takes_longer_than_the_call_ends_with_its_deadline() -> None:
+    error = Dependency("pricing").run(lambda: late_answer(current_attempt()), idempotent=True)
+    assert "pricing: cut off, because the deadline has passed" in str(error)
 
 
 @given(methods, options, st.booleans())

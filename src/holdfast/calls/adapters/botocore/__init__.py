@@ -8,15 +8,13 @@ botocore's own retries are taken off the client; everything else of it stays, pa
 - A call that begins after its deadline is refused, and so is a retry that would come too late.
 - Setting up a connection takes at most the client's `connect_timeout`, which botocore fixes for each client: a deadline
   may be overrun by as much. It is not measured apart from the attempt.
-- Waiting for the answer, and between two parts of it, takes at most what is left of the attempt. Versions of botocore
-  that do not know a time for each request use the client's `read_timeout` instead. Long polls have up to 70 seconds.
-- The body of a streaming answer, such as that of an object in S3, is read after the call: each read of it takes at most
-  the client's own `read_timeout`, or 60 seconds if that is the one of `config(dependency)`. No deadline bounds it.
-- Not bounded: credentials that are fetched on the way; the pauses of a waiter, only its calls are; the threads of S3
-  transfers, which see no deadline and repeat parts.
+- Waiting for the answer, and between two parts of it, takes at most what is left of the attempt; with old versions of
+  botocore, the client's `read_timeout`. Long polls have up to 70 seconds.
+- The body of a streaming answer is read after the call: each read takes at most the client's own `read_timeout`, or 60
+  seconds if that is the one of `config(dependency)`. No deadline bounds it.
+- Not bounded: fetching credentials; the pauses of a waiter; the threads of S3 transfers, which also repeat parts.
 
-What is refused raises an error of Holdfast that is a BotoCoreError as well. An attempt that took too long ends in
-botocore's own ReadTimeoutError.
+A refusal is an error of Holdfast and a BotoCoreError as well; an attempt that took too long ends in ReadTimeoutError.
 """
 
 from holdfast._errors import MissingExtra

@@ -1,7 +1,4 @@
-"""What a governed client does, event by event, and Holdfast's refusals as botocore knows errors.
-
-`except (BotoCoreError, ClientError)` goes on catching everything.
-"""
+"""What a governed client does, event by event; Holdfast's refusals are errors of botocore as well."""
 
 import math
 import weakref
@@ -19,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ChecksumError
 from holdfast._errors import CallError, DeadlineExceeded, HeldBack, HoldfastError, InvalidValue, LimitReached
 from holdfast._types import Operation
 from holdfast.calls.adapters.botocore.operations import is_long_poll, is_repeatable, refined
-from holdfast.calls.adapters.rules import twin_of
+from holdfast.calls.adapters.rules import Twins, twin_of
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.classify import Failure, Kind
 from holdfast.calls.context import around
@@ -50,7 +47,7 @@ class BotocoreLimitReached(_OfBotocore, LimitReached):
     """As many calls to the dependency as may be are under way; nothing was sent."""
 
 
-_TWINS: tuple[tuple[type[HoldfastError], type[HoldfastError]], ...] = (
+_TWINS: Twins = (
     (DeadlineExceeded, BotocoreDeadlineExceeded),
     (HeldBack, BotocoreHeldBack),
     (LimitReached, BotocoreLimitReached),
@@ -77,14 +74,10 @@ UNBOUNDED = 60.0
 
 
 def config(dependency: Dependency) -> Config:
-    """Settings for a client that is to be governed: fitting timeouts, and no retries by botocore itself.
-
-    Timeouts that follow the latency are fixed here at their ceiling; each request then has less. For settings of your
-    own: `config(dependency).merge(Config(max_pool_connections=50))`.
-    """
+    """Return settings for a client to be governed, to `merge` with yours: no retries, and timeouts at their ceiling."""
     state = state_of(dependency)
     return Config(
-        connect_timeout=min(_longest(state.connects.policy), state.total),
+        connect_timeout=min(_longest(state.connect_estimator.policy), state.total),
         read_timeout=_reading(state),
         retries={"mode": "standard", "total_max_attempts": 1},
     )
@@ -95,8 +88,7 @@ def govern(client: Client, dependency: Dependency, *, idempotent: Callable[[str]
 
     An operation is repeated if its model says that this is safe: it reads, it is a PUT or DELETE of HTTP, or it has an
     idempotency token, which botocore fills in. `idempotent("PutItem")` decides instead if given. Others are repeated
-    when nothing was sent, or when the service said that it is too much: then it did nothing. Raises InvalidValue for a
-    client that would go on to retry by itself, as in the mode `adaptive`.
+    only when nothing was sent, or when the service throttled it. Raise InvalidValue for a client that still retries.
     """
     state = state_of(dependency)
     if not isinstance(client, BaseClient):
@@ -109,7 +101,7 @@ def govern(client: Client, dependency: Dependency, *, idempotent: Callable[[str]
 
 
 def _reading(state: DependencyState) -> float:
-    longest = min(_longest(state.attempts_seen.policy), state.total)
+    longest = min(_longest(state.attempt_estimator.policy), state.total)
     return UNBOUNDED if longest == math.inf else longest
 
 
@@ -121,8 +113,6 @@ def _longest(policy: float | Percentile | None) -> float:
 
 class _AwsCall(Call):
     """A call whose failures are understood by AWS's own models."""
-
-    __slots__ = ("_is_long_poll", "_model", "_repeatable", "is_over")
 
     def __init__(self, core: DependencyState, model: Any, *, repeatable: bool) -> None:
         named = Operation(core.name, model.name)
@@ -232,33 +222,27 @@ class _Governor:
 
     def _begin(self, request: Any, operation_name: str, **_: Any) -> None:
         """Before an attempt is signed and sent: refuse it if it is too late, bound it if not."""
-        try:
-            self._begin_attempt(request, operation_name)
-        except CallError as error:
-            raise as_botocore(error)  # noqa: B904 - it has the cause that the error has
-
-    def _begin_attempt(self, request: Any, operation_name: str) -> None:
         context, core = request.context, self._core
         turns: _Turns | None = context.get(KEY)
-        if turns is None:
-            model = self._client.meta.service_model.operation_model(operation_name)
-            call = _AwsCall(core, model, repeatable=self._is_repeatable(model))
-            most = context.get("read_timeout") or self._client.meta.config.read_timeout
-            turns = context[KEY] = _Turns(call, most)
-            context.setdefault("retries", {})["max"] = 1 if call.owned_by else core.retry.attempts
-            self._wait(call.hold())
-        attempt = turns.call.begin(turns.error)
-        turns.call.enter(turns.error)
+        try:
+            if turns is None:
+                model = self._client.meta.service_model.operation_model(operation_name)
+                call = _AwsCall(core, model, repeatable=self._is_repeatable(model))
+                most = context.get("read_timeout") or self._client.meta.config.read_timeout
+                turns = context[KEY] = _Turns(call, most)
+                context.setdefault("retries", {})["max"] = 1 if call.owned_by else core.retry.attempts
+                self._wait(call.hold())
+            attempt = turns.call.begin(turns.error)
+            turns.call.enter(turns.error)
+        except CallError as error:
+            raise as_botocore(error)  # noqa: B904 - it has the cause that the error has
         turns.attempt, turns.error = attempt, None
         context["read_timeout"] = turns.call.read_timeout(attempt, turns.most)
 
     def _settle(
         self, response: Any, operation: Any, caught_exception: Exception | None, request_dict: Any, **_: Any
     ) -> int | None:
-        """After an attempt: None if it was the last one, or 0 when it is time for the next.
-
-        The wait is here and not in botocore, which would sleep by the machine's clock only.
-        """
+        """Return 0 when it is time for the next attempt, else None. botocore would wait by the machine's clock only."""
         context = request_dict["context"]
         turns: _Turns | None = context.get(KEY)
         if turns is None:
@@ -270,8 +254,7 @@ class _Governor:
         delay = turns.call.settle(attempt, None if response is None else response[1], error)
         if delay is None:
             self._explain(response, error)
-            if response is not None:
-                self._hand_over(response[0], operation)
+            self._hand_over(response, operation)
             return None
         turns.error = error
         self._wait(delay)
@@ -281,15 +264,15 @@ class _Governor:
         if seconds:
             self._core.runtime.clock.sleep(seconds)
 
-    def _hand_over(self, answer: Any, operation: Any) -> None:
+    def _hand_over(self, response: Any, operation: Any) -> None:
         """Let the caller read a stream as slowly as the client may: what is left of the attempt is no measure of it."""
-        if not (operation.has_streaming_output or operation.has_event_stream_output):
+        if response is None or not (operation.has_streaming_output or operation.has_event_stream_output):
             return
         own = self._client.meta.config.read_timeout
         if own == _reading(self._core):  # from `config`, which had attempts in mind
             own = max(own, UNBOUNDED)
         with suppress(AttributeError):  # it has no socket any more, because it was short
-            set_socket_timeout(answer.raw, own)
+            set_socket_timeout(response[0].raw, own)
 
     def _abandon(self, exception: Exception, context: Any, **_: Any) -> None:
         """The call ends, and botocore asked nobody: it could not sign, or did not understand the answer."""
@@ -314,21 +297,18 @@ class _Governor:
         if self._service != "dynamodb":
             return None
         # DynamoDB sends a checksum of every answer; who looks at it is botocore's handler, which is off.
-        expected = answer.headers.get("x-amz-crc32")
-        if expected is None or int(expected) == crc32(answer.content):
+        expected, actual = answer.headers.get("x-amz-crc32"), crc32(answer.content)
+        if expected is None or int(expected) == actual:
             return None
-        return ChecksumError(
-            checksum_type="crc32", expected_checksum=expected, actual_checksum=str(crc32(answer.content))
-        )
+        return ChecksumError(checksum_type="crc32", expected_checksum=expected, actual_checksum=str(actual))
 
     @staticmethod
     def _is_redirected(turns: _Turns, context: Any) -> bool:
-        """Whether the bucket is in another region: botocore asks there at once, and that is the same attempt."""
+        """Return whether the bucket is in another region: botocore asks there at once, within the same attempt."""
         before, turns.is_redirected = turns.is_redirected, bool(context.get("s3_redirect", {}).get("redirected"))
-        if turns.is_redirected and not before:
-            turns.call.number -= 1
-            return True
-        return False
+        is_new = turns.is_redirected and not before
+        turns.call.number -= is_new
+        return is_new
 
     @staticmethod
     def _explain(response: Any, error: Exception | None) -> None:

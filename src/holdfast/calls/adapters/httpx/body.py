@@ -51,10 +51,8 @@ class Bounded(httpx.SyncByteStream):
             try:
                 chunk = next(self._rest, None)
             except httpx.TimeoutException as error:
-                late = self._progress.understood(error)
-                if late is error:
-                    raise
-                raise late from error
+                self._progress.raise_understood(error)
+                raise
             if chunk is None:
                 return
             self._progress.check()
@@ -98,10 +96,7 @@ class AsyncBounded(httpx.AsyncByteStream):
 
 
 def take_in(response: httpx.Response, progress: Progress, most: float) -> None:
-    """Read the body within the attempt; of one that is longer than `most` bytes the rest is left to be read later.
-
-    Less than 0 bytes: all of it is.
-    """
+    """Read the body within the attempt, up to `most` bytes; the rest is left to be read later. Below 0: all of it."""
     stream = response.stream
     assert isinstance(stream, httpx.SyncByteStream)
     taken: list[bytes] = []

@@ -1,19 +1,16 @@
 """One request of an httpx client and its attempts: what the synchronous and the asynchronous transport share."""
 
 import math
-from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
-from holdfast._errors import InvalidValue
+from holdfast._errors import CallError, EngineUnavailable, InvalidValue
 from holdfast.calls.adapters.httpx.body import Once
-from holdfast.calls.adapters.httpx.progress import Progress
-from holdfast.calls.adapters.rules import RequestOptions, asked_by, manner_of, origin_of
+from holdfast.calls.adapters.httpx.progress import Progress, as_httpx
+from holdfast.calls.adapters.rules import RequestOptions, add_headers, asked_by, manner_of, origin_of
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.classify import Kind, of_status
-from holdfast.calls.scope import IDEMPOTENCY_KEY, TRACEPARENT
 from holdfast.calls.state import DependencyState
 
 EXTENSION = "holdfast"
@@ -21,8 +18,6 @@ EXTENSION = "holdfast"
 ASIDE = 65_536
 """Bytes of an answer that may be repeated to read at once, so that its connection is not held while others wait."""
 LATER = -1.0
-
-Tell = Callable[[str, MutableMapping[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,60 +46,34 @@ def refuse_retries(transport: object) -> None:
 class Exchange:
     """One request, which may take several attempts, and the answer that came last."""
 
-    __slots__ = (
-        "_asked",
-        "_body",
-        "_core",
-        "_manners",
-        "_shown",
-        "_user_trace",
-        "manner",
-        "progress",
-        "request",
-        "response",
-    )
-
     def __init__(self, core: DependencyState, request: httpx.Request, manners: Manners) -> None:
         self._core = core
         self._manners = manners
         self._asked = asked_by(request.extensions.get(EXTENSION))
-        self._user_trace: Tell | None = request.extensions.get("trace")
         repeatable = isinstance(request.stream, httpx.ByteStream)
         self._body = request.stream if repeatable else Once(request.stream)
         self.manner = manner_of(request.method, self._asked, keyed=manners.idempotency_key, repeatable=repeatable)
         self.request = request
-        self.progress: Progress | None = None
-        """Of the last attempt."""
         self.response: httpx.Response | None = None
         """The answer as the client gets it."""
         self._shown: httpx.Response | None = None
-
-    @property
-    def is_queued(self) -> bool:
-        """Whether the last attempt ended while it waited for a connection of the pool."""
-        return self.progress is not None and self.progress.is_queued
+        self._attempt: Attempt | None = None
+        """The last one."""
 
     def begin(self, attempt: Attempt, *, asynchronous: bool) -> tuple[httpx.Request, Progress]:
         """The request as this attempt sends it: a copy, because the client goes on with the original."""
-        request = self.request
-        self.progress = progress = Progress(attempt, request.extensions.get("timeout", {}), is_cut_off=asynchronous)
+        request, self._attempt = self.request, attempt
+        asked, user_trace = request.extensions.get("timeout", {}), request.extensions.get("trace")
+        progress = Progress(attempt, asked, is_cut_off=asynchronous, user_trace=user_trace)
         url, headers = request.url, httpx.Headers(request.headers)
         if self._core.endpoints is not None:
             origin = origin_of(attempt.endpoint.address, url.scheme)
             if headers.get("host") in {None, url.netloc.decode("ascii")}:
                 headers["host"] = origin.netloc
             url = url.copy_with(scheme=origin.scheme, host=origin.host, port=origin.port)
-        if self._manners.propagate:
-            for name, value in attempt.headers().items():
-                if name != TRACEPARENT or name not in headers:  # instrumentation may have set its own
-                    headers[name] = value
-        if self.manner.key and IDEMPOTENCY_KEY not in headers:
-            headers[IDEMPOTENCY_KEY] = attempt.idempotency_key
-        extensions = {
-            **request.extensions,
-            "timeout": progress.timeouts,
-            "trace": self._trace_async(progress) if asynchronous else self._trace(progress),
-        }
+        add_headers(headers, attempt, propagate=self._manners.propagate, key=self.manner.key)
+        trace = progress.saw_async if asynchronous else progress.saw
+        extensions = {**request.extensions, "timeout": progress.timeouts, "trace": trace}
         sent = httpx.Request(request.method, url, headers=headers, stream=self._body, extensions=extensions)
         return sent, progress
 
@@ -119,34 +88,33 @@ class Exchange:
         return math.inf if declared.isdecimal() and int(declared) <= self._manners.whole else LATER
 
     def answered(self, response: httpx.Response) -> httpx.Response:
-        """The answer as judgements see it; raises one that is a failure, so that the dependency understands it as such.
-
-        `judge` is asked here about answers of 4xx and 5xx, and by the dependency about others: once about each.
-        """
+        """Return the answer for the dependency's `judge`; raise one of 4xx or 5xx, for which `judge` is asked here."""
         self._shown = shown = self._show(response)
         if response.status_code < 400:
             return shown
-        error = httpx.HTTPStatusError(
-            f"{self.request.method} answered {response.status_code}", request=self.request, response=shown
-        )
+        words = f"{self.request.method} answered {response.status_code}"
+        error = httpx.HTTPStatusError(words, request=self.request, response=shown)
         judge = self._core.retry.judge
         error.holdfast_failure = None if judge is None else judge(shown)  # type: ignore[attr-defined]
         raise error
 
-    def is_ours(self, error: httpx.HTTPStatusError) -> bool:
-        """Whether an error only carries the answer."""
-        return error.response is self._shown
+    def is_answer(self, error: BaseException) -> bool:
+        """Return whether an error of `answered` only carries the answer."""
+        return isinstance(error, httpx.HTTPStatusError) and error.response is self._shown
+
+    def raised(self, error: BaseException) -> BaseException:
+        """Return an error as httpx knows errors, if it is one of Holdfast's."""
+        if not isinstance(error, CallError | EngineUnavailable):
+            return error
+        return as_httpx(error, queued=self._attempt is not None and self._attempt.queued)
 
     def result(self) -> httpx.Response:
-        """What the client gets."""
+        """Return what the client gets."""
         assert self.response is not None
         return self.response
 
     def _show(self, response: httpx.Response) -> httpx.Response:
-        """The answer for `judge` and `classify`, with its body if that was read: a copy, which leaves it to the client.
-
-        A client reads an answer by itself, and streams it perhaps, which it could not if it had been read before.
-        """
+        """Return a copy for `judge` and `classify`, with its body if that was read: a client streams the original."""
         retry = self._core.retry
         if (retry.judge is None and retry.classify is None) or not isinstance(response.stream, httpx.ByteStream):
             return response
@@ -167,23 +135,3 @@ class Exchange:
             return False
         failure = of_status(status, {}, self._core.runtime.clock.wall)
         return failure is not None and (failure.kind is not Kind.PERMANENT or status in retry.eventual)
-
-    def _trace(self, progress: Progress) -> Tell:
-        user = self._user_trace
-
-        def tell(name: str, about: MutableMapping[str, Any]) -> None:
-            progress.saw(name, about)
-            if user is not None:
-                user(name, about)
-
-        return tell
-
-    def _trace_async(self, progress: Progress) -> Tell:
-        user = self._user_trace
-
-        async def tell(name: str, about: MutableMapping[str, Any]) -> None:
-            await progress.saw_async(name, about)
-            if user is not None:
-                await user(name, about)
-
-        return tell

@@ -1,12 +1,10 @@
 """Gives back what an attempt that ended badly still holds in the connection pool of httpcore.
 
 httpcore loses such places for good (https://github.com/encode/httpcore/issues/1093): a request that is given up just
-when the pool has found a connection for it leaves one behind that nobody will ever open, and one that is cancelled
-while its answer is being closed stays among the requests. Each takes one of `max_connections`, until none is left and
-every call waits in vain. Cutting attempts off is what Holdfast does, so it must not depend on luck here.
+when the pool has found a connection for it leaves one behind that is never opened, and one that is cancelled while its
+answer is being closed stays among the requests. Each takes one of `max_connections`, until every call waits in vain.
 
-There is no public way to do this. All that is known of httpcore's insides stands in this module; if they are not as
-they were, nothing is done, and a warning says so once.
+There is no public way to do this. Only this module knows httpcore's insides; if they have changed, it only warns, once.
 """
 
 # ruff: noqa: SLF001 - see above
@@ -84,17 +82,13 @@ def _take_out(transport: object, request: httpx.Request) -> list[Any]:
     if pool is None:
         return []
     with pool._optional_thread_lock:
-        pool._requests = [held for held in pool._requests if not _is_for(request, held)]
+        # The request that httpx makes for httpcore has the extensions of its own, the very mapping.
+        pool._requests = [held for held in pool._requests if held.request.extensions is not request.extensions]
         used = {id(held.connection) for held in pool._requests}
         # A connection is at work for a request or idle: that of no request, and not idle, will never be either.
         lost = [it for it in pool._connections if id(it) not in used and not it.is_idle() and not it.is_closed()]
         pool._connections = [it for it in pool._connections if it not in lost]
         return [*lost, *pool._assign_requests_to_connections()]
-
-
-def _is_for(request: httpx.Request, held: Any) -> bool:
-    """The request that httpx makes for httpcore has the extensions of its own, the very mapping."""
-    return held.request.extensions is request.extensions
 
 
 def _pool_of(transport: object) -> Any:

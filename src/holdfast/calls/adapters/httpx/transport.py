@@ -2,38 +2,20 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self, TypeVar
 
 import httpx
 
-from holdfast._errors import CallError, ConnectTimedOut, EngineUnavailable, InvalidValue
+from holdfast._errors import ConnectTimedOut, InvalidValue
 from holdfast.calls.adapters.httpx.body import take_in, take_in_async
-from holdfast.calls.adapters.httpx.exchange import Exchange, Manners, Tell, refuse_retries
+from holdfast.calls.adapters.httpx.exchange import Exchange, Manners, refuse_retries
 from holdfast.calls.adapters.httpx.pool import Lent, give_back, give_back_async
-from holdfast.calls.adapters.httpx.progress import Progress, as_httpx
+from holdfast.calls.adapters.httpx.progress import Progress, Trace, as_httpx
 from holdfast.calls.adapters.rules import check_connections, ready_among, stays_open
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import current_attempt
 from holdfast.calls.dependency import Dependency, state_of
 from holdfast.calls.state import DependencyState
-
-
-def warm(core: DependencyState, transport: httpx.BaseTransport, request: httpx.Request, connections: int) -> int:
-    """Open so many connections at once; how many of them are ready."""
-    check_connections(connections)
-
-    def open_one(progress: Progress) -> httpx.Response | Exception:
-        sent = _with(request, progress, progress.saw)
-        try:
-            return transport.handle_request(sent)
-        except Exception as error:  # noqa: BLE001 - told when all are back
-            give_back(transport, sent)
-            return error
-
-    with ThreadPoolExecutor(connections, thread_name_prefix="holdfast-warm-up") as threads:
-        opened = list(threads.map(open_one, [_progress(core) for _ in range(connections)]))
-    return ready_among(str(request.url), [it if isinstance(it, Exception) else _finish(it) for it in opened])
 
 
 def _finish(response: httpx.Response) -> bool | Exception:
@@ -44,38 +26,6 @@ def _finish(response: httpx.Response) -> bool | Exception:
     finally:
         response.close()
     return stays_open(response.http_version, response.headers)
-
-
-async def warm_async(
-    core: DependencyState, transport: httpx.AsyncBaseTransport, request: httpx.Request, connections: int
-) -> int:
-    """The same, in an event loop."""
-    check_connections(connections)
-
-    async def open_one(progress: Progress) -> httpx.Response:
-        sent = _with(request, progress, progress.saw_async)
-        try:
-            async with asyncio.timeout(progress.left):
-                response = await transport.handle_async_request(sent)
-        except BaseException as error:
-            await give_back_async(transport, sent)
-            if not isinstance(error, TimeoutError):
-                raise
-            late = ConnectTimedOut(f"{core.name}: no connection in {core.connects.value:.3f} s")
-            raise as_httpx(late) from error
-        assert isinstance(response.stream, httpx.AsyncByteStream)
-        response.stream = Lent(response.stream, transport, sent)
-        return response
-
-    tasks = [asyncio.create_task(open_one(_progress(core))) for _ in range(connections)]
-    try:
-        opened = await asyncio.gather(*tasks, return_exceptions=True)
-        outcomes = [it if isinstance(it, BaseException) else await _finish_async(it) for it in opened]
-    finally:
-        for task in tasks:
-            if task.done() and not task.cancelled() and task.exception() is None:
-                await task.result().aclose()
-    return ready_among(str(request.url), outcomes)
 
 
 async def _finish_async(response: httpx.Response) -> bool | Exception:
@@ -89,54 +39,33 @@ async def _finish_async(response: httpx.Response) -> bool | Exception:
 
 
 def _progress(core: DependencyState) -> Progress:
-    until = core.runtime.monotonic() + core.connects.value
+    until = core.runtime.monotonic() + core.connect_estimator.value
     progress = Progress(Attempt(until, None, None, core, until), {})
     progress.is_whole_call = True
     return progress
 
 
-def _with(request: httpx.Request, progress: Progress, tell: Tell) -> httpx.Request:
+def _with(request: httpx.Request, progress: Progress, tell: Trace) -> httpx.Request:
     extensions = {"timeout": progress.timeouts, "trace": tell}
-    return httpx.Request(
-        request.method, request.url, headers=request.headers, stream=request.stream, extensions=extensions
-    )
+    return httpx.Request(request.method, request.url, headers=request.headers, extensions=extensions)
 
 
 WHOLE = 1_048_576
 """Bytes; a body that says that it is no longer is read within the attempt: about what one may well read into memory."""
 
 
-class HoldfastTransport(httpx.BaseTransport):
-    """Makes a synchronous httpx client call as a dependency says.
+Inner = TypeVar("Inner", httpx.BaseTransport, httpx.AsyncBaseTransport)
 
-    GET, HEAD, OPTIONS, TRACE, PUT and DELETE are repeated; others only if nothing was sent, unless
-    `call_options(idempotent=True)` is among the request's extensions, or `idempotency_key` says that the server knows
-    the header of this name. A body that is an iterator or a file is sent once. Each redirect is a call of its own.
 
-    An answer of 4xx or 5xx is understood as the dependency understands failures; the last one is returned as any other
-    answer. `propagate=False` keeps the deadline and the retry owner from being sent along, for servers of others. If
-    the dependency has endpoints, they replace scheme, host and port of *every* URL: mount the transport for the
-    service's own name (`mounts={"all://pricing": ...}`), so that a redirect elsewhere goes elsewhere.
+class _Transport(Generic[Inner]):
+    """What both transports are made of: a dependency, and the transport of httpx that sends for it."""
 
-    The attempt's time covers sending, waiting for the answer, and bodies that say that they have at most `whole` bytes:
-    one that breaks off is repeated. Others are handed over as they come, and only the deadline of the call bounds them.
-    Waiting for a connection of the pool and setting one up count apart: the attempt's time begins when it has one.
-
-    Timeouts of the client hold as well, and the shorter one counts; only httpx's default, 5 seconds for each of the
-    four, is taken as not set where the dependency has a bound, because nobody chose it. Whoever wants just that says
-    another number, such as 4.99. A timeout of Holdfast's is raised as `HttpxAttemptTimedOut` and its like, one of the
-    client's as httpx raises it. `Retry.judge` and `Retry.classify` see the body of an answer if the attempt covers it.
-
-    Not covered, because a synchronous client cannot be interrupted: looking up a name in DNS; headers, or a large body
-    that is sent, which move on by a byte now and then: each read and write alone is bounded, and the time is looked at
-    again with each chunk of the answer's body. A body may take up to twice the time that there was when it began,
-    because httpcore takes the timeout of its reads then, once. Retries of the inner transport must be off. Thread-safe.
-    """
+    _default: type[Inner]
 
     def __init__(
         self,
         dependency: Dependency,
-        transport: httpx.BaseTransport | None = None,
+        transport: Inner | None = None,
         *,
         idempotency_key: bool = False,
         propagate: bool = True,
@@ -145,34 +74,71 @@ class HoldfastTransport(httpx.BaseTransport):
         refuse_retries(transport)
         self._dependency = dependency
         self._state = state_of(dependency)
-        self._transport = httpx.HTTPTransport() if transport is None else transport
+        self._transport: Inner = self._default() if transport is None else transport
         self._manners = Manners(idempotency_key=idempotency_key, propagate=propagate, whole=whole)
+
+
+class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
+    """Makes a synchronous httpx client call as a dependency says.
+
+    GET, HEAD, OPTIONS, TRACE, PUT and DELETE are repeated; others only if nothing was sent, unless the request's
+    extensions contain `call_options(idempotent=True)`, or `idempotency_key` says that the server knows that header. A
+    body that is an iterator or a file is sent once. Each redirect is a call of its own.
+
+    An answer of 4xx or 5xx is judged as the dependency judges failures; the last one is returned as any other answer.
+    `propagate=False` does not send the deadline and the retry owner along, for servers of others. Endpoints of the
+    dependency replace scheme, host and port of *every* URL: mount the transport for the service's own name
+    (`mounts={"all://pricing": ...}`), so that a redirect elsewhere goes elsewhere.
+
+    The attempt's time covers sending, waiting for the answer, and bodies of at most `whole` bytes by their headers: one
+    that breaks off is repeated. Others are handed over as they come, and only the deadline of the call bounds them.
+    Waiting for a connection of the pool and setting one up count apart: the attempt's time begins after that.
+
+    Of the client's timeouts and Holdfast's, the shorter counts. Only httpx's default, 5 seconds for each of the four,
+    is taken as not set where the dependency has a bound, because nobody chose it; if you want it, say 4.99. Holdfast's
+    are raised as `HttpxAttemptTimedOut` and its like, the client's as httpx raises them. `Retry.judge` and
+    `Retry.classify` see the body of an answer if the attempt covers it.
+
+    Not covered, because a synchronous client cannot be interrupted: a look-up in DNS; headers, or a large body that is
+    sent, which move on by a byte now and then: only each read and write is bounded, and each chunk of the answer. A
+    body may take up to twice the time that was left when it began, because httpcore takes the timeout of its reads
+    then, once. Retries of the inner transport must be off. Thread-safe.
+    """
+
+    _default = httpx.HTTPTransport
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         exchange = Exchange(self._state, request, self._manners)
         manner = exchange.manner
         try:
             self._dependency.run(self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation)
-        except httpx.HTTPStatusError as error:
-            if not exchange.is_ours(error):
-                raise
-        except (CallError, EngineUnavailable) as error:
-            _close(exchange)
-            raise as_httpx(error, queued=exchange.is_queued)  # noqa: B904 - it has the cause that the error has
-        except BaseException:
-            _close(exchange)
-            raise
+        except BaseException as error:  # noqa: BLE001 - raised, unless it is the answer
+            if not exchange.is_answer(error):
+                _close(exchange)
+                raise exchange.raised(error)  # noqa: B904 - it has the cause that the error has
         return exchange.result()
 
     def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
-        """Open connections, TLS included, before there is traffic; returns how many are ready.
+        """Open connections, TLS included, before there is traffic; return how many are ready.
 
-        Each one sends a request that must have no effects: HEAD, or another method. Any answer will do. Together they
-        take no longer than the connect timeout. Raises the first error if none is ready. The pool of the inner
-        transport must be as large (`max_keepalive_connections`), and a new connection is as good as it lives: see
-        `keepalive_expiry`. Endpoints do not matter here: warm up each of them.
+        Each sends a request that must have no effects; any answer will do. Together they take no longer than the
+        connect timeout. Raise the first error if none is ready. The pool of the inner transport must be as large
+        (`max_keepalive_connections`) and keep them (`keepalive_expiry`). Warm up each endpoint by itself.
         """
-        return warm(self._state, self._transport, _request(method, url), connections)
+        check_connections(connections)
+        request, core, transport = _request(method, url), self._state, self._transport
+
+        def open_one(progress: Progress) -> httpx.Response | Exception:
+            sent = _with(request, progress, progress.saw)
+            try:
+                return transport.handle_request(sent)
+            except Exception as error:  # noqa: BLE001 - told when all are back
+                give_back(transport, sent)
+                return error
+
+        with ThreadPoolExecutor(connections, thread_name_prefix="holdfast-warm-up") as threads:
+            opened = list(threads.map(open_one, [_progress(core) for _ in range(connections)]))
+        return ready_among(str(url), [it if isinstance(it, Exception) else _finish(it) for it in opened])
 
     def close(self) -> None:
         self._transport.close()
@@ -181,13 +147,8 @@ class HoldfastTransport(httpx.BaseTransport):
         self._transport.__enter__()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        self._transport.__exit__(exc_type, exc_value, traceback)
+    def __exit__(self, *exception: Any) -> None:
+        self._transport.__exit__(*exception)
 
     def _attempt(self, exchange: Exchange) -> httpx.Response:
         _close(exchange)
@@ -201,55 +162,60 @@ class HoldfastTransport(httpx.BaseTransport):
                 _close(exchange)
             finally:
                 give_back(self._transport, request)
-            if isinstance(error, httpx.TimeoutException):
-                _raise(progress.understood(error), error)
+            progress.raise_understood(error)
             raise
         return exchange.answered(response)
 
 
-class AsyncHoldfastTransport(httpx.AsyncBaseTransport):
+class AsyncHoldfastTransport(_Transport[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport):
     """Makes an asynchronous httpx client call as a dependency says: all that `HoldfastTransport` does, in asyncio.
 
-    Here everything is covered: an attempt that takes too long is cancelled, whatever it waits for, and the connection
-    is closed. So is waiting for the next chunk of a body that is handed over, when the call's deadline has passed.
+    Everything is covered: an attempt that takes too long is cancelled, whatever it waits for, and its connection is
+    closed. So is waiting for the next chunk of a body that is handed over, when the call's deadline has passed.
     """
 
-    def __init__(
-        self,
-        dependency: Dependency,
-        transport: httpx.AsyncBaseTransport | None = None,
-        *,
-        idempotency_key: bool = False,
-        propagate: bool = True,
-        whole: int = WHOLE,
-    ) -> None:
-        refuse_retries(transport)
-        self._dependency = dependency
-        self._state = state_of(dependency)
-        self._transport = httpx.AsyncHTTPTransport() if transport is None else transport
-        self._manners = Manners(idempotency_key=idempotency_key, propagate=propagate, whole=whole)
+    _default = httpx.AsyncHTTPTransport
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         exchange = Exchange(self._state, request, self._manners)
-        manner = exchange.manner
+        run, manner = self._dependency.run_async, exchange.manner
         try:
-            await self._dependency.run_async(
-                self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation
-            )
-        except httpx.HTTPStatusError as error:
-            if not exchange.is_ours(error):
-                raise
-        except (CallError, EngineUnavailable) as error:
-            await _close_async(exchange)
-            raise as_httpx(error, queued=exchange.is_queued)  # noqa: B904 - it has the cause that the error has
-        except BaseException:
-            await _close_async(exchange)
-            raise
+            await run(self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation)
+        except BaseException as error:  # noqa: BLE001 - raised, unless it is the answer
+            if not exchange.is_answer(error):
+                await _close_async(exchange)
+                raise exchange.raised(error)  # noqa: B904 - it has the cause that the error has
         return exchange.result()
 
     async def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
         """Open connections before there is traffic, as `HoldfastTransport.warm_up` does."""
-        return await warm_async(self._state, self._transport, _request(method, url), connections)
+        check_connections(connections)
+        request, core, transport = _request(method, url), self._state, self._transport
+
+        async def open_one(progress: Progress) -> httpx.Response:
+            sent = _with(request, progress, progress.saw_async)
+            try:
+                async with asyncio.timeout(progress.left):
+                    response = await transport.handle_async_request(sent)
+            except BaseException as error:
+                await give_back_async(transport, sent)
+                if not isinstance(error, TimeoutError):
+                    raise
+                late = ConnectTimedOut(f"{core.name}: no connection in {core.connect_estimator.value:.3f} s")
+                raise as_httpx(late) from error
+            assert isinstance(response.stream, httpx.AsyncByteStream)
+            response.stream = Lent(response.stream, transport, sent)
+            return response
+
+        tasks = [asyncio.create_task(open_one(_progress(core))) for _ in range(connections)]
+        try:
+            opened = await asyncio.gather(*tasks, return_exceptions=True)
+            outcomes = [it if isinstance(it, BaseException) else await _finish_async(it) for it in opened]
+        finally:
+            for task in tasks:
+                if task.done() and not task.cancelled() and task.exception() is None:
+                    await task.result().aclose()
+        return ready_among(str(url), outcomes)
 
     async def aclose(self) -> None:
         await self._transport.aclose()
@@ -258,13 +224,8 @@ class AsyncHoldfastTransport(httpx.AsyncBaseTransport):
         await self._transport.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        await self._transport.__aexit__(exc_type, exc_value, traceback)
+    async def __aexit__(self, *exception: Any) -> None:
+        await self._transport.__aexit__(*exception)
 
     async def _attempt(self, exchange: Exchange) -> httpx.Response:
         await _close_async(exchange)
@@ -282,16 +243,9 @@ class AsyncHoldfastTransport(httpx.AsyncBaseTransport):
                 await _close_async(exchange)
             finally:
                 await give_back_async(self._transport, request)
-            if isinstance(error, httpx.TimeoutException):
-                _raise(progress.understood(error), error)
+            progress.raise_understood(error)
             raise
         return exchange.answered(response)
-
-
-def _raise(error: Exception, instead_of: httpx.TimeoutException) -> None:
-    """Raise an error with another as its cause, unless it is that one."""
-    if error is not instead_of:
-        raise error from instead_of
 
 
 def _close(exchange: Exchange) -> None:

@@ -1,7 +1,6 @@
 """requests sessions that call as a Dependency says: `session.mount("https://pricing", HoldfastAdapter(pricing))`.
 
-Every request becomes one call of the dependency, as with httpx. Start reading at `adapter.py`. What urllib3 has to be
-taught for it, connections that are measured, is in `connection.py`.
+Every request becomes one call of the dependency, as with httpx. Start reading at `adapter.py`.
 """
 
 from holdfast._errors import MissingExtra

@@ -14,22 +14,13 @@ from urllib3.exceptions import EmptyPoolError, ProtocolError
 from urllib3.util import Timeout
 
 from holdfast._errors import CallError, EngineUnavailable, InvalidValue
-from holdfast.calls.adapters.requests.body import BoundedResponse, as_requests, is_repeatable, late, rewind, take_in
-from holdfast.calls.adapters.requests.connection import POOLS, sooner
-from holdfast.calls.adapters.rules import (
-    DEFAULTS,
-    Manner,
-    RequestOptions,
-    check_connections,
-    manner_of,
-    origin_of,
-    ready_among,
-    stays_open,
-)
+from holdfast.calls.adapters import rules
+from holdfast.calls.adapters.requests.body import BoundedResponse, as_requests, is_repeatable, rewind, take_in
+from holdfast.calls.adapters.requests.connection import POOLS
+from holdfast.calls.adapters.rules import DEFAULTS, Manner, RequestOptions, sooner
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import SCOPE, current_attempt
 from holdfast.calls.dependency import Dependency, state_of
-from holdfast.calls.scope import IDEMPOTENCY_KEY, TRACEPARENT
 from holdfast.calls.state import DependencyState
 
 
@@ -57,13 +48,12 @@ class Exchange:
         except (exceptions.ReadTimeout, exceptions.ConnectionError) as error:
             if attempt.timeout > 0 or isinstance(error, CallError) or not _ran_out(error):
                 raise
-            raise as_requests(late(attempt, "before the answer was whole")) from error
+            raise as_requests(attempt.timed_out()) from error
         judge = self.core.retry.judge
         if response.status_code < 400 or (judge is not None and judge(response) is not None):
             return response
-        raise exceptions.HTTPError(
-            f"{self.request.method} answered {response.status_code}", request=self.request, response=response
-        )
+        words = f"{self.request.method} answered {response.status_code}"
+        raise exceptions.HTTPError(words, request=self.request, response=response)
 
     def close(self) -> None:
         """Close the answer that nobody will read."""
@@ -89,26 +79,20 @@ class Exchange:
         request = self.request.copy()
         url = requests.compat.urlsplit(str(request.url))
         if self.core.endpoints is not None:
-            origin = origin_of(attempt.endpoint.address, url.scheme)
+            origin = rules.origin_of(attempt.endpoint.address, url.scheme)
             request.url = url._replace(scheme=origin.scheme, netloc=origin.netloc).geturl()
-        if self.propagate:
-            for name, value in attempt.headers().items():
-                if name != TRACEPARENT or name not in request.headers:  # instrumentation may have set its own
-                    request.headers[name] = value
-        if self.manner.key and IDEMPOTENCY_KEY not in request.headers:
-            request.headers[IDEMPOTENCY_KEY] = attempt.idempotency_key
+        rules.add_headers(request.headers, attempt, propagate=self.propagate, key=self.manner.key)
         if attempt.number > 1:
             rewind(request)
         return request
 
     def _timeout_of(self, attempt: Attempt) -> Any:
-        """The timeouts for connecting and reading; those of urllib3's own kind are bounded by the connection alone."""
+        """Return the timeouts for connecting and reading; the connection alone bounds those of urllib3's kind."""
         if isinstance(self.timeout, Timeout):
             return self.timeout
         connect, read = self.timeout if isinstance(self.timeout, tuple) else (self.timeout, self.timeout)
         # Not `attempt.timeout`, of which a moment has passed: if there is a connection to be set up, it begins anew.
-        most = min(self.core.timeout, attempt.limit - self.core.runtime.monotonic())
-        return sooner(connect, attempt.connect_timeout), sooner(read, most)
+        return sooner(connect, attempt.connect_timeout), sooner(read, min(self.core.timeout, attempt.call_timeout))
 
     def _most(self) -> float | None:
         """Seconds that the session lets a read take; None: as long as it takes."""
@@ -134,10 +118,7 @@ _ASKED: ContextVar[RequestOptions] = ContextVar("holdfast.calls.adapters.request
 
 @contextmanager
 def call_options(*, idempotent: bool | None = None, operation: str | None = None) -> Iterator[None]:
-    """Ask for something for the requests that are made inside of the `with` block.
-
-    requests has no place for it in a request.
-    """
+    """Set options for the requests inside of the `with` block, because a request has no field for them."""
     token = _ASKED.set(RequestOptions(idempotent=idempotent, operation=operation))
     try:
         yield
@@ -149,24 +130,22 @@ class HoldfastAdapter(HTTPAdapter):
     """Makes a requests session call as a dependency says.
 
     GET, HEAD, OPTIONS, TRACE, PUT and DELETE are repeated; others only if nothing was sent, unless they are made
-    `with call_options(idempotent=True)`, or `idempotency_key` says that the server knows the header of this name. A
-    body that is an iterator is sent once; a file is wound back. Each redirect is a call of its own.
+    `with call_options(idempotent=True)`, or `idempotency_key` says that the server knows that header. A body that is an
+    iterator is sent once; a file is wound back. Each redirect is a call of its own.
 
-    An answer of 4xx or 5xx is understood as the dependency understands failures; the last one is returned as any other
-    answer. `propagate=False` keeps the deadline and the retry owner from being sent along, for servers of others. If
-    the dependency has endpoints, they replace scheme, host and port of every URL that the adapter is mounted for.
+    An answer of 4xx or 5xx is judged as the dependency judges failures; the last one is returned as any other answer.
+    `propagate=False` does not send the deadline and the retry owner along, for servers of others. Endpoints of the
+    dependency replace scheme, host and port of every URL that the adapter is mounted for.
 
     The attempt's time covers sending, waiting for the answer, and its body: one that breaks off is repeated. With
     `stream=True` the body is handed over as it comes, and only the deadline of the call bounds it. Set-up of a
-    connection counts apart. The timeouts of the session hold as well; the shorter one counts. An attempt that ends
-    because its own time or the deadline is over raises `RequestsAttemptTimedOut` or `RequestsDeadlineExceeded`, which
-    are `ReadTimeout` as well; one that ends by a timeout of the session raises what requests raises.
+    connection counts apart. Of the session's timeouts and Holdfast's, the shorter counts: Holdfast's are raised as
+    `RequestsAttemptTimedOut` or `RequestsDeadlineExceeded`, the session's as requests raises them.
 
-    Not covered, because it cannot be interrupted: looking up a name in DNS; headers, or a large body that is sent,
-    which move on by a byte now and then: each read and write alone is bounded, and the time is looked at again with
-    each chunk of the answer's body. With `stream=True` that is so for `iter_content` and what uses it; each read of
-    `raw` may take what was left of the call when the answer began. Connections through a SOCKS proxy are not measured
-    apart. Retries of urllib3 are off, and must be. Thread-safe as far as sessions of requests are.
+    Not covered, because it cannot be interrupted: a look-up in DNS; headers, or a large body that is sent, which move
+    on by a byte now and then: only each read and write is bounded, and each chunk of the answer. With `stream=True`
+    that holds for `iter_content`; each read of `raw` may take what was left of the call when the answer began.
+    Connections through a SOCKS proxy are not measured. Retries of urllib3 must be off. As thread-safe as the session.
     """
 
     def __init__(
@@ -208,30 +187,26 @@ class HoldfastAdapter(HTTPAdapter):
         cert: Any = None,
         proxies: Any = None,
     ) -> requests.Response:
+        keyed, repeatable = self._idempotency_key, is_repeatable(request)
+        manner = rules.manner_of(request.method or "", _ASKED.get(), keyed=keyed, repeatable=repeatable)
         exchange = Exchange(
             core=self._state,
             request=request,
-            manner=manner_of(
-                request.method or "", _ASKED.get(), keyed=self._idempotency_key, repeatable=is_repeatable(request)
-            ),
+            manner=manner,
             propagate=self._propagate,
             stream=stream,
             timeout=timeout,
             send=lambda sent, within: self._send_once(sent, timeout=within, verify=verify, cert=cert, proxies=proxies),
         )
-        manner = exchange.manner
         try:
             return self._dependency.run(exchange.attempt, idempotent=manner.idempotent, operation=manner.operation)
-        except exceptions.HTTPError as error:
+        except BaseException as error:
             response = exchange.response
-            if response is None or error.response is not response:
-                raise
-            return response
-        except (CallError, EngineUnavailable) as error:
+            if response is not None and isinstance(error, exceptions.HTTPError) and error.response is response:
+                return response
             exchange.close()
-            raise as_requests(error)  # noqa: B904 - it has the cause that the error has
-        except BaseException:
-            exchange.close()
+            if isinstance(error, CallError | EngineUnavailable):
+                raise as_requests(error)  # noqa: B904 - it has the cause that the error has
             raise
 
     def warm_up(
@@ -244,20 +219,19 @@ class HoldfastAdapter(HTTPAdapter):
         cert: Any = None,
         proxies: Any = None,
     ) -> int:
-        """Open connections, TLS included, before there is traffic; returns how many are ready.
+        """Open connections, TLS included, before there is traffic; return how many are ready.
 
-        Each one sends a request that must have no effects: HEAD, or another method. Any answer will do. Together they
-        take no longer than the connect timeout. Raises the first error if none is ready. `verify`, `cert` and
-        `proxies` must be those of the session, else its requests do not find the connections. Endpoints do not matter
-        here: warm up each of them.
+        Each sends a request that must have no effects; any answer will do. Together they take no longer than the
+        connect timeout. Raise the first error if none is ready. `verify`, `cert` and `proxies` must be those of the
+        session, else its requests do not find the connections. Warm up each endpoint by itself.
         """
-        check_connections(connections)
+        rules.check_connections(connections)
         if connections > self._most_kept:
             raise InvalidValue(
                 f"warm-up of {connections} connections: expected at most {self._most_kept}, which is pool_maxsize"
             )
         prepared = requests.Request(method, url).prepare()
-        until = self._state.runtime.monotonic() + self._state.connects.value
+        until = self._state.runtime.monotonic() + self._state.connect_estimator.value
 
         def open_one(_: int) -> requests.Response | Exception:
             attempt = _Warming(until, None, None, self._state, until)
@@ -273,7 +247,7 @@ class HoldfastAdapter(HTTPAdapter):
         # All answers are held until the last has come: else one connection might serve them all.
         with ThreadPoolExecutor(connections, thread_name_prefix="holdfast-warm-up") as threads:
             opened = list(threads.map(open_one, range(connections)))
-        return ready_among(url, [it if isinstance(it, Exception) else _finish(it) for it in opened])
+        return rules.ready_among(url, [it if isinstance(it, Exception) else _finish(it) for it in opened])
 
     def _send_once(self, request: requests.PreparedRequest, **how: Any) -> requests.Response:
         try:
@@ -290,8 +264,7 @@ class _Warming(Attempt, eq=False):
 
     @property
     def timeout(self) -> float:
-        left: float = self.limit - self.core.runtime.monotonic()
-        return max(0.0, left)
+        return self.call_timeout
 
 
 def _finish(response: requests.Response) -> bool | Exception:
@@ -302,4 +275,4 @@ def _finish(response: requests.Response) -> bool | Exception:
     finally:
         response.close()
     version = "HTTP/1.0" if response.raw.version == 10 else "HTTP/1.1"
-    return stays_open(version, response.headers)
+    return rules.stays_open(version, response.headers)

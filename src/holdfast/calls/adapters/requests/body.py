@@ -1,7 +1,4 @@
-"""Bodies of requests that can be sent again, and of responses that are read in time; errors as requests knows them.
-
-`except requests.RequestException` goes on catching everything.
-"""
+"""Bodies of requests and responses within an attempt; Holdfast's errors are errors of requests as well."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,15 +7,9 @@ import requests
 from requests import exceptions
 from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError, SSLError
 
-from holdfast._errors import (
-    AttemptTimedOut,
-    DeadlineExceeded,
-    HeldBack,
-    HoldfastError,
-    LimitReached,
-)
-from holdfast.calls.adapters.requests.connection import sooner, wait_at_most
-from holdfast.calls.adapters.rules import twin_of
+from holdfast._errors import AttemptTimedOut, DeadlineExceeded, HeldBack, HoldfastError, LimitReached
+from holdfast.calls.adapters.requests.connection import wait_at_most
+from holdfast.calls.adapters.rules import Twins, late_answer, sooner, twin_of
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.endpoints import NoEndpoint
 
@@ -50,7 +41,7 @@ class RequestsNoEndpoint(_WithoutRequest, NoEndpoint, exceptions.ConnectionError
     """Every zone that has endpoints is out."""
 
 
-_TWINS: tuple[tuple[type[HoldfastError], type[HoldfastError]], ...] = (
+_TWINS: Twins = (
     (AttemptTimedOut, RequestsAttemptTimedOut),
     (DeadlineExceeded, RequestsDeadlineExceeded),
     (HeldBack, RequestsHeldBack),
@@ -85,12 +76,7 @@ def _is_file(request: requests.PreparedRequest) -> bool:
 
 
 def take_in(response: requests.Response, attempt: Attempt, most: float | None) -> None:
-    """Read the whole body within the attempt; raises what requests would, and AttemptTimedOut when it takes too long.
-
-    Each read takes at most what is left, and at most `most` seconds.
-
-    `Response.content` would wait for as many bytes as it asks for, each of them for as long as a read may take.
-    """
+    """Read the body within the attempt, a read within `most` seconds; `Response.content` would bound each byte only."""
     chunks = []
     while True:
         wait_at_most(response.raw, sooner(most, attempt.timeout))
@@ -99,7 +85,7 @@ def take_in(response: requests.Response, attempt: Attempt, most: float | None) -
             break
         chunks.append(chunk)
         if attempt.timeout <= 0:
-            raise as_requests(late(attempt, "during the answer"))
+            raise as_requests(attempt.timed_out())
     response._content = b"".join(chunks)  # noqa: SLF001 - where `content` looks; there is no other way in
     response._content_consumed = True  # type: ignore[attr-defined] # noqa: SLF001
     response.raw.release_conn()
@@ -119,14 +105,6 @@ def _read(response: requests.Response) -> bytes:
     return chunk or b""
 
 
-def late(attempt: Attempt, where: str) -> AttemptTimedOut | DeadlineExceeded:
-    """What an attempt ends in whose time is over."""
-    what = f"{attempt.core.name}: attempt {attempt.number} was cut off {where}"
-    if attempt.expires >= attempt.limit:
-        return DeadlineExceeded(f"{what}, because the deadline has passed")
-    return AttemptTimedOut(what)
-
-
 class BoundedResponse(requests.Response):
     """An answer whose body is handed over as it comes: the call's deadline bounds it, the attempt's time does not."""
 
@@ -140,7 +118,7 @@ class BoundedResponse(requests.Response):
         bounded = cls()
         bounded.__dict__.update(response.__dict__)
         bounded._attempt, bounded._most = attempt, most
-        wait_at_most(bounded.raw, sooner(most, _left(attempt)))  # for those who read from `raw`
+        wait_at_most(bounded.raw, sooner(most, attempt.call_timeout))  # for those who read from `raw`
         return bounded
 
     def iter_content(self, chunk_size: int | None = 1, decode_unicode: bool = False) -> Iterator[Any]:
@@ -150,25 +128,15 @@ class BoundedResponse(requests.Response):
             yield from chunks
             return
         while True:
-            wait_at_most(self.raw, sooner(self._most, _left(attempt)))
+            wait_at_most(self.raw, sooner(self._most, attempt.call_timeout))
             try:
                 chunk = next(chunks, None)
             except exceptions.ConnectionError as error:
-                if _left(attempt) > 0:
+                if attempt.call_timeout > 0:
                     raise
-                raise as_requests(_too_late(attempt)) from error
+                raise as_requests(late_answer(attempt)) from error
             if chunk is None:
                 return
-            if _left(attempt) <= 0:
-                raise as_requests(_too_late(attempt))
+            if attempt.call_timeout <= 0:
+                raise as_requests(late_answer(attempt))
             yield chunk
-
-
-def _left(attempt: Attempt) -> float:
-    """Seconds until the whole call must be over."""
-    left: float = attempt.limit - attempt.core.runtime.monotonic()
-    return left
-
-
-def _too_late(attempt: Attempt) -> DeadlineExceeded:
-    return DeadlineExceeded(f"{attempt.core.name}: cut off, because the deadline has passed during the answer")

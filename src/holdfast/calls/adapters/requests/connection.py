@@ -1,7 +1,6 @@
 """Connections of urllib3 that tell the attempt when they are set up, and keep within its time."""
 
 import http.client
-import math
 import ssl
 from typing import Any
 
@@ -9,11 +8,9 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
+from holdfast.calls.adapters.rules import sooner
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import around
-
-SHORTEST = 0.001
-"""Seconds; a timeout of 0 would mean not to wait at all, which sockets answer with another error."""
 
 
 def attempt_here() -> Attempt | None:
@@ -22,18 +19,8 @@ def attempt_here() -> Attempt | None:
     return scope if isinstance(scope, Attempt) else None
 
 
-def sooner(asked: float | None, left: float) -> float | None:
-    """The shorter of what was asked for and what is left, as sockets want it."""
-    if left == math.inf:
-        return asked
-    return max(SHORTEST, left if asked is None else min(asked, left))
-
-
 def wait_at_most(answer: Any, seconds: float | None) -> None:
-    """Let each further read of an answer take so long. One that has been read to its end has no socket any more.
-
-    urllib3 has no way to it; the one here is that of `botocore.compat.set_socket_timeout`.
-    """
+    """Bound each further read of an answer, if it still has a socket, as `botocore.compat.set_socket_timeout` does."""
     file = getattr(getattr(answer, "_fp", None), "fp", None)
     found = getattr(getattr(file, "raw", None), "_sock", None)
     if found is not None:
@@ -57,10 +44,7 @@ class Lines:
 
 
 class Whole(http.client.HTTPResponse):
-    """An answer whose headers must be complete.
-
-    The standard library takes a connection that is closed among them for their end: a good answer without a body.
-    """
+    """Refuses an answer that ends among its headers; the standard library takes that for a good one without a body."""
 
     def begin(self) -> None:
         if self.headers is not None:
@@ -132,21 +116,14 @@ class Pool(HTTPConnectionPool):
     ConnectionCls = Measured
 
     def _get_conn(self, timeout: float | None = None) -> Any:
-        return super()._get_conn(_in_time(timeout))
+        attempt = attempt_here()
+        return super()._get_conn(timeout if attempt is None else sooner(timeout, attempt.timeout))
 
 
-class TlsPool(HTTPSConnectionPool):
+class TlsPool(Pool, HTTPSConnectionPool):
     """The same with TLS."""
 
     ConnectionCls = MeasuredTls
-
-    def _get_conn(self, timeout: float | None = None) -> Any:
-        return super()._get_conn(_in_time(timeout))
-
-
-def _in_time(timeout: float | None) -> float | None:
-    attempt = attempt_here()
-    return timeout if attempt is None else sooner(timeout, attempt.timeout)
 
 
 POOLS = {"http": Pool, "https": TlsPool}

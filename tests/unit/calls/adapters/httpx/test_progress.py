@@ -13,7 +13,8 @@ from holdfast.calls.adapters.httpx import (
     HttpxDeadlineExceeded,
     HttpxPoolTimedOut,
 )
-from holdfast.calls.adapters.httpx.progress import DEFAULT, SHORTEST, Progress
+from holdfast.calls.adapters.httpx.progress import DEFAULT, Progress
+from holdfast.calls.adapters.rules import SHORTEST
 from holdfast.calls.dependency import state_of
 from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
@@ -64,7 +65,7 @@ def test_after_a_set_up_the_attempt_has_its_whole_time() -> None:
     it.saw("http11.send_request_headers.started", after=0.5)
     assert it.progress.timeouts["write"] == pytest.approx(1.0)
     assert it.attempt.setup == pytest.approx(3.5)
-    assert it.core.connects.seen.total == 1
+    assert it.core.connect_estimator.seen.total == 1
     it.saw("http11.receive_response_headers.started", after=0.25)
     assert it.progress.timeouts["read"] == pytest.approx(0.75)
 
@@ -73,7 +74,7 @@ def test_waiting_for_the_pool_is_neither_a_set_up_nor_latency_nor_taken_from_the
     it = Attempting()
     it.saw("http11.send_request_headers.started", after=0.75)
     assert it.attempt.setup == pytest.approx(0.75)
-    assert it.core.connects.seen.total == 0
+    assert it.core.connect_estimator.seen.total == 0
     assert it.progress.timeouts["read"] == pytest.approx(1.0)
 
 
@@ -138,7 +139,7 @@ def test_an_attempt_that_ended_before_it_had_a_connection_has_sent_nothing() -> 
     connecting.saw("connection.connect_tcp.started")
     for it in (waiting, sent, connecting):
         it.progress.is_unsent()
-    assert [it.progress.is_queued for it in (waiting, sent, connecting)] == [True, False, False]
+    assert [it.attempt.queued for it in (waiting, sent, connecting)] == [True, False, False]
     assert waiting.attempt.connecting_since is None, "it says nothing of how long connections take"
 
 
