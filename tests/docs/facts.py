@@ -26,7 +26,8 @@ from holdfast.detect.detectors.threshold import ThresholdOptions
 from holdfast.engines.aws import AwsOptions
 from holdfast.engines.postgres import PostgresOptions
 from holdfast.server import problems
-from holdfast.server.app import Services, create_app
+from holdfast.server.app import create_app
+from holdfast.server.state import Services
 from holdfast.status.export import (
     BucketOptions,
     GatewayOptions,

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from litestar import Request, get, post
-from litestar.datastructures import State
 from litestar.params import JSONBody, QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -15,9 +14,9 @@ from holdfast.queue.rules.admission import max_backlog, pressure
 from holdfast.server.auth import requires
 from holdfast.server.credentials import Role
 from holdfast.server.problems import described
-from holdfast.server.queues import Queues
 from holdfast.server.routes.limits import FullLimits, FullPolicy, full_limits, full_policy
 from holdfast.server.routes.parameters import CHANGE, LATEST, LOOK, QueueName, TenantName, log_change, tenant_of
+from holdfast.server.state import ServerState
 
 
 class QueueTenant(Struct, frozen=True, kw_only=True):
@@ -106,23 +105,21 @@ class Swept(Struct, frozen=True):
 
 
 @get("/v1/queues", **{**LOOK, "responses": described(401, 403, 503)}, summary="List queues")
-async def list_queues(state: State) -> Sequence[str]:
+async def list_queues(state: ServerState) -> Sequence[str]:
     """The names of all queues."""
-    queues: Queues = state.queues
-    return await queues.names()
+    return await state.services.queues.names()
 
 
 @get("/v1/queues/{queue:str}", summary="How deep is a queue?", **LOOK)
 async def queue_state(
-    state: State,
+    state: ServerState,
     queue: QueueName,
     top: Annotated[int, QueryParameter(ge=0, le=100, description="How many of the busiest tenants")] = 20,
     lanes: Annotated[bool, QueryParameter(description="Whether each lane is listed")] = False,
 ) -> QueueState:
     """Depth, age of what waits the longest, the tenants with most of it, and the policy."""
-    queues: Queues = state.queues
     name = queue_of(queue)
-    return _state(await queues.ask(lambda backend: backend.look(name, top=top)), lanes=lanes)
+    return _state(await state.services.queues.ask(lambda backend: backend.look(name, top=top)), lanes=lanes)
 
 
 @get(
@@ -130,11 +127,10 @@ async def queue_state(
     summary="What does a tenant have there?",
     **{**LOOK, "guards": [requires(Role.TENANT, Role.VIEWER)]},
 )
-async def own(request: Request[Any, Any, Any], state: State, queue: QueueName, tenant: TenantName = None) -> Own:
+async def own(request: Request[Any, Any, Any], state: ServerState, queue: QueueName, tenant: TenantName = None) -> Own:
     """A tenant's depth, pressure and limits; the tenant's own, or for operators and viewers that of a tenant."""
-    queues: Queues = state.queues
     name, whose = queue_of(queue), tenant_of(request.state.credential, tenant)
-    snapshot = await queues.ask(
+    snapshot = await state.services.queues.ask(
         lambda backend: backend.look(name, tenants=[whose], top=0, lanes=False), request.state.credential.tenant
     )
     nothing = TenantDepth(tenant=whose, ready=0, spilled=0, leased=0, delayed=0, dead=0)
@@ -156,13 +152,12 @@ async def own(request: Request[Any, Any, Any], state: State, queue: QueueName, t
 
 
 @post("/v1/queues/{queue:str}/sweep", summary="Drop old messages", **CHANGE)
-async def sweep(request: Request[Any, Any, Any], state: State, queue: QueueName, data: JSONBody[Sweep]) -> Swept:
+async def sweep(request: Request[Any, Any, Any], state: ServerState, queue: QueueName, data: JSONBody[Sweep]) -> Swept:
     """Drop messages that are too old to be worth anything, except those that are being handled."""
-    queues: Queues = state.queues
-    name, now = queue_of(queue), queues.clock.wall()
+    name, now = queue_of(queue), state.services.queues.clock.wall()
     if data.before > now:
         raise Conflict(f"before {data.before:.3f}, which is yet to come: it is {now:.3f}")
-    dropped = await queues.ask(lambda backend: backend.sweep(name, data.before or None))
+    dropped = await state.services.queues.ask(lambda backend: backend.sweep(name, data.before or None))
     log_change(request, name, f"{dropped} old messages dropped")
     return Swept(dropped)
 
