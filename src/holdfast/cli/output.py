@@ -1,17 +1,23 @@
 """What commands print: a table or a line for people, one JSON document for machines."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias
 
 import msgspec
 from cyclopts import MissingArgumentError, Parameter
 
 from holdfast._errors import Conflict, HoldfastError, InvalidValue
+
+if TYPE_CHECKING:
+    from holdfast.config import Settings
+    from holdfast.config.places import Place
 
 Json: TypeAlias = Annotated[
     bool, Parameter(name="--json", negative="", help="Print JSON, for machines, instead of text for people.")
@@ -24,9 +30,25 @@ SettingsFile: TypeAlias = Annotated[
     ),
 ]
 
-DataDirectory: TypeAlias = Annotated[
-    Path | None, Parameter(name="--data-directory", help="Instead of data_directory of the settings.")
-]
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsOptions:
+    """The options of commands that work on the store of the settings."""
+
+    settings: SettingsFile = None
+    data_directory: Annotated[
+        Path | None, Parameter(name="--data-directory", help="Instead of data_directory of the settings.")
+    ] = None
+
+    def load(self, overrides: "Mapping[Place, object]" = MappingProxyType({})) -> "Settings":
+        """Return the settings that they name, with the `overrides` of other options that are not None."""
+        from holdfast.config import load  # not above: printing needs no settings
+
+        return load(self.settings, options={("data_directory",): self.data_directory, **overrides}).settings
+
+
+SETTINGS = SettingsOptions()
 
 
 def print_json(value: Any) -> None:

@@ -56,11 +56,6 @@ class RemoteZones:
         self._shown = _without_user(self._address)
         self._token = token
 
-    @classmethod
-    def open(cls, address: str) -> "RemoteZones":
-        """With the token that the environment holds, if there is one."""
-        return cls(address, token_of_environment())
-
     @property
     def place(self) -> str:
         """Where the statuses are, for people; no secret in it."""

@@ -9,18 +9,17 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast._errors import InvalidValue, MissingExtra, NotFound
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_table
+from holdfast.cli.output import SETTINGS, Json, SettingsFile, SettingsOptions, print_json, print_table
 from holdfast.compose import SQLITE_SUFFIX, require_access
 from holdfast.config import load
-from holdfast.config.places import Place, dotted
+from holdfast.config.places import dotted
 
 
 def up(
     *,
-    settings: SettingsFile = None,
     host: Annotated[str | None, Parameter(help="Instead of server.host.")] = None,
     port: Annotated[int | None, Parameter(help="Instead of server.port; 0 for any free one.")] = None,
-    data_directory: DataDirectory = None,
+    options: SettingsOptions = SETTINGS,
     json: Json = False,
 ) -> None:
     """Start the server and run until it is told to stop (Ctrl-C or SIGTERM).
@@ -28,12 +27,7 @@ def up(
     The first start prints an operator's credential, once: keep it. Logs go to standard error.
     Example: holdfast up --port 0 --data-directory /var/lib/holdfast
     """
-    options: dict[Place, object] = {
-        ("server", "host"): host,
-        ("server", "port"): port,
-        ("data_directory",): data_directory,
-    }
-    values = load(settings, options=options).settings
+    values = options.load({("server", "host"): host, ("server", "port"): port})
     try:
         from holdfast.server.logs import configure
         from holdfast.server.run import serve
@@ -86,8 +80,7 @@ def backup(
     target: Annotated[Path, Parameter(help="A folder for the copies; made if need be. Nothing in it is overwritten.")],
     /,
     *,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: SettingsOptions = SETTINGS,
     json: Json = False,
 ) -> None:
     """Copy every SQLite file of the data directory, whole and consistent, while the server goes on.
@@ -99,7 +92,7 @@ def backup(
 
     from holdfast.engines.sqlite import SqliteDatabase
 
-    values = load(settings, options={("data_directory",): data_directory}).settings
+    values = options.load()
     if values.database.url.scheme != "sqlite":
         raise InvalidValue(f"database.url is {values.database.url}: back up PostgreSQL with its own tools (pg_dump)")
     require_access(values.data_directory)  # a folder that cannot be read looks empty

@@ -2,17 +2,15 @@
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 
-from holdfast._clock import Clock, SystemClock
+from holdfast._clock import Clock
 from holdfast._errors import NotFound
 from holdfast._types import StatusStore, Zone, ZoneStatus
 from holdfast.cli.remote import TOKEN_VARIABLE, token_of_environment
 from holdfast.compose import SQLITE_SUFFIX, Databases, existing_store, open_status_store, user_name
-from holdfast.config import Settings, load
+from holdfast.config import Settings
 from holdfast.config.workloads import require_known
 from holdfast.server.status_log import SUBSYSTEM, Logged, StatusLog
 from holdfast.status.change import Changes
@@ -28,15 +26,6 @@ class StoredZones:
         self._settings = settings
         self._databases = databases
         self._clock = clock
-
-    @classmethod
-    @contextmanager
-    def open(cls, file: Path | None, data_directory: Path | None) -> "Iterator[StoredZones]":
-        """With the settings that the options name. Opens nothing before it is needed, and makes no store."""
-        values = load(file, options={("data_directory",): data_directory}).settings
-        clock = SystemClock()
-        with Databases(values) as databases:
-            yield cls(values, databases, clock)
 
     @property
     def place(self) -> str:

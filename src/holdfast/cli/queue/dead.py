@@ -10,17 +10,8 @@ from cyclopts.validators import Number
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError, InvalidValue
-from holdfast.cli.output import (
-    DataDirectory,
-    Json,
-    SettingsFile,
-    moment,
-    print_json,
-    print_note,
-    print_table,
-    printable,
-)
-from holdfast.cli.queue.store import At, QueueArgument, open_store
+from holdfast.cli.output import Json, moment, print_json, print_note, print_table, printable
+from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions
 from holdfast.cli.queue.sweep import moment_of
 from holdfast.queue.backend import Backend, DeadLetter, DeadQuery
 from holdfast.queue.job import unpack
@@ -59,16 +50,14 @@ def dead(
     limit: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000), help="How many at the most.")] = 20,
     body: Annotated[bool, Parameter(negative="", help="Show what they say: a call, text, or bytes.")] = False,
     detail: Annotated[bool, Parameter(negative="", help="Show the tracebacks of what went wrong last.")] = False,
-    at: At = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
     """Show messages that were given up, with the reason; once it is mended, `redrive` puts them back.
 
     Example: holdfast queue dead mail --tenant tenant-a --detail
     """
-    with open_store(at, settings, data_directory) as store:
+    with options.open() as store:
         name = store.require(queue)
         buried = None if before is None else moment_of(before, store.backend.look(name, top=0).at)
         query = DeadQuery(
@@ -169,9 +158,7 @@ def redrive(
     ] = None,
     discard: Annotated[bool, Parameter(negative="", help="Forget them, instead of putting them back.")] = False,
     dry_run: Annotated[bool, Parameter(negative="", help="Only count them.")] = False,
-    at: At = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
     """Put messages that were given up back into their queue, as if they had just been sent, or forget them.
@@ -184,7 +171,7 @@ def redrive(
         raise InvalidValue("which ones: name --tenant, --reason, --id or --before, or say --all")
     if rate is not None and not 0 < rate <= 1e6:
         raise InvalidValue(f"--rate {rate:g}: expected messages per second, more than 0 and a million at the most")
-    with open_store(at, settings, data_directory) as store:
+    with options.open() as store:
         name = store.require(queue)
         now = store.backend.look(name, top=0).at
         # What fails again while this goes on is not put back again: it would never end.

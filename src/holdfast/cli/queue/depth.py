@@ -6,22 +6,20 @@ import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_note, print_table
+from holdfast.cli.output import Json, print_json, print_note, print_table
 from holdfast.cli.queue.depths import age, depth_of
 from holdfast.cli.queue.limits import shown_limits
-from holdfast.cli.queue.store import At, open_store
+from holdfast.cli.queue.store import QUEUES, QueueOptions
 from holdfast.queue.backend import Snapshot
 from holdfast.queue.rules.placement import priority_of
 
 
-def list_(
-    *, at: At = None, settings: SettingsFile = None, data_directory: DataDirectory = None, json: Json = False
-) -> None:
+def list_(*, options: QueueOptions = QUEUES, json: Json = False) -> None:
     """List the queues of the store, a name each line.
 
     Example: holdfast queue list
     """
-    with open_store(at, settings, data_directory) as store:
+    with options.open() as store:
         names, address = store.names(), store.address
     if json:
         print_json(names)
@@ -39,9 +37,7 @@ def depth(
         int, Parameter(validator=Number(gte=0, lte=1000), help="How many tenants with the most waiting.")
     ] = 10,
     lanes: Annotated[bool, Parameter(negative="", help="Show every lane that is not empty as well.")] = False,
-    at: At = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
     """Show what waits in queues, what workers hold, what is dead, how old the oldest is, and who has the most.
@@ -49,7 +45,7 @@ def depth(
     Counts no messages: it takes as long for millions of them as for none.
     Example: holdfast queue depth mail --lanes
     """
-    with open_store(at, settings, data_directory) as store:
+    with options.open() as store:
         looks = store.look(store.chosen(queue), top=top)
         address, is_exact = store.address, store.is_exact
         if not json:  # which has it in every object

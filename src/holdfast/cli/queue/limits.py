@@ -7,8 +7,8 @@ from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Tenant
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_note, print_table
-from holdfast.cli.queue.store import At, QueueArgument, Store, open_store
+from holdfast.cli.output import Json, print_json, print_note, print_table
+from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions, Store
 from holdfast.queue import Limits, Over
 from holdfast.queue.backend import Change
 from holdfast.queue.policy import shown
@@ -54,9 +54,7 @@ def limits(
     clear: Annotated[
         bool, Parameter(negative="", help="Let the tenant have those of the queue again, or the queue have none.")
     ] = False,
-    at: At = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
     """Show what a tenant may do, or what every tenant may, or change it, from the next message on.
@@ -83,7 +81,7 @@ def limits(
         raise InvalidValue("--clear is to be alone: clear the limits first, then set others")
     if tenant is not None:
         Tenant(tenant)  # says what is wrong with the name
-    with open_store(at, settings, data_directory) as store:
+    with options.open() as store:
         name = store.require(queue)
         if not store.backend.capabilities.fleet_limits:
             print_note(f"{store.address}: limits hold for each process alone, not for all together", as_json=json)
@@ -133,9 +131,7 @@ def resize(
         int | None,
         Parameter(help="Lanes of each tenant; 0: a lane of its own for each. Without it, as many as it has."),
     ] = None,
-    at: At = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
     """Change over how many lanes tenants are spread, while producers and workers go on.
@@ -143,7 +139,7 @@ def resize(
     What waits is handled where it is; what is sent from now on goes to the lanes there are then. Nothing is lost.
     Example: holdfast queue resize mail 256
     """
-    with open_store(at, settings, data_directory) as store:
+    with options.open() as store:
         name = store.require(queue)
         before = store.backend.look(name, top=0).policy
         after = msgspec.structs.replace(before, lanes=lanes, hand=before.hand if hand is None else hand)

@@ -13,8 +13,8 @@ from cyclopts import Parameter
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError, InvalidValue
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_note
-from holdfast.cli.queue.store import At, QueueArgument, open_store
+from holdfast.cli.output import Json, print_json, print_note
+from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions
 from holdfast.queue import Outgoing, Refused, Sent
 from holdfast.queue.backend import Backend, require_support
 from holdfast.queue.job import call_body
@@ -110,9 +110,7 @@ def send(
     patience: Annotated[
         str, Parameter(help="With --lines: how long to wait while the tenant has sent too much, before giving up.")
     ] = "1m",
-    at: At = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
     """Send a message, or one for each line, to a queue, and say what became of it.
@@ -134,7 +132,7 @@ def send(
     checked_message(message)  # with no body yet: what is wrong with the rest is told before anything is opened or sent
     seconds = seconds_of(patience)
     given = None if job is None or arguments is None else _call(job, arguments)
-    with _opened(file) as source, open_store(at, settings, data_directory) as store:
+    with _opened(file) as source, options.open() as store:
         name = store.require(queue)
         require_support(store.backend, [message])
         if lines:

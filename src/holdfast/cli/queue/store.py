@@ -3,28 +3,19 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
 from holdfast._errors import NotFound
 from holdfast._names import queue_of
-from holdfast.cli.output import print_note
+from holdfast.cli.output import SettingsOptions, print_note
 from holdfast.compose import SQLITE_SUFFIX, Databases, existing_store, open_queues, seed_queues
-from holdfast.config import Settings, load
+from holdfast.config import Settings
 from holdfast.queue.backend import Backend, Snapshot
 from holdfast.queue.open import kind_of, open_backend
 
 QueueArgument: TypeAlias = Annotated[str, Parameter(name="QUEUE", help="The name of the queue.")]
-At: TypeAlias = Annotated[
-    str | None,
-    Parameter(
-        name="--at",
-        help="Where the queues are, as in holdfast.queue.Queue: sqlite:FILE, postgresql://USER@HOST/NAME, or an "
-        "address of another registered backend. Without it, the store of the settings.",
-    ),
-]
 _NAME_ONE = (
     "name the store that producers and workers use, with --at, --settings, HOLDFAST_SETTINGS or --data-directory"
 )
@@ -72,24 +63,40 @@ class Store:
             print_note(f"{self.address}: these numbers are estimates of a while ago", as_json=as_json)
 
 
-@contextmanager
-def open_store(at: str | None, file: Path | None, data_directory: Path | None) -> Iterator[Store]:
-    """Open the store that the options name. Raise NotFound where there is none.
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOptions(SettingsOptions):
+    """The options that name the store of queues that a command works on."""
 
-    None is made, and nothing is changed in a database of others, unless the settings have queues to be made in it.
-    """
-    values = load(file, options={("data_directory",): data_directory}).settings
-    is_seeded = at is None and bool(values.queue)
-    url = at if at is not None or values.queue_store is None else values.queue_store.reveal()
-    with Databases(values) as databases:
-        if url is None:
-            backend, address = _open_default(values, databases, is_seeded=is_seeded)
-        else:
-            backend, address = _open_at(url, values, is_seeded=is_seeded)
-        with backend:
-            if is_seeded:
-                seed_queues(values, backend, warn=False)  # whoever looks sees what holds
-            yield Store(backend, address)
+    at: Annotated[
+        str | None,
+        Parameter(
+            help="Where the queues are, as in holdfast.queue.Queue: sqlite:FILE, postgresql://USER@HOST/NAME, or an "
+            "address of another registered backend. Without it, the store of the settings."
+        ),
+    ] = None
+
+    @contextmanager
+    def open(self) -> Iterator[Store]:
+        """Open the store. Raise NotFound where there is none.
+
+        None is made, and nothing is changed in a database of others, unless the settings have queues to be made in it.
+        """
+        values = self.load()
+        is_seeded = self.at is None and bool(values.queue)
+        url = self.at if self.at is not None or values.queue_store is None else values.queue_store.reveal()
+        with Databases(values) as databases:
+            if url is None:
+                backend, address = _open_default(values, databases, is_seeded=is_seeded)
+            else:
+                backend, address = _open_at(url, values, is_seeded=is_seeded)
+            with backend:
+                if is_seeded:
+                    seed_queues(values, backend, warn=False)  # whoever looks sees what holds
+                yield Store(backend, address)
+
+
+QUEUES = QueueOptions()
 
 
 def _open_at(url: str, values: Settings, *, is_seeded: bool) -> tuple[Backend, str]:

@@ -12,9 +12,9 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from holdfast._errors import EngineUnavailable
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_note, printable
+from holdfast.cli.output import Json, moment, print_note, printable
 from holdfast.cli.queue.depths import Depth, age, change, depth_of, pace, paces, seconds_left
-from holdfast.cli.queue.store import At, Store, open_store
+from holdfast.cli.queue.store import QUEUES, QueueOptions, Store
 from holdfast.queue.backend import Snapshot
 
 TENANTS = 10
@@ -156,9 +156,7 @@ def top(
         float, Parameter(validator=Number(gte=0.1, lte=3600), help="Seconds between two looks, 0.1 to 3600.")
     ] = 2.0,
     once: Annotated[bool, Parameter(negative="", help="Look once, print it, and end.")] = False,
-    at: At = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
     """Watch queues and their busiest tenants: what waits, how fast that changes, how old it is, what workers hold.
@@ -167,7 +165,7 @@ def top(
     queue, or for each look. Rates are those between two looks, so the first has none.
     Example: holdfast queue top mail --every 5
     """
-    with open_store(at, settings, data_directory) as store:
+    with options.open() as store:
         if queue is not None:
             store.require(queue)
         store.note_estimates(as_json=json)

@@ -11,9 +11,9 @@ import msgspec
 from cyclopts import Parameter
 
 from holdfast._errors import Conflict, InvalidValue, NotFound
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, new_file, print_note
+from holdfast.cli.output import Json, new_file, print_note
 from holdfast.cli.shards.inputs import read_fleet
-from holdfast.cli.shards.kept import Name, open_assignments, text_of
+from holdfast.cli.shards.kept import KEPT, KeptShards, text_of
 from holdfast.cli.shards.outcome import SHOWN, show_change, show_choices, show_layout
 from holdfast.shards import Assignments, Fleet, Layout, Version
 from holdfast.shards.layout import adapted
@@ -56,9 +56,7 @@ def plan(
     apply: Apply = False,
     force: Force = False,
     moves: Moves = None,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Show what shards a fleet gives and who moves if it takes the place of the one that is kept; with --apply, do so.
@@ -70,7 +68,7 @@ def plan(
         raise InvalidValue("--workers is only to look: name a file of workers for --apply and --moves")
     given = _given(fleet, workers, zones, shared_hosts=shared_hosts)
     with ExitStack() as stack:
-        assignments = None if workers is not None else _existing(stack, name, settings, data_directory)
+        assignments = None if workers is not None else _existing(stack, kept)
         current = _current(assignments)
         if given is not None and shared_hosts:
             _note_shared(given, as_json=json)
@@ -83,7 +81,7 @@ def plan(
             else _changed(current.layout, given, size, overlap, redesign=redesign)
         )
         if assignments is None and apply:  # only now: what was refused above leaves no store behind
-            assignments = stack.enter_context(open_assignments(name, settings, data_directory, is_new=True))
+            assignments = stack.enter_context(kept.open(is_new=True))
         if assignments is not None:
             _carry_out(assignments, layout, apply=apply, force=force, moves=moves, as_json=json)
             return
@@ -121,9 +119,7 @@ def grow(
     apply: Apply = False,
     force: Force = False,
     moves: Moves = None,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Change the fleet that is kept by a worker or two, or by twice as many, and show who moves; with --apply, do so.
@@ -132,7 +128,7 @@ def grow(
     """
     if not any((add, relieve, replace, substitute, drain, double)):
         raise InvalidValue("nothing to change: say --add, --relieve, --replace, --substitute, --drain or --double")
-    with open_assignments(name, settings, data_directory) as assignments:
+    with kept.open() as assignments:
         layout = assignments.layout
         fleet = dataclasses.replace(layout.fleet, shared_hosts="allow") if shared_hosts else layout.fleet
         if add is not None:
@@ -145,13 +141,13 @@ def grow(
             fleet = _substituted(layout.with_fleet(fleet), old, new)
         for worker in drain or ():
             fleet = fleet.drain(worker)
-        kept, layout = layout.fleet, layout.with_fleet(fleet)
+        before, layout = layout.fleet, layout.with_fleet(fleet)
         if double is not None:
             layout = _doubled(layout, _read(double, shared_hosts=shared_hosts))
         if shared_hosts:
             _note_shared(layout.fleet, as_json=json)
         else:
-            _refuse_shared(kept, layout.fleet)
+            _refuse_shared(before, layout.fleet)
         _carry_out(assignments, layout, apply=apply, force=force, moves=moves, as_json=json)
 
 
@@ -209,10 +205,10 @@ def _refuse_shared(old: Fleet, new: Fleet) -> None:
             )
 
 
-def _existing(stack: ExitStack, name: str, settings: Path | None, data_directory: Path | None) -> Assignments | None:
+def _existing(stack: ExitStack, kept: KeptShards) -> Assignments | None:
     """The assignments of the store; None if there is no store."""
     with suppress(NotFound):
-        return stack.enter_context(open_assignments(name, settings, data_directory))
+        return stack.enter_context(kept.open())
     return None
 
 

@@ -9,9 +9,9 @@ import msgspec
 from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue, NotFound
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, new_file, print_json, print_table, source_of
+from holdfast.cli.output import Json, new_file, print_json, print_table, source_of
 from holdfast.cli.shards.inputs import as_name, read_assignments, read_fleet
-from holdfast.cli.shards.kept import Name, open_assignments, text_of, told
+from holdfast.cli.shards.kept import KEPT, KeptShards, text_of, told
 from holdfast.shards import Fleet, Layout
 from holdfast.shards.names import shown
 
@@ -52,9 +52,7 @@ def report(
     overlap: Annotated[int | None, Parameter(help="The most that two tenants of FILE are to share.")] = None,
     svg: Svg = None,
     force: Force = False,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Show who shares what with whom: overlaps of all pairs, load, and the worst that one failure can do.
@@ -64,7 +62,7 @@ def report(
     """
     from holdfast.shards import report as reports
 
-    loaded = _load(file, fleet, name, settings, data_directory)
+    loaded = _load(file, fleet, kept)
     layout = loaded.layout
     if layout is not None and overlap is not None:
         raise InvalidValue("--overlap is for FILE: what is kept says itself what it promised")
@@ -111,9 +109,7 @@ def blast(
     fleet: FleetFile = None,
     svg: Svg = None,
     force: Force = False,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Show how many tenants are hit, fully or partly, when tenants turn bad, or workers or zones fail.
@@ -125,7 +121,7 @@ def blast(
 
     if not (tenant or worker or zone):
         raise InvalidValue("nothing fails: say --tenant, --worker or --zone")
-    loaded = _load(file, fleet, name, settings, data_directory)
+    loaded = _load(file, fleet, kept)
     rows = [_row(loaded.names, one) for one in tenant or ()]
     found = reports.blast(loaded.fleet, loaded.table, tenants=rows, workers=worker or (), zones=zone or ())
     _draw(
@@ -141,21 +137,18 @@ def blast(
         print_table(("blast", ""), list(_hit(found)))
 
 
-def _load(file: str | None, fleet: str | None, name: str, settings: Path | None, folder: Path | None) -> _Loaded:
+def _load(file: str | None, fleet: str | None, kept: KeptShards) -> _Loaded:
     from holdfast.shards.batch import table
     from holdfast.shards.report import Table, table_of
 
     if file is None:
         if fleet is not None:
             raise InvalidValue("--fleet is for FILE: the fleet of what is kept is kept with it")
-        with open_assignments(name, settings, folder) as assignments:
+        with kept.open() as assignments:
             layout = assignments.layout
             tenants = list(assignments.tenants())
         return _Loaded(
-            layout.fleet,
-            Table(table(layout, tenants), len(layout.fleet)),
-            [tenant.name for tenant in tenants],
-            layout,
+            layout.fleet, Table(table(layout, tenants), len(layout.fleet)), [tenant.name for tenant in tenants], layout
         )
     listed = dict(told(_once(file), "tenants read"))
     workers = (

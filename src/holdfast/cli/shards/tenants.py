@@ -9,9 +9,9 @@ from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_json, print_result, print_table
+from holdfast.cli.output import Json, moment, print_json, print_result, print_table
 from holdfast.cli.shards.inputs import as_name, read_tenants
-from holdfast.cli.shards.kept import Name, as_object, as_row, open_assignments, text_of, told
+from holdfast.cli.shards.kept import KEPT, KeptShards, as_object, as_row, text_of, told
 from holdfast.shards import Assignments, Layout, Shard
 from holdfast.shards.names import shown
 
@@ -39,9 +39,7 @@ def assign(
     lookback: Annotated[
         str | None, Parameter(help="Show as well where they were so long ago and later, such as 2h.")
     ] = None,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Show the shards of tenants. Who has none yet gets one, and keeps it.
@@ -50,7 +48,7 @@ def assign(
     """
     seconds = None if lookback is None else seconds_of(lookback)
     found: list[tuple[bytes, Shard, list[Shard]]] = []
-    with open_assignments(name, settings, data_directory) as assignments:
+    with kept.open() as assignments:
         for names in _chunks(told(_named(tenants, file), "tenants")):
             shards = [assignments.find(one) for one in names] if known else assignments.shards(names)
             found += [
@@ -78,19 +76,12 @@ def assign(
     print_table(list(columns), list(zip(*columns.values(), strict=True)))
 
 
-def remove(
-    *tenants: Tenants,
-    file: File = None,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
-    json: Json = False,
-) -> None:
+def remove(*tenants: Tenants, file: File = None, kept: KeptShards = KEPT, json: Json = False) -> None:
     """Take the shards of tenants that are gone. Whoever comes next may get them.
 
     Example: holdfast shards remove tenant-1
     """
-    with open_assignments(name, settings, data_directory) as assignments:
+    with kept.open() as assignments:
         removed = sum(map(assignments.remove, _chunks(told(_named(tenants, file), "tenants"))))
     print_result({"removed": removed}, f"{removed} removed", as_json=json)
 
@@ -98,9 +89,7 @@ def remove(
 def suspects(
     *workers: Annotated[str, Parameter(name="WORKER", help="The workers that fail.")],
     limit: Annotated[int, Parameter(help="How many tenants to show at the most.")] = 10,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Show the tenants that explain best that these workers fail, and not others.
@@ -109,7 +98,7 @@ def suspects(
     """
     if not workers:
         raise InvalidValue("no worker: name those that fail")
-    with open_assignments(name, settings, data_directory) as assignments:
+    with kept.open() as assignments:
         found = assignments.suspects(workers, limit=limit)
     if json:
         print_json(
@@ -144,33 +133,23 @@ def isolate(
     workers: Annotated[
         int | None, Parameter(help="How many workers it gets; without it, as many as a shard has.")
     ] = None,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Move a tenant to spare workers that nobody else has. Nobody else moves.
 
     Example: holdfast shards isolate tenant-17
     """
-    with open_assignments(name, settings, data_directory) as assignments:
+    with kept.open() as assignments:
         _show_one(tenant, assignments.isolate(as_name(tenant), workers), assignments, json=json)
 
 
-def release(
-    tenant: TenantArgument,
-    /,
-    *,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
-    json: Json = False,
-) -> None:
+def release(tenant: TenantArgument, /, *, kept: KeptShards = KEPT, json: Json = False) -> None:
     """Move an isolated tenant back to its shard, which was kept for it. Nobody else moves.
 
     Example: holdfast shards release tenant-17
     """
-    with open_assignments(name, settings, data_directory) as assignments:
+    with kept.open() as assignments:
         shard = assignments.release(as_name(tenant))
         _show_one(tenant, Shard((), ()) if shard is None else shard, assignments, json=json)
 
@@ -178,9 +157,7 @@ def release(
 def forget(
     *,
     lookback: Annotated[str, Parameter(help="How far back one may still ask where a tenant was, such as 7d.")],
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Forget how shards were made before that: `assign --lookback` no longer knows where tenants were then.
@@ -188,7 +165,7 @@ def forget(
     Example: holdfast shards forget --lookback 7d
     """
     seconds = seconds_of(lookback)
-    with open_assignments(name, settings, data_directory) as assignments:
+    with kept.open() as assignments:
         gone = assignments.forget(seconds)
     print_result({"forgotten": gone}, f"{gone} forgotten", as_json=json)
 
@@ -214,14 +191,12 @@ def _chunks(names: Iterator[bytes]) -> Iterator[list[bytes]]:
         yield some
 
 
-def fleet(
-    *, name: Name = "default", settings: SettingsFile = None, data_directory: DataDirectory = None, json: Json = False
-) -> None:
+def fleet(*, kept: KeptShards = KEPT, json: Json = False) -> None:
     """Show the workers that are kept: in which group, and whether in shards, spare, drained or a tenant's own.
 
     Example: holdfast shards fleet
     """
-    with open_assignments(name, settings, data_directory) as assignments:
+    with kept.open() as assignments:
         current = assignments.current
     layout, uses = current.layout, list(_uses(current.layout))
     if json:
@@ -245,10 +220,7 @@ def fleet(
                     for place, (slot, use) in enumerate(zip(layout.fleet.slots, uses, strict=True))
                 ],
                 "isolated": [
-                    {
-                        "tenant": text_of(tenant),
-                        "workers": [layout.fleet.slots[place].worker for place in places],
-                    }
+                    {"tenant": text_of(tenant), "workers": [layout.fleet.slots[place].worker for place in places]}
                     for tenant, places in layout.isolated
                 ],
             }

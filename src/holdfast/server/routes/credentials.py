@@ -59,9 +59,7 @@ async def list_credentials(state: ServerState) -> list[Credential]:
 
 
 @post(
-    "/v1/credentials",
-    summary="Create a credential",
-    **restricted("credentials", Role.OPERATOR, errors=(400, 413, 507)),
+    "/v1/credentials", summary="Create a credential", **restricted("credentials", Role.OPERATOR, errors=(400, 413, 507))
 )
 async def create_credential(
     state: ServerState, data: JSONBody[NewOperator | NewViewer | NewTenant]

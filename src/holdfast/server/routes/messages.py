@@ -200,10 +200,7 @@ async def send_message(
 
 
 @post(
-    "/v1/queues/{queue:str}/messages/batch",
-    request_max_body_size=BATCH_BYTES,
-    summary="Send several messages",
-    **_SEND,
+    "/v1/queues/{queue:str}/messages/batch", request_max_body_size=BATCH_BYTES, summary="Send several messages", **_SEND
 )
 async def send_messages(
     request: Request[Any, Any, Any],

@@ -66,12 +66,7 @@ async def verdicts(state: ServerState) -> Sequence[RecordedVerdict]:
     return await asyncio.to_thread(state.services.watch_store.verdicts)
 
 
-@get(
-    "/v1/events",
-    media_type="text/event-stream",
-    summary="Listen to changes",
-    **restricted("events", Role.VIEWER),
-)
+@get("/v1/events", media_type="text/event-stream", summary="Listen to changes", **restricted("events", Role.VIEWER))
 async def events(state: ServerState) -> EventStream:
     """Events as they happen, until the server stops. The first, `hello`, says that the stream is live."""
     hub = state.services.hub

@@ -75,10 +75,7 @@ def _answer_no_queue(request: Request[Any, Any, Any], _: Exception) -> Response[
 NO_QUEUE: dict[Any, Any] = {NotFound: _answer_no_queue}
 """How routes answer that find nothing only where there is no such queue: stores tell programs what to do about it."""
 
-LOOK: dict[str, Any] = {
-    **restricted("queues", Role.VIEWER, errors=(400, 404)),
-    "exception_handlers": NO_QUEUE,
-}
+LOOK: dict[str, Any] = {**restricted("queues", Role.VIEWER, errors=(400, 404)), "exception_handlers": NO_QUEUE}
 """For a route that tells."""
 CHANGE: dict[str, Any] = {
     **restricted("queues", Role.OPERATOR, errors=(400, 404, 409, 413, 500, 507)),

@@ -149,11 +149,7 @@ def snapshot(request: Request[Any, Any, Any]) -> Response[Snapshot]:
     services: Services = request.app.state.services
     known = services.statuses.snapshot()
     # Weak: two answers with the same revision differ in their time.
-    headers = {
-        "ETag": f'W/"{known.run}-{known.revision}"',
-        "Cache-Control": "no-cache",
-        TIME_HEADER: repr(known.at),
-    }
+    headers = {"ETag": f'W/"{known.run}-{known.revision}"', "Cache-Control": "no-cache", TIME_HEADER: repr(known.at)}
     if known.age is not None:
         headers["Age"] = str(int(known.age))
     if request.headers.get("if-none-match") == headers["ETag"]:
@@ -205,12 +201,10 @@ def reading(*, is_open: bool) -> Router:
 
 # Only described here: whoever slips is told more by `zone_of` and `workload_of`.
 ZoneName: TypeAlias = Annotated[
-    str,
-    PathParameter(description="An AZ-ID, such as use1-az1", schema_extra={"pattern": ZONE_PATTERN}),
+    str, PathParameter(description="An AZ-ID, such as use1-az1", schema_extra={"pattern": ZONE_PATTERN})
 ]
 WorkloadName: TypeAlias = Annotated[
-    str,
-    PathParameter(description="The name of a workload", schema_extra={"pattern": WORKLOAD_PATTERN}),
+    str, PathParameter(description="The name of a workload", schema_extra={"pattern": WORKLOAD_PATTERN})
 ]
 
 _WRITE = restricted("zones", Role.OPERATOR, errors=(400, 404, 409, 413, 500, 507))
