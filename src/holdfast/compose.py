@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import msgspec
+
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Conflict, NotFound, SettingsError
 from holdfast._types import StatusStore
@@ -26,13 +28,20 @@ logger = logging.getLogger("holdfast.queue")
 SQLITE_SUFFIX = ".sqlite"
 
 
+def database_file(settings: Settings, subsystem: str) -> Path | None:
+    """Return the SQLite file of a subsystem, which need not exist yet; None: the state is kept in PostgreSQL."""
+    if settings.database.url.scheme != "sqlite":
+        return None
+    return settings.data_directory / f"{subsystem}{SQLITE_SUFFIX}"
+
+
 def open_database(settings: Settings, subsystem: str, clock: Clock | None = None) -> Database:
     """The database of one subsystem: a SQLite file of its own, or the PostgreSQL database that all share."""
-    clock = clock or SystemClock()
-    if settings.database.url.scheme == "sqlite":
+    clock, path = clock or SystemClock(), database_file(settings, subsystem)
+    if path is not None:
         from holdfast.engines.sqlite import SqliteDatabase
 
-        path = data_directory(settings) / f"{subsystem}{SQLITE_SUFFIX}"
+        data_directory(settings)
         return SqliteDatabase(path, patience=settings.database.patience, clock=clock)
     from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 
@@ -57,8 +66,7 @@ class Databases:
 
     def database(self, subsystem: str) -> Database:
         """The database of a subsystem, opened when it is first asked for."""
-        shared = self._settings.database.url.scheme != "sqlite"
-        name = "" if shared else subsystem
+        name = "" if database_file(self._settings, subsystem) is None else subsystem  # PostgreSQL is shared by all
         if name not in self._opened:
             self._opened[name] = open_database(self._settings, subsystem, self.clock)
         return self._opened[name]
@@ -111,9 +119,8 @@ def has_queues(settings: Settings, databases: Databases) -> bool:
     from holdfast.queue.backends.sql.addresses import has_tables
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
-    if settings.database.url.scheme == "sqlite":
-        return (settings.data_directory / f"{SUBSYSTEM}{SQLITE_SUFFIX}").exists()
-    return has_tables(databases.database(SUBSYSTEM))
+    path = database_file(settings, SUBSYSTEM)
+    return has_tables(databases.database(SUBSYSTEM)) if path is None else path.exists()
 
 
 def seed_queues(settings: Settings, queues: "Backend", *, warn: bool = True) -> None:
@@ -171,16 +178,7 @@ def open_aws(settings: Settings) -> "AwsSession":
     """The session that the settings describe. Raises MissingExtra without boto3."""
     from holdfast.engines.aws import AwsOptions, AwsSession
 
-    aws = settings.aws
-    return AwsSession(
-        AwsOptions(
-            region=aws.region,
-            profile=aws.profile,
-            role_arn=aws.role_arn,
-            external_id=aws.external_id,
-            endpoint_url=aws.endpoint_url,
-        )
-    )
+    return AwsSession(AwsOptions(**msgspec.structs.asdict(settings.aws)))
 
 
 def existing_store(settings: Settings, subsystem: str) -> None:
@@ -188,10 +186,10 @@ def existing_store(settings: Settings, subsystem: str) -> None:
 
     Raises SettingsError where this user may not look.
     """
-    if settings.database.url.scheme != "sqlite":
+    path = database_file(settings, subsystem)
+    if path is None:
         return
     require_access(settings.data_directory)
-    path = settings.data_directory / f"{subsystem}{SQLITE_SUFFIX}"
     if not path.exists():
         raise NotFound(
             f"there is no store at {path}: name what the server uses, with --settings, HOLDFAST_SETTINGS or "

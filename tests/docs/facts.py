@@ -20,8 +20,8 @@ from holdfast.cli.commands import _EXIT_CODES, FAILED, INTERRUPTED, app
 from holdfast.config import Settings
 from holdfast.config.load import kinds, variable_of
 from holdfast.config.places import EACH, Place, dotted
-from holdfast.config.settings import DEFAULT_DETECTOR
 from holdfast.detect import DETECTORS
+from holdfast.detect.detector import DEFAULT_DETECTOR
 from holdfast.detect.detectors.threshold import ThresholdOptions
 from holdfast.engines.aws import AwsOptions
 from holdfast.engines.postgres import PostgresOptions

@@ -1,7 +1,7 @@
 """What commands print: a table or a line for people, one JSON document for machines."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +16,8 @@ from cyclopts import MissingArgumentError, Parameter
 from holdfast._errors import Conflict, HoldfastError, InvalidValue
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+
     from holdfast.config import Settings
     from holdfast.config.places import Place
 
@@ -56,6 +58,45 @@ def print_json(value: Any) -> None:
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode(), flush=True)
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PictureOptions:
+    """The options of commands that can draw what they found."""
+
+    svg: Annotated[Path | None, Parameter(help="A new file for a picture.")] = None
+    force: Annotated[bool, Parameter(negative="", help="Overwrite the file of --svg.")] = False
+
+    def check(self) -> None:
+        """Refuse at once, and not after a long run, what could not be written then."""
+        if self.svg is None and self.force:
+            raise InvalidValue("--force is for the file of --svg")
+        if self.svg is not None and self.svg.exists() and not self.force:
+            raise Conflict(f"{self.svg} exists already: remove it, or overwrite it with --force")
+
+    def draw(self, picture: Callable[[], str]) -> None:
+        """Write the picture, if one is wanted."""
+        if self.svg is not None:
+            drawn = picture().encode()  # first, so that no empty file stays where it cannot be drawn
+            with new_file(self.svg, force=self.force) as file:
+                file.write(drawn)
+
+
+NO_PICTURE = PictureOptions()
+
+
+def picked(value: object, *names: str) -> dict[str, Any]:
+    """Return the attributes of these names, for `print_json`."""
+    return {name: getattr(value, name) for name in names}
+
+
+def progress(*columns: "ProgressColumn") -> "Progress":
+    """Return a display of progress on standard error, for as long as it takes, and at a terminal only."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+
+
 def print_result(value: Any, text: str, *, as_json: bool) -> None:
     """Print `value` as one JSON document for machines, or `text` for people."""
     if as_json:
@@ -69,7 +110,15 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_rows(value: Any, header: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:
+    """Print `value` as one JSON document for machines, or a table for people."""
+    if as_json:
+        print_json(value)
+    else:
+        print_table(header, rows)
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Rows for people: a table as wide as the terminal, or as its contents where there is none."""
     from rich.console import Console
     from rich.table import Table

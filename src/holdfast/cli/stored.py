@@ -9,7 +9,7 @@ from holdfast._clock import Clock
 from holdfast._errors import NotFound
 from holdfast._types import StatusStore, Zone, ZoneStatus
 from holdfast.cli.remote import TOKEN_VARIABLE, token_of_environment
-from holdfast.compose import SQLITE_SUFFIX, Databases, existing_store, open_status_store, user_name
+from holdfast.compose import Databases, database_file, existing_store, open_status_store, user_name
 from holdfast.config import Settings
 from holdfast.config.workloads import require_known
 from holdfast.server.status_log import SUBSYSTEM, Logged, StatusLog
@@ -32,9 +32,7 @@ class StoredZones:
         """Where the statuses are, for people; no secret in it."""
         if self._settings.status.store != "database":
             return f"store: {self._settings.status.store}"
-        url = self._settings.database.url
-        is_file = url.scheme == "sqlite"
-        return f"store: {self._settings.data_directory / f'{SUBSYSTEM}{SQLITE_SUFFIX}' if is_file else url}"
+        return f"store: {database_file(self._settings, SUBSYSTEM) or self._settings.database.url}"
 
     @property
     def ends_by_itself(self) -> bool:

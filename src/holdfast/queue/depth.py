@@ -3,10 +3,16 @@
 from dataclasses import dataclass
 
 from holdfast.metrics.names import OTHER, StickyNames
-from holdfast.queue.backend import Snapshot
+from holdfast.queue.backend import Snapshot, TenantDepth, Totals
 from holdfast.queue.message import Delivery
 
 STATES = ("ready", "spilled", "leased", "delayed", "dead")
+"""Every message of a queue is in one of them."""
+
+
+def states_of(counted: "Totals | TenantDepth | Depth") -> dict[str, int]:
+    """Return how many messages of a queue, or of a tenant, are in each state."""
+    return {state: getattr(counted, state) for state in STATES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,18 +43,15 @@ def depth_of(snapshot: Snapshot) -> Depth:
     """All lanes together, listed or not."""
     totals = snapshot.totals
     return Depth(
-        ready=totals.ready,
-        spilled=totals.spilled,
-        leased=totals.leased,
-        delayed=totals.delayed,
-        dead=totals.dead,
+        **states_of(totals),
         lanes=totals.lanes,
-        oldest=_age(snapshot, totals.oldest),
-        oldest_ready=_age(snapshot, totals.oldest_ready),
+        oldest=age_at(snapshot, totals.oldest),
+        oldest_ready=age_at(snapshot, totals.oldest_ready),
     )
 
 
-def _age(snapshot: Snapshot, since: float | None) -> float | None:
+def age_at(snapshot: Snapshot, since: float | None) -> float | None:
+    """Return the seconds since a time, at the moment of the snapshot; None: there is no such time."""
     return None if since is None else max(0.0, snapshot.at - since)
 
 
@@ -57,11 +60,11 @@ def tenants_of(snapshot: Snapshot, depth: Depth, names: StickyNames) -> dict[str
     listed = {tenant.tenant: tenant for tenant in snapshot.tenants}
     if names.is_due(snapshot.at):
         names.review({name: tenant.waiting for name, tenant in listed.items()}, depth.waiting, snapshot.at)
-    rest = {state: getattr(depth, state) for state in STATES}
+    rest = states_of(depth)
     found: dict[str, dict[str, int]] = {}
     for name, tenant in sorted(listed.items(), key=lambda item: (-item[1].waiting, item[0])):
         if names.name(name) == name != OTHER:
-            found[name] = {state: getattr(tenant, state) for state in STATES}
+            found[name] = states_of(tenant)
             for state, count in found[name].items():
                 rest[state] -= count
     # Lanes and tenants may be counted at different moments: the rest is never less than nothing.

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from holdfast._errors import EngineUnavailable, InvalidValue
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.queue.depths import age, change, depth_of, pace, seconds_left
+from holdfast.cli.queue.depths import age, change, pace, seconds_left
 from holdfast.cli.queue.store import Store
 from holdfast.cli.queue.sweep import moment_of
 from holdfast.cli.queue.top import TENANTS, Keys, figures_of
 from holdfast.queue.backend import LaneDepth, Snapshot, TenantDepth, Totals, totals_of
+from holdfast.queue.depth import depth_of
 from holdfast.queue.policy import QueuePolicy
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import bury, fill, make, of, opened, taken

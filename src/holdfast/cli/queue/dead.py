@@ -1,6 +1,5 @@
 """`holdfast queue dead|redrive`: what was given up, and why; and how to put it back, or forget it."""
 
-import sys
 from collections.abc import Iterator
 from typing import Annotated, TypeAlias
 
@@ -10,7 +9,7 @@ from cyclopts.validators import Number
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError, InvalidValue
-from holdfast.cli.output import Json, moment, print_json, print_note, print_table, printable
+from holdfast.cli.output import Json, moment, print_json, print_note, print_result, print_table, printable, progress
 from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions
 from holdfast.cli.queue.sweep import moment_of
 from holdfast.queue.backend import Backend, DeadLetter, DeadQuery
@@ -183,10 +182,8 @@ def redrive(
             count = sum(1 for _ in letters(store.backend, query))
         else:
             count = _carried_out(Redrive(store.backend, query, rate, discard=discard), as_json=json)
-    if json:
-        print_json({"queue": name, "count": count, "discarded": discard, "dry_run": dry_run})
-    else:
-        print(_told(count, name, discard=discard, dry_run=dry_run))
+    found = {"queue": name, "count": count, "discarded": discard, "dry_run": dry_run}
+    print_result(found, _told(count, name, discard=discard, dry_run=dry_run), as_json=json)
 
 
 def _told(count: int, name: str, *, discard: bool, dry_run: bool) -> str:
@@ -220,12 +217,10 @@ class Redrive:
 
 
 def _carried_out(work: Redrive, *, as_json: bool) -> int:
-    from rich.console import Console
-    from rich.progress import Progress, TextColumn
+    from rich.progress import TextColumn
 
-    columns = (TextColumn("{task.completed:,.0f} done"),)
     try:
-        with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as shown:
+        with progress(TextColumn("{task.completed:,.0f} done")) as shown:
             task = shown.add_task("")
             while work.step():
                 shown.update(task, completed=work.done)

@@ -6,11 +6,12 @@ import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from holdfast.cli.output import Json, print_json, print_note, print_table
-from holdfast.cli.queue.depths import age, depth_of
+from holdfast.cli.output import Json, picked, print_json, print_note, print_table
+from holdfast.cli.queue.depths import age
 from holdfast.cli.queue.limits import shown_limits
 from holdfast.cli.queue.store import QUEUES, QueueOptions
 from holdfast.queue.backend import Snapshot
+from holdfast.queue.depth import STATES, age_at, depth_of, states_of
 from holdfast.queue.rules.placement import priority_of
 
 
@@ -56,13 +57,10 @@ def depth(
     if not looks:
         print(f"there is no queue in {address} yet")
         return
-    depths = [depth_of(look) for look in looks]
+    depths = [(look.queue, depth_of(look)) for look in looks]
     print_table(
-        ("queue", "ready", "spilled", "leased", "delayed", "dead", "oldest", "lanes"),
-        [
-            (one.queue, one.ready, one.spilled, one.leased, one.delayed, one.dead, age(one.oldest), one.lanes)
-            for one in depths
-        ],
+        ("queue", *STATES, "oldest", "lanes"),
+        [(name, *states_of(one).values(), age(one.oldest), one.lanes) for name, one in depths],
     )
     _show_tenants(looks)
     if lanes:
@@ -78,13 +76,13 @@ def depth(
 
 def _show_tenants(looks: list[Snapshot]) -> None:
     rows = [
-        (look.queue, one.tenant, one.ready, one.spilled, one.leased, one.delayed, one.dead, shown_limits(one.limits))
+        (look.queue, one.tenant, *states_of(one).values(), shown_limits(one.limits))
         for look in looks
         for one in look.tenants
     ]
     if rows:
         print()
-        print_table(("queue", "tenant", "ready", "spilled", "leased", "delayed", "dead", "own limits"), rows)
+        print_table(("queue", "tenant", *STATES, "own limits"), rows)
 
 
 def _show_lanes(looks: list[Snapshot]) -> None:
@@ -100,7 +98,7 @@ def _show_lanes(looks: list[Snapshot]) -> None:
                 lane.leased,
                 lane.delayed,
                 lane.dead,
-                "" if lane.oldest is None else age(max(0.0, look.at - lane.oldest)),
+                age(age_at(look, lane.oldest)),
             )
             for look in looks
             for lane in sorted(look.lanes, key=lambda lane: lane.lane)
@@ -109,7 +107,7 @@ def _show_lanes(looks: list[Snapshot]) -> None:
 
 
 def _as_object(look: Snapshot, *, with_lanes: bool) -> dict[str, object]:
-    found: dict[str, object] = msgspec.structs.asdict(depth_of(look))
+    found = {"queue": look.queue, **picked(depth_of(look), *STATES, "lanes", "oldest")}
     found |= {"at": look.at, "tenants": look.tenants, "topics": look.topics, "lanes_left_out": look.lanes_left_out}
     found["policy"] = msgspec.structs.asdict(look.policy)
     return {**found, "each_lane": look.lanes} if with_lanes else found

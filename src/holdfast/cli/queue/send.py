@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError, InvalidValue
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import Json, print_json, print_note
+from holdfast.cli.output import Json, print_json, print_note, print_result, progress
 from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions
 from holdfast.queue import Outgoing, Refused, Sent
 from holdfast.queue.backend import Backend, require_support
@@ -191,12 +191,10 @@ def _call(job: str, text: bytes | str, where: str = "") -> bytes:
 
 
 def _send_lines(sender: Sender, message: Outgoing, bodies: Iterator[bytes], *, as_json: bool) -> None:
-    from rich.console import Console
-    from rich.progress import Progress, TextColumn
+    from rich.progress import TextColumn
 
-    columns = (TextColumn("{task.description} {task.completed:,.0f} sent"),)
     try:
-        with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as shown:
+        with progress(TextColumn("{task.description} {task.completed:,.0f} sent")) as shown:
             task = shown.add_task("")
             for batch in _batches(_messages(message, bodies)):
                 sender.send(batch, lambda wait: shown.update(task, description=f"waiting {wait:.1f} s,"))
@@ -204,10 +202,7 @@ def _send_lines(sender: Sender, message: Outgoing, bodies: Iterator[bytes], *, a
     except (HoldfastError, KeyboardInterrupt):
         print_note(_summary(sender.told), as_json=as_json)
         raise
-    if as_json:
-        print_json(sender.told)
-    else:
-        print(_summary(sender.told))
+    print_result(sender.told, _summary(sender.told), as_json=as_json)
 
 
 def _summary(told: Told) -> str:

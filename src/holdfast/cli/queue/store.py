@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from holdfast._errors import NotFound
 from holdfast._names import queue_of
 from holdfast.cli.output import SettingsOptions, print_note
-from holdfast.compose import SQLITE_SUFFIX, Databases, existing_store, open_queues, seed_queues
+from holdfast.compose import Databases, database_file, existing_store, open_queues, seed_queues
 from holdfast.config import Settings
 from holdfast.queue.backend import Backend, Snapshot
 from holdfast.queue.open import kind_of, open_backend
@@ -116,16 +116,15 @@ def _open_default(values: Settings, databases: Databases, *, is_seeded: bool) ->
     from holdfast.queue.backends.sql.addresses import has_tables, require_queues_in_file
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
-    is_file = values.database.url.scheme == "sqlite"
-    path = values.data_directory / f"{SUBSYSTEM}{SQLITE_SUFFIX}"
-    address = str(path if is_file else values.database.url)
+    path = database_file(values, SUBSYSTEM)
+    address = str(path or values.database.url)
     if not is_seeded:
         try:
             existing_store(values, SUBSYSTEM)
         except NotFound as error:
             raise NotFound(f"{error}, or where the queues are with --at") from error
         try:
-            if is_file:
+            if path is not None:
                 require_queues_in_file(path)
             elif not has_tables(databases.database(SUBSYSTEM)):
                 raise NotFound(f"there are no queues in {address}")  # noqa: TRY301 - as of a file

@@ -12,36 +12,45 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from holdfast._errors import EngineUnavailable
-from holdfast.cli.output import Json, moment, print_note, printable
-from holdfast.cli.queue.depths import Depth, age, change, depth_of, pace, paces, seconds_left
+from holdfast.cli.output import Json, moment, picked, print_note, printable
+from holdfast.cli.queue.depths import age, change, pace, paces, seconds_left
 from holdfast.cli.queue.store import QUEUES, QueueOptions, Store
 from holdfast.queue.backend import Snapshot
+from holdfast.queue.depth import STATES, depth_of, states_of
 
 TENANTS = 10
 """Tenants that are shown at the most: a screen has room for them."""
 
 
-class QueueFigures(Depth, frozen=True, kw_only=True):
-    """A queue, and how its backlog changes."""
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in a queue, and how its backlog changes."""
 
+    queue: str
+    ready: int
+    """Messages that wait, without those that are spilled."""
+    spilled: int
+    leased: int
+    delayed: int
+    dead: int
     change: float | None
     """Messages per second; below 0, the backlog shrinks. None: there is no look before it."""
     seconds_left: float | None
     """Until nothing waits, if it goes on like this; None: it does not come to that."""
 
 
-class TenantFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant, and how its backlog changes."""
+class QueueFigures(Change, frozen=True, kw_only=True):
+    """A queue as a whole."""
+
+    lanes: int
+    """Lanes that are not empty."""
+    oldest: float | None
+    """Seconds for which the message has been waiting that waits the longest; None: none waits."""
+
+
+class TenantFigures(Change, frozen=True, kw_only=True):
+    """One of its tenants."""
 
     tenant: str
-    queue: str
-    ready: int
-    spilled: int
-    leased: int
-    delayed: int
-    dead: int
-    change: float | None
-    seconds_left: float | None
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,17 +91,19 @@ def figures_of(looks: Sequence[Snapshot], before: Mapping[str, Snapshot]) -> Fig
     for look in looks:
         earlier = before.get(look.queue)
         depth, rate, rates = depth_of(look), pace(earlier, look), paces(earlier, look)
-        left = seconds_left(look.totals.waiting, rate)
-        queues.append(QueueFigures(**msgspec.structs.asdict(depth), change=rate, seconds_left=left))
+        queues.append(
+            QueueFigures(
+                queue=look.queue,
+                **picked(depth, *STATES, "lanes", "oldest"),
+                change=rate,
+                seconds_left=seconds_left(depth.waiting, rate),
+            )
+        )
         tenants += (
             TenantFigures(
                 tenant=one.tenant,
                 queue=look.queue,
-                ready=one.ready,
-                spilled=one.spilled,
-                leased=one.leased,
-                delayed=one.delayed,
-                dead=one.dead,
+                **states_of(one),
                 change=rates.get(one.tenant),
                 seconds_left=seconds_left(one.waiting, rates.get(one.tenant)),
             )
@@ -180,33 +191,20 @@ def top(
 
 def _queue_rows(figures: Figures) -> Iterator[tuple[str, ...]]:
     for one in figures.queues:
-        yield (
-            one.queue,
-            f"{one.ready:,}",
-            f"{one.spilled:,}",
-            change(one.change),
-            age(one.seconds_left),
-            age(one.oldest),
-            f"{one.leased:,}",
-            f"{one.delayed:,}",
-            f"{one.dead:,}",
-            f"{one.lanes:,}",
-        )
+        yield one.queue, *_waiting(one), age(one.oldest), *_others(one), f"{one.lanes:,}"
 
 
 def _tenant_rows(figures: Figures) -> Iterator[tuple[str, ...]]:
     for one in figures.tenants:
-        yield (
-            one.tenant,
-            one.queue,
-            f"{one.ready:,}",
-            f"{one.spilled:,}",
-            change(one.change),
-            age(one.seconds_left),
-            f"{one.leased:,}",
-            f"{one.delayed:,}",
-            f"{one.dead:,}",
-        )
+        yield one.tenant, one.queue, *_waiting(one), *_others(one)
+
+
+def _waiting(one: Change) -> tuple[str, ...]:
+    return f"{one.ready:,}", f"{one.spilled:,}", change(one.change), age(one.seconds_left)
+
+
+def _others(one: Change) -> tuple[str, ...]:
+    return f"{one.leased:,}", f"{one.delayed:,}", f"{one.dead:,}"
 
 
 def _print(figures: Figures, *, as_json: bool) -> None:

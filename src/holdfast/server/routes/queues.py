@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from holdfast._errors import Conflict
 from holdfast._names import queue_of
 from holdfast.queue.backend import LaneDepth, Snapshot, TenantDepth
+from holdfast.queue.depth import age_at, states_of
 from holdfast.queue.rules.admission import max_backlog, pressure
 from holdfast.server.auth import requires
 from holdfast.server.credentials import Role
@@ -19,18 +20,9 @@ from holdfast.server.routes.parameters import CHANGE, LATEST, LOOK, QueueName, T
 from holdfast.server.state import ServerState
 
 
-class QueueTenant(Struct, frozen=True, kw_only=True):
+class QueueTenant(TenantDepth, frozen=True, kw_only=True):
     """One tenant of a queue."""
 
-    tenant: str
-    ready: int
-    """Messages that wait, without those that are spilled."""
-    spilled: int
-    """Messages that wait apart, because it sent so much."""
-    leased: int
-    delayed: int
-    """Messages that are not due yet, or wait for others of their group."""
-    dead: int
     limits: FullLimits | None
     """Its own limits; none: it has those of the queue."""
 
@@ -72,20 +64,10 @@ class QueueState(Struct, frozen=True, kw_only=True):
     lanes: Sequence[QueueLane] | UnsetType = UNSET
 
 
-class Own(Struct, frozen=True, kw_only=True):
+class Own(TenantDepth, frozen=True, kw_only=True):
     """What a tenant has in a queue, and what it may."""
 
     queue: str
-    tenant: str
-    ready: int
-    """Messages that wait, without those that are spilled."""
-    spilled: int
-    """Messages that wait apart, until there is room."""
-    leased: int
-    """Messages that are being handled."""
-    delayed: int
-    """Messages that are not due yet, or wait for others of their group."""
-    dead: int
     pressure: float
     max_backlog: int | None
     """Messages that may wait, due or not, before more are refused."""
@@ -140,11 +122,7 @@ async def own(request: Request[Any, Any, Any], state: ServerState, queue: QueueN
     return Own(
         queue=name,
         tenant=whose,
-        ready=found.ready,
-        spilled=found.spilled,
-        leased=found.leased,
-        delayed=found.delayed,
-        dead=found.dead,
+        **states_of(found),
         pressure=pressure(found.waiting + found.delayed, most),
         max_backlog=most,
         limits=full_limits(limits),
@@ -167,22 +145,14 @@ def _state(snapshot: Snapshot, *, lanes: bool) -> QueueState:
     return QueueState(
         queue=snapshot.queue,
         at=snapshot.at,
-        ready=totals.ready,
-        spilled=totals.spilled,
-        leased=totals.leased,
-        delayed=totals.delayed,
-        dead=totals.dead,
-        age=_age(snapshot, totals.oldest),
+        **states_of(totals),
+        age=age_at(snapshot, totals.oldest),
         lanes_in_use=totals.lanes,
         lanes_left_out=snapshot.lanes_left_out,
         tenants=[
             QueueTenant(
                 tenant=one.tenant,
-                ready=one.ready,
-                spilled=one.spilled,
-                leased=one.leased,
-                delayed=one.delayed,
-                dead=one.dead,
+                **states_of(one),
                 limits=None if one.limits is None else full_limits(one.limits),
             )
             for one in snapshot.tenants
@@ -193,10 +163,6 @@ def _state(snapshot: Snapshot, *, lanes: bool) -> QueueState:
     )
 
 
-def _age(snapshot: Snapshot, since: float | None) -> float | None:
-    return None if since is None else max(0.0, snapshot.at - since)
-
-
 def _lane(snapshot: Snapshot, lane: LaneDepth) -> QueueLane:
     return QueueLane(
         lane=lane.lane,
@@ -204,5 +170,5 @@ def _lane(snapshot: Snapshot, lane: LaneDepth) -> QueueLane:
         leased=lane.leased,
         delayed=lane.delayed,
         dead=lane.dead,
-        age=_age(snapshot, lane.oldest),
+        age=age_at(snapshot, lane.oldest),
     )
