@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from holdfast._clock import SystemClock
 from holdfast.cli.commands import EXIT_CODES
-from holdfast.cli.output import SETTINGS, Json, SettingsOptions, moment, print_json, print_result, print_table
+from holdfast.cli.output import SETTINGS, Json, SettingsOptions, moment, print_result, print_rows
 from holdfast.compose import existing_store, open_database
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore, Role
 
@@ -45,14 +45,11 @@ def show(*, options: SettingsOptions = SETTINGS, json: Json = False) -> None:
     """
     with _store(options) as store:
         credentials = store.list()
-    if json:
-        print_json(credentials)
-        return
     rows = [
         (entry.id, entry.role, entry.tenant, moment(entry.created_at), moment(entry.revoked_at), entry.note)
         for entry in credentials
     ]
-    print_table(("id", "role", "tenant", "created", "revoked", "note"), rows)
+    print_rows(credentials, ("id", "role", "tenant", "created", "revoked", "note"), rows, as_json=json)
 
 
 @app.command

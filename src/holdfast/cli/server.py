@@ -1,6 +1,5 @@
 """`holdfast up`, `check` and `backup`: start the server, validate its settings, copy its databases."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,7 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast._errors import InvalidValue, MissingExtra, NotFound
-from holdfast.cli.output import SETTINGS, Json, SettingsFile, SettingsOptions, print_json, print_table
+from holdfast.cli.output import SETTINGS, Json, SettingsFile, SettingsOptions, print_result, print_rows, progress
 from holdfast.compose import SQLITE_SUFFIX, require_access
 from holdfast.config import load
 from holdfast.config.places import dotted
@@ -59,21 +58,15 @@ def check(
     """
     loaded = load(file or settings)
     effective = [(dotted(place), value, origin) for place, value, origin in loaded.effective()]
-    if json:
-        print_json(
-            {
-                "file": None if loaded.file is None else str(loaded.file),
-                "settings": {name: {"value": value, "from": origin} for name, value, origin in effective},
-            }
-        )
-    else:
-        print_table(
-            ("setting", "value", "from"), [(name, _as_toml(value), origin) for name, value, origin in effective]
-        )
-
-
-def _as_toml(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    print_rows(
+        {
+            "file": None if loaded.file is None else str(loaded.file),
+            "settings": {name: {"value": value, "from": origin} for name, value, origin in effective},
+        },
+        ("setting", "value", "from"),
+        [(name, msgspec.json.encode(value).decode(), origin) for name, value, origin in effective],
+        as_json=json,
+    )
 
 
 def backup(
@@ -88,8 +81,6 @@ def backup(
     Each copy is one file that can take the original's place when the server is stopped.
     Example: holdfast backup /backups/monday
     """
-    from rich.progress import Progress
-
     from holdfast.engines.sqlite import SqliteDatabase
 
     values = options.load()
@@ -104,15 +95,12 @@ def backup(
     except OSError as error:
         raise InvalidValue(f"{target} cannot be made: {error.strerror}; name a folder for the copies") from error
     copies = []
-    with Progress(transient=True, disable=not sys.stderr.isatty()) as progress:
+    with progress() as shown:
         for source in sources:
-            task = progress.add_task(source.name)
+            task = shown.add_task(source.name)
             copy = target / source.name
             with SqliteDatabase(source, patience=values.database.patience) as database:
-                database.backup(copy, lambda done, total, task=task: progress.update(task, completed=done, total=total))  # type: ignore[misc]
+                database.backup(copy, lambda done, total, task=task: shown.update(task, completed=done, total=total))  # type: ignore[misc]
             copies.append({"source": str(source), "copy": str(copy), "bytes": copy.stat().st_size})
-    if json:
-        print_json(copies)
-    else:
-        for entry in copies:
-            print(f"{entry['source']} -> {entry['copy']} ({entry['bytes']:,} bytes)")
+    lines = [f"{entry['source']} -> {entry['copy']} ({entry['bytes']:,} bytes)" for entry in copies]
+    print_result(copies, "\n".join(lines), as_json=json)

@@ -17,7 +17,7 @@ from holdfast._names import workload_of, zone_of
 from holdfast._types import ZoneState, ZoneStatus
 from holdfast.cli.commands import EXIT_CODES
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import Json, SettingsOptions, moment, print_json, print_note, print_table
+from holdfast.cli.output import Json, SettingsOptions, moment, print_json, print_note, print_result, print_rows
 from holdfast.cli.remote import RemoteZones, token_of_environment
 from holdfast.cli.stored import StoredZones
 from holdfast.compose import Databases
@@ -75,8 +75,7 @@ def status(
     Example: holdfast zone status use1-az1
     """
     _expect_alone(others)
-    wanted = None if zone is None else zone_of(zone)
-    concerned = None if workload is None else workload_of(workload)
+    wanted, concerned = None if zone is None else zone_of(zone), None if workload is None else workload_of(workload)
     with options.open() as zones:
         statuses, now = zones.read(wanted, concerned)
     shown = sorted(
@@ -87,13 +86,11 @@ def status(
         ),
         key=lambda each: (each.zone, each.workload or ""),
     )
-    if json:
-        print_json(shown)
-    elif not shown:
+    if not shown:
         found = "no zone was ever taken out" if wanted is None else f"{wanted} was never taken out"
-        print(found if concerned is None else f"{found} for {concerned}")
-    else:
-        print_table(("zone", "workload", "status", "since", "until", "by", "reason"), [_row(each) for each in shown])
+        print_result(shown, found if concerned is None else f"{found} for {concerned}", as_json=json)
+        return
+    print_rows(shown, _HEADER, map(_row, shown), as_json=json)
 
 
 @app.command(name="out")
@@ -125,11 +122,9 @@ def take_out(
     seconds = None if duration is None else seconds_of(duration)
     with options.open() as zones:
         written = zones.take_out(wanted, concerned, reason=reason, seconds=seconds, force=force)
-    if json:
-        print_json(written)
-    else:
-        end = "it is brought in" if written.expires is None else moment(written.expires)
-        print(f"{zone} is out for {workload or 'all workloads'} until {end} ({zones.place})")
+    end = "it is brought in" if written.expires is None else moment(written.expires)
+    told = f"{zone} is out for {workload or 'all workloads'} until {end} ({zones.place})"
+    print_result(written, told, as_json=json)
     if seconds is not None and not zones.ends_by_itself:
         print_note(
             "a server has to run to bring it in at that time for those who know nothing of it, such as Route 53",
@@ -185,13 +180,11 @@ def history(
     """
     with options.open() as zones:
         changes = zones.history(limit)
-    if json:
-        print_json(changes)
-    elif not changes:
-        print("no server has recorded a change yet")
-    else:
-        rows = [(moment(each.seen_at), *_row(each.status)) for each in changes]
-        print_table(("seen", "zone", "workload", "status", "since", "until", "by", "reason"), rows)
+    if not changes:
+        print_result(changes, "no server has recorded a change yet", as_json=json)
+        return
+    rows = [(moment(each.seen_at), *_row(each.status)) for each in changes]
+    print_rows(changes, ("seen", *_HEADER), rows, as_json=json)
 
 
 def _expect_alone(others: Sequence[str]) -> None:
@@ -206,13 +199,9 @@ def _as_of(status: ZoneStatus, now: float) -> ZoneStatus:
     return replace(status, state=ZoneState.IN, share=None, expires=None) if status.has_expired(now) else status
 
 
+_HEADER = ("zone", "workload", "status", "since", "until", "by", "reason")
+
+
 def _row(status: ZoneStatus) -> tuple[object, ...]:
-    return (
-        status.zone,
-        status.workload or "(all)",
-        status.state,
-        moment(status.since),
-        moment(status.expires),
-        status.by,
-        status.reason,
-    )
+    times = moment(status.since), moment(status.expires)
+    return status.zone, status.workload or "(all)", status.state, *times, status.by, status.reason

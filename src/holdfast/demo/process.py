@@ -52,10 +52,6 @@ class Child:
                 process_group=0,
             )
 
-    @property
-    def process_id(self) -> int:
-        return self._process.pid
-
     def announced(self) -> dict[str, Any]:
         """What the child said of itself when it was ready. Raises EngineUnavailable if it ended instead."""
         assert self._process.stdout is not None

@@ -113,12 +113,14 @@ class WatchStore:
 
     def open_verdicts(self) -> Sequence[RecordedVerdict]:
         """Return the verdicts that have not been closed, newest first."""
-        rows = self._database.read(lambda transaction: transaction.execute(_OPEN_VERDICTS))
-        return [_recorded(row) for row in rows]
+        return self._read(_OPEN_VERDICTS)
 
     def verdicts(self, limit: int = 100) -> Sequence[RecordedVerdict]:
         """Return the latest verdicts, newest first."""
-        rows = self._database.read(lambda transaction: transaction.execute(_LIST, (limit,)))
+        return self._read(_LIST, limit)
+
+    def _read(self, query: str, *values: int) -> Sequence[RecordedVerdict]:
+        rows = self._database.read(lambda transaction: transaction.execute(query, values))
         return [_recorded(row) for row in rows]
 
 

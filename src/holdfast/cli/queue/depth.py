@@ -6,7 +6,7 @@ import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from holdfast.cli.output import Json, picked, print_json, print_note, print_table
+from holdfast.cli.output import Json, picked, print_json, print_note, print_result, print_table
 from holdfast.cli.queue.depths import age
 from holdfast.cli.queue.limits import shown_limits
 from holdfast.cli.queue.store import QUEUES, QueueOptions
@@ -22,12 +22,7 @@ def list_(*, options: QueueOptions = QUEUES, json: Json = False) -> None:
     """
     with options.open() as store:
         names, address = store.names(), store.address
-    if json:
-        print_json(names)
-    elif not names:
-        print(f"there is no queue in {address} yet")
-    for name in () if json else names:
-        print(name)
+    print_result(names, "\n".join(names) or f"there is no queue in {address} yet", as_json=json)
 
 
 def depth(

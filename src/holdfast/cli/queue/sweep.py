@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import Json, moment, print_json
+from holdfast.cli.output import Json, moment, print_result
 from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions
 
 
@@ -34,10 +34,11 @@ def sweep(
         name = store.require(queue)
         limit = moment_of(before, store.backend.look(name, top=0).at)
         dropped = store.backend.sweep(name, limit)
-    if json:
-        print_json({"queue": name, "before": limit, "dropped": dropped})
-    else:
-        print(f"{dropped:,} of {name} dropped that were sent before {moment(limit)}")
+    print_result(
+        {"queue": name, "before": limit, "dropped": dropped},
+        f"{dropped:,} of {name} dropped that were sent before {moment(limit)}",
+        as_json=json,
+    )
 
 
 def moment_of(text: str, now: float) -> float:

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import Json, moment, print_json, print_result, print_table
+from holdfast.cli.output import Json, moment, picked, print_json, print_result, print_rows, print_table
 from holdfast.cli.shards.inputs import as_name, read_tenants
 from holdfast.cli.shards.kept import KEPT, KeptShards, as_object, as_row, text_of, told
 from holdfast.shards import Assignments, Layout, Shard
@@ -17,6 +17,8 @@ from holdfast.shards.names import shown
 
 _TOGETHER = 5000
 """Tenants of one transaction: enough that its own cost does not count, few enough that nobody waits long for it."""
+
+_OF_A_SLOT = ("worker", "group", "weight", "host", "is_drained", "relieves")
 
 TenantArgument: TypeAlias = Annotated[str, Parameter(name="TENANT", help="The name of the tenant.")]
 Tenants: TypeAlias = Annotated[str, Parameter(name="TENANT", help="The names of tenants.")]
@@ -100,30 +102,21 @@ def suspects(
         raise InvalidValue("no worker: name those that fail")
     with kept.open() as assignments:
         found = assignments.suspects(workers, limit=limit)
-    if json:
-        print_json(
-            [
-                {
-                    "tenant": text_of(one.tenant),
-                    "failing": one.failing,
-                    "sound": one.sound,
-                    "score": one.score,
-                    "is_needed": one.is_needed,
-                }
-                for one in found
-            ]
-        )
-        return
-    rows = [
-        (
-            shown(one.tenant),
-            f"{one.score:.2f}",
-            "yes" if one.is_needed else "",
-            *map(" ".join, (one.failing, one.sound)),
-        )
-        for one in found
-    ]
-    print_table(("tenant", "score", "explains", "failing", "sound"), rows)
+    print_rows(
+        [{"tenant": text_of(one.tenant), **picked(one, "failing", "sound", "score", "is_needed")} for one in found],
+        ("tenant", "score", "explains", "failing", "sound"),
+        [
+            (
+                shown(one.tenant),
+                f"{one.score:.2f}",
+                "yes" if one.is_needed else "",
+                " ".join(one.failing),
+                " ".join(one.sound),
+            )
+            for one in found
+        ],
+        as_json=json,
+    )
 
 
 def isolate(
@@ -171,11 +164,9 @@ def forget(
 
 
 def _show_one(tenant: str, shard: Shard, assignments: Assignments, *, json: bool) -> None:
-    left = len(assignments.layout.ready)
-    if json:
-        print_json(as_object(as_name(tenant), shard) | {"spare_left": left})
-    else:
-        print_table(("tenant", "workers", "spare left"), [(*as_row(as_name(tenant), shard), left)])
+    name, left = as_name(tenant), len(assignments.layout.ready)
+    found = as_object(name, shard) | {"spare_left": left}
+    print_rows(found, ("tenant", "workers", "spare left"), [(*as_row(name, shard), left)], as_json=json)
 
 
 def _named(tenants: Sequence[str], file: str | None) -> Iterator[bytes]:
@@ -198,7 +189,8 @@ def fleet(*, kept: KeptShards = KEPT, json: Json = False) -> None:
     """
     with kept.open() as assignments:
         current = assignments.current
-    layout, uses = current.layout, list(_uses(current.layout))
+    layout = current.layout
+    slots = list(zip(layout.fleet.slots, _uses(layout), strict=True))
     if json:
         print_json(
             {
@@ -207,17 +199,8 @@ def fleet(*, kept: KeptShards = KEPT, json: Json = False) -> None:
                 "size": layout.size,
                 "overlap": layout.overlap,
                 "workers": [
-                    {
-                        "slot": place,
-                        "worker": slot.worker,
-                        "group": slot.group,
-                        "weight": slot.weight,
-                        "host": slot.host,
-                        "use": use,
-                        "is_drained": slot.is_drained,
-                        "relieves": slot.relieves,
-                    }
-                    for place, (slot, use) in enumerate(zip(layout.fleet.slots, uses, strict=True))
+                    {"slot": number, **picked(slot, *_OF_A_SLOT), "use": use}
+                    for number, (slot, use) in enumerate(slots)
                 ],
                 "isolated": [
                     {"tenant": text_of(tenant), "workers": [layout.fleet.slots[place].worker for place in places]}
@@ -230,14 +213,11 @@ def fleet(*, kept: KeptShards = KEPT, json: Json = False) -> None:
     print()
     rows = [
         (slot.worker, " / ".join(slot.group), slot.host, f"{use} (drained)" if slot.is_drained else use)
-        for slot, use in zip(layout.fleet.slots, uses, strict=True)
+        for slot, use in slots
     ]
     print_table(("worker", "group", "host", "use"), rows)
     print()
-    counted = Counter(
-        (" / ".join(slot.group), "drained" if slot.is_drained else use.split()[0])
-        for slot, use in zip(layout.fleet.slots, uses, strict=True)
-    )
+    counted = Counter((" / ".join(slot.group), "drained" if slot.is_drained else use.split()[0]) for slot, use in slots)
     print_table(("group", "use", "workers"), [(*kind, count) for kind, count in counted.items()])
 
 

@@ -146,17 +146,6 @@ def _known(ids: Sequence[int]) -> tuple[int, ...]:
 
 
 def _letter(letter: DeadLetter, *, bodies: bool) -> Letter:
-    return Letter(
-        id=letter.id,
-        tenant=letter.tenant,
-        priority=letter.priority,
-        group=letter.group,
-        attempts=letter.attempts,
-        sent=letter.sent,
-        buried=letter.buried,
-        reason=letter.reason,
-        detail=letter.detail,
-        trace=letter.trace,
-        size=len(letter.body),
-        base64=base64.b64encode(letter.body).decode() if bodies else UNSET,
-    )
+    fields = {name: getattr(letter, name) for name in Letter.__struct_fields__ if name not in ("size", "base64")}
+    body = base64.b64encode(letter.body).decode() if bodies else UNSET
+    return Letter(**fields, size=len(letter.body), base64=body)

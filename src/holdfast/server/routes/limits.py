@@ -2,10 +2,10 @@
 
 from typing import Annotated, Any, TypeAlias
 
-import msgspec
 from litestar import Request, delete, get, put
 from litestar.params import JSONBody, QueryParameter
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from holdfast._errors import Conflict, InvalidValue
 from holdfast._names import queue_of
@@ -91,7 +91,7 @@ async def set_limits(
     data: JSONBody[FullLimits],
 ) -> TenantLimits:
     """Give a tenant limits of its own, all of them: what is left out has no limit. They hold from now on."""
-    return await _change_limits(request, state, queue, tenant, Limits(**msgspec.structs.asdict(data)))
+    return await _change_limits(request, state, queue, tenant, Limits(**asdict(data)))
 
 
 @delete("/v1/queues/{queue:str}/limits", summary="Give a tenant the limits of the queue", **strict(CHANGE))
@@ -143,20 +143,18 @@ def _limits_of(backend: Backend, queue: str, tenant: str) -> TenantLimits:
 
 
 def full_limits(limits: Limits) -> FullLimits:
-    """The same, with what is left out."""
-    return FullLimits(**msgspec.structs.asdict(limits))
+    """Return the same limits, with those that are left out."""
+    return FullLimits(**asdict(limits))
 
 
 def full_policy(policy: QueuePolicy) -> FullPolicy:
-    """The same, with what is left out."""
-    return FullPolicy(**{**msgspec.structs.asdict(policy), "limits": full_limits(policy.limits)})
+    """Return the same policy, with what is left out."""
+    return FullPolicy(**asdict(policy) | {"limits": full_limits(policy.limits)})
 
 
 def plain_policy(policy: FullPolicy) -> QueuePolicy:
-    """As it is kept. Raises Conflict for one whose parts do not go together."""
+    """Return the policy as it is kept. Raise Conflict for one whose parts do not go together."""
     try:
-        return QueuePolicy(
-            **{**msgspec.structs.asdict(policy), "limits": Limits(**msgspec.structs.asdict(policy.limits))}
-        )
+        return QueuePolicy(**asdict(policy) | {"limits": Limits(**asdict(policy.limits))})
     except InvalidValue as error:
         raise Conflict(str(error)) from error

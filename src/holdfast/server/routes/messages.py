@@ -16,7 +16,7 @@ from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Sche
 from litestar.openapi.spec.enums import OpenAPIFormat, OpenAPIType
 from litestar.params import HeaderParameter, JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from holdfast._errors import InvalidValue, NotFound, OutcomeUnknown
 from holdfast._names import queue_of
@@ -258,15 +258,8 @@ async def message_status(
             f"queue {name} has no message {str(message)[:20]}{whose}: it was handled, dropped or discarded, "
             "or there never was one"
         )
-    return MessageStatus(
-        id=message,
-        queue=name,
-        tenant=kept.tenant,
-        state=kept.stage,
-        attempts=kept.attempts,
-        sent=kept.sent,
-        until=kept.until,
-    )
+    fields = asdict(kept)
+    return MessageStatus(id=message, queue=name, state=fields.pop("stage"), **fields)
 
 
 async def _send(state: ServerState, queue: str, tenant: str, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
@@ -283,15 +276,7 @@ async def _send(state: ServerState, queue: str, tenant: str, messages: Sequence[
 def _outgoing(place: int, message: NewMessage, key: str | None, carried: dict[str, Any]) -> Outgoing:
     try:
         return checked_message(
-            Outgoing(
-                body=_body(place, message),
-                priority=message.priority,
-                delay=message.delay,
-                group=message.group,
-                key=key if message.key is None else message.key,
-                ttl=message.ttl,
-                **carried,
-            )
+            Outgoing(**asdict(message) | {"body": _body(place, message), "key": message.key or key} | carried)
         )
     except InvalidValue as error:
         raise InvalidValue(f"message {place}: {error}") from error
@@ -328,14 +313,8 @@ def _deadline(request: Request[Any, Any, Any]) -> float | None:
 
 
 def _accepted(sent: Sent) -> Accepted:
-    return Accepted(
-        id=sent.id,
-        queue=sent.queue,
-        lane=sent.lane,
-        trace=sent.trace,
-        pressure=sent.pressure,
-        duplicate=sent.is_duplicate,
-    )
+    fields = asdict(sent)
+    return Accepted(duplicate=fields.pop("is_duplicate"), **fields)
 
 
 def _result(result: Sent | Refused) -> Accepted | RefusedMessage:
