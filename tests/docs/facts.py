@@ -132,7 +132,7 @@ def commands() -> dict[str, set[str]]:
 
 def _walk(group: App, name: str) -> Iterator[tuple[str, set[str]]]:
     if group.default_command is not None and name != "holdfast":
-        arguments = group.assemble_argument_collection(parse_docstring=True)
+        arguments = group.assemble_argument_collection(parse_docstring=True, default_parameter=app.default_parameter)
         yield name, {word for argument in arguments if argument.show for word in argument.names}
     for word in group:
         if not word.startswith("-"):

@@ -17,8 +17,7 @@ def agent(
     zone: Annotated[str | None, Parameter(help="The AZ-ID of this host. Instead of agent.zone.")] = None,
     workload: Annotated[str | None, Parameter(help="What this host is part of. Instead of agent.workload.")] = None,
     endpoint: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="A server to follow, or https://host/{zone}; repeat it. Else agent.endpoints."),
+        list[str] | None, Parameter(help="A server to follow, or https://host/{zone}; repeat it. Else agent.endpoints.")
     ] = None,
     host: Annotated[str | None, Parameter(help="Instead of agent.host.")] = None,
     port: Annotated[int | None, Parameter(help="Instead of agent.port; 0 for any free one.")] = None,

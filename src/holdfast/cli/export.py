@@ -41,7 +41,7 @@ app = App(
 Output: TypeAlias = Annotated[
     Path | None, Parameter(help="A file for the template; without it, standard output. None is overwritten.")
 ]
-Force: TypeAlias = Annotated[bool, Parameter(negative="", help="Overwrite the file of --output.")]
+Force: TypeAlias = Annotated[bool, Parameter(help="Overwrite the file of --output.")]
 _PACE, _GATEWAY = Pace(), GatewayOptions()
 
 
@@ -54,30 +54,27 @@ def route53(
     balancer: Annotated[str | None, Parameter(help="The DNS name of the load balancer.")] = None,
     balancer_zone_id: Annotated[str | None, Parameter(help="The canonical hosted zone id of the balancer.")] = None,
     zone: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="AZ-ID and name in this account, use1-az1=us-east-1b. For each zone."),
+        list[str] | None, Parameter(help="AZ-ID and name in this account, use1-az1=us-east-1b. For each zone.")
     ] = None,
     discover: Annotated[
-        bool, Parameter(negative="", help="Ask EC2 for the names of the zones of --zone, or of all there are.")
+        bool, Parameter(help="Ask EC2 for the names of the zones of --zone, or of all there are.")
     ] = False,
     region: Annotated[
         str | None, Parameter(help="Where --discover asks. Instead of aws.region of the settings.")
     ] = None,
     endpoint: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="Check a status endpoint, https://host. Several decide by quorum."),
+        list[str] | None, Parameter(help="Check a status endpoint, https://host. Several decide by quorum.")
     ] = None,
     bucket: Annotated[
         list[str] | None,
-        Parameter(negative="", help="Check the objects of a bucket; NAME=REGION if it is not in the zones' region."),
+        Parameter(help="Check the objects of a bucket; NAME=REGION if it is not in the zones' region."),
     ] = None,
     prefix: Annotated[str, Parameter(help="Folders of the objects in --bucket, such as status/.")] = "",
     routing_control: Annotated[
-        list[str] | None, Parameter(negative="", help="Follow an ARC routing control: AZ-ID=ARN. For each zone.")
+        list[str] | None, Parameter(help="Follow an ARC routing control: AZ-ID=ARN. For each zone.")
     ] = None,
     health_check: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="Use a health check, of another account perhaps: AZ-ID=ID. For each zone."),
+        list[str] | None, Parameter(help="Use a health check, of another account perhaps: AZ-ID=ID. For each zone.")
     ] = None,
     workload: Annotated[
         str | None, Parameter(help="Leave zones that are out for it, besides those out for all.")
@@ -147,7 +144,7 @@ def status_endpoint(
         str | None, Parameter(help="A table that is there: for the other regions of a global table.")
     ] = None,
     replica: Annotated[
-        list[str] | None, Parameter(negative="", help="Another region that is to have the table. May be repeated.")
+        list[str] | None, Parameter(help="Another region that is to have the table. May be repeated.")
     ] = None,
     stage: Annotated[str, Parameter(help="The first part of the path.")] = _GATEWAY.stage,
     rate: Annotated[int, Parameter(help="Requests a second, over all callers.")] = _GATEWAY.rate,

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias, TypeVar
 
 import msgspec
 from cyclopts import MissingArgumentError, Parameter
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from holdfast.config import Settings
     from holdfast.config.places import Place
 
+Item = TypeVar("Item")
+
 Json: TypeAlias = Annotated[
-    bool, Parameter(name="--json", negative="", help="Print JSON, for machines, instead of text for people.")
+    bool, Parameter(name="--json", help="Print JSON, for machines, instead of text for people.")
 ]
 SettingsFile: TypeAlias = Annotated[
     Path | None,
@@ -64,7 +67,7 @@ class PictureOptions:
     """The options of commands that can draw what they found."""
 
     svg: Annotated[Path | None, Parameter(help="A new file for a picture.")] = None
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the file of --svg.")] = False
+    force: Annotated[bool, Parameter(help="Overwrite the file of --svg.")] = False
 
     def check(self) -> None:
         """Refuse at once, and not after a long run, what could not be written then."""
@@ -135,6 +138,18 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 STANDARD_INPUT = "-"
 
 
+def require_file(path: str) -> None:
+    """Raise InvalidValue for an option, which was let through because `-` is standard input."""
+    if path.startswith("-") and path != STANDARD_INPUT:
+        raise InvalidValue(f"{path}: expected a file, and not an option; a file of this name is ./{path}")
+
+
+def in_batches(items: Iterator[Item], count: int) -> Iterator[list[Item]]:
+    """Yield the items in lists of `count`, the last one of fewer."""
+    while some := list(islice(items, count)):
+        yield some
+
+
 def source_of(path: str) -> str:
     """Return what people call the file at `path`."""
     return "standard input" if path == STANDARD_INPUT else path
@@ -143,8 +158,7 @@ def source_of(path: str) -> str:
 @contextmanager
 def open_input(path: str, *, errors: str) -> Iterator[Iterable[str]]:
     """Open a file of UTF-8, or standard input for `-`, line ends as they are. Raises InvalidValue if that fails."""
-    if path.startswith("-") and path != STANDARD_INPUT:  # let through because of that one
-        raise InvalidValue(f"{path}: expected a file, and not an option; a file of this name is ./{path}")
+    require_file(path)
     try:
         if path != STANDARD_INPUT:
             with Path(path).open(encoding="utf-8-sig", errors=errors, newline="") as file:
@@ -160,13 +174,13 @@ def open_input(path: str, *, errors: str) -> Iterator[Iterable[str]]:
 
 
 @contextmanager
-def new_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
+def new_file(path: Path, *, force: bool = False, otherwise: str = "overwrite it with --force") -> Iterator[BinaryIO]:
     """A file to write to. Raises Conflict if there is one already, unless it is to be overwritten."""
     try:
         with path.open("wb" if force else "xb") as file:
             yield file
     except FileExistsError as error:
-        raise Conflict(f"{path} exists already: remove it, or overwrite it with --force") from error
+        raise Conflict(f"{path} exists already: remove it, or {otherwise}") from error
     except OSError as error:
         raise InvalidValue(f"{path} cannot be written: {error.strerror}; name another file") from error
 

@@ -11,7 +11,7 @@ from holdfast._types import StatusStore, Zone, ZoneStatus
 from holdfast.cli.remote import TOKEN_VARIABLE, token_of_environment
 from holdfast.compose import Databases, database_file, existing_store, open_status_store, user_name
 from holdfast.config import Settings
-from holdfast.config.workloads import require_known
+from holdfast.config.settings import require_known
 from holdfast.server.status_log import SUBSYSTEM, Logged, StatusLog
 from holdfast.status.change import Changes
 

@@ -108,7 +108,7 @@ def take_out(
             help="In again by itself after 90s, 30m, 2h30m, 1d; without it, when brought in.",
         ),
     ] = None,
-    force: Annotated[bool, Parameter(negative="", help="Also while another zone is out.")] = False,
+    force: Annotated[bool, Parameter(help="Also while another zone is out.")] = False,
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:

@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote
@@ -11,7 +12,7 @@ from urllib.parse import unquote
 from msgspec import Meta, Struct, to_builtins
 from msgspec.structs import force_setattr
 
-from holdfast._errors import InvalidValue, SettingsError
+from holdfast._errors import InvalidValue, NotFound, SettingsError
 from holdfast._names import WORKLOAD_PATTERN, zone_of
 from holdfast._types import Zone
 from holdfast.config.queues import QueueSettings, require_once
@@ -283,6 +284,21 @@ def _detector(given: dict[str, Any]) -> dict[str, Any]:
         raise InvalidValue(f"detector.{error}") from error
     # One by one: msgspec leaves out what a dataclass has from its class.
     return {"name": name} | {option: to_builtins(getattr(found, option)) for option in option_names(type(found))}
+
+
+def require_known(workloads: Sequence[WorkloadSettings], zone: Zone, workload: str | None) -> None:
+    """Raise NotFound for a zone or a workload that is not configured: most likely a slip, and a costly one.
+
+    Where no workload is configured, Holdfast only keeps the status of zones, and all are welcome.
+    """
+    if not workloads:
+        return
+    named = [each for each in workloads if workload in (None, each.name)]
+    if not named:
+        raise NotFound(f"no workload {workload} is configured: {', '.join(each.name for each in workloads)}")
+    zones = sorted({known for each in named for known in each.zones})
+    if zone not in zones:
+        raise NotFound(f"no zone {zone} is configured{f' for {workload}' if workload else ''}: {', '.join(zones)}")
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

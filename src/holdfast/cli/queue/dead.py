@@ -21,7 +21,7 @@ PAGE = 100
 Tenant: TypeAlias = Annotated[str | None, Parameter(help="Only those of this tenant.")]
 Reason: TypeAlias = Annotated[str | None, Parameter(help="Only those whose reason contains this text.")]
 Ids: TypeAlias = Annotated[
-    list[int] | None, Parameter(name="--id", negative="", help="Only the one with this number; repeat it for more.")
+    list[int] | None, Parameter(name="--id", help="Only the one with this number; repeat it for more.")
 ]
 Before: TypeAlias = Annotated[
     str | None,
@@ -47,8 +47,8 @@ def dead(
     before: Before = None,
     after: Annotated[int, Parameter(help="Only those with a greater number: the last of the page before.")] = 0,
     limit: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000), help="How many at the most.")] = 20,
-    body: Annotated[bool, Parameter(negative="", help="Show what they say: a call, text, or bytes.")] = False,
-    detail: Annotated[bool, Parameter(negative="", help="Show the tracebacks of what went wrong last.")] = False,
+    body: Annotated[bool, Parameter(help="Show what they say: a call, text, or bytes.")] = False,
+    detail: Annotated[bool, Parameter(help="Show the tracebacks of what went wrong last.")] = False,
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
@@ -149,14 +149,12 @@ def redrive(
     reason: Reason = None,
     id_: Ids = None,
     before: Before = None,
-    all_: Annotated[
-        bool, Parameter(name="--all", negative="", help="All of them: needed where nothing else says which.")
-    ] = False,
+    all_: Annotated[bool, Parameter(name="--all", help="All of them: needed where nothing else says which.")] = False,
     rate: Annotated[
         float | None, Parameter(help="At most so many per second, so that they do not come back all at once.")
     ] = None,
-    discard: Annotated[bool, Parameter(negative="", help="Forget them, instead of putting them back.")] = False,
-    dry_run: Annotated[bool, Parameter(negative="", help="Only count them.")] = False,
+    discard: Annotated[bool, Parameter(help="Forget them, instead of putting them back.")] = False,
+    dry_run: Annotated[bool, Parameter(help="Only count them.")] = False,
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:

@@ -32,7 +32,7 @@ def depth(
     top: Annotated[
         int, Parameter(validator=Number(gte=0, lte=1000), help="How many tenants with the most waiting.")
     ] = 10,
-    lanes: Annotated[bool, Parameter(negative="", help="Show every lane that is not empty as well.")] = False,
+    lanes: Annotated[bool, Parameter(help="Show every lane that is not empty as well.")] = False,
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:

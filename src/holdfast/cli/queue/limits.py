@@ -36,18 +36,16 @@ def limits(
     over: Annotated[Over | None, Parameter(help="What becomes of what exceeds --max-rate.")] = None,
     run_rate: Annotated[MaybeNumber, Parameter(help="Messages per second that are handed to workers. Or none.")] = None,
     run_burst: Annotated[
-        MaybeNumber,
-        Parameter(help="Messages at once within --run-rate; none: those of a tenth of a second."),
+        MaybeNumber, Parameter(help="Messages at once within --run-rate; none: those of a tenth of a second.")
     ] = None,
     concurrency: Annotated[
         MaybeCount, Parameter(help="Messages that workers may hold at the same time. Or none.")
     ] = None,
     max_backlog: Annotated[
-        MaybeCount,
-        Parameter(help="Messages that may wait before more are refused; none: as the queue has it."),
+        MaybeCount, Parameter(help="Messages that may wait before more are refused; none: as the queue has it.")
     ] = None,
     clear: Annotated[
-        bool, Parameter(negative="", help="Let the tenant have those of the queue again, or the queue have none.")
+        bool, Parameter(help="Let the tenant have those of the queue again, or the queue have none.")
     ] = False,
     options: QueueOptions = QUEUES,
     json: Json = False,

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -13,7 +12,16 @@ from cyclopts import Parameter
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError, InvalidValue
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import Json, print_json, print_note, print_result, progress
+from holdfast.cli.output import (
+    STANDARD_INPUT,
+    Json,
+    in_batches,
+    print_json,
+    print_note,
+    print_result,
+    progress,
+    require_file,
+)
 from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions
 from holdfast.queue import Outgoing, Refused, Sent
 from holdfast.queue.backend import Backend, require_support
@@ -71,7 +79,6 @@ class Sender:
         self.told.spilled += sum(result.is_spilled and not result.is_duplicate for result in results)
 
 
-STANDARD_INPUT = "-"
 TOGETHER = 500
 """Messages of one step: enough that its own cost does not count, few enough that nobody waits long for it."""
 
@@ -106,7 +113,7 @@ def send(
         ),
     ] = None,
     ttl: Annotated[str | None, Parameter(help="Dropped, unhandled, after this time. As the queue has it.")] = None,
-    lines: Annotated[bool, Parameter(negative="", help="Send every line that is not empty, as a message.")] = False,
+    lines: Annotated[bool, Parameter(help="Send every line that is not empty, as a message.")] = False,
     patience: Annotated[
         str, Parameter(help="With --lines: how long to wait while the tenant has sent too much, before giving up.")
     ] = "1m",
@@ -196,7 +203,7 @@ def _send_lines(sender: Sender, message: Outgoing, bodies: Iterator[bytes], *, a
     try:
         with progress(TextColumn("{task.description} {task.completed:,.0f} sent")) as shown:
             task = shown.add_task("")
-            for batch in _batches(_messages(message, bodies)):
+            for batch in in_batches(_messages(message, bodies), TOGETHER):
                 sender.send(batch, lambda wait: shown.update(task, description=f"waiting {wait:.1f} s,"))
                 shown.update(task, completed=sender.told.sent, description="")
     except (HoldfastError, KeyboardInterrupt):
@@ -219,18 +226,12 @@ def _messages(message: Outgoing, bodies: Iterator[bytes]) -> Iterator[Outgoing]:
         yield one if keys is None else msgspec.structs.replace(one, key=keys.of(one))
 
 
-def _batches(messages: Iterator[Outgoing]) -> Iterator[list[Outgoing]]:
-    while some := list(islice(messages, TOGETHER)):
-        yield some
-
-
 @contextmanager
 def _opened(file: str) -> Iterator[BinaryIO]:
     if file == STANDARD_INPUT:
         yield sys.stdin.buffer
         return
-    if file.startswith("-"):  # let through because of that one
-        raise InvalidValue(f"{file}: expected a file, and not an option; a file of this name is ./{file}")
+    require_file(file)
     try:
         source = Path(file).open("rb")  # noqa: SIM115 - closed below; what goes wrong while it is open is another matter
     except OSError as error:

@@ -166,7 +166,7 @@ def top(
     every: Annotated[
         float, Parameter(validator=Number(gte=0.1, lte=3600), help="Seconds between two looks, 0.1 to 3600.")
     ] = 2.0,
-    once: Annotated[bool, Parameter(negative="", help="Look once, print it, and end.")] = False,
+    once: Annotated[bool, Parameter(help="Look once, print it, and end.")] = False,
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:

@@ -3,9 +3,9 @@
 import dataclasses
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated, BinaryIO, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
@@ -20,21 +20,17 @@ from holdfast.shards.layout import adapted
 from holdfast.shards.names import shown
 
 _KEY_BYTES = 32
-
+_OTHER_MOVES = "name another file for --moves"
 _MOST = 1_000_000
 """Workers that one may look at by their number alone: more take more memory than it is worth."""
 
-Apply: TypeAlias = Annotated[
-    bool, Parameter(negative="", help="Make the change. Without it, only what would move is shown.")
-]
-Force: TypeAlias = Annotated[
-    bool, Parameter(negative="", help="Make the change although tenants are left without a worker.")
-]
+Apply: TypeAlias = Annotated[bool, Parameter(help="Make the change. Without it, only what would move is shown.")]
+Force: TypeAlias = Annotated[bool, Parameter(help="Make the change although tenants are left without a worker.")]
 Moves: TypeAlias = Annotated[
     Path | None, Parameter(help="A new file for all moves, as JSON lines: tenant, leaves, joins.")
 ]
 SharedHosts: TypeAlias = Annotated[
-    bool, Parameter(negative="", help="Warn of several workers on one host, instead of refusing them.")
+    bool, Parameter(help="Warn of several workers on one host, instead of refusing them.")
 ]
 
 
@@ -50,7 +46,7 @@ def plan(
     size: Annotated[int | None, Parameter(help="Workers in a shard. Without it, as it is.")] = None,
     overlap: Annotated[int | None, Parameter(help="The most workers that two tenants share. As it is.")] = None,
     redesign: Annotated[
-        bool, Parameter(negative="", help="Make new shards of all workers, spare ones too: nearly everybody moves.")
+        bool, Parameter(help="Make new shards of all workers, spare ones too: nearly everybody moves.")
     ] = False,
     shared_hosts: SharedHosts = False,
     apply: Apply = False,
@@ -68,8 +64,7 @@ def plan(
         raise InvalidValue("--workers is only to look: name a file of workers for --apply and --moves")
     given = _given(fleet, workers, zones, shared_hosts=shared_hosts)
     with ExitStack() as stack:
-        assignments = None if workers is not None else _existing(stack, kept)
-        current = _current(assignments)
+        assignments, current = (None, None) if workers is not None else _existing(stack, kept)
         if given is not None and shared_hosts:
             _note_shared(given, as_json=json)
         if current is None and given is not None and size is None and overlap is None and not apply:
@@ -86,7 +81,7 @@ def plan(
             _carry_out(assignments, layout, apply=apply, force=force, moves=moves, as_json=json)
             return
         if moves is not None:
-            with _new_moves(moves):
+            with new_file(moves, otherwise=_OTHER_MOVES):
                 pass  # nobody is there who could move
         show_layout(layout, as_json=json)
 
@@ -98,16 +93,12 @@ def grow(
         Parameter(allow_leading_hyphen=True, help="A file of workers that are spare from now on. Nobody moves."),
     ] = None,
     relieve: Annotated[
-        list[str] | None, Parameter(negative="", help="OLD=NEW: a new worker takes over half the tenants of one.")
+        list[str] | None, Parameter(help="OLD=NEW: a new worker takes over half the tenants of one.")
     ] = None,
-    replace: Annotated[
-        list[str] | None, Parameter(negative="", help="OLD=NEW: a new worker takes over all tenants of one.")
-    ] = None,
-    substitute: Annotated[
-        list[str] | None, Parameter(negative="", help="OLD=SPARE: the same, with a spare worker.")
-    ] = None,
+    replace: Annotated[list[str] | None, Parameter(help="OLD=NEW: a new worker takes over all tenants of one.")] = None,
+    substitute: Annotated[list[str] | None, Parameter(help="OLD=SPARE: the same, with a spare worker.")] = None,
     drain: Annotated[
-        list[str] | None, Parameter(negative="", help="A worker that gets no more work. Its tenants have the others.")
+        list[str] | None, Parameter(help="A worker that gets no more work. Its tenants have the others.")
     ] = None,
     double: Annotated[
         str | None,
@@ -205,18 +196,13 @@ def _refuse_shared(old: Fleet, new: Fleet) -> None:
             )
 
 
-def _existing(stack: ExitStack, kept: KeptShards) -> Assignments | None:
-    """The assignments of the store; None if there is no store."""
+def _existing(stack: ExitStack, kept: KeptShards) -> tuple[Assignments | None, Version | None]:
+    """Return the assignments of the store, if there is one, and their current version, if they have one."""
+    assignments = current = None
     with suppress(NotFound):
-        return stack.enter_context(kept.open())
-    return None
-
-
-def _current(assignments: Assignments | None) -> Version | None:
-    try:
-        return None if assignments is None else assignments.current
-    except NotFound:
-        return None
+        assignments = stack.enter_context(kept.open())
+        current = assignments.current
+    return assignments, current
 
 
 def _first_layout(fleet: Fleet | None, size: int | None, overlap: int | None) -> Layout:
@@ -284,18 +270,9 @@ def _carry_out(
             f"{first}: give them others first, or see whether a list was cut off; --force makes the change"
         )
     if moves is not None:
-        with _new_moves(moves) as file:
+        with new_file(moves, otherwise=_OTHER_MOVES) as file:
             for move in change.plan.moves():
                 written = {"tenant": text_of(move.tenant.name), "leaves": move.leaves, "joins": move.joins}
                 file.write(msgspec.json.encode(written) + b"\n")
     version = assignments.apply(change).number if apply else change.expected
     show_change(change, version, is_applied=apply, as_json=as_json)
-
-
-@contextmanager
-def _new_moves(path: Path) -> Iterator[BinaryIO]:
-    try:
-        with new_file(path) as file:
-            yield file
-    except Conflict as error:
-        raise Conflict(f"{path} exists already: remove it, or name another file for --moves") from error

@@ -97,12 +97,10 @@ def blast(
     /,
     *,
     tenant: Annotated[
-        list[str] | None, Parameter(negative="", help="A tenant that takes all its workers down. May be repeated.")
+        list[str] | None, Parameter(help="A tenant that takes all its workers down. May be repeated.")
     ] = None,
-    worker: Annotated[list[str] | None, Parameter(negative="", help="A worker that fails. May be repeated.")] = None,
-    zone: Annotated[
-        list[str] | None, Parameter(negative="", help="A zone that fails, or any other group. May be repeated.")
-    ] = None,
+    worker: Annotated[list[str] | None, Parameter(help="A worker that fails. May be repeated.")] = None,
+    zone: Annotated[list[str] | None, Parameter(help="A zone that fails, or any other group. May be repeated.")] = None,
     fleet: FleetFile = None,
     picture: PictureOptions = NO_PICTURE,
     kept: KeptShards = KEPT,

@@ -106,11 +106,7 @@ def _parsed(source: str, lines: Iterable[str], wanted: str, *, or_lines: bool) -
 
 def _array(source: str, text: str) -> Iterator[Record]:
     """One JSON document, as commands print it with --json."""
-    try:
-        entries = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidValue(f"{source}: this is not JSON: {error}") from error
-    for number, fields in enumerate(entries, start=1):
+    for number, fields in enumerate(_decoded(source, text), start=1):
         yield _record(f"{source}, entry {number}", fields)
 
 
@@ -124,13 +120,15 @@ def _record(place: str, fields: object) -> Record:
 def _json(source: str, numbered: Iterable[tuple[int, str]]) -> Iterator[Record]:
     for number, line in numbered:
         place = f"{source}, line {number}"
-        if not line.strip():
-            continue
-        try:
-            fields = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InvalidValue(f"{place}: this is not JSON: {error}") from error
-        yield _record(place, fields)
+        if line.strip():
+            yield _record(place, _decoded(place, line))
+
+
+def _decoded(place: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValue(f"{place}: this is not JSON: {error}") from error
 
 
 def _columns(line: str) -> list[str]:

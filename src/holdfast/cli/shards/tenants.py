@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import Json, moment, picked, print_json, print_result, print_rows, print_table
+from holdfast.cli.output import Json, in_batches, moment, picked, print_json, print_result, print_rows, print_table
 from holdfast.cli.shards.inputs import as_name, read_tenants
 from holdfast.cli.shards.kept import KEPT, KeptShards, as_object, as_row, text_of, told
 from holdfast.shards import Assignments, Layout, Shard
@@ -36,7 +35,7 @@ def assign(
     *tenants: Tenants,
     file: File = None,
     known: Annotated[
-        bool, Parameter(negative="", help="Only tenants that have a shard; others are an error, and get none.")
+        bool, Parameter(help="Only tenants that have a shard; others are an error, and get none.")
     ] = False,
     lookback: Annotated[
         str | None, Parameter(help="Show as well where they were so long ago and later, such as 2h.")
@@ -51,7 +50,7 @@ def assign(
     seconds = None if lookback is None else seconds_of(lookback)
     found: list[tuple[bytes, Shard, list[Shard]]] = []
     with kept.open() as assignments:
-        for names in _chunks(told(_named(tenants, file), "tenants")):
+        for names in in_batches(told(_named(tenants, file), "tenants"), _TOGETHER):
             shards = [assignments.find(one) for one in names] if known else assignments.shards(names)
             found += [
                 (one, shard, [] if seconds is None else assignments.previous(one, seconds))
@@ -84,7 +83,7 @@ def remove(*tenants: Tenants, file: File = None, kept: KeptShards = KEPT, json: 
     Example: holdfast shards remove tenant-1
     """
     with kept.open() as assignments:
-        removed = sum(map(assignments.remove, _chunks(told(_named(tenants, file), "tenants"))))
+        removed = sum(map(assignments.remove, in_batches(told(_named(tenants, file), "tenants"), _TOGETHER)))
     print_result({"removed": removed}, f"{removed} removed", as_json=json)
 
 
@@ -175,11 +174,6 @@ def _named(tenants: Sequence[str], file: str | None) -> Iterator[bytes]:
     if "" in tenants:
         raise InvalidValue("an empty name: expected that of a tenant; is a variable of the shell not set?")
     yield from map(as_name, tenants) if file is None else read_tenants(file)
-
-
-def _chunks(names: Iterator[bytes]) -> Iterator[list[bytes]]:
-    while some := list(islice(names, _TOGETHER)):
-        yield some
 
 
 def fleet(*, kept: KeptShards = KEPT, json: Json = False) -> None:

@@ -34,18 +34,16 @@ def worker(
     endpoint: Annotated[
         list[str] | None,
         Parameter(
-            negative="",
             help="A server that knows which zones are out; repeat it. Else agent.endpoints, if they are set, else the "
             "status store of the settings.",
         ),
     ] = None,
     once: Annotated[
-        bool, Parameter(negative="", help="End when nothing waits any more. What is delayed is left for later.")
+        bool, Parameter(help="End when nothing waits any more. What is delayed is left for later.")
     ] = False,
     export: Annotated[
         list[str] | None,
         Parameter(
-            negative="",
             help="Export metrics of each process, as NAME or NAME:ARGUMENT; repeat it. prometheus:9464 serves "
             "GET /metrics on this port, of several processes each on the next one; emf writes lines for CloudWatch to "
             "standard output, and what else the command prints goes to standard error.",

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from holdfast._errors import Conflict, EngineUnavailable
 from holdfast._names import WORKLOAD_PATTERN, ZONE_PATTERN, workload_of, zone_of
 from holdfast._types import Zone, ZoneState, ZoneStatus
-from holdfast.config.workloads import require_known
+from holdfast.config.settings import require_known
 from holdfast.server.auth import guarded, restricted
 from holdfast.server.credentials import Role
 from holdfast.server.problems import described
