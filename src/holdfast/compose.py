@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from holdfast._clock import Clock, SystemClock
+from holdfast._clock import SystemClock
 from holdfast._errors import Conflict, NotFound, SettingsError
 from holdfast._types import StatusStore
 from holdfast.config import Settings
@@ -35,14 +35,14 @@ def database_file(settings: Settings, subsystem: str) -> Path | None:
     return settings.data_directory / f"{subsystem}{SQLITE_SUFFIX}"
 
 
-def open_database(settings: Settings, subsystem: str, clock: Clock | None = None) -> Database:
+def open_database(settings: Settings, subsystem: str) -> Database:
     """The database of one subsystem: a SQLite file of its own, or the PostgreSQL database that all share."""
-    clock, path = clock or SystemClock(), database_file(settings, subsystem)
+    path = database_file(settings, subsystem)
     if path is not None:
         from holdfast.engines.sqlite import SqliteDatabase
 
         data_directory(settings)
-        return SqliteDatabase(path, patience=settings.database.patience, clock=clock)
+        return SqliteDatabase(path, patience=settings.database.patience)
     from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 
     return PostgresDatabase(
@@ -50,16 +50,15 @@ def open_database(settings: Settings, subsystem: str, clock: Clock | None = None
             url=settings.database.url.reveal(),
             pool_maximum=settings.database.connections,
             patience=settings.database.patience,
-        ),
-        clock=clock,
+        )
     )
 
 
 class Databases:
     """What one process keeps its state in: a file for each subsystem, or one PostgreSQL pool, or an AWS account."""
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
-        self.clock = clock or SystemClock()
+    def __init__(self, settings: Settings) -> None:
+        self.clock = SystemClock()
         self._settings = settings
         self._opened: dict[str, Database] = {}
         self._aws: AwsSession | None = None
@@ -68,7 +67,7 @@ class Databases:
         """The database of a subsystem, opened when it is first asked for."""
         name = "" if database_file(self._settings, subsystem) is None else subsystem  # PostgreSQL is shared by all
         if name not in self._opened:
-            self._opened[name] = open_database(self._settings, subsystem, self.clock)
+            self._opened[name] = open_database(self._settings, subsystem)
         return self._opened[name]
 
     def aws(self) -> "AwsSession":
@@ -91,18 +90,18 @@ class Databases:
         self.close()
 
 
-def open_queues(settings: Settings, databases: Databases, clock: Clock | None = None) -> "Backend":
+def open_queues(settings: Settings, databases: Databases) -> "Backend":
     """Open the backend of all queues: what `queue_store` names, or else the database of the settings."""
     if settings.queue_store is not None:
         from holdfast.queue import open_backend
 
         database = settings.database
         url = settings.queue_store.reveal()
-        return open_backend(url, clock=clock, patience=database.patience, connections=database.connections)
+        return open_backend(url, patience=database.patience, connections=database.connections)
     from holdfast.queue.backends.sql import SqlBackend
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
-    return SqlBackend(databases.database(SUBSYSTEM), clock)
+    return SqlBackend(databases.database(SUBSYSTEM))
 
 
 def has_queues(settings: Settings, databases: Databases) -> bool:

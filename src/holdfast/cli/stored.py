@@ -41,12 +41,7 @@ class StoredZones:
 
     def read(self, zone: Zone | None = None, workload: str | None = None) -> tuple[Sequence[ZoneStatus], float]:
         """All statuses, and the time; the zone and the workload only have to exist."""
-        workloads = self._settings.workload
-        if zone is not None:
-            require_known(workloads, zone, workload)
-        elif workload is not None:
-            zones = (Zone(each.zones[0]) for each in workloads if each.name == workload)
-            require_known(workloads, next(zones, Zone("")), workload)
+        require_known(self._settings.workload, zone, workload)
         return self._store.read(), self._clock.wall()
 
     def take_out(

@@ -286,7 +286,7 @@ def _detector(given: dict[str, Any]) -> dict[str, Any]:
     return {"name": name} | {option: to_builtins(getattr(found, option)) for option in option_names(type(found))}
 
 
-def require_known(workloads: Sequence[WorkloadSettings], zone: Zone, workload: str | None) -> None:
+def require_known(workloads: Sequence[WorkloadSettings], zone: Zone | None, workload: str | None) -> None:
     """Raise NotFound for a zone or a workload that is not configured: most likely a slip, and a costly one.
 
     Where no workload is configured, Holdfast only keeps the status of zones, and all are welcome.
@@ -297,7 +297,7 @@ def require_known(workloads: Sequence[WorkloadSettings], zone: Zone, workload: s
     if not named:
         raise NotFound(f"no workload {workload} is configured: {', '.join(each.name for each in workloads)}")
     zones = sorted({known for each in named for known in each.zones})
-    if zone not in zones:
+    if zone is not None and zone not in zones:
         raise NotFound(f"no zone {zone} is configured{f' for {workload}' if workload else ''}: {', '.join(zones)}")
 
 

@@ -5,15 +5,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
+import msgspec
 from cyclopts import Parameter
 
 from holdfast._errors import NotFound
 from holdfast._names import queue_of
 from holdfast.cli.output import SettingsOptions, print_note
 from holdfast.compose import Databases, database_file, existing_store, open_queues, seed_queues
-from holdfast.config import Settings
+from holdfast.config import QueueUrl, Settings
 from holdfast.queue.backend import Backend, Snapshot
-from holdfast.queue.open import kind_of, open_backend
+from holdfast.queue.open import kind_of
 
 QueueArgument: TypeAlias = Annotated[str, Parameter(name="QUEUE", help="The name of the queue.")]
 _NAME_ONE = (
@@ -82,52 +83,41 @@ class QueueOptions(SettingsOptions):
 
         None is made, and nothing is changed in a database of others, unless the settings have queues to be made in it.
         """
+        from holdfast.queue.backends.sql.schema import SUBSYSTEM  # not above: the help of commands needs no database
+
         values = self.load()
-        is_seeded = self.at is None and bool(values.queue)
-        url = self.at if self.at is not None or values.queue_store is None else values.queue_store.reveal()
+        if self.at is not None:
+            values = msgspec.structs.replace(values, queue_store=QueueUrl(self.at), queue=())
+        path = database_file(values, SUBSYSTEM)
         with Databases(values) as databases:
-            if url is None:
-                backend, address = _open_default(values, databases, is_seeded=is_seeded)
-            else:
-                backend, address = _open_at(url, values, is_seeded=is_seeded)
-            with backend:
-                if is_seeded:
-                    seed_queues(values, backend, warn=False)  # whoever looks sees what holds
-                yield Store(backend, address)
+            if not values.queue:
+                _require_queues(values, databases)
+            with open_queues(values, databases) as backend:
+                seed_queues(values, backend, warn=False)  # whoever looks sees what holds
+                yield Store(backend, str(values.queue_store or path or values.database.url))
 
 
 QUEUES = QueueOptions()
 
 
-def _open_at(url: str, values: Settings, *, is_seeded: bool) -> tuple[Backend, str]:
-    kind, database = kind_of(url), values.database
-    if not is_seeded:
-        try:
-            kind.require_queues(url, patience=database.patience)
-        except NotFound as error:
-            raise NotFound(f"{error}: {_NAME_ONE}") from error
-    backend = open_backend(url, patience=database.patience, connections=database.connections)
-    return backend, kind.describe(url)
-
-
-def _open_default(values: Settings, databases: Databases, *, is_seeded: bool) -> tuple[Backend, str]:
-    """Open the queues in the database of the settings."""
-    # Not above: the help of all commands needs no database.
+def _require_queues(values: Settings, databases: Databases) -> None:
+    """Raise NotFound where there are no queues, with what to name instead."""
     from holdfast.queue.backends.sql.addresses import has_tables, require_queues_in_file
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
     path = database_file(values, SUBSYSTEM)
-    address = str(path or values.database.url)
-    if not is_seeded:
+    if values.queue_store is None:
         try:
             existing_store(values, SUBSYSTEM)
         except NotFound as error:
             raise NotFound(f"{error}, or where the queues are with --at") from error
-        try:
-            if path is not None:
-                require_queues_in_file(path)
-            elif not has_tables(databases.database(SUBSYSTEM)):
-                raise NotFound(f"there are no queues in {address}")  # noqa: TRY301 - as of a file
-        except NotFound as error:
-            raise NotFound(f"{error}: {_NAME_ONE}") from error
-    return open_queues(values, databases), address
+    try:
+        if values.queue_store is not None:
+            url = values.queue_store.reveal()
+            kind_of(url).require_queues(url, patience=values.database.patience)
+        elif path is not None:
+            require_queues_in_file(path)
+        elif not has_tables(databases.database(SUBSYSTEM)):
+            raise NotFound(f"there are no queues in {values.database.url}")  # noqa: TRY301 - as of a file
+    except NotFound as error:
+        raise NotFound(f"{error}: {_NAME_ONE}") from error

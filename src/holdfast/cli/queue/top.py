@@ -65,20 +65,14 @@ class Watch:
     """Looks at one queue, or at all; queues may come to be meanwhile."""
 
     def __init__(self, store: Store, queue: str | None) -> None:
-        self.address = store.address
-        self._store = store
+        self.store = store
         self._queue = queue
         self._before: dict[str, Snapshot] = {}
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether its numbers are exact, and not estimates."""
-        return self._store.is_exact
-
     def look(self) -> Figures:
         """Return how queues are now."""
-        names = self._store.names() if self._queue is None else [self._queue]
-        looks = self._store.look(names, top=TENANTS)
+        names = self.store.names() if self._queue is None else [self._queue]
+        looks = self.store.look(names, top=TENANTS)
         figures = figures_of(looks, self._before)
         self._before = {look.queue: look for look in looks}
         return figures
@@ -244,14 +238,14 @@ def _live(watch: Watch, every: float) -> None:
         return drawn
 
     def drawn(figures: Figures, trouble: str) -> Group:
-        title = Text(f"{watch.address}, {moment(figures.at)}, every {every:g} s; {estimates}q ends")
+        title = Text(f"{watch.store.address}, {moment(figures.at)}, every {every:g} s; {estimates}q ends")
         shown: list[Any] = [title, Text(trouble, style="bold red")]
         shown.append(table(_QUEUES, _queue_rows(figures)) if figures.queues else Text("there is no queue yet"))
         if figures.tenants:
             shown += [Text(), table(_TENANTS, _tenant_rows(figures))]
         return Group(*shown)
 
-    estimates = "" if watch.is_exact else "estimates; "
+    estimates = "" if watch.store.is_exact else "estimates; "
     figures = watch.look()
     with Keys() as keys, Live(drawn(figures, ""), console=Console(), screen=True, auto_refresh=False) as live:
         while not keys.is_quit_within(every):
