@@ -26,18 +26,11 @@ class StoredZones:
         self._settings = settings
         self._databases = databases
         self._clock = clock
-
-    @property
-    def place(self) -> str:
-        """Where the statuses are, for people; no secret in it."""
-        if self._settings.status.store != "database":
-            return f"store: {self._settings.status.store}"
-        return f"store: {database_file(self._settings, SUBSYSTEM) or self._settings.database.url}"
-
-    @property
-    def ends_by_itself(self) -> bool:
+        self.ends_by_itself = settings.status.store == "database"
         """Whether everybody who reads the store knows when a status is over."""
-        return self._settings.status.store == "database"
+        in_database = database_file(settings, SUBSYSTEM) or settings.database.url
+        self.place = f"store: {in_database if self.ends_by_itself else settings.status.store}"
+        """Where the statuses are, for people; no secret in it."""
 
     def read(self, zone: Zone | None = None, workload: str | None = None) -> tuple[Sequence[ZoneStatus], float]:
         """All statuses, and the time; the zone and the workload only have to exist."""

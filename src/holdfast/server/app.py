@@ -15,7 +15,7 @@ from holdfast.server.auth import Authority
 from holdfast.server.executor import BoundedExecutor
 from holdfast.server.metrics import Answered, ServerMetrics
 from holdfast.server.problems import answer
-from holdfast.server.queue_watch import QueueWatch
+from holdfast.server.queues import QueueWatch
 from holdfast.server.routes.credentials import create_credential, list_credentials, revoke_credential, whoami
 from holdfast.server.routes.dead_letters import dead_letters, redrive
 from holdfast.server.routes.description import CONFIG, description

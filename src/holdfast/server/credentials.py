@@ -123,10 +123,7 @@ class CredentialStore:
         return [_credential(row) for row in self._database.read(lambda transaction: transaction.execute(_LIST))]
 
     def revoke(self, credential_id: str) -> Credential:
-        """Refuse the credential from now on; a token stands for its id. Revoking again changes nothing.
-
-        Raises NotFound.
-        """
+        """Refuse the credential, named by id or token, from now on. May be repeated. Raises NotFound."""
         now = self._clock.wall()
         if token := _TOKEN.fullmatch(credential_id):
             credential_id = token[1]
@@ -163,13 +160,8 @@ class CredentialStore:
         if _UNSTORABLE.search(note + (tenant or "")):
             raise InvalidValue(f"note {note!r}, tenant {tenant!r}: expected Unicode text without NUL")
         credential_id, secret = secrets.token_hex(6), secrets.token_hex(32)
-        credential = Credential(
-            id=credential_id,
-            role=role,
-            tenant=None if tenant is None else str(Tenant(tenant)),  # checked, and plain text again
-            note=note,
-            created_at=self._clock.wall(),
-        )
+        owner = None if tenant is None else str(Tenant(tenant))  # checked, and plain text again
+        credential = Credential(id=credential_id, role=role, tenant=owner, note=note, created_at=self._clock.wall())
         return credential, f"{_PREFIX}_{credential_id}_{secret}", _digest(secret)
 
 

@@ -125,17 +125,8 @@ class WatchStore:
 
 
 def _values(verdict: Verdict, opened_at: float) -> tuple[str | float | None, ...]:
-    return (
-        verdict.id,
-        verdict.workload,
-        str(verdict.kind),
-        verdict.zone,
-        verdict.resource,
-        verdict.since,
-        verdict.sentence,
-        msgspec.json.encode(verdict.evidence).decode(),
-        opened_at,
-    )
+    what = verdict.id, verdict.workload, str(verdict.kind), verdict.zone, verdict.resource
+    return *what, verdict.since, verdict.sentence, msgspec.json.encode(verdict.evidence).decode(), opened_at
 
 
 def _recorded(row: Row) -> RecordedVerdict:

@@ -16,8 +16,7 @@ from holdfast.queue import Outgoing
 from holdfast.queue.backend import Change, LeaseRequest, Snapshot
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.server.metrics import Answered, LinesTaken, ServerMetrics
-from holdfast.server.queue_watch import SWEEP_EVERY, QueueWatch
-from holdfast.server.queues import Queues
+from holdfast.server.queues import SWEEP_EVERY, Queues, QueueWatch
 from holdfast.server.routes.metrics import FRESH, Scrape
 from holdfast.testing import FakeClock
 from tests.unit.queue.made import Scraped
@@ -287,7 +286,7 @@ def test_the_watch_goes_on_when_the_store_is_back_and_says_once_that_it_was_away
 
 
 def test_the_server_watches_while_it_runs(api: Api, backend: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.queue_watch.EVERY", 0.001)
+    monkeypatch.setattr("holdfast.server.queues.EVERY", 0.001)
 
     async def run() -> None:
         [lifespan] = api.app._lifespan_managers

@@ -35,7 +35,7 @@ def worker(
         list[str] | None,
         Parameter(
             help="A server that knows which zones are out; repeat it. Else agent.endpoints, if they are set, else the "
-            "status store of the settings.",
+            "status store of the settings."
         ),
     ] = None,
     once: Annotated[
@@ -46,7 +46,7 @@ def worker(
         Parameter(
             help="Export metrics of each process, as NAME or NAME:ARGUMENT; repeat it. prometheus:9464 serves "
             "GET /metrics on this port, of several processes each on the next one; emf writes lines for CloudWatch to "
-            "standard output, and what else the command prints goes to standard error.",
+            "standard output, and what else the command prints goes to standard error."
         ),
     ] = None,
     options: SettingsOptions = SETTINGS,

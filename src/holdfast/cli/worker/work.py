@@ -178,10 +178,7 @@ def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
 
 
 class QueueWorker:
-    """A worker, whether it has found nothing when it asked last, and since when its handlers hang.
-
-    `sink` is told what becomes of messages.
-    """
+    """A worker, whether it found nothing when it last asked, and since when its handlers hang."""
 
     def __init__(
         self, queue: Queue, options: WorkerOptions, zones: ZoneView | None, sink: Sink[QueueEvent] | None = None
@@ -224,12 +221,9 @@ class QueueWorker:
 
 def _leave_later() -> None:
     """End this process soon, also if something that handlers have left behind would keep it."""
-
-    def leave() -> None:
-        time.sleep(LEAVE_SECONDS)
-        os._exit(FAILED)
-
-    threading.Thread(target=leave, name="holdfast-leave", daemon=True).start()
+    timer = threading.Timer(LEAVE_SECONDS, os._exit, (FAILED,))
+    timer.daemon = True
+    timer.start()
 
 
 def _stop(workers: Sequence[QueueWorker]) -> None:

@@ -151,9 +151,7 @@ def _state(snapshot: Snapshot, *, lanes: bool) -> QueueState:
         lanes_left_out=snapshot.lanes_left_out,
         tenants=[
             QueueTenant(
-                tenant=one.tenant,
-                **states_of(one),
-                limits=None if one.limits is None else full_limits(one.limits),
+                tenant=one.tenant, **states_of(one), limits=None if one.limits is None else full_limits(one.limits)
             )
             for one in snapshot.tenants
         ],
