@@ -1,5 +1,6 @@
 """What commands print: a table or a line for people, one JSON document for machines."""
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -142,6 +143,14 @@ def require_file(path: str) -> None:
     """Raise InvalidValue for an option, which was let through because `-` is standard input."""
     if path.startswith("-") and path != STANDARD_INPUT:
         raise InvalidValue(f"{path}: expected a file, and not an option; a file of this name is ./{path}")
+
+
+def decode_json(place: str, text: str) -> Any:
+    """Return what the JSON says. Raise InvalidValue, which names the place, for what is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValue(f"{place}: this is not JSON: {error}") from error
 
 
 def in_batches(items: Iterator[Item], count: int) -> Iterator[list[Item]]:

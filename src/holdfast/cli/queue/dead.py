@@ -1,7 +1,8 @@
 """`holdfast queue dead|redrive`: what was given up, and why; and how to put it back, or forget it."""
 
 from collections.abc import Iterator
-from typing import Annotated, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
@@ -18,33 +19,45 @@ from holdfast.queue.job import unpack
 PAGE = 100
 """Letters that are read, or put back, in one step: a body may have a megabyte."""
 
-Tenant: TypeAlias = Annotated[str | None, Parameter(help="Only those of this tenant.")]
-Reason: TypeAlias = Annotated[str | None, Parameter(help="Only those whose reason contains this text.")]
-Ids: TypeAlias = Annotated[
-    list[int] | None, Parameter(name="--id", help="Only the one with this number; repeat it for more.")
-]
-Before: TypeAlias = Annotated[
-    str | None,
-    Parameter(
-        allow_leading_hyphen=True,
-        help="Only those that were buried before a time such as 2026-01-31T12:00Z, or longer ago than 90s, 2h30m, 7d.",
-    ),
-]
-
-
 MOST = 1 << 40
 _RESOLUTION = 0.001
 """Seconds: times are kept as whole milliseconds."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadOptions:
+    """The options that say which dead letters are meant."""
+
+    tenant: Annotated[str | None, Parameter(help="Only those of this tenant.")] = None
+    reason: Annotated[str | None, Parameter(help="Only those whose reason contains this text.")] = None
+    ids: Annotated[
+        list[int] | None, Parameter(name="--id", help="Only the one with this number; repeat it for more.")
+    ] = None
+    before: Annotated[
+        str | None,
+        Parameter(
+            allow_leading_hyphen=True,
+            help="Only those that were buried before a time such as 2026-01-31T12:00Z, or longer ago than 90s, 2h30m, "
+            "7d.",
+        ),
+    ] = None
+
+    def query(self, queue: str, now: float, latest: float | None, **page: int) -> DeadQuery:
+        """Return the query for them; `latest` is the time before which they were buried, if the options name none."""
+        buried = latest if self.before is None else moment_of(self.before, now)
+        ids = tuple(self.ids or ())
+        return DeadQuery(queue=queue, tenant=self.tenant, reason=self.reason, ids=ids, buried_before=buried, **page)
+
+
+ANY = DeadOptions()
 
 
 def dead(
     queue: QueueArgument,
     /,
     *,
-    tenant: Tenant = None,
-    reason: Reason = None,
-    id_: Ids = None,
-    before: Before = None,
+    which: DeadOptions = ANY,
     after: Annotated[int, Parameter(help="Only those with a greater number: the last of the page before.")] = 0,
     limit: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000), help="How many at the most.")] = 20,
     body: Annotated[bool, Parameter(help="Show what they say: a call, text, or bytes.")] = False,
@@ -58,16 +71,8 @@ def dead(
     """
     with options.open() as store:
         name = store.require(queue)
-        buried = None if before is None else moment_of(before, store.backend.look(name, top=0).at)
-        query = DeadQuery(
-            queue=name,
-            tenant=tenant,
-            reason=reason,
-            ids=tuple(id_ or ()),
-            buried_before=buried,
-            after=after,
-            limit=limit + 1,  # to know whether there are more
-        )
+        now = store.backend.look(name, top=0).at
+        query = which.query(name, now, None, after=after, limit=limit + 1)  # one more, to know whether there are more
         found = list(letters(store.backend, query))
     are_more, found = len(found) > limit, found[:limit]
     if json:
@@ -145,10 +150,7 @@ def redrive(
     queue: QueueArgument,
     /,
     *,
-    tenant: Tenant = None,
-    reason: Reason = None,
-    id_: Ids = None,
-    before: Before = None,
+    which: DeadOptions = ANY,
     all_: Annotated[bool, Parameter(name="--all", help="All of them: needed where nothing else says which.")] = False,
     rate: Annotated[
         float | None, Parameter(help="At most so many per second, so that they do not come back all at once.")
@@ -164,7 +166,7 @@ def redrive(
     repeated for the rest.
     Example: holdfast queue redrive mail --reason ConnectionError --rate 50
     """
-    if not (all_ or tenant or reason or id_ or before):
+    if not (all_ or which.tenant or which.reason or which.ids or which.before):
         raise InvalidValue("which ones: name --tenant, --reason, --id or --before, or say --all")
     if rate is not None and not 0 < rate <= 1e6:
         raise InvalidValue(f"--rate {rate:g}: expected messages per second, more than 0 and a million at the most")
@@ -172,10 +174,7 @@ def redrive(
         name = store.require(queue)
         now = store.backend.look(name, top=0).at
         # What fails again while this goes on is not put back again: it would never end.
-        limit = now + _RESOLUTION if before is None else moment_of(before, now)
-        query = DeadQuery(
-            queue=name, tenant=tenant, reason=reason, ids=tuple(id_ or ()), buried_before=limit, limit=MOST
-        )
+        query = which.query(name, now, now + _RESOLUTION, limit=MOST)
         if dry_run:
             count = sum(1 for _ in letters(store.backend, query))
         else:

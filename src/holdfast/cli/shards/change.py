@@ -4,8 +4,9 @@ import dataclasses
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
@@ -24,14 +25,27 @@ _OTHER_MOVES = "name another file for --moves"
 _MOST = 1_000_000
 """Workers that one may look at by their number alone: more take more memory than it is worth."""
 
-Apply: TypeAlias = Annotated[bool, Parameter(help="Make the change. Without it, only what would move is shown.")]
-Force: TypeAlias = Annotated[bool, Parameter(help="Make the change although tenants are left without a worker.")]
-Moves: TypeAlias = Annotated[
-    Path | None, Parameter(help="A new file for all moves, as JSON lines: tenant, leaves, joins.")
-]
-SharedHosts: TypeAlias = Annotated[
-    bool, Parameter(help="Warn of several workers on one host, instead of refusing them.")
-]
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeOptions:
+    """The options that say what becomes of a planned change."""
+
+    shared_hosts: Annotated[bool, Parameter(help="Warn of several workers on one host, instead of refusing them.")] = (
+        False
+    )
+    apply: Annotated[bool, Parameter(help="Make the change. Without it, only what would move is shown.")] = False
+    force: Annotated[bool, Parameter(help="Make the change although tenants are left without a worker.")] = False
+    moves: Annotated[Path | None, Parameter(help="A new file for all moves, as JSON lines: tenant, leaves, joins.")] = (
+        None
+    )
+
+    def read(self, file: str) -> Fleet:
+        """Read a file of workers."""
+        return read_fleet(file, shared_hosts="allow" if self.shared_hosts else "refuse")
+
+
+ONLY_SHOW = ChangeOptions()
 
 
 def plan(
@@ -48,10 +62,7 @@ def plan(
     redesign: Annotated[
         bool, Parameter(help="Make new shards of all workers, spare ones too: nearly everybody moves.")
     ] = False,
-    shared_hosts: SharedHosts = False,
-    apply: Apply = False,
-    force: Force = False,
-    moves: Moves = None,
+    change: ChangeOptions = ONLY_SHOW,
     kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
@@ -60,14 +71,14 @@ def plan(
     Workers that are still there keep their slots. Without any size, all that the fleet allows are listed.
     Example: holdfast shards plan fleet.csv --size 4 --overlap 2 --apply
     """
-    if workers is not None and (apply or moves is not None):
+    if workers is not None and (change.apply or change.moves is not None):
         raise InvalidValue("--workers is only to look: name a file of workers for --apply and --moves")
-    given = _given(fleet, workers, zones, shared_hosts=shared_hosts)
+    given = _given(fleet, workers, zones, change)
     with ExitStack() as stack:
         assignments, current = (None, None) if workers is not None else _existing(stack, kept)
-        if given is not None and shared_hosts:
+        if given is not None and change.shared_hosts:
             _note_shared(given, as_json=json)
-        if current is None and given is not None and size is None and overlap is None and not apply:
+        if current is None and given is not None and size is None and overlap is None and not change.apply:
             show_choices(given, as_json=json)
             return
         layout = (
@@ -75,13 +86,13 @@ def plan(
             if current is None
             else _changed(current.layout, given, size, overlap, redesign=redesign)
         )
-        if assignments is None and apply:  # only now: what was refused above leaves no store behind
+        if assignments is None and change.apply:  # only now: what was refused above leaves no store behind
             assignments = stack.enter_context(kept.open(is_new=True))
         if assignments is not None:
-            _carry_out(assignments, layout, apply=apply, force=force, moves=moves, as_json=json)
+            _carry_out(assignments, layout, change, as_json=json)
             return
-        if moves is not None:
-            with new_file(moves, otherwise=_OTHER_MOVES):
+        if change.moves is not None:
+            with new_file(change.moves, otherwise=_OTHER_MOVES):
                 pass  # nobody is there who could move
         show_layout(layout, as_json=json)
 
@@ -106,10 +117,7 @@ def grow(
             allow_leading_hyphen=True, help="A file of as many workers in every group as there are. Nobody moves."
         ),
     ] = None,
-    shared_hosts: SharedHosts = False,
-    apply: Apply = False,
-    force: Force = False,
-    moves: Moves = None,
+    change: ChangeOptions = ONLY_SHOW,
     kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
@@ -121,9 +129,9 @@ def grow(
         raise InvalidValue("nothing to change: say --add, --relieve, --replace, --substitute, --drain or --double")
     with kept.open() as assignments:
         layout = assignments.layout
-        fleet = dataclasses.replace(layout.fleet, shared_hosts="allow") if shared_hosts else layout.fleet
+        fleet = dataclasses.replace(layout.fleet, shared_hosts="allow") if change.shared_hosts else layout.fleet
         if add is not None:
-            fleet = fleet.add(*_read(add, shared_hosts=shared_hosts).slots)
+            fleet = fleet.add(*change.read(add).slots)
         for old, new in _pairs("--relieve", relieve):
             fleet = _relieved(layout.with_fleet(fleet), old, new)
         for old, new in _pairs("--replace", replace):
@@ -134,12 +142,12 @@ def grow(
             fleet = fleet.drain(worker)
         before, layout = layout.fleet, layout.with_fleet(fleet)
         if double is not None:
-            layout = _doubled(layout, _read(double, shared_hosts=shared_hosts))
-        if shared_hosts:
+            layout = _doubled(layout, change.read(double))
+        if change.shared_hosts:
             _note_shared(layout.fleet, as_json=json)
         else:
             _refuse_shared(before, layout.fleet)
-        _carry_out(assignments, layout, apply=apply, force=force, moves=moves, as_json=json)
+        _carry_out(assignments, layout, change, as_json=json)
 
 
 def _relieved(layout: Layout, old: str, new: str) -> Fleet:
@@ -157,13 +165,13 @@ def _substituted(layout: Layout, old: str, new: str) -> Fleet:
     return layout.fleet.substitute(old, new)
 
 
-def _given(file: str | None, workers: int | None, zones: int, *, shared_hosts: bool) -> Fleet | None:
+def _given(file: str | None, workers: int | None, zones: int, change: ChangeOptions) -> Fleet | None:
     if file is not None and workers is not None:
         raise InvalidValue("expected a file of workers or --workers, and not both")
     if workers is None:
         if zones != 1:
             raise InvalidValue("--zones is for --workers: a file says itself where its workers are")
-        return None if file is None else _read(file, shared_hosts=shared_hosts)
+        return None if file is None else change.read(file)
     if workers > _MOST:
         raise InvalidValue(f"{workers} workers: expected {_MOST:,} at the most")
     if not 1 <= zones <= workers:
@@ -174,10 +182,6 @@ def _given(file: str | None, workers: int | None, zones: int, *, shared_hosts: b
     return Fleet.grouped(
         {f"zone-{zone + 1}": [f"worker-{number + 1}" for number in numbers[zone::zones]] for zone in range(zones)}
     )
-
-
-def _read(file: str, *, shared_hosts: bool) -> Fleet:
-    return read_fleet(file, shared_hosts="allow" if shared_hosts else "refuse")
 
 
 def _note_shared(fleet: Fleet, *, as_json: bool) -> None:
@@ -259,20 +263,18 @@ def _pairs(option: str, given: Sequence[str] | None) -> Iterator[tuple[str, str]
         yield old, new
 
 
-def _carry_out(
-    assignments: Assignments, layout: Layout, *, apply: bool, force: bool, moves: Path | None, as_json: bool
-) -> None:
+def _carry_out(assignments: Assignments, layout: Layout, options: ChangeOptions, *, as_json: bool) -> None:
     change = assignments.plan(layout)
-    if change.plan.down and apply and not force:
+    if change.plan.down and options.apply and not options.force:
         first = ", ".join(shown(tenant.name) for tenant in change.plan.down[:SHOWN])
         raise Conflict(
             f"{len(change.plan.down):,} of {change.plan.tenants:,} tenants would be left without a worker, such as "
             f"{first}: give them others first, or see whether a list was cut off; --force makes the change"
         )
-    if moves is not None:
-        with new_file(moves, otherwise=_OTHER_MOVES) as file:
+    if options.moves is not None:
+        with new_file(options.moves, otherwise=_OTHER_MOVES) as file:
             for move in change.plan.moves():
                 written = {"tenant": text_of(move.tenant.name), "leaves": move.leaves, "joins": move.joins}
                 file.write(msgspec.json.encode(written) + b"\n")
-    version = assignments.apply(change).number if apply else change.expected
-    show_change(change, version, is_applied=apply, as_json=as_json)
+    version = assignments.apply(change).number if options.apply else change.expected
+    show_change(change, version, is_applied=options.apply, as_json=as_json)

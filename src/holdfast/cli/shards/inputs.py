@@ -4,14 +4,13 @@ Files are UTF-8; what is not is kept byte by byte, because a tenant's name may b
 """
 
 import csv
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from holdfast._errors import InvalidValue
-from holdfast.cli.output import open_input, source_of
+from holdfast.cli.output import decode_json, open_input, source_of
 from holdfast.shards.fleet import Fleet, Slot
 
 _OWN = ("worker", "weight", "host")
@@ -106,7 +105,7 @@ def _parsed(source: str, lines: Iterable[str], wanted: str, *, or_lines: bool) -
 
 def _array(source: str, text: str) -> Iterator[Record]:
     """One JSON document, as commands print it with --json."""
-    for number, fields in enumerate(_decoded(source, text), start=1):
+    for number, fields in enumerate(decode_json(source, text), start=1):
         yield _record(f"{source}, entry {number}", fields)
 
 
@@ -121,14 +120,7 @@ def _json(source: str, numbered: Iterable[tuple[int, str]]) -> Iterator[Record]:
     for number, line in numbered:
         place = f"{source}, line {number}"
         if line.strip():
-            yield _record(place, _decoded(place, line))
-
-
-def _decoded(place: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidValue(f"{place}: this is not JSON: {error}") from error
+            yield _record(place, decode_json(place, line))
 
 
 def _columns(line: str) -> list[str]:
