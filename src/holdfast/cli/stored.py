@@ -42,12 +42,14 @@ class StoredZones:
     ) -> ZoneStatus:
         """Mark a zone as out."""
         require_known(self._settings.workload, zone, workload)
-        return self._changes.take_out(zone, workload, by=_user(), reason=reason, seconds=seconds, force=force)
+        return Changes(self._store, self._clock).take_out(
+            zone, workload, by=_user(), reason=reason, seconds=seconds, force=force
+        )
 
     def bring_in(self, zone: Zone, workload: str | None, *, reason: str) -> ZoneStatus:
         """Mark a zone as in."""
         require_known(self._settings.workload, zone, workload)
-        return self._changes.bring_in(zone, workload, by=_user(), reason=reason)
+        return Changes(self._store, self._clock).bring_in(zone, workload, by=_user(), reason=reason)
 
     def history(self, limit: int) -> Sequence[Logged]:
         """The latest changes that a server has recorded, newest first: in its database, wherever the store is."""
@@ -59,10 +61,6 @@ class StoredZones:
         if self._settings.status.store == "database":
             self._require_database()
         return open_status_store(self._settings, self._databases)
-
-    @property
-    def _changes(self) -> Changes:
-        return Changes(self._store, self._clock)
 
     def _require_database(self) -> None:
         # Whoever takes a zone out in a store that no server reads believes that it is out.

@@ -5,7 +5,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -46,15 +46,13 @@ Write: TypeAlias = Callable[[Event | None], Coroutine[Any, Any, None]]
 """Sends an event, or (None) a sign of life."""
 
 
+@dataclass(slots=True, eq=False)
 class _Listener:
-    __slots__ = ("is_cut", "is_ready", "slot", "task", "write")
-
-    def __init__(self, write: Write, slot: int) -> None:
-        self.write = write
-        self.slot = slot
-        self.task = asyncio.current_task()
-        self.is_ready = False
-        self.is_cut = False
+    write: Write
+    slot: int
+    task: asyncio.Task[Any] | None = field(default_factory=asyncio.current_task)
+    is_ready: bool = False
+    is_cut: bool = False
 
 
 class Hub:

@@ -162,11 +162,5 @@ def _state(snapshot: Snapshot, *, lanes: bool) -> QueueState:
 
 
 def _lane(snapshot: Snapshot, lane: LaneDepth) -> QueueLane:
-    return QueueLane(
-        lane=lane.lane,
-        ready=lane.ready,
-        leased=lane.leased,
-        delayed=lane.delayed,
-        dead=lane.dead,
-        age=age_at(snapshot, lane.oldest),
-    )
+    fields = {name: getattr(lane, name) for name in QueueLane.__struct_fields__ if name != "age"}
+    return QueueLane(**fields, age=age_at(snapshot, lane.oldest))
