@@ -24,9 +24,10 @@ def _facts(layout: Layout) -> dict[str, object]:
     return {
         "workers": len(live),
         "spare": len(layout.ready),
-        **picked(layout, "size", "overlap", "survives"),
+        **picked(layout, "size", "overlap"),
         "design": type(designed.design).__name__.lower(),
         "shards": layout.capacity,
+        "survives": layout.survives,
         "capacity_lost": min(1.0, layout.size / max(1, len(live))),
         "empty_slots": len(layout.empty),
     }
@@ -55,9 +56,10 @@ def show_change(change: Change, version: int, *, is_applied: bool, as_json: bool
         print_json(
             _facts(change.layout)
             | {
-                **picked(plan, "tenants", "changed", "short"),
+                "tenants": plan.tenants,
                 "moving": len(plan.movers),
                 "moving_share": plan.share,
+                **picked(plan, "changed", "short"),
                 "down": len(plan.down),
                 "first_moves": [dict(zip(("tenant", "leaves", "joins"), move, strict=True)) for move in first],
                 "version": version,
@@ -99,8 +101,8 @@ def show_choices(fleet: Fleet, *, as_json: bool) -> None:
     if as_json:
         print_json(
             [
-                picked(one, "size", "overlap", "survives")
-                | {"shards": one.capacity, "spare": len(one.spare)}
+                picked(one, "size", "overlap")
+                | {"shards": one.capacity, "survives": one.survives, "spare": len(one.spare)}
                 | {"capacity_lost": one.size / count, "can_double": _can_double(one)}
                 for one in choices
             ]
