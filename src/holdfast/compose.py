@@ -180,10 +180,10 @@ def open_aws(settings: Settings) -> "AwsSession":
     return AwsSession(AwsOptions(**msgspec.structs.asdict(settings.aws)))
 
 
-def existing_store(settings: Settings, subsystem: str) -> None:
+def existing_store(settings: Settings, subsystem: str, *, hint: str = "") -> None:
     """Raise NotFound where a subsystem has no store yet, so that looking for something does not make an empty one.
 
-    Raises SettingsError where this user may not look.
+    `hint` ends the message: what else may be named. Raises SettingsError where this user may not look.
     """
     path = database_file(settings, subsystem)
     if path is None:
@@ -192,7 +192,7 @@ def existing_store(settings: Settings, subsystem: str) -> None:
     if not path.exists():
         raise NotFound(
             f"there is no store at {path}: name what the server uses, with --settings, HOLDFAST_SETTINGS or "
-            "--data-directory"
+            f"--data-directory{hint}"
         )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from holdfast._clock import Clock
-from holdfast._errors import NotFound
 from holdfast._types import StatusStore, Zone, ZoneStatus
 from holdfast.cli.remote import TOKEN_VARIABLE, token_of_environment
 from holdfast.compose import Databases, database_file, existing_store, open_status_store, user_name
@@ -64,11 +63,8 @@ class StoredZones:
 
     def _require_database(self) -> None:
         # Whoever takes a zone out in a store that no server reads believes that it is out.
-        try:
-            existing_store(self._settings, SUBSYSTEM)
-        except NotFound as error:
-            hint = f"; {TOKEN_VARIABLE} is set, so --server was probably meant" if token_of_environment() else ""
-            raise NotFound(f"{error}, or ask the server with --server URL{hint}") from error
+        meant = f"; {TOKEN_VARIABLE} is set, so --server was probably meant" if token_of_environment() else ""
+        existing_store(self._settings, SUBSYSTEM, hint=f", or ask the server with --server URL{meant}")
 
 
 def _user() -> str:

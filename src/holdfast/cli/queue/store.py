@@ -107,10 +107,7 @@ def _require_queues(values: Settings, databases: Databases) -> None:
 
     path = database_file(values, SUBSYSTEM)
     if values.queue_store is None:
-        try:
-            existing_store(values, SUBSYSTEM)
-        except NotFound as error:
-            raise NotFound(f"{error}, or where the queues are with --at") from error
+        existing_store(values, SUBSYSTEM, hint=", or where the queues are with --at")
     try:
         if values.queue_store is not None:
             url = values.queue_store.reveal()

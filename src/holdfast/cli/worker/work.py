@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
-from holdfast._errors import EngineUnavailable, HoldfastError, NotFound, SettingsError
+from holdfast._errors import EngineUnavailable, HoldfastError, SettingsError
 from holdfast._names import workload_of, zone_of
 from holdfast._several import Several
 from holdfast._types import Sink, Zone, ZoneView
@@ -269,14 +269,9 @@ def _zones(loaded: Loaded, zone: Zone, workload: str | None) -> Iterator[ZoneVie
             ]
         else:
             if values.status.store == "database":
-                try:
-                    existing_store(values, SUBSYSTEM)
-                except NotFound as error:
-                    raise NotFound(
-                        f"{error}, or a server that knows which zones are out, with --endpoint or agent.endpoints"
-                    ) from error
-            databases = stack.enter_context(Databases(values))
-            store = open_status_store(values, databases)
+                others = "a server that knows which zones are out, with --endpoint or agent.endpoints"
+                existing_store(values, SUBSYSTEM, hint=f", or {others}")
+            store = open_status_store(values, stack.enter_context(Databases(values)))
             sources = [StoreSource(store, period=agent.period)]
         board = Board(*sources, zone=zone, when_silent=agent.when_silent, stale_after=agent.stale_after)
         stack.enter_context(board)
