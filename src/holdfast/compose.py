@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from holdfast._clock import Clock, SystemClock
+import msgspec
+
+from holdfast._clock import SystemClock
 from holdfast._errors import Conflict, NotFound, SettingsError
 from holdfast._types import StatusStore
 from holdfast.config import Settings
@@ -26,14 +28,21 @@ logger = logging.getLogger("holdfast.queue")
 SQLITE_SUFFIX = ".sqlite"
 
 
-def open_database(settings: Settings, subsystem: str, clock: Clock | None = None) -> Database:
+def database_file(settings: Settings, subsystem: str) -> Path | None:
+    """Return the SQLite file of a subsystem, which need not exist yet; None: the state is kept in PostgreSQL."""
+    if settings.database.url.scheme != "sqlite":
+        return None
+    return settings.data_directory / f"{subsystem}{SQLITE_SUFFIX}"
+
+
+def open_database(settings: Settings, subsystem: str) -> Database:
     """The database of one subsystem: a SQLite file of its own, or the PostgreSQL database that all share."""
-    clock = clock or SystemClock()
-    if settings.database.url.scheme == "sqlite":
+    path = database_file(settings, subsystem)
+    if path is not None:
         from holdfast.engines.sqlite import SqliteDatabase
 
-        path = data_directory(settings) / f"{subsystem}{SQLITE_SUFFIX}"
-        return SqliteDatabase(path, patience=settings.database.patience, clock=clock)
+        data_directory(settings)
+        return SqliteDatabase(path, patience=settings.database.patience)
     from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 
     return PostgresDatabase(
@@ -41,26 +50,24 @@ def open_database(settings: Settings, subsystem: str, clock: Clock | None = None
             url=settings.database.url.reveal(),
             pool_maximum=settings.database.connections,
             patience=settings.database.patience,
-        ),
-        clock=clock,
+        )
     )
 
 
 class Databases:
     """What one process keeps its state in: a file for each subsystem, or one PostgreSQL pool, or an AWS account."""
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
-        self.clock = clock or SystemClock()
+    def __init__(self, settings: Settings) -> None:
+        self.clock = SystemClock()
         self._settings = settings
         self._opened: dict[str, Database] = {}
         self._aws: AwsSession | None = None
 
     def database(self, subsystem: str) -> Database:
         """The database of a subsystem, opened when it is first asked for."""
-        shared = self._settings.database.url.scheme != "sqlite"
-        name = "" if shared else subsystem
+        name = "" if database_file(self._settings, subsystem) is None else subsystem  # PostgreSQL is shared by all
         if name not in self._opened:
-            self._opened[name] = open_database(self._settings, subsystem, self.clock)
+            self._opened[name] = open_database(self._settings, subsystem)
         return self._opened[name]
 
     def aws(self) -> "AwsSession":
@@ -83,18 +90,18 @@ class Databases:
         self.close()
 
 
-def open_queues(settings: Settings, databases: Databases, clock: Clock | None = None) -> "Backend":
+def open_queues(settings: Settings, databases: Databases) -> "Backend":
     """Open the backend of all queues: what `queue_store` names, or else the database of the settings."""
     if settings.queue_store is not None:
         from holdfast.queue import open_backend
 
         database = settings.database
         url = settings.queue_store.reveal()
-        return open_backend(url, clock=clock, patience=database.patience, connections=database.connections)
+        return open_backend(url, patience=database.patience, connections=database.connections)
     from holdfast.queue.backends.sql import SqlBackend
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
-    return SqlBackend(databases.database(SUBSYSTEM), clock)
+    return SqlBackend(databases.database(SUBSYSTEM))
 
 
 def has_queues(settings: Settings, databases: Databases) -> bool:
@@ -111,9 +118,8 @@ def has_queues(settings: Settings, databases: Databases) -> bool:
     from holdfast.queue.backends.sql.addresses import has_tables
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
-    if settings.database.url.scheme == "sqlite":
-        return (settings.data_directory / f"{SUBSYSTEM}{SQLITE_SUFFIX}").exists()
-    return has_tables(databases.database(SUBSYSTEM))
+    path = database_file(settings, SUBSYSTEM)
+    return has_tables(databases.database(SUBSYSTEM)) if path is None else path.exists()
 
 
 def seed_queues(settings: Settings, queues: "Backend", *, warn: bool = True) -> None:
@@ -171,31 +177,22 @@ def open_aws(settings: Settings) -> "AwsSession":
     """The session that the settings describe. Raises MissingExtra without boto3."""
     from holdfast.engines.aws import AwsOptions, AwsSession
 
-    aws = settings.aws
-    return AwsSession(
-        AwsOptions(
-            region=aws.region,
-            profile=aws.profile,
-            role_arn=aws.role_arn,
-            external_id=aws.external_id,
-            endpoint_url=aws.endpoint_url,
-        )
-    )
+    return AwsSession(AwsOptions(**msgspec.structs.asdict(settings.aws)))
 
 
-def existing_store(settings: Settings, subsystem: str) -> None:
+def existing_store(settings: Settings, subsystem: str, *, hint: str = "") -> None:
     """Raise NotFound where a subsystem has no store yet, so that looking for something does not make an empty one.
 
-    Raises SettingsError where this user may not look.
+    `hint` ends the message: what else may be named. Raises SettingsError where this user may not look.
     """
-    if settings.database.url.scheme != "sqlite":
+    path = database_file(settings, subsystem)
+    if path is None:
         return
     require_access(settings.data_directory)
-    path = settings.data_directory / f"{subsystem}{SQLITE_SUFFIX}"
     if not path.exists():
         raise NotFound(
             f"there is no store at {path}: name what the server uses, with --settings, HOLDFAST_SETTINGS or "
-            "--data-directory"
+            f"--data-directory{hint}"
         )
 
 

@@ -20,13 +20,14 @@ from holdfast.cli.commands import _EXIT_CODES, FAILED, INTERRUPTED, app
 from holdfast.config import Settings
 from holdfast.config.load import kinds, variable_of
 from holdfast.config.places import EACH, Place, dotted
-from holdfast.config.settings import DEFAULT_DETECTOR
 from holdfast.detect import DETECTORS
+from holdfast.detect.detector import DEFAULT_DETECTOR
 from holdfast.detect.detectors.threshold import ThresholdOptions
 from holdfast.engines.aws import AwsOptions
 from holdfast.engines.postgres import PostgresOptions
 from holdfast.server import problems
-from holdfast.server.app import Services, create_app
+from holdfast.server.app import create_app
+from holdfast.server.state import Services
 from holdfast.status.export import (
     BucketOptions,
     GatewayOptions,
@@ -131,7 +132,7 @@ def commands() -> dict[str, set[str]]:
 
 def _walk(group: App, name: str) -> Iterator[tuple[str, set[str]]]:
     if group.default_command is not None and name != "holdfast":
-        arguments = group.assemble_argument_collection(parse_docstring=True)
+        arguments = group.assemble_argument_collection(parse_docstring=True, default_parameter=app.default_parameter)
         yield name, {word for argument in arguments if argument.show for word in argument.names}
     for word in group:
         if not word.startswith("-"):

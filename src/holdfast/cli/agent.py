@@ -10,7 +10,6 @@ import holdfast
 from holdfast.cli.output import Json, SettingsFile
 from holdfast.cli.remote import token_of_environment
 from holdfast.config import load
-from holdfast.config.places import Place
 
 
 def agent(
@@ -18,8 +17,7 @@ def agent(
     zone: Annotated[str | None, Parameter(help="The AZ-ID of this host. Instead of agent.zone.")] = None,
     workload: Annotated[str | None, Parameter(help="What this host is part of. Instead of agent.workload.")] = None,
     endpoint: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="A server to follow, or https://host/{zone}; repeat it. Else agent.endpoints."),
+        list[str] | None, Parameter(help="A server to follow, or https://host/{zone}; repeat it. Else agent.endpoints.")
     ] = None,
     host: Annotated[str | None, Parameter(help="Instead of agent.host.")] = None,
     port: Annotated[int | None, Parameter(help="Instead of agent.port; 0 for any free one.")] = None,
@@ -36,16 +34,16 @@ def agent(
     A server that wants a credential gets the token in $HOLDFAST_TOKEN.
     Example: holdfast agent --zone use1-az1 --file /run/zones.json
     """
-    options: dict[Place, object] = {
-        ("agent", "zone"): zone,
-        ("agent", "workload"): workload,
-        ("agent", "endpoints"): endpoint or None,
-        ("agent", "host"): host,
-        ("agent", "port"): port,
-        ("agent", "file"): file,
-        ("agent", "hook"): hook,
+    given: dict[str, object] = {
+        "zone": zone,
+        "workload": workload,
+        "endpoints": endpoint or None,
+        "host": host,
+        "port": port,
     }
-    values = load(settings, options=options).settings
+    given |= {"file": file, "hook": hook}
+    values = load(settings, options={("agent", name): value for name, value in given.items()}).settings
+    own = values.agent
     from holdfast.agent import run
     from holdfast.server.logs import configure
 
@@ -53,14 +51,10 @@ def agent(
 
     def announce(address: str) -> None:
         if json:
-            told = {"address": address, "zone": values.agent.zone, "workload": values.agent.workload}
+            told = {"address": address, "zone": own.zone, "workload": own.workload}
             print(msgspec.json.encode(told).decode(), flush=True)
         else:
-            whom = (
-                values.agent.zone
-                if values.agent.workload is None
-                else f"{values.agent.workload} in {values.agent.zone}"
-            )
+            whom = own.zone if own.workload is None else f"{own.workload} in {own.zone}"
             print(f"Holdfast {holdfast.__version__} agent for {whom} on {address}", flush=True)
 
     run(values, announce, token_of_environment())

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 import holdfast
 from holdfast._errors import (
@@ -53,6 +53,7 @@ app = App(
     help_epilogue=EPILOGUE,
     version=holdfast.__version__,
     version_flags=["--version"],
+    default_parameter=Parameter(negative=""),  # no --no-json beside --json, and no --empty-endpoint
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )

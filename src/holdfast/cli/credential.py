@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from holdfast._clock import SystemClock
 from holdfast.cli.commands import EXIT_CODES
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_json, print_result, print_table
+from holdfast.cli.output import SETTINGS, Json, SettingsOptions, moment, print_result, print_rows
 from holdfast.compose import existing_store, open_database
-from holdfast.config import load
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore, Role
 
 app = App(
@@ -27,35 +25,31 @@ def create(
     role: Annotated[Role, Parameter(help="operator (all), viewer (read all but credentials), tenant (its own work).")],
     tenant: Annotated[str | None, Parameter(help="Whose work it is; for role tenant.")] = None,
     note: Annotated[str, Parameter(help="What it is for, to be found again in the list.")] = "",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: SettingsOptions = SETTINGS,
     json: Json = False,
 ) -> None:
     """Create a credential and print its token, which is not kept and cannot be shown again.
 
     Example: holdfast credential create --role tenant --tenant tenant-1
     """
-    with _store(settings, data_directory, is_new=True) as store:
+    with _store(options, is_new=True) as store:
         credential, token = store.create(role, tenant=tenant, note=note)
     print_result({"credential": credential, "token": token}, token, as_json=json)
 
 
 @app.command(name="list")
-def show(*, settings: SettingsFile = None, data_directory: DataDirectory = None, json: Json = False) -> None:
+def show(*, options: SettingsOptions = SETTINGS, json: Json = False) -> None:
     """List all credentials, the revoked ones too; their secrets are not known to anybody.
 
     Example: holdfast credential list --json
     """
-    with _store(settings, data_directory) as store:
+    with _store(options) as store:
         credentials = store.list()
-    if json:
-        print_json(credentials)
-        return
     rows = [
         (entry.id, entry.role, entry.tenant, moment(entry.created_at), moment(entry.revoked_at), entry.note)
         for entry in credentials
     ]
-    print_table(("id", "role", "tenant", "created", "revoked", "note"), rows)
+    print_rows(credentials, ("id", "role", "tenant", "created", "revoked", "note"), rows, as_json=json)
 
 
 @app.command
@@ -63,23 +57,22 @@ def revoke(
     credential_id: Annotated[str, Parameter(name="ID", help="The id that `credential list` shows, or the token.")],
     /,
     *,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: SettingsOptions = SETTINGS,
     json: Json = False,
 ) -> None:
     """Refuse a credential from now on, also on a server that runs. Doing it again changes nothing.
 
     Example: holdfast credential revoke 3f9c0a5b7d21
     """
-    with _store(settings, data_directory) as store:
+    with _store(options) as store:
         credential = store.revoke(credential_id)
     print_result(credential, f"{credential.id} is revoked", as_json=json)
 
 
 @contextmanager
-def _store(file: Path | None, data_directory: Path | None, *, is_new: bool = False) -> Iterator[CredentialStore]:
+def _store(options: SettingsOptions, *, is_new: bool = False) -> Iterator[CredentialStore]:
     """The store of the server with these settings; one that is not there yet is made only where that makes sense."""
-    values = load(file, options={("data_directory",): data_directory}).settings
+    values = options.load()
     if not is_new:
         existing_store(values, SUBSYSTEM)
     with open_database(values, SUBSYSTEM) as database:

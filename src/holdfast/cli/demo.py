@@ -22,7 +22,7 @@ def demo(
     directory: Annotated[
         Path | None, Parameter(help="An empty folder for records, summary.json and timeline.svg; else a temporary one.")
     ] = None,
-    keep: Annotated[bool, Parameter(negative="", help="Leave everything running until Ctrl-C.")] = False,
+    keep: Annotated[bool, Parameter(help="Leave everything running until Ctrl-C.")] = False,
     json: Json = False,
 ) -> None:
     """Run a shop in three zones, let one of them fail quietly, and watch it be found and left. Takes about a minute.

@@ -1,8 +1,9 @@
 """`holdfast export`: CloudFormation templates for what makes DNS leave a zone. Nothing is deployed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 import msgspec
 from cyclopts import App, Parameter
@@ -38,10 +39,29 @@ app = App(
     help_epilogue=EXIT_CODES,
 )
 
-Output: TypeAlias = Annotated[
-    Path | None, Parameter(help="A file for the template; without it, standard output. None is overwritten.")
-]
-Force: TypeAlias = Annotated[bool, Parameter(negative="", help="Overwrite the file of --output.")]
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateOptions:
+    """The options that say where a template goes."""
+
+    output: Annotated[
+        Path | None, Parameter(help="A file for the template; without it, standard output. None is overwritten.")
+    ] = None
+    force: Annotated[bool, Parameter(help="Overwrite the file of --output.")] = False
+
+    def write(self, template: dict[str, Any]) -> None:
+        """Write the template."""
+        if self.output is None:
+            _refuse({"--force": self.force}, "standard output")
+            print_json(template)
+            return
+        text = msgspec.json.format(msgspec.json.encode(template), indent=2) + b"\n"
+        with new_file(self.output, force=self.force) as file:
+            file.write(text)
+
+
+PRINTED = TemplateOptions()
 _PACE, _GATEWAY = Pace(), GatewayOptions()
 
 
@@ -54,30 +74,27 @@ def route53(
     balancer: Annotated[str | None, Parameter(help="The DNS name of the load balancer.")] = None,
     balancer_zone_id: Annotated[str | None, Parameter(help="The canonical hosted zone id of the balancer.")] = None,
     zone: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="AZ-ID and name in this account, use1-az1=us-east-1b. For each zone."),
+        list[str] | None, Parameter(help="AZ-ID and name in this account, use1-az1=us-east-1b. For each zone.")
     ] = None,
     discover: Annotated[
-        bool, Parameter(negative="", help="Ask EC2 for the names of the zones of --zone, or of all there are.")
+        bool, Parameter(help="Ask EC2 for the names of the zones of --zone, or of all there are.")
     ] = False,
     region: Annotated[
         str | None, Parameter(help="Where --discover asks. Instead of aws.region of the settings.")
     ] = None,
     endpoint: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="Check a status endpoint, https://host. Several decide by quorum."),
+        list[str] | None, Parameter(help="Check a status endpoint, https://host. Several decide by quorum.")
     ] = None,
     bucket: Annotated[
         list[str] | None,
-        Parameter(negative="", help="Check the objects of a bucket; NAME=REGION if it is not in the zones' region."),
+        Parameter(help="Check the objects of a bucket; NAME=REGION if it is not in the zones' region."),
     ] = None,
     prefix: Annotated[str, Parameter(help="Folders of the objects in --bucket, such as status/.")] = "",
     routing_control: Annotated[
-        list[str] | None, Parameter(negative="", help="Follow an ARC routing control: AZ-ID=ARN. For each zone.")
+        list[str] | None, Parameter(help="Follow an ARC routing control: AZ-ID=ARN. For each zone.")
     ] = None,
     health_check: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="Use a health check, of another account perhaps: AZ-ID=ID. For each zone."),
+        list[str] | None, Parameter(help="Use a health check, of another account perhaps: AZ-ID=ID. For each zone.")
     ] = None,
     workload: Annotated[
         str | None, Parameter(help="Leave zones that are out for it, besides those out for all.")
@@ -87,8 +104,7 @@ def route53(
     ] = None,
     interval: Annotated[Literal[10, 30], Parameter(help="Seconds between checks.")] = _PACE.interval,
     failures: Annotated[int, Parameter(help="Checks in a row with the same result before it counts.")] = _PACE.failures,
-    output: Output = None,
-    force: Force = False,
+    target: TemplateOptions = PRINTED,
     settings: SettingsFile = None,
 ) -> None:
     """Write weighted alias records on the zonal names of a load balancer, each with a health check.
@@ -114,13 +130,14 @@ def route53(
         choices.append(SharedCheck(ids=_by_zone("--health-check", health_check)))
     if len(choices) != 1:
         raise InvalidValue("expected one of --endpoint, --bucket, --routing-control and --health-check, and only one")
+    is_asked = bool(endpoint or bucket)
     _refuse(
         {
             "--prefix": prefix and not bucket,
-            "--workload": workload is not None and not (endpoint or bucket),
-            "--quorum": quorum is not None and not (endpoint or bucket),
-            "--interval": pace.interval != _PACE.interval and not (endpoint or bucket),
-            "--failures": pace.failures != _PACE.failures and not (endpoint or bucket),
+            "--workload": workload is not None and not is_asked,
+            "--quorum": quorum is not None and not is_asked,
+            "--interval": pace.interval != _PACE.interval and not is_asked,
+            "--failures": pace.failures != _PACE.failures and not is_asked,
         },
         "this kind of check",
     )
@@ -133,7 +150,7 @@ def route53(
         balancer=balancer,
         balancer_zone_id=balancer_zone_id,
     )
-    _write(record_template(options), output, force=force)
+    target.write(record_template(options))
 
 
 @app.command(name="status-endpoint")
@@ -147,7 +164,7 @@ def status_endpoint(
         str | None, Parameter(help="A table that is there: for the other regions of a global table.")
     ] = None,
     replica: Annotated[
-        list[str] | None, Parameter(negative="", help="Another region that is to have the table. May be repeated.")
+        list[str] | None, Parameter(help="Another region that is to have the table. May be repeated.")
     ] = None,
     stage: Annotated[str, Parameter(help="The first part of the path.")] = _GATEWAY.stage,
     rate: Annotated[int, Parameter(help="Requests a second, over all callers.")] = _GATEWAY.rate,
@@ -155,8 +172,7 @@ def status_endpoint(
     bucket: Annotated[
         str | None, Parameter(help="The name of the bucket; without it, CloudFormation finds one.")
     ] = None,
-    output: Output = None,
-    force: Force = False,
+    target: TemplateOptions = PRINTED,
 ) -> None:
     """Write a status endpoint that health checks and hosts can ask, and that needs no server.
 
@@ -175,7 +191,7 @@ def status_endpoint(
             },
             "--kind s3",
         )
-        _write(bucket_template(BucketOptions(name=bucket)), output, force=force)
+        target.write(bucket_template(BucketOptions(name=bucket)))
         return
     _refuse({"--bucket": bucket}, "--kind dynamodb")
     _refuse({"--table": table if existing_table else None}, "--existing-table")
@@ -187,7 +203,7 @@ def status_endpoint(
         rate=rate,
         burst=burst,
     )
-    _write(gateway_template(options), output, force=force)
+    target.write(gateway_template(options))
 
 
 def _zones(
@@ -219,13 +235,3 @@ def _refuse(given: Mapping[str, object], what: str) -> None:
     for option, value in given.items():
         if value:
             raise InvalidValue(f"{option} says nothing about {what}")
-
-
-def _write(template: dict[str, Any], output: Path | None, *, force: bool) -> None:
-    if output is None:
-        _refuse({"--force": force}, "standard output")
-        print_json(template)
-        return
-    text = msgspec.json.format(msgspec.json.encode(template), indent=2) + b"\n"
-    with new_file(output, force=force) as file:
-        file.write(text)

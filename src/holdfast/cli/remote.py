@@ -3,7 +3,7 @@
 import http.client
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -24,6 +24,8 @@ from holdfast._types import Zone, ZoneStatus
 from holdfast.server.status_log import Logged
 from holdfast.status.sources.web import LARGEST_ANSWER, check, connect
 from holdfast.status.wire import Snapshot
+
+Answer = TypeVar("Answer")
 
 TOKEN_VARIABLE = "HOLDFAST_TOKEN"  # noqa: S105 - where it is, not what it is
 """Holds the token of a credential: on the command line every user of the machine could see it."""
@@ -51,30 +53,19 @@ def token_of_environment() -> str | None:
 class RemoteZones:
     """Reads and changes the statuses that a server keeps. Raises the errors that the server says it met."""
 
+    ends_by_itself = True
+    """The server sees to it."""
+
     def __init__(self, address: str, token: str | None) -> None:
         self._address = check(address)
         self._shown = _without_user(self._address)
+        self.place = f"server: {self._shown}"
         self._token = token
-
-    @classmethod
-    def open(cls, address: str) -> "RemoteZones":
-        """With the token that the environment holds, if there is one."""
-        return cls(address, token_of_environment())
-
-    @property
-    def place(self) -> str:
-        """Where the statuses are, for people; no secret in it."""
-        return f"server: {self._shown}"
-
-    @property
-    def ends_by_itself(self) -> bool:
-        """The server sees to it."""
-        return True
 
     def read(self, zone: Zone | None = None, workload: str | None = None) -> tuple[Sequence[ZoneStatus], float]:
         """All statuses, and the server's time."""
         del zone, workload  # a server does not tell everybody which it is configured for
-        snapshot: Snapshot = self._ask("GET", "/v1/status", Snapshot)
+        snapshot = self._ask("GET", "/v1/status", Snapshot)
         return snapshot.statuses, snapshot.at
 
     def take_out(
@@ -89,8 +80,7 @@ class RemoteZones:
 
     def history(self, limit: int) -> Sequence[Logged]:
         """The latest changes that the server has recorded, newest first."""
-        changes: list[Logged] = self._ask("GET", f"/v1/status/history?limit={limit}", list[Logged])
-        return changes
+        return self._ask("GET", f"/v1/status/history?limit={limit}", list[Logged])
 
     def _change(self, zone: Zone, workload: str | None, wanted: Mapping[str, object]) -> ZoneStatus:
         try:
@@ -98,10 +88,9 @@ class RemoteZones:
         except UnicodeEncodeError as error:
             raise InvalidValue("reason: expected Unicode text") from error
         path = f"/v1/zones/{zone}" + (f"/{workload}" if workload else "")
-        status: ZoneStatus = self._ask("PUT", path, ZoneStatus, body)
-        return status
+        return self._ask("PUT", path, ZoneStatus, body)
 
-    def _ask(self, method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
+    def _ask(self, method: str, path: str, kind: type[Answer], body: bytes | None = None) -> Answer:
         headers = {} if body is None else {"Content-Type": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"

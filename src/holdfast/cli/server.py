@@ -1,6 +1,5 @@
 """`holdfast up`, `check` and `backup`: start the server, validate its settings, copy its databases."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,18 +8,17 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast._errors import InvalidValue, MissingExtra, NotFound
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_table
+from holdfast.cli.output import SETTINGS, Json, SettingsFile, SettingsOptions, print_result, print_rows, progress
 from holdfast.compose import SQLITE_SUFFIX, require_access
 from holdfast.config import load
-from holdfast.config.places import Place, dotted
+from holdfast.config.places import dotted
 
 
 def up(
     *,
-    settings: SettingsFile = None,
     host: Annotated[str | None, Parameter(help="Instead of server.host.")] = None,
     port: Annotated[int | None, Parameter(help="Instead of server.port; 0 for any free one.")] = None,
-    data_directory: DataDirectory = None,
+    options: SettingsOptions = SETTINGS,
     json: Json = False,
 ) -> None:
     """Start the server and run until it is told to stop (Ctrl-C or SIGTERM).
@@ -28,12 +26,7 @@ def up(
     The first start prints an operator's credential, once: keep it. Logs go to standard error.
     Example: holdfast up --port 0 --data-directory /var/lib/holdfast
     """
-    options: dict[Place, object] = {
-        ("server", "host"): host,
-        ("server", "port"): port,
-        ("data_directory",): data_directory,
-    }
-    values = load(settings, options=options).settings
+    values = options.load({("server", "host"): host, ("server", "port"): port})
     try:
         from holdfast.server.logs import configure
         from holdfast.server.run import serve
@@ -65,29 +58,22 @@ def check(
     """
     loaded = load(file or settings)
     effective = [(dotted(place), value, origin) for place, value, origin in loaded.effective()]
-    if json:
-        print_json(
-            {
-                "file": None if loaded.file is None else str(loaded.file),
-                "settings": {name: {"value": value, "from": origin} for name, value, origin in effective},
-            }
-        )
-    else:
-        print_table(
-            ("setting", "value", "from"), [(name, _as_toml(value), origin) for name, value, origin in effective]
-        )
-
-
-def _as_toml(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    print_rows(
+        {
+            "file": None if loaded.file is None else str(loaded.file),
+            "settings": {name: {"value": value, "from": origin} for name, value, origin in effective},
+        },
+        ("setting", "value", "from"),
+        [(name, msgspec.json.encode(value).decode(), origin) for name, value, origin in effective],
+        as_json=json,
+    )
 
 
 def backup(
     target: Annotated[Path, Parameter(help="A folder for the copies; made if need be. Nothing in it is overwritten.")],
     /,
     *,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: SettingsOptions = SETTINGS,
     json: Json = False,
 ) -> None:
     """Copy every SQLite file of the data directory, whole and consistent, while the server goes on.
@@ -95,11 +81,9 @@ def backup(
     Each copy is one file that can take the original's place when the server is stopped.
     Example: holdfast backup /backups/monday
     """
-    from rich.progress import Progress
-
     from holdfast.engines.sqlite import SqliteDatabase
 
-    values = load(settings, options={("data_directory",): data_directory}).settings
+    values = options.load()
     if values.database.url.scheme != "sqlite":
         raise InvalidValue(f"database.url is {values.database.url}: back up PostgreSQL with its own tools (pg_dump)")
     require_access(values.data_directory)  # a folder that cannot be read looks empty
@@ -111,15 +95,12 @@ def backup(
     except OSError as error:
         raise InvalidValue(f"{target} cannot be made: {error.strerror}; name a folder for the copies") from error
     copies = []
-    with Progress(transient=True, disable=not sys.stderr.isatty()) as progress:
+    with progress() as shown:
         for source in sources:
-            task = progress.add_task(source.name)
+            task = shown.add_task(source.name)
             copy = target / source.name
             with SqliteDatabase(source, patience=values.database.patience) as database:
-                database.backup(copy, lambda done, total, task=task: progress.update(task, completed=done, total=total))  # type: ignore[misc]
+                database.backup(copy, lambda done, total, task=task: shown.update(task, completed=done, total=total))  # type: ignore[misc]
             copies.append({"source": str(source), "copy": str(copy), "bytes": copy.stat().st_size})
-    if json:
-        print_json(copies)
-    else:
-        for entry in copies:
-            print(f"{entry['source']} -> {entry['copy']} ({entry['bytes']:,} bytes)")
+    lines = [f"{entry['source']} -> {entry['copy']} ({entry['bytes']:,} bytes)" for entry in copies]
+    print_result(copies, "\n".join(lines), as_json=json)

@@ -2,18 +2,15 @@
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 
-from holdfast._clock import Clock, SystemClock
-from holdfast._errors import NotFound
+from holdfast._clock import Clock
 from holdfast._types import StatusStore, Zone, ZoneStatus
 from holdfast.cli.remote import TOKEN_VARIABLE, token_of_environment
-from holdfast.compose import SQLITE_SUFFIX, Databases, existing_store, open_status_store, user_name
-from holdfast.config import Settings, load
-from holdfast.config.workloads import require_known
+from holdfast.compose import Databases, database_file, existing_store, open_status_store, user_name
+from holdfast.config import Settings
+from holdfast.config.settings import require_known
 from holdfast.server.status_log import SUBSYSTEM, Logged, StatusLog
 from holdfast.status.change import Changes
 
@@ -28,38 +25,15 @@ class StoredZones:
         self._settings = settings
         self._databases = databases
         self._clock = clock
-
-    @classmethod
-    @contextmanager
-    def open(cls, file: Path | None, data_directory: Path | None) -> "Iterator[StoredZones]":
-        """With the settings that the options name. Opens nothing before it is needed, and makes no store."""
-        values = load(file, options={("data_directory",): data_directory}).settings
-        clock = SystemClock()
-        with Databases(values) as databases:
-            yield cls(values, databases, clock)
-
-    @property
-    def place(self) -> str:
-        """Where the statuses are, for people; no secret in it."""
-        if self._settings.status.store != "database":
-            return f"store: {self._settings.status.store}"
-        url = self._settings.database.url
-        is_file = url.scheme == "sqlite"
-        return f"store: {self._settings.data_directory / f'{SUBSYSTEM}{SQLITE_SUFFIX}' if is_file else url}"
-
-    @property
-    def ends_by_itself(self) -> bool:
+        self.ends_by_itself = settings.status.store == "database"
         """Whether everybody who reads the store knows when a status is over."""
-        return self._settings.status.store == "database"
+        in_database = database_file(settings, SUBSYSTEM) or settings.database.url
+        self.place = f"store: {in_database if self.ends_by_itself else settings.status.store}"
+        """Where the statuses are, for people; no secret in it."""
 
     def read(self, zone: Zone | None = None, workload: str | None = None) -> tuple[Sequence[ZoneStatus], float]:
         """All statuses, and the time; the zone and the workload only have to exist."""
-        workloads = self._settings.workload
-        if zone is not None:
-            require_known(workloads, zone, workload)
-        elif workload is not None:
-            zones = (Zone(each.zones[0]) for each in workloads if each.name == workload)
-            require_known(workloads, next(zones, Zone("")), workload)
+        require_known(self._settings.workload, zone, workload)
         return self._store.read(), self._clock.wall()
 
     def take_out(
@@ -67,12 +41,14 @@ class StoredZones:
     ) -> ZoneStatus:
         """Mark a zone as out."""
         require_known(self._settings.workload, zone, workload)
-        return self._changes.take_out(zone, workload, by=_user(), reason=reason, seconds=seconds, force=force)
+        return Changes(self._store, self._clock).take_out(
+            zone, workload, by=_user(), reason=reason, seconds=seconds, force=force
+        )
 
     def bring_in(self, zone: Zone, workload: str | None, *, reason: str) -> ZoneStatus:
         """Mark a zone as in."""
         require_known(self._settings.workload, zone, workload)
-        return self._changes.bring_in(zone, workload, by=_user(), reason=reason)
+        return Changes(self._store, self._clock).bring_in(zone, workload, by=_user(), reason=reason)
 
     def history(self, limit: int) -> Sequence[Logged]:
         """The latest changes that a server has recorded, newest first: in its database, wherever the store is."""
@@ -85,17 +61,10 @@ class StoredZones:
             self._require_database()
         return open_status_store(self._settings, self._databases)
 
-    @property
-    def _changes(self) -> Changes:
-        return Changes(self._store, self._clock)
-
     def _require_database(self) -> None:
         # Whoever takes a zone out in a store that no server reads believes that it is out.
-        try:
-            existing_store(self._settings, SUBSYSTEM)
-        except NotFound as error:
-            hint = f"; {TOKEN_VARIABLE} is set, so --server was probably meant" if token_of_environment() else ""
-            raise NotFound(f"{error}, or ask the server with --server URL{hint}") from error
+        meant = f"; {TOKEN_VARIABLE} is set, so --server was probably meant" if token_of_environment() else ""
+        existing_store(self._settings, SUBSYSTEM, hint=f", or ask the server with --server URL{meant}")
 
 
 def _user() -> str:

@@ -5,21 +5,22 @@ Works on the store of the settings directly, also while the server is down, or w
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Annotated, TypeAlias
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from holdfast._clock import SystemClock
 from holdfast._errors import InvalidValue
 from holdfast._names import workload_of, zone_of
 from holdfast._types import ZoneState, ZoneStatus
 from holdfast.cli.commands import EXIT_CODES
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_json, print_note, print_table
-from holdfast.cli.remote import RemoteZones
+from holdfast.cli.output import Json, SettingsOptions, moment, print_json, print_note, print_result, print_rows
+from holdfast.cli.remote import RemoteZones, token_of_environment
 from holdfast.cli.stored import StoredZones
+from holdfast.compose import Databases
 
 app = App(
     name="zone",
@@ -32,12 +33,32 @@ ZoneArgument: TypeAlias = Annotated[str, Parameter(name="ZONE", help="An AZ-ID s
 Others: TypeAlias = Annotated[str, Parameter(show=False)]
 Reason: TypeAlias = Annotated[str, Parameter(help="Why, for whoever comes next.")]
 Workload: TypeAlias = Annotated[str | None, Parameter(help="Only for this workload; without it, for all.")]
-Server: TypeAlias = Annotated[
-    str | None,
-    Parameter(
-        help="Ask the server at this URL instead of the store of the settings, with the token in $HOLDFAST_TOKEN."
-    ),
-]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneOptions(SettingsOptions):
+    """The options that say where statuses are read and changed."""
+
+    server: Annotated[
+        str | None,
+        Parameter(
+            help="Ask the server at this URL instead of the store of the settings, with the token in $HOLDFAST_TOKEN."
+        ),
+    ] = None
+
+    @contextmanager
+    def open(self) -> Iterator[StoredZones | RemoteZones]:
+        """Open the store, or speak to the server."""
+        if self.server is not None:
+            yield RemoteZones(self.server, token_of_environment())
+            return
+        values = self.load()
+        with Databases(values) as databases:
+            yield StoredZones(values, databases, SystemClock())
+
+
+ZONES = ZoneOptions()
 
 
 @app.command
@@ -46,9 +67,7 @@ def status(
     /,
     *others: Others,
     workload: Annotated[str | None, Parameter(help="What holds for this workload.")] = None,
-    server: Server = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
     """Show every zone that is out, and those that were once.
@@ -56,9 +75,8 @@ def status(
     Example: holdfast zone status use1-az1
     """
     _expect_alone(others)
-    wanted = None if zone is None else zone_of(zone)
-    concerned = None if workload is None else workload_of(workload)
-    with _zones(server, settings, data_directory) as zones:
+    wanted, concerned = None if zone is None else zone_of(zone), None if workload is None else workload_of(workload)
+    with options.open() as zones:
         statuses, now = zones.read(wanted, concerned)
     shown = sorted(
         (
@@ -68,13 +86,11 @@ def status(
         ),
         key=lambda each: (each.zone, each.workload or ""),
     )
-    if json:
-        print_json(shown)
-    elif not shown:
+    if not shown:
         found = "no zone was ever taken out" if wanted is None else f"{wanted} was never taken out"
-        print(found if concerned is None else f"{found} for {concerned}")
-    else:
-        print_table(("zone", "workload", "status", "since", "until", "by", "reason"), [_row(each) for each in shown])
+        print_result(shown, found if concerned is None else f"{found} for {concerned}", as_json=json)
+        return
+    print_rows(shown, _HEADER, map(_row, shown), as_json=json)
 
 
 @app.command(name="out")
@@ -92,10 +108,8 @@ def take_out(
             help="In again by itself after 90s, 30m, 2h30m, 1d; without it, when brought in.",
         ),
     ] = None,
-    force: Annotated[bool, Parameter(negative="", help="Also while another zone is out.")] = False,
-    server: Server = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    force: Annotated[bool, Parameter(help="Also while another zone is out.")] = False,
+    options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
     """Take a zone out. One that is out already gets the new reason, and the new time.
@@ -106,13 +120,11 @@ def take_out(
     _expect_alone(others)
     wanted, concerned = zone_of(zone), None if workload is None else workload_of(workload)
     seconds = None if duration is None else seconds_of(duration)
-    with _zones(server, settings, data_directory) as zones:
+    with options.open() as zones:
         written = zones.take_out(wanted, concerned, reason=reason, seconds=seconds, force=force)
-    if json:
-        print_json(written)
-    else:
-        end = "it is brought in" if written.expires is None else moment(written.expires)
-        print(f"{zone} is out for {workload or 'all workloads'} until {end} ({zones.place})")
+    end = "it is brought in" if written.expires is None else moment(written.expires)
+    told = f"{zone} is out for {workload or 'all workloads'} until {end} ({zones.place})"
+    print_result(written, told, as_json=json)
     if seconds is not None and not zones.ends_by_itself:
         print_note(
             "a server has to run to bring it in at that time for those who know nothing of it, such as Route 53",
@@ -127,9 +139,7 @@ def bring_in(
     *others: Others,
     reason: Reason,
     workload: Workload = None,
-    server: Server = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
     """Bring a zone in again. One that is in already stays as it is.
@@ -139,7 +149,7 @@ def bring_in(
     """
     _expect_alone(others)
     wanted, concerned = zone_of(zone), None if workload is None else workload_of(workload)
-    with _zones(server, settings, data_directory) as zones:
+    with options.open() as zones:
         # Before the change: if it cannot be read, nothing was done.
         statuses, now = ((), 0.0) if concerned else zones.read()
         written = zones.bring_in(wanted, concerned, reason=reason)
@@ -160,9 +170,7 @@ def history(
     limit: Annotated[
         int, Parameter(validator=Number(gte=1, lte=1000), help="How many changes at the most, 1 to 1000.")
     ] = 100,
-    server: Server = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
     """Show who took which zone out or in, and when, the latest change first, as servers recorded it.
@@ -170,25 +178,13 @@ def history(
     What is changed while no server runs is recorded when the next one starts.
     Example: holdfast zone history --limit 20
     """
-    with _zones(server, settings, data_directory) as zones:
+    with options.open() as zones:
         changes = zones.history(limit)
-    if json:
-        print_json(changes)
-    elif not changes:
-        print("no server has recorded a change yet")
-    else:
-        rows = [(moment(each.seen_at), *_row(each.status)) for each in changes]
-        print_table(("seen", "zone", "workload", "status", "since", "until", "by", "reason"), rows)
-
-
-@contextmanager
-def _zones(server: str | None, file: Path | None, data_directory: Path | None) -> Iterator[StoredZones | RemoteZones]:
-    """Where statuses are read and changed."""
-    if server is not None:
-        yield RemoteZones.open(server)
+    if not changes:
+        print_result(changes, "no server has recorded a change yet", as_json=json)
         return
-    with StoredZones.open(file, data_directory) as zones:
-        yield zones
+    rows = [(moment(each.seen_at), *_row(each.status)) for each in changes]
+    print_rows(changes, ("seen", *_HEADER), rows, as_json=json)
 
 
 def _expect_alone(others: Sequence[str]) -> None:
@@ -203,13 +199,9 @@ def _as_of(status: ZoneStatus, now: float) -> ZoneStatus:
     return replace(status, state=ZoneState.IN, share=None, expires=None) if status.has_expired(now) else status
 
 
+_HEADER = ("zone", "workload", "status", "since", "until", "by", "reason")
+
+
 def _row(status: ZoneStatus) -> tuple[object, ...]:
-    return (
-        status.zone,
-        status.workload or "(all)",
-        status.state,
-        moment(status.since),
-        moment(status.expires),
-        status.by,
-        status.reason,
-    )
+    times = moment(status.since), moment(status.expires)
+    return status.zone, status.workload or "(all)", status.state, *times, status.by, status.reason

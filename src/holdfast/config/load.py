@@ -188,10 +188,8 @@ def _literal(value: str, kind: Any) -> Any:
 
 
 def _decode(kind: type, value: Any) -> Any:
-    if kind is DatabaseUrl and isinstance(value, str):
-        return DatabaseUrl(value)
-    if kind is QueueUrl and isinstance(value, str):
-        return QueueUrl(value)
+    if kind in (DatabaseUrl, QueueUrl) and isinstance(value, str):
+        return kind(value)
     if kind is Path and isinstance(value, str | Path):
         if not str(value):
             raise ValueError("expected a path, found nothing")

@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote
@@ -11,7 +12,7 @@ from urllib.parse import unquote
 from msgspec import Meta, Struct, to_builtins
 from msgspec.structs import force_setattr
 
-from holdfast._errors import InvalidValue, SettingsError
+from holdfast._errors import InvalidValue, NotFound, SettingsError
 from holdfast._names import WORKLOAD_PATTERN, zone_of
 from holdfast._types import Zone
 from holdfast.config.queues import QueueSettings, require_once
@@ -32,32 +33,49 @@ _ADDRESS = re.compile(
 )
 
 
-class DatabaseUrl:
-    """Where a database is. May contain a password: shown with it masked; `reveal` gives all of it."""
+class _Address:
+    """An address that may contain a password: shown with it masked; `reveal` gives all of it."""
 
     __slots__ = ("_text",)
 
     def __init__(self, text: str) -> None:
-        scheme = text.partition(":")[0]
-        if scheme == "sqlite" and text != "sqlite:":
-            raise InvalidValue("expected 'sqlite:' alone, found more: the files are kept in data_directory")
-        if scheme not in ("sqlite", "postgresql", "postgres"):
-            found = f"one of scheme {scheme!r}" if "://" in text else "one without a scheme"
-            raise InvalidValue(f"expected 'sqlite:' or an address such as postgresql://user@host/name, found {found}")
-        if scheme != "sqlite" and not _ADDRESS.fullmatch(text):
-            raise InvalidValue(
-                f"expected an address such as {scheme}://user:password@host/name, found another form of {scheme}: "
-                "write @ : / ? # in a name or a password as %40 %3A %2F %3F %23"
-            )
         self._text = text
+
+    def reveal(self) -> str:
+        """Return the whole address, for whoever connects to it."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+class DatabaseUrl(_Address):
+    """Where a database is."""
+
+    __slots__ = ()
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        if self.scheme == "sqlite" and text != "sqlite:":
+            raise InvalidValue("expected 'sqlite:' alone, found more: the files are kept in data_directory")
+        if self.scheme not in ("sqlite", "postgresql", "postgres"):
+            found = f"one of scheme {self.scheme!r}" if "://" in text else "one without a scheme"
+            raise InvalidValue(f"expected 'sqlite:' or an address such as postgresql://user@host/name, found {found}")
+        if self.scheme != "sqlite" and not _ADDRESS.fullmatch(text):
+            raise InvalidValue(
+                f"expected an address such as {self.scheme}://user:password@host/name, found another form of "
+                f"{self.scheme}: write @ : / ? # in a name or a password as %40 %3A %2F %3F %23"
+            )
 
     @property
     def scheme(self) -> str:
         return self._text.partition(":")[0]
-
-    def reveal(self) -> str:
-        """The whole address, for whoever connects to it."""
-        return self._text
 
     def __str__(self) -> str:
         address = _ADDRESS.fullmatch(self._text)
@@ -67,42 +85,20 @@ class DatabaseUrl:
         user = "" if address["user"] is None else f"{address['user']}{':****' if address['password'] else ''}@"
         return f"{address['scheme']}://{user}{place}{mark}{'&'.join(map(_masked, query.split('&')))}"
 
-    def __repr__(self) -> str:
-        return f"DatabaseUrl({str(self)!r})"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DatabaseUrl) and self._text == other._text
+class QueueUrl(_Address):
+    """Where queues are kept: an address that a queue backend is registered for."""
 
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-
-class QueueUrl:
-    """Where queues are kept: an address that a queue backend is registered for. Shown without its password."""
-
-    __slots__ = ("_shown", "_text")
+    __slots__ = ("_shown",)
 
     def __init__(self, text: str) -> None:
         from holdfast.queue.open import kind_of  # imports backends, which few settings name
 
+        super().__init__(text)
         self._shown = kind_of(text).describe(text)
-        self._text = text
-
-    def reveal(self) -> str:
-        """Return the whole address, with its password."""
-        return self._text
 
     def __str__(self) -> str:
         return self._shown
-
-    def __repr__(self) -> str:
-        return f"QueueUrl({self._shown!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, QueueUrl) and self._text == other._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
 
 
 def _masked(pair: str) -> str:
@@ -150,10 +146,6 @@ class TelemetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The length of a bin, for every workload."""
 
 
-DEFAULT_DETECTOR = "threshold"
-"""The one that needs no history."""
-
-
 class MetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the server exports its metrics, beside `GET /metrics`."""
 
@@ -180,6 +172,11 @@ class AwsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     endpoint_url: str | None = None
 
 
+def _require_topic(topic: str | None) -> None:
+    if topic is not None and not SNS_TOPIC.fullmatch(topic):
+        raise InvalidValue(f"sns_topic: expected one like arn:aws:sns:us-east-1:123456789012:zones, found {topic!r}")
+
+
 class StatusSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the server keeps which zones are out, and how it tells."""
 
@@ -200,10 +197,7 @@ class StatusSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 check_store_address(self.store)
             except InvalidValue as error:
                 raise InvalidValue(f"store: {error}") from error
-        if self.sns_topic is not None and not SNS_TOPIC.fullmatch(self.sns_topic):
-            raise InvalidValue(
-                f"sns_topic: expected one like arn:aws:sns:us-east-1:123456789012:zones, found {self.sns_topic!r}"
-            )
+        _require_topic(self.sns_topic)
 
 
 class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -243,10 +237,7 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             )
         if (self.sns_topic is None) != (self.sns_endpoint is None):
             raise InvalidValue("sns_topic and sns_endpoint: expected both or none")
-        if self.sns_topic is not None and not SNS_TOPIC.fullmatch(self.sns_topic):
-            raise InvalidValue(
-                f"sns_topic: expected one like arn:aws:sns:us-east-1:123456789012:zones, found {self.sns_topic!r}"
-            )
+        _require_topic(self.sns_topic)
 
 
 class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -279,7 +270,7 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def _detector(given: dict[str, Any]) -> dict[str, Any]:
     """Return the name and every option of a detector. Raise InvalidValue for what it does not have or accept."""
-    from holdfast.detect.detector import option_names, options_of  # only for those who have workloads
+    from holdfast.detect.detector import DEFAULT_DETECTOR, option_names, options_of  # only for those who have workloads
 
     options = dict(given)
     name = options.pop("name", DEFAULT_DETECTOR)
@@ -293,6 +284,21 @@ def _detector(given: dict[str, Any]) -> dict[str, Any]:
         raise InvalidValue(f"detector.{error}") from error
     # One by one: msgspec leaves out what a dataclass has from its class.
     return {"name": name} | {option: to_builtins(getattr(found, option)) for option in option_names(type(found))}
+
+
+def require_known(workloads: Sequence[WorkloadSettings], zone: Zone | None, workload: str | None) -> None:
+    """Raise NotFound for a zone or a workload that is not configured: most likely a slip, and a costly one.
+
+    Where no workload is configured, Holdfast only keeps the status of zones, and all are welcome.
+    """
+    if not workloads:
+        return
+    named = [each for each in workloads if workload in (None, each.name)]
+    if not named:
+        raise NotFound(f"no workload {workload} is configured: {', '.join(each.name for each in workloads)}")
+    zones = sorted({known for each in named for known in each.zones})
+    if zone is not None and zone not in zones:
+        raise NotFound(f"no zone {zone} is configured{f' for {workload}' if workload else ''}: {', '.join(zones)}")
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,9 +36,7 @@ def announce(**facts: Any) -> None:
 class Child:
     """One child process, started as `python -m MODULE`; what it writes to standard error goes to a file."""
 
-    def __init__(
-        self, module: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, module: str, arguments: Sequence[str], log: Path) -> None:
         self._module = module
         self._log = log
         with log.open("wb") as errors:
@@ -47,14 +45,9 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env={**os.environ, **(environment or {})},
                 # Its own group: Ctrl-C at a terminal reaches the parent alone, which then stops the rest in order.
                 process_group=0,
             )
-
-    @property
-    def process_id(self) -> int:
-        return self._process.pid
 
     def announced(self) -> dict[str, Any]:
         """What the child said of itself when it was ready. Raises EngineUnavailable if it ended instead."""

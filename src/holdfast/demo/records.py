@@ -45,7 +45,7 @@ class Record:
 
     def write(self, record: Any) -> None:
         """Append one record."""
-        line = (record if isinstance(record, bytes) else msgspec.json.encode(record)) + b"\n"
+        line = msgspec.json.encode(record) + b"\n"
         with self._lock:
             self._file.write(line)
 

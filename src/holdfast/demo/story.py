@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast._errors import EngineUnavailable, InvalidValue
-from holdfast._types import Verdict, ZoneStatus
+from holdfast._types import ZoneStatus
 from holdfast.demo.process import Child
 from holdfast.demo.records import Fault, Sent, read
 from holdfast.demo.shop import WORKLOAD
@@ -24,7 +24,7 @@ from holdfast.detect.detectors.threshold import ThresholdOptions
 from holdfast.status.sources.web import connect, events
 from holdfast.status.wire import Snapshot
 from holdfast.telemetry import BIN_SECONDS
-from holdfast.watch import RecordedVerdict
+from holdfast.watch import RecordedVerdict, VerdictChange
 
 QUIET_PULSES = 3
 """Seconds in a row that count as recovered."""
@@ -206,7 +206,7 @@ class Story:
                 if name == "pulse":
                     self._take_pulse(msgspec.json.decode(data))
                 elif name == "verdict":
-                    told = msgspec.json.decode(data, type=_ToldVerdict)
+                    told = msgspec.json.decode(data, type=VerdictChange)
                     state = "closed" if told.closed else f"{told.verdict.kind} {told.verdict.zone or ''}"
                     self._say(f"VERDICT {told.verdict.id}: {state}")
                 elif name == "status":
@@ -261,12 +261,6 @@ class Story:
     def _say(self, line: str) -> None:
         self._scene.lines.append((time.time() - self._scene.started, line))
         self._show(self._scene)
-
-
-class _ToldVerdict(msgspec.Struct):
-    verdict: Verdict
-    at: float
-    closed: bool
 
 
 def _ask(address: str, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:

@@ -42,6 +42,8 @@ class DetectorType(Protocol):
         """Build a detector."""
 
 
+DEFAULT_DETECTOR = "threshold"
+"""The one that needs no history."""
 DETECTORS: Plugins[DetectorType] = Plugins("detector", package="holdfast.detect.detectors", group="holdfast.detectors")
 
 

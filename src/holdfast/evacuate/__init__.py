@@ -3,7 +3,6 @@
 May import the base, the engines, `detect`, `calls`, `status` and `telemetry`. Start reading at `guard.py`.
 """
 
-from holdfast.evacuate.guard import Decision, decide
-from holdfast.evacuate.runner import Evacuator
+from holdfast.evacuate.guard import Decision, Evacuator, decide
 
 __all__ = ["Decision", "Evacuator", "decide"]

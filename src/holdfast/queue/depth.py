@@ -1,15 +1,21 @@
 """How deep a queue is, and how old its messages are, in few numbers. Pure."""
 
 from holdfast.metrics.names import OTHER, StickyNames
-from holdfast.queue.backend import Snapshot
+from holdfast.queue.backend import Snapshot, TenantDepth, Totals
 from holdfast.queue.message import Delivery
 
 STATES = ("ready", "spilled", "leased", "delayed", "dead")
+"""Every message of a queue is in one of them."""
 
 
-def seconds_since(since: float | None, snapshot: Snapshot) -> float:
-    """Return how long a message had been waiting at a snapshot that waits since `since`; 0 if that is None."""
-    return 0.0 if since is None else max(0.0, snapshot.at - since)
+def states_of(counted: Totals | TenantDepth) -> dict[str, int]:
+    """Return how many messages of a queue, or of a tenant, are in each state."""
+    return {state: getattr(counted, state) for state in STATES}
+
+
+def age_at(snapshot: Snapshot, since: float | None) -> float | None:
+    """Return the seconds from `since` to the moment of the snapshot; None: there is no such time."""
+    return None if since is None else max(0.0, snapshot.at - since)
 
 
 def tenants_of(snapshot: Snapshot, names: StickyNames) -> dict[str, dict[str, int]]:
@@ -17,11 +23,11 @@ def tenants_of(snapshot: Snapshot, names: StickyNames) -> dict[str, dict[str, in
     listed = {tenant.tenant: tenant for tenant in snapshot.tenants}
     if names.is_due(snapshot.at):
         names.review({name: tenant.waiting for name, tenant in listed.items()}, snapshot.totals.waiting, snapshot.at)
-    rest = {state: getattr(snapshot.totals, state) for state in STATES}
+    rest = states_of(snapshot.totals)
     found: dict[str, dict[str, int]] = {}
     for name, tenant in sorted(listed.items(), key=lambda item: (-item[1].waiting, item[0])):
         if names.name(name) == name != OTHER:
-            found[name] = {state: getattr(tenant, state) for state in STATES}
+            found[name] = states_of(tenant)
             for state, count in found[name].items():
                 rest[state] -= count
     # Lanes and tenants may be counted at different moments: the rest is never less than nothing.

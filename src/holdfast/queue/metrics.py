@@ -22,7 +22,7 @@ from holdfast.metrics.names import MOST_BUSIEST, OTHER, BusiestNames, FirstNames
 from holdfast.metrics.sink import MetricsSink
 from holdfast.queue.alarms import QueueAlarm, Reading, What
 from holdfast.queue.backend import Snapshot
-from holdfast.queue.depth import STATES, age_of, is_first_attempt, seconds_since, tenants_of
+from holdfast.queue.depth import STATES, age_at, age_of, is_first_attempt, tenants_of
 from holdfast.queue.events import Ending, Handled, Observed, Polled, Trouble
 
 __all__ = ["QueueMetrics"]
@@ -330,7 +330,7 @@ class QueueMetrics(MetricsSink[Observed]):
         totals, labels = event.totals, names.labels
         for state in STATES:
             yield Measurement(Series(MESSAGES, labels, state), getattr(totals, state))
-        yield Measurement(Series(OLDEST, labels), seconds_since(totals.oldest, event))
+        yield Measurement(Series(OLDEST, labels), age_at(event, totals.oldest) or 0.0)
         yield Measurement(Series(LANES, labels), totals.lanes)
         yield Measurement(Series(LOOKED_AT, labels), event.at)
         if not self._most_tenants:

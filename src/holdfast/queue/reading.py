@@ -14,7 +14,7 @@ from holdfast.metrics.histogram import Histogram
 from holdfast.metrics.names import Sketch
 from holdfast.queue.alarms import Reading, What
 from holdfast.queue.backend import Snapshot, Totals
-from holdfast.queue.depth import age_of, is_first_attempt, seconds_since
+from holdfast.queue.depth import age_at, age_of, is_first_attempt
 from holdfast.queue.events import Polled
 from holdfast.queue.message import Delivery
 from holdfast.queue.policy import QueuePolicy
@@ -155,7 +155,7 @@ def reading_of(snapshot: Snapshot, work: Work, before: Totals | None = None) -> 
     totals = snapshot.totals
     values: dict[What, float] = {
         What.DEAD_LETTERS: totals.dead,
-        What.OLDEST_AGE: seconds_since(totals.oldest, snapshot),
+        What.OLDEST_AGE: age_at(snapshot, totals.oldest) or 0.0,
         What.FIRST_ATTEMPT_AGE: _told(snapshot, work, before) if work.was_heard else _guessed(snapshot, before),
     }
     if work.polls:
@@ -176,7 +176,7 @@ def reading_of(snapshot: Snapshot, work: Work, before: Totals | None = None) -> 
 def _told(snapshot: Snapshot, work: Work, before: Totals | None) -> float:
     """How long new work waits, by what workers tell."""
     totals, age, fresh_for = snapshot.totals, work.first_attempt_age, snapshot.policy.fresh_for
-    waited = seconds_since(totals.oldest_ready, snapshot)
+    waited = age_at(snapshot, totals.oldest_ready) or 0.0
     if age is None:
         # What is fresh comes first: if others had their turn, none of it was there. Else nobody is at work on anything.
         age = 0.0 if work.has_reserve else waited
@@ -195,14 +195,14 @@ def _guessed(snapshot: Snapshot, before: Totals | None) -> float:
         getattr(now, name) != getattr(before, name) for name in ("ready", "leased", "oldest")
     )
     if not is_moving or not now.spilled:  # nobody is at work, or nobody is noisy
-        return seconds_since(now.oldest_ready, snapshot)
+        return age_at(snapshot, now.oldest_ready) or 0.0
     # A tenant has so many lanes of each priority, and one for itself: what is old in others as well is not the excess
     # of one.
     lanes: dict[tuple[int, bool], list[float]] = {}
     for lane in snapshot.lanes:
         if lane.lane >= 0 and lane.oldest is not None:
             kind = (priority_of(lane.lane), is_own(lane.lane))
-            lanes.setdefault(kind, []).append(seconds_since(lane.oldest, snapshot))
+            lanes.setdefault(kind, []).append(age_at(snapshot, lane.oldest) or 0.0)
     late = [sorted(ages, reverse=True)[1 if own else snapshot.policy.hand :] for (_, own), ages in lanes.items()]
     return max((age for ages in late for age in ages), default=0.0)
 

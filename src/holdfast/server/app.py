@@ -3,44 +3,32 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, fields
 from typing import Any
 
 from litestar import Litestar, Request, Response
-from litestar.datastructures import State
 from litestar.routes import HTTPRoute
 from litestar.types import Message, Scope
 
-from holdfast.config import WorkloadSettings
-from holdfast.engines import Database
 from holdfast.metrics import Exporter, LogExporter, PrometheusExporter
 from holdfast.queue.metrics import QueueMetrics
 from holdfast.server.auth import Authority
-from holdfast.server.credentials import CredentialStore
 from holdfast.server.executor import BoundedExecutor
 from holdfast.server.metrics import Answered, ServerMetrics
 from holdfast.server.problems import answer
-from holdfast.server.push import Hub
-from holdfast.server.queue_watch import QueueWatch
-from holdfast.server.queues import Queues
+from holdfast.server.queues import QueueWatch
 from holdfast.server.routes.credentials import create_credential, list_credentials, revoke_credential, whoami
 from holdfast.server.routes.dead_letters import dead_letters, redrive
 from holdfast.server.routes.description import CONFIG, description
-from holdfast.server.routes.events import events
 from holdfast.server.routes.health import Probe, health, health_without_body, ready, ready_without_body
 from holdfast.server.routes.limits import clear_limits, queue_policy, set_limits, set_policy, tenant_limits
 from holdfast.server.routes.messages import message_status, send_message, send_messages
 from holdfast.server.routes.metrics import Scrape, metrics
-from holdfast.server.routes.overview import overview, verdicts
-from holdfast.server.routes.page import page
+from holdfast.server.routes.page import events, overview, page, verdicts
 from holdfast.server.routes.queues import list_queues, own, queue_state, sweep
 from holdfast.server.routes.status import change_workload, change_zone, history, reading
 from holdfast.server.routes.telemetry import ingest
-from holdfast.server.status_log import StatusLog
-from holdfast.server.statuses import Statuses
-from holdfast.status.change import Changes
+from holdfast.server.state import ServerState, Services
 from holdfast.status.metrics import observe_zones
-from holdfast.watch import Watch, WatchStore
 
 REQUEST_BYTES = 1 << 20
 """Largest body taken: far above anything the API is sent, far below what would hurt."""
@@ -64,34 +52,15 @@ async def _allow(request: Request[Any, Any, Any]) -> Response[None] | None:
     return Response(None, status_code=204, headers={"Allow": ", ".join(sorted(methods))})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """What the routes work on. Opening and closing it is up to whoever made it."""
-
-    database: Database
-    credentials: CredentialStore
-    statuses: Statuses
-    status_log: StatusLog
-    changes: Changes
-    watch_store: WatchStore
-    watch: Watch
-    queues: Queues
-    workloads: Sequence[WorkloadSettings]
-    hub: Hub
-    """Everything that happens, for the page."""
-    status_hub: Hub
-    """Changes of zone statuses alone, for every host there is."""
-
-
 def create_app(
     services: Services, *, is_open: bool = False, open_reads: bool = True, exporters: Sequence[Exporter] = ()
 ) -> Litestar:
     """Return the application over its services. Metrics go to `GET /metrics`, to the log, and to `exporters`."""
-    prometheus = PrometheusExporter()
-    exporters = (prometheus, LogExporter(), *exporters)
-    queue_metrics = QueueMetrics(*exporters)
-    server_metrics = ServerMetrics(*exporters, streams={"events": services.hub, "status": services.status_hub})
-    observe_zones(services.statuses, *exporters)
+    of_queues, others, exporters = PrometheusExporter(), PrometheusExporter(), (LogExporter(), *exporters)
+    queue_metrics = QueueMetrics(of_queues, *exporters)
+    streams = {"events": services.hub, "status": services.status_hub}
+    server_metrics = ServerMetrics(others, *exporters, streams=streams)
+    observe_zones(services.statuses, others, *exporters)
     queue_watch = QueueWatch(services.queues, queue_metrics)
 
     async def count_answer(message: Message, scope: Scope) -> None:
@@ -113,49 +82,23 @@ def create_app(
 
     return Litestar(
         route_handlers=[
-            page,
-            description,
-            health,
-            health_without_body,
-            ready,
-            ready_without_body,
-            whoami,
-            list_credentials,
-            create_credential,
-            revoke_credential,
-            events,
-            ingest,
-            overview,
-            verdicts,
-            reading(is_open=is_open or open_reads),
-            history,
-            change_zone,
-            change_workload,
-            send_message,
-            send_messages,
-            message_status,
-            list_queues,
-            queue_state,
-            own,
-            dead_letters,
-            redrive,
-            tenant_limits,
-            set_limits,
-            clear_limits,
-            queue_policy,
-            set_policy,
-            sweep,
-            metrics,
+            *(page, overview, verdicts, events, description),
+            *(health, health_without_body, ready, ready_without_body, metrics),
+            *(whoami, list_credentials, create_credential, revoke_credential),
+            *(ingest, reading(is_open=is_open or open_reads), history, change_zone, change_workload),
+            *(send_message, send_messages, message_status),
+            *(list_queues, queue_state, own, sweep, dead_letters, redrive),
+            *(tenant_limits, set_limits, clear_limits, queue_policy, set_policy),
         ],
-        state=State(
+        state=ServerState(
             {
+                "services": services,
                 "authority": Authority(None if is_open else services.credentials),
                 "stopping": False,
                 "probe": Probe(services.database),
                 "changing": BoundedExecutor("holdfast-changing"),
-                "scrape": Scrape(services.queues, queue_metrics, prometheus),
+                "scrape": Scrape(services.queues, queue_metrics, of_queues, others),
                 "server_metrics": server_metrics,
-                **{field.name: getattr(services, field.name) for field in fields(services)},
             }
         ),
         before_request=_allow,

@@ -2,7 +2,7 @@
 
 import asyncio
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,9 +12,7 @@ from litestar.types import Guard
 
 from holdfast._errors import CredentialRefused, NotAllowed
 from holdfast.server.credentials import Credential, CredentialStore, Role
-
-SECURITY: list[dict[str, list[str]]] = [{"credential": []}]
-"""For the description of a route that asks for a credential."""
+from holdfast.server.problems import described
 
 LOCAL = Credential(id="local", role=Role.OPERATOR, tenant=None, note="the server is open", created_at=0.0)
 """Who everybody is on an open server."""
@@ -75,3 +73,13 @@ def requires(*roles: Role) -> Guard:
         connection.state.credential = credential
 
     return guard
+
+
+def guarded(*roles: Role) -> dict[str, Any]:
+    """Return the options of routes that let the named roles through, and say so in their description."""
+    return {"guards": [requires(*roles)], "security": [{"credential": []}]}
+
+
+def restricted(tag: str, *roles: Role, errors: Sequence[int] = ()) -> dict[str, Any]:
+    """Return the same options for one route, with its tag and what it answers: `errors`, and those of every guard."""
+    return {**guarded(*roles), "responses": described(*sorted({401, 403, 503, *errors})), "tags": [tag]}

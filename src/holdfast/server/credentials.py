@@ -36,13 +36,11 @@ MIGRATIONS = (
     ),
 )
 
-_LIST = "select id, role, tenant, note, created_at, revoked_at from holdfast_credential order by created_at, id"
-_FIND = "select id, role, tenant, note, created_at, revoked_at, digest from holdfast_credential where id = $1"
+_COLUMNS = "id, role, tenant, note, created_at, revoked_at"
+_LIST = f"select {_COLUMNS} from holdfast_credential order by created_at, id"  # noqa: S608 - our own names
+_FIND = f"select {_COLUMNS}, digest from holdfast_credential where id = $1"  # noqa: S608
 _INSERT = "insert into holdfast_credential (id, role, tenant, note, created_at, digest) values ($1, $2, $3, $4, $5, $6)"
-_REVOKE = (
-    "update holdfast_credential set revoked_at = coalesce(revoked_at, $1) where id = $2 "
-    "returning id, role, tenant, note, created_at, revoked_at"
-)
+_REVOKE = f"update holdfast_credential set revoked_at = coalesce(revoked_at, $1) where id = $2 returning {_COLUMNS}"  # noqa: S608
 _COUNT_OPERATORS = "select count(*) from holdfast_credential where role = 'operator' and revoked_at is null"
 
 # Counting, and then inserting, is one step in SQLite, which has one writer; PostgreSQL has many.
@@ -109,7 +107,7 @@ class CredentialStore:
         def insert_if_first(transaction: Transaction) -> bool:
             if lock := _ONE_AT_A_TIME.get(self._database.dialect):
                 transaction.execute(lock)
-            if _operators(transaction):
+            if _has_operator(transaction):
                 return False
             _insert(transaction, credential, digest)
             return True
@@ -118,18 +116,14 @@ class CredentialStore:
 
     def has_operator(self) -> bool:
         """Whether anybody may operate this server."""
-        return self._database.read(_operators) > 0
+        return self._database.read(_has_operator)
 
     def list(self) -> list[Credential]:
         """All credentials ever made, oldest first, the revoked ones too."""
-        rows = self._database.read(lambda transaction: transaction.execute(_LIST))
-        return [_credential(row) for row in rows]
+        return [_credential(row) for row in self._database.read(lambda transaction: transaction.execute(_LIST))]
 
     def revoke(self, credential_id: str) -> Credential:
-        """Refuse the credential from now on; a token stands for its id. Revoking again changes nothing.
-
-        Raises NotFound.
-        """
+        """Refuse the credential, named by id or token, from now on. May be repeated. Raises NotFound."""
         now = self._clock.wall()
         if token := _TOKEN.fullmatch(credential_id):
             credential_id = token[1]
@@ -166,13 +160,8 @@ class CredentialStore:
         if _UNSTORABLE.search(note + (tenant or "")):
             raise InvalidValue(f"note {note!r}, tenant {tenant!r}: expected Unicode text without NUL")
         credential_id, secret = secrets.token_hex(6), secrets.token_hex(32)
-        credential = Credential(
-            id=credential_id,
-            role=role,
-            tenant=None if tenant is None else str(Tenant(tenant)),  # checked, and plain text again
-            note=note,
-            created_at=self._clock.wall(),
-        )
+        owner = None if tenant is None else str(Tenant(tenant))  # checked, and plain text again
+        credential = Credential(id=credential_id, role=role, tenant=owner, note=note, created_at=self._clock.wall())
         return credential, f"{_PREFIX}_{credential_id}_{secret}", _digest(secret)
 
 
@@ -181,10 +170,8 @@ def _digest(secret: str) -> str:
 
 
 def _credential(row: Row) -> Credential:
-    credential_id, role, tenant, note, created_at, revoked_at = row
-    return Credential(
-        id=credential_id, role=Role(role), tenant=tenant, note=note, created_at=created_at, revoked_at=revoked_at
-    )
+    fields = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    return Credential(**fields | {"role": Role(fields["role"])})
 
 
 def _insert(transaction: Transaction, credential: Credential, digest: str) -> None:
@@ -192,6 +179,5 @@ def _insert(transaction: Transaction, credential: Credential, digest: str) -> No
     transaction.execute(_INSERT, values)
 
 
-def _operators(transaction: Transaction) -> int:
-    count: int = transaction.execute(_COUNT_OPERATORS)[0][0]
-    return count
+def _has_operator(transaction: Transaction) -> bool:
+    return bool(transaction.execute(_COUNT_OPERATORS)[0][0])

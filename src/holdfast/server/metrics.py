@@ -34,6 +34,13 @@ LISTENERS = Instrument(
     detail=Label("stream"),
     cloudwatch={"": ("Listeners",)},
 )
+QUEUES_READABLE = Instrument(
+    type=Type.GAUGE,
+    name="holdfast.server.queues_readable",
+    unit="",
+    description="Whether the store of queues could be read for this scrape.",
+    in_opentelemetry=False,
+)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 

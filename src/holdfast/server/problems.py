@@ -63,13 +63,11 @@ class Uncertain(OutcomeUnknown):
 def described(*statuses: int) -> Mapping[int, ResponseSpec]:
     """For the description of a route: the errors it may answer with."""
     return {
-        status: ResponseSpec(Problem, generate_examples=False, description=_phrase(status), media_type=CONTENT_TYPE)
+        status: ResponseSpec(
+            Problem, generate_examples=False, description=http.HTTPStatus(status).phrase, media_type=CONTENT_TYPE
+        )
         for status in statuses
     }
-
-
-def _phrase(status: int) -> str:
-    return http.HTTPStatus(status).phrase
 
 
 _STATUS_OF: dict[type[HoldfastError], http.HTTPStatus] = {
@@ -95,7 +93,6 @@ _HEADERS_OF = {
 
 
 # Files, hosts and statements are not for everybody who can send a request.
-_UNCERTAIN = "it may or may not have been done: look before you repeat it; the log says why, under this trace"
 _UNTOLD = "the server could not do its part; its log says why, under this trace"
 
 
@@ -108,7 +105,8 @@ def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Proble
             if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
                 logger.error("%s", error, extra={"trace": trace_of(request.scope), "error": error.slug})
                 detail = _told(error)
-            return _problem(request, status, detail, kind=f"urn:holdfast:problem:{error.slug}", wait=_wait(error))
+            wait = error.retry_after if isinstance(error, Backpressure) else UNSET
+            return _problem(request, status, detail, kind=f"urn:holdfast:problem:{error.slug}", wait=wait)
         case ValidationException():
             errors = [
                 {"in": item.get("source"), "name": _name(item), "detail": _complaint(item)}
@@ -135,17 +133,10 @@ def _is_of_the_body(error: Exception) -> bool:
 
 
 def _told(error: HoldfastError) -> str:
-    match error:
-        case Uncertain():
-            return f"it may or may not have been done: {error.advice}; the log says why, under this trace"
-        case OutcomeUnknown():
-            return _UNCERTAIN
-        case _:
-            return _UNTOLD
-
-
-def _wait(error: HoldfastError) -> float | UnsetType:
-    return error.retry_after if isinstance(error, Backpressure) else UNSET
+    if not isinstance(error, OutcomeUnknown):
+        return _UNTOLD
+    advice = error.advice if isinstance(error, Uncertain) else "look before you repeat it"
+    return f"it may or may not have been done: {advice}; the log says why, under this trace"
 
 
 def _problem(

@@ -5,7 +5,8 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import msgspec
@@ -19,44 +20,39 @@ AT_ONCE = 250
 LIFE = b": still here\n\n"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Event:
-    """Something that happened: the run and the number of it, a name, and JSON without line breaks."""
+    """Something that happened: the run and the number of it, a name, and JSON without line breaks.
+
+    Each of its two forms is made once for all listeners.
+    """
 
     id: str
     name: str
     data: bytes
 
+    @cached_property
     def lines(self) -> bytes:
         """The event in a stream of server-sent events."""
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (self.id.encode(), self.name.encode(), self.data)
 
+    @cached_property
     def text(self) -> str:
         """The event as one message of a WebSocket."""
         return msgspec.json.encode({"id": self.id, "event": self.name, "data": msgspec.Raw(self.data)}).decode()
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """An event in both of its forms, made once for all listeners."""
-
-    lines: bytes
-    text: str
-
-
-Write: TypeAlias = Callable[[Told | None], Coroutine[Any, Any, None]]
+Write: TypeAlias = Callable[[Event | None], Coroutine[Any, Any, None]]
 """Sends an event, or (None) a sign of life."""
 
 
+@dataclass(slots=True, eq=False)
 class _Listener:
-    __slots__ = ("is_cut", "is_ready", "slot", "task", "write")
-
-    def __init__(self, write: Write, slot: int) -> None:
-        self.write = write
-        self.slot = slot
-        self.task = asyncio.current_task()
-        self.is_ready = False
-        self.is_cut = False
+    write: Write
+    slot: int
+    task: asyncio.Task[Any] | None = field(default_factory=asyncio.current_task)
+    is_ready: bool = False
+    is_cut: bool = False
 
 
 class Hub:
@@ -69,7 +65,7 @@ class Hub:
         self.run = secrets.token_hex(4)
         self._listeners: dict[_Listener, None] = {}
         self._kept: deque[Event] = deque(maxlen=KEPT)
-        self._due: deque[tuple[Told, list[_Listener]]] = deque()
+        self._due: deque[tuple[Event, list[_Listener]]] = deque()
         self._number = 0
         self._joined = 0
         self._second = 0
@@ -97,7 +93,7 @@ class Hub:
         self._kept.append(event)
         if not self._listeners or self._loop is None:
             return
-        self._due.append((Told(event.lines(), event.text()), list(self._listeners)))
+        self._due.append((event, list(self._listeners)))
         if len(self._due) == 1:
             self._loop.call_soon(self._tell_some)
 
@@ -130,7 +126,7 @@ class Hub:
             greeting = greet()
             self._listeners[listener] = None
             for event in greeting:
-                await write(Told(event.lines(), event.text()))
+                await write(event)
             listener.is_ready = True
             await gone()
         except asyncio.CancelledError:
@@ -163,9 +159,9 @@ class Hub:
             self._loop.call_soon(self._tell_some)
 
     def _tell_next(self) -> None:
-        told, listeners = self._due[0]
+        event, listeners = self._due[0]
         for listener in listeners[-AT_ONCE:]:
-            self._hand(listener, told)
+            self._hand(listener, event)
         del listeners[-AT_ONCE:]
         if not listeners:
             self._due.popleft()
@@ -179,7 +175,7 @@ class Hub:
             self._hand(listener, None)
         self._loop.call_later(1.0, self._give_life)
 
-    def _hand(self, listener: _Listener, told: Told | None) -> None:
+    def _hand(self, listener: _Listener, event: Event | None) -> None:
         """Send without waiting. Whoever would have to be waited for is behind by all that buffers hold: cut off.
 
         Instead of ten thousand tasks that wake up, one runs the first step of each send, which is also the last one
@@ -188,7 +184,7 @@ class Hub:
         if listener not in self._listeners:
             return
         if listener.is_ready:
-            sending = listener.write(told)
+            sending = listener.write(event)
             try:
                 sending.send(None)
             except StopIteration:

@@ -34,10 +34,11 @@ from holdfast.queue.backend import Backend
 from holdfast.server import status_log
 from holdfast.server.access import log_access
 from holdfast.server.announce import Announcer
-from holdfast.server.app import Services, create_app
+from holdfast.server.app import create_app
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore
 from holdfast.server.push import Hub
 from holdfast.server.queues import Queues
+from holdfast.server.state import Services
 from holdfast.server.status_log import StatusLog
 from holdfast.server.statuses import Statuses
 from holdfast.status.change import Changes

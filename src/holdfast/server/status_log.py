@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from holdfast._types import ZoneStatus
-from holdfast.engines import Database, Migration, Row, Transaction
+from holdfast.engines import Database, Migration, Transaction
 from holdfast.status.stores.database import COLUMNS, status_of, values_of
 
 SUBSYSTEM = "status"
@@ -91,24 +91,22 @@ class StatusLog:
 
     def latest(self) -> list[ZoneStatus]:
         """The last recorded status of every key."""
-        rows = self._database.read(lambda transaction: transaction.execute(_LATEST))
-        return [_logged(row).status for row in rows]
+        return [entry.status for entry in self._read(_LATEST)]
 
     def list(self, limit: int = 100) -> Sequence[Logged]:
         """The latest changes, newest first."""
-        rows = self._database.read(lambda transaction: transaction.execute(_LIST, (limit,)))
-        return [_logged(row) for row in rows]
+        return self._read(_LIST, limit)
 
     def unannounced(self, limit: int = 100) -> Sequence[Logged]:
         """The changes that are still to be announced, oldest first."""
-        rows = self._database.read(lambda transaction: transaction.execute(_UNANNOUNCED, (limit,)))
-        return [_logged(row) for row in rows]
+        return self._read(_UNANNOUNCED, limit)
 
     def announced(self, number: int) -> None:
         """Record that a change was announced."""
         self._database.write(lambda transaction: transaction.execute(_ANNOUNCED, (number,)))
 
-
-def _logged(row: Row) -> Logged:
-    number, seen_at, *status = row
-    return Logged(number=number, seen_at=seen_at, status=status_of(tuple(status)))
+    def _read(self, query: str, *values: int) -> Sequence[Logged]:
+        rows = self._database.read(lambda transaction: transaction.execute(query, values))
+        return [
+            Logged(number=number, seen_at=seen_at, status=status_of(tuple(status))) for number, seen_at, *status in rows
+        ]

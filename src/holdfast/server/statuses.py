@@ -127,13 +127,8 @@ class Statuses:
         view = self._view
         if self._heard is None and not view.known:
             raise EngineUnavailable("the store of zone statuses has not answered yet, and nothing was recorded before")
-        return Snapshot(
-            run=self._run,
-            revision=view.revision,
-            at=self._clock.wall(),
-            age=self.age,
-            statuses=tuple(view.known.values()),
-        )
+        now, statuses = self._clock.wall(), tuple(view.known.values())
+        return Snapshot(run=self._run, revision=view.revision, at=now, age=self.age, statuses=statuses)
 
     def refresh(self) -> None:
         """Read the store once, and tell what others changed in it. Raises what the store raises."""
@@ -168,7 +163,8 @@ class Statuses:
         self._view = _View(before.revision + len(changed) + len(gone), known)
         for number, status in enumerate((*changed, *gone), start=before.revision + 1):
             told = status if status.version else replace(status, version=_moment(now), since=status.since or now)
-            logger.warning("zone %s is %s: %s", told.zone, told.state, told.reason, extra=_fields(told))
+            fields = {"zone": told.zone, "workload": told.workload, "state": str(told.state), "by": told.by}
+            logger.warning("zone %s is %s: %s", told.zone, told.state, told.reason, extra=fields)
             self._tell(Change(run=self._run, revision=number, at=now, status=told))
             self._unlogged.append((told, now))
 
@@ -187,7 +183,11 @@ class Statuses:
             pass
         except Exception as error:
             if not self._is_held_up:
-                logger.warning("a change of status cannot be recorded yet: %s", error, exc_info=_unforeseen(error))
+                logger.warning(
+                    "a change of status cannot be recorded yet: %s",
+                    error,
+                    exc_info=not isinstance(error, HoldfastError),
+                )
             self._is_held_up = True
         finally:
             self._recording.release()
@@ -198,10 +198,6 @@ class Statuses:
         finally:
             self._answered.set()
         return self._refresh
-
-
-def _unforeseen(error: Exception) -> Exception | None:
-    return None if isinstance(error, HoldfastError) else error
 
 
 def _key(status: ZoneStatus) -> Key:
@@ -223,7 +219,3 @@ def _gone(status: ZoneStatus, now: float) -> ZoneStatus:
 def _moment(now: float) -> int:
     """A version for what has none: later ones are greater, so that whoever is told late is not told wrong."""
     return int(now * 1000)
-
-
-def _fields(status: ZoneStatus) -> dict[str, object]:
-    return {"zone": status.zone, "workload": status.workload, "state": str(status.state), "by": status.by}

@@ -9,7 +9,7 @@ from typing import Any
 from litestar import Response, WebSocket
 from litestar.types import Receive, Scope, Send
 
-from holdfast.server.push import LIFE, Event, Hub, Told
+from holdfast.server.push import LIFE, Event, Hub
 
 _START = {
     "type": "http.response.start",
@@ -40,8 +40,8 @@ class EventStream(Response[bytes]):
         return self._serve
 
     async def _serve(self, _: Scope, receive: Receive, send: Send) -> None:
-        async def write(told: Told | None) -> None:
-            body = LIFE if told is None else told.lines
+        async def write(event: Event | None) -> None:
+            body = LIFE if event is None else event.lines
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
         async def gone() -> None:
@@ -58,9 +58,9 @@ class EventStream(Response[bytes]):
 async def serve_socket(socket: WebSocket[Any, Any, Any], hub: Hub, greet: Callable[[], Sequence[Event]]) -> None:
     """The same over a WebSocket; what the other side says is not listened to."""
 
-    async def write(told: Told | None) -> None:
-        if told is not None:  # the protocol has its own signs of life
-            await socket.send({"type": "websocket.send", "text": told.text, "bytes": None})
+    async def write(event: Event | None) -> None:
+        if event is not None:  # the protocol has its own signs of life
+            await socket.send({"type": "websocket.send", "text": event.text, "bytes": None})
 
     async def gone() -> None:
         while (await socket.receive())["type"] != "websocket.disconnect":

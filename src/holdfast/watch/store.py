@@ -70,17 +70,9 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     def verdict(self) -> Verdict:
         """Return the verdict as it was when it was reached."""
-        return Verdict(
-            id=self.id,
-            workload=self.workload,
-            kind=self.kind,
-            zone=self.zone,
-            resource=self.resource,
-            since=self.since,
-            at=self.opened_at,
-            sentence=self.sentence,
-            evidence=self.evidence,
-        )
+        fields = msgspec.structs.asdict(self)
+        del fields["closed_at"]
+        return Verdict(at=fields.pop("opened_at"), **fields)
 
 
 class WatchStore:
@@ -121,40 +113,22 @@ class WatchStore:
 
     def open_verdicts(self) -> Sequence[RecordedVerdict]:
         """Return the verdicts that have not been closed, newest first."""
-        rows = self._database.read(lambda transaction: transaction.execute(_OPEN_VERDICTS))
-        return [_recorded(row) for row in rows]
+        return self._read(_OPEN_VERDICTS)
 
     def verdicts(self, limit: int = 100) -> Sequence[RecordedVerdict]:
         """Return the latest verdicts, newest first."""
-        rows = self._database.read(lambda transaction: transaction.execute(_LIST, (limit,)))
+        return self._read(_LIST, limit)
+
+    def _read(self, query: str, *values: int) -> Sequence[RecordedVerdict]:
+        rows = self._database.read(lambda transaction: transaction.execute(query, values))
         return [_recorded(row) for row in rows]
 
 
 def _values(verdict: Verdict, opened_at: float) -> tuple[str | float | None, ...]:
-    return (
-        verdict.id,
-        verdict.workload,
-        str(verdict.kind),
-        verdict.zone,
-        verdict.resource,
-        verdict.since,
-        verdict.sentence,
-        msgspec.json.encode(verdict.evidence).decode(),
-        opened_at,
-    )
+    what = verdict.id, verdict.workload, str(verdict.kind), verdict.zone, verdict.resource
+    return *what, verdict.since, verdict.sentence, msgspec.json.encode(verdict.evidence).decode(), opened_at
 
 
 def _recorded(row: Row) -> RecordedVerdict:
-    verdict_id, workload, kind, zone, resource, since, sentence, evidence, opened_at, closed_at = row
-    return RecordedVerdict(
-        id=verdict_id,
-        workload=workload,
-        kind=VerdictKind(kind),
-        zone=None if zone is None else Zone(zone),
-        resource=resource,
-        since=since,
-        sentence=sentence,
-        evidence=msgspec.json.decode(evidence),
-        opened_at=opened_at,
-        closed_at=closed_at,
-    )
+    fields = dict(zip(RecordedVerdict.__struct_fields__, row, strict=True))  # in the order of the columns
+    return msgspec.convert(fields | {"evidence": msgspec.json.decode(fields["evidence"])}, RecordedVerdict)

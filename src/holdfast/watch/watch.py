@@ -13,6 +13,7 @@ from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Conflict, NotFound
 from holdfast._types import Side, Sink, Verdict, VerdictKind, Zone
 from holdfast.detect import DETECTORS, Detector, build_detector
+from holdfast.detect.detector import DEFAULT_DETECTOR
 from holdfast.evacuate import Evacuator
 from holdfast.telemetry import BIN_SECONDS, Bin, BinDelta, BinKey, Bins, Deploy, window_of
 from holdfast.telemetry.bins import GRACE_SECONDS
@@ -40,7 +41,7 @@ class WatchedWorkload:
 
     name: str
     zones: tuple[Zone, ...]
-    detector: str = "threshold"
+    detector: str = DEFAULT_DETECTOR
     """The name under which a detector registered itself."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The detector's own settings."""

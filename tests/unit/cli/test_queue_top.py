@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast._errors import EngineUnavailable, InvalidValue
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.queue.depths import age, change, depth_of, pace, seconds_left
+from holdfast.cli.queue.depths import age, change, pace, seconds_left
 from holdfast.cli.queue.store import Store
 from holdfast.cli.queue.sweep import moment_of
 from holdfast.cli.queue.top import TENANTS, Keys, figures_of
@@ -56,7 +56,8 @@ class TestFigures:
     @given(lanes, st.floats(0, 2e9))
     def test_a_depth_is_that_of_all_lanes(self, all_lanes: list[LaneDepth], at: float) -> None:
         totals = totals_of(all_lanes)
-        found = depth_of(Snapshot(queue="q", at=at, policy=QueuePolicy(), lanes=[], tenants=[], totals=totals))
+        look = Snapshot(queue="q", at=at, policy=QueuePolicy(), lanes=[], tenants=[], totals=totals)
+        [found] = figures_of([look], {}).queues
         assert found.ready == sum(lane.ready for lane in all_lanes if lane.lane >= 0)
         for name in ("leased", "delayed", "dead"):
             assert getattr(found, name) == sum(getattr(lane, name) for lane in all_lanes)

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast import NotFound, Zone
 from holdfast.config import WorkloadSettings
-from holdfast.config.workloads import require_known
+from holdfast.config.settings import require_known
 
 SHOP = WorkloadSettings(name="shop", region="us-east-1", zones=("use1-az1", "use1-az2"))
 CART = WorkloadSettings(name="cart", region="us-east-1", zones=("use1-az2", "use1-az3"))

@@ -13,10 +13,11 @@ from litestar import Litestar
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.queue import QueuePolicy
 from holdfast.queue.backend import Backend, Change
-from holdfast.server.app import Services, create_app
+from holdfast.server.app import create_app
 from holdfast.server.credentials import CredentialStore, Role
 from holdfast.server.push import Hub
 from holdfast.server.queues import Queues
+from holdfast.server.state import Services
 from holdfast.testing import FakeClock
 
 Result = TypeVar("Result")
@@ -43,7 +44,7 @@ class Api:
         """Work on this store, with one queue."""
         backend.change(QUEUE, Change(policy=QueuePolicy()), create=True)
         self.backend = backend
-        queues: Queues = self.app.state.queues
+        queues: Queues = self.app.state.services.queues
         queues.clock = clock
         yield self
         queues.close()

@@ -11,10 +11,11 @@ import pytest
 from holdfast import EngineUnavailable
 from holdfast.engines import Migration, Row, Transaction
 from holdfast.engines.database import Result, Value
-from holdfast.server.app import Services, create_app
+from holdfast.server.app import create_app
 from holdfast.server.credentials import CredentialStore
 from holdfast.server.push import Hub
 from holdfast.server.routes import health
+from holdfast.server.state import Services
 from holdfast.testing import FakeClock
 
 STUCK = 30.0

@@ -16,12 +16,11 @@ from holdfast.queue import Outgoing
 from holdfast.queue.backend import Change, LeaseRequest, Snapshot
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.server.metrics import Answered, LinesTaken, ServerMetrics
-from holdfast.server.queue_watch import SWEEP_EVERY, QueueWatch
-from holdfast.server.queues import Queues
+from holdfast.server.queues import SWEEP_EVERY, Queues, QueueWatch
 from holdfast.server.routes.metrics import FRESH, Scrape
 from holdfast.testing import FakeClock
 from tests.unit.queue.made import Scraped
-from tests.unit.server.queue_api import QUEUE, Api, problem, running
+from tests.unit.server.queue_api import QUEUE, Api, running
 
 STUCK = 10.0
 
@@ -65,7 +64,7 @@ def api(tmp_path: Path, backend: Watched, clock: FakeClock) -> Iterator[Api]:
 
 def scrape_of(queues: Queues) -> Scrape:
     metrics = Scraped()
-    return Scrape(queues, metrics, metrics.prometheus)
+    return Scrape(queues, metrics, metrics.prometheus, PrometheusExporter())
 
 
 def scraped(api: Api, name: str) -> dict[tuple[str, ...], float]:
@@ -170,7 +169,7 @@ def test_a_look_that_was_cancelled_is_begun_anew(backend: Watched, clock: FakeCl
             await waiting
         return await scrape.text()
 
-    assert asyncio.run(ask()) == ""
+    assert "holdfast_server_queues_readable{} 1" in asyncio.run(ask())
 
 
 def test_a_store_that_is_away_gives_no_old_figures_and_is_asked_again(
@@ -179,9 +178,22 @@ def test_a_store_that_is_away_gives_no_old_figures_and_is_asked_again(
     assert scraped(api, "holdfast_queue_lanes_in_use") == {(QUEUE,): 0}
     clock.advance(FRESH)
     backend.error = EngineUnavailable("away")
-    assert problem(api("viewer", "GET", "/metrics"), 503, "engine-unavailable")
+    assert "holdfast_queue_" not in api("viewer", "GET", "/metrics").text
     backend.error = None
     assert scraped(api, "holdfast_queue_lanes_in_use") == {(QUEUE,): 0}
+
+
+def test_a_scrape_tells_the_rest_and_says_so_while_the_store_of_queues_is_away(
+    api: Api, backend: Watched, clock: FakeClock
+) -> None:
+    assert scraped(api, "holdfast_server_queues_readable") == {(): 1}
+    clock.advance(FRESH)
+    backend.error = EngineUnavailable("away")
+    assert scraped(api, "holdfast_server_queues_readable") == {(): 0}
+    assert scraped(api, "holdfast_server_listeners") == {("events",): 0, ("status",): 0}
+    assert scraped(api, "holdfast_server_requests_total")["GET", "/metrics", "200"] > 0
+    backend.error = None
+    assert scraped(api, "holdfast_server_queues_readable") == {(): 1}
 
 
 def test_a_queue_that_has_gone_since_it_was_listed_is_left_out(api: Api, backend: Watched) -> None:
@@ -203,7 +215,8 @@ def test_a_scrape_makes_no_store() -> None:
         raise AssertionError("a store was made")
 
     queues = Queues(opening, is_there=lambda: False)
-    assert asyncio.run(scrape_of(queues).text()) == ""
+    [_, _, only] = asyncio.run(scrape_of(queues).text()).splitlines()
+    assert only == "holdfast_server_queues_readable{} 1"
 
 
 def test_alarms_that_the_server_raises_can_be_scraped(
@@ -213,7 +226,8 @@ def test_alarms_that_the_server_raises_can_be_scraped(
     backend.change(QUEUE, Change(), create=True)
     backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")])
     queues, metrics = Queues(lambda: backend, clock=clock), Scraped(LogExporter())
-    watch, scrape = QueueWatch(queues, metrics), Scrape(queues, metrics, metrics.prometheus)
+    watch = QueueWatch(queues, metrics)
+    scrape = Scrape(queues, metrics, metrics.prometheus, PrometheusExporter())
     is_late = f'holdfast_queue_alarm_open{{queue="{QUEUE}",alarm="first-attempt-age"}}'
 
     async def watched(*moments: float) -> str:
@@ -272,7 +286,7 @@ def test_the_watch_goes_on_when_the_store_is_back_and_says_once_that_it_was_away
 
 
 def test_the_server_watches_while_it_runs(api: Api, backend: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.queue_watch.EVERY", 0.001)
+    monkeypatch.setattr("holdfast.server.queues.EVERY", 0.001)
 
     async def run() -> None:
         [lifespan] = api.app._lifespan_managers

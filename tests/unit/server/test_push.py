@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.server.push import AT_ONCE, KEPT, LIFE_SECONDS, Event, Hub, Told
+from holdfast.server.push import AT_ONCE, KEPT, LIFE_SECONDS, Event, Hub
 
 Result = TypeVar("Result")
 
@@ -34,7 +34,7 @@ class Listener:
     """Somebody who listens, over a connection that takes what it is given until it is `full`."""
 
     def __init__(self, hub: Hub, greet: Callable[[], Sequence[Event]] = list) -> None:
-        self.told: list[Told | None] = []
+        self.told: list[Event | None] = []
         self.breaks = False
         self._greet = greet
         self._takes = asyncio.Event()
@@ -59,7 +59,7 @@ class Listener:
             for message in (json.loads(told.text) for told in self.told if told is not None)
         ]
 
-    async def _write(self, told: Told | None) -> None:
+    async def _write(self, told: Event | None) -> None:
         await self._takes.wait()
         if self.breaks:
             raise OSError("the connection is broken")
@@ -91,8 +91,8 @@ def publish(hub: Hub, *data: int) -> None:
 
 def test_an_event_has_a_form_for_streams_and_one_for_sockets() -> None:
     event = Event("5eed-7", "status", b'{"zone":"use1-az1"}')
-    assert event.lines() == b'id: 5eed-7\nevent: status\ndata: {"zone":"use1-az1"}\n\n'
-    assert event.text() == '{"id":"5eed-7","event":"status","data":{"zone":"use1-az1"}}'
+    assert event.lines == b'id: 5eed-7\nevent: status\ndata: {"zone":"use1-az1"}\n\n'
+    assert event.text == '{"id":"5eed-7","event":"status","data":{"zone":"use1-az1"}}'
 
 
 def test_a_listener_gets_every_event_from_then_on_in_order() -> None:
@@ -252,7 +252,7 @@ def test_a_listener_that_is_cut_off_and_cancelled_at_once_ends_as_cancelled(cut_
 def test_a_listener_that_was_cut_off_can_go_on_with_something_else() -> None:
     async def story(hub: Hub) -> None:
         async def attend_and_say_goodbye() -> str:
-            async def write(_: Told | None) -> None:
+            async def write(_: Event | None) -> None:
                 pass
 
             await hub.attend(write, asyncio.Event().wait, list)  # type: ignore[arg-type]

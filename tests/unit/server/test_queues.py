@@ -244,7 +244,7 @@ def test_a_tenant_that_asks_too_much_over_http_keeps_nobody_else_out(
     go_on = threading.Event()
 
     async def use(api: Api) -> tuple[int, int]:
-        queues: Queues = api.app.state.queues
+        queues: Queues = api.app.state.services.queues
         asked = [asyncio.ensure_future(queues.ask(lambda _: go_on.wait(STUCK), "anna")) for _ in range(ASKING_SHARE)]
         await asyncio.sleep(0)
         refused = await api.ask("anna", "GET", f"/v1/queues/{QUEUE}/{path}")

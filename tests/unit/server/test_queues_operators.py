@@ -11,7 +11,7 @@ import pytest
 from holdfast import InvalidValue
 from holdfast.queue import Limits, Outgoing, QueuePolicy, open_backend
 from holdfast.queue.backend import Bury, Change, LeaseRequest, Settlement
-from holdfast.server.app import Services, create_app
+from holdfast.server.app import create_app
 from holdfast.server.routes.limits import FullLimits, FullPolicy
 from holdfast.testing import FakeClock
 from tests.unit.server.queue_api import QUEUE, Api, problem, serving
@@ -133,15 +133,7 @@ class TestWhoMay:
         assert told["detail"] == f"query parameter 'tenent': expected {taken}"
 
     def test_on_an_open_server_whoever_is_there_is_an_operator(self, api: Api) -> None:
-        state = api.app.state
-        services = Services(
-            **{
-                "status_log": None,
-                "hub": state.hub,
-                **{name: state[name] for name in Services.__dataclass_fields__},
-            }
-        )
-        there = Api(create_app(services, is_open=True), {}, api.backend)
+        there = Api(create_app(api.app.state.services, is_open=True), {}, api.backend)
         assert there(None, "POST", f"{HERE}/messages?tenant=anna", content=b"").status_code == 202
         problem(there(None, "POST", f"{HERE}/messages", content=b""), 403, "not-allowed")
         assert there(None, "GET", "/v1/queues").json() == [QUEUE]

@@ -1,51 +1,25 @@
-"""`holdfast calls advise`: the timeout that fits measured latencies, and why; the options for pictures."""
+"""`holdfast calls advise`: the timeout that fits measured latencies, and why; how simulations tell their progress."""
 
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import Parameter
 
-from holdfast._errors import Conflict, InvalidValue
 from holdfast.cli.calls.latencies import Unit, read_latencies
-from holdfast.cli.output import Json, new_file, print_json, print_note, print_table
+from holdfast.cli.output import NO_PICTURE, Json, PictureOptions, picked, print_note, print_rows, progress
 
 if TYPE_CHECKING:
     from holdfast.simulate import Advice
 
 Item = TypeVar("Item")
 
-Svg: TypeAlias = Annotated[Path | None, Parameter(help="A new file for a picture.")]
-Force: TypeAlias = Annotated[bool, Parameter(negative="", help="Overwrite the file of --svg.")]
-
-
-def draw(path: Path | None, picture: Callable[[], str], *, force: bool) -> None:
-    """Write a picture, if one is wanted."""
-    if path is None:
-        return
-    drawn = picture().encode()  # first, so that no empty file stays where it cannot be drawn
-    with new_file(path, force=force) as file:
-        file.write(drawn)
-
-
-def check_svg(path: Path | None, *, force: bool) -> None:
-    """Refuse at once, and not after a long run, what could not be written then."""
-    if path is None and force:
-        raise InvalidValue("--force is for the file of --svg")
-    if path is not None and path.exists() and not force:
-        raise Conflict(f"{path} exists already: remove it, or overwrite it with --force")
-
 
 def told(items: Iterable[Item], count: int, what: str) -> Iterator[Item]:
     """The same items; at a terminal, how many of them are done."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task(what, total=count)
+    with progress() as shown:
+        task = shown.add_task(what, total=count)
         for item in items:
-            progress.advance(task)
+            shown.advance(task)
             yield item
 
 
@@ -72,8 +46,7 @@ def advise(
     padding: Annotated[float, Parameter(help="At least the median and this share of it.")] = 1.0,
     network: Annotated[float, Parameter(help="Seconds that are added for clients far away.")] = 0.0,
     rate: Annotated[float | None, Parameter(help="Calls per second: with it, a limit is advised, too.")] = None,
-    svg: Svg = None,
-    force: Force = False,
+    picture: PictureOptions = NO_PICTURE,
     json: Json = False,
 ) -> None:
     """Find the timeout that fits latencies which were measured, and say why it is that one.
@@ -86,14 +59,16 @@ def advise(
     from holdfast.simulate import pictures
 
     policy = Percentile(percent, floor=floor, ceiling=ceiling, padding=padding, network=network)
-    check_svg(svg, force=force)
+    picture.check()
     latencies = read_latencies(file, unit=unit, column=column)
     found = advise_on(latencies, policy, rate=rate)
-    draw(svg, lambda: pictures.latencies(found, latencies), force=force)
-    if json:
-        print_json(_written(found))
-    else:
-        print_table(("timeout", _told(found.timeout)), list(_facts(found)))
+    picture.draw(lambda: pictures.latencies(found, latencies))
+    print_rows(
+        picked(found, *found.__dataclass_fields__, "is_enough"),
+        ("timeout", _told(found.timeout)),
+        _facts(found),
+        as_json=json,
+    )
     if found.false_timeouts > MOSTLY:
         print_note(
             f"this would cut off {found.false_timeouts:.0%} of them, because of the ceiling of {ceiling:g} s: "
@@ -106,11 +81,6 @@ def advise(
             f"the {percent:g}th percentile",
             as_json=json,
         )
-
-
-def _written(found: "Advice") -> dict[str, object]:
-    written: dict[str, object] = {name: getattr(found, name) for name in found.__dataclass_fields__}
-    return written | {"is_enough": found.is_enough}
 
 
 def _facts(found: "Advice") -> Iterator[tuple[str, str]]:

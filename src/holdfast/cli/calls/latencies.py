@@ -1,15 +1,15 @@
 """Latencies from a file: CSV with a header, JSON lines, or a number on each line; told by the first line."""
 
 import csv
-import json
 import math
 from array import array
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from typing import Literal
 
 from holdfast._errors import InvalidValue
-from holdfast.cli.output import open_input, source_of
+from holdfast.cli.output import decode_json, open_input, source_of
 
 Unit = Literal["s", "ms", "us"]
 _SIZES: dict[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
@@ -50,10 +50,7 @@ def _values(source: str, lines: Iterable[str], column: str | None) -> Iterator[f
 def _json(source: str, numbered: Iterable[tuple[int, str]], column: str | None) -> Iterator[float]:
     for number, line in numbered:
         place = f"{source}, line {number}"
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InvalidValue(f"{place}: this is not JSON: {error}") from error
+        found = decode_json(place, line)
         if not isinstance(found, dict):
             raise InvalidValue(f"{place}: expected a JSON object on each line")
         name = column
@@ -105,10 +102,8 @@ def _is_number(text: str) -> bool:
 def _number(place: str, value: object) -> float:
     number = math.nan
     if isinstance(value, str | int | float) and not isinstance(value, bool):
-        try:
+        with suppress(ValueError, OverflowError):
             number = float(value)
-        except (ValueError, OverflowError):
-            number = math.nan
     if not number >= 0:
         raise InvalidValue(
             f"{place}: {str(value)[:_LONGEST]!r} is no latency; expected a number, 0 or more, or inf for a request "

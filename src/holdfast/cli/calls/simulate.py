@@ -4,8 +4,8 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
-from holdfast.cli.calls.advise import Force, Svg, check_svg, draw, told
-from holdfast.cli.output import Json, print_json, print_table
+from holdfast.cli.calls.advise import told
+from holdfast.cli.output import NO_PICTURE, Json, PictureOptions, picked, print_json, print_rows, print_table
 
 Seed: TypeAlias = Annotated[int, Parameter(help="The same number gives the same result.")]
 
@@ -17,8 +17,7 @@ def jitter(
     base: Annotated[float, Parameter(help="Seconds of the first delay, which doubles.")] = 0.005,
     cap: Annotated[float, Parameter(help="Seconds that no delay exceeds.")] = 2.0,
     seed: Seed = 1,
-    svg: Svg = None,
-    force: Force = False,
+    picture: PictureOptions = NO_PICTURE,
     json: Json = False,
 ) -> None:
     """Show what jitter is for: clients that contend for one row, with five ways to back off.
@@ -31,16 +30,15 @@ def jitter(
     from holdfast.simulate.jitter import compare
 
     options = Contention(clients=clients, runs=runs, base=base, cap=cap, seed=seed)
-    check_svg(svg, force=force)
+    picture.check()
     results = list(told(compare(options), len(options.strategies()), "ways to back off"))
-    draw(svg, lambda: pictures.contention(results), force=force)
-    if json:
-        print_json([{"strategy": one.strategy, "calls": one.calls, "seconds": one.seconds} for one in results])
-        return
+    picture.draw(lambda: pictures.contention(results))
     least = min(one.calls for one in results)
-    print_table(
+    print_rows(
+        [picked(one, "strategy", "calls", "seconds") for one in results],
         ("way to back off", "calls", "seconds", "times the fewest"),
         [(one.strategy, f"{one.calls:,.0f}", f"{one.seconds:.2f}", f"{one.calls / least:.2f}") for one in results],
+        as_json=json,
     )
 
 
@@ -52,8 +50,7 @@ def amplification(
     requests: Annotated[int, Parameter(help="Requests from the top.")] = 20_000,
     rate: Annotated[float, Parameter(help="Requests per second, which the trickle of a budget depends on.")] = 100.0,
     seed: Seed = 1,
-    svg: Svg = None,
-    force: Force = False,
+    picture: PictureOptions = NO_PICTURE,
     json: Json = False,
 ) -> None:
     """Show how many calls a failing service gets when every layer above it retries, and when one does.
@@ -64,26 +61,14 @@ def amplification(
     from holdfast.simulate.amplification import POLICIES, compare
 
     options = Stack(layers=layers, attempts=attempts, failing=failing, requests=requests, rate=rate, seed=seed)
-    check_svg(svg, force=force)
+    picture.check()
     results = list(told(compare(options), len(POLICIES), "policies"))
-    draw(svg, lambda: pictures.amplification(results), force=force)
-    if json:
-        print_json(
-            [
-                {
-                    "policy": one.policy,
-                    "requests": one.requests,
-                    "calls": one.calls,
-                    "per_request": one.per_request,
-                    "success": one.success,
-                }
-                for one in results
-            ]
-        )
-        return
-    print_table(
+    picture.draw(lambda: pictures.amplification(results))
+    print_rows(
+        [picked(one, "policy", "requests", "calls", "per_request", "success") for one in results],
         ("who retries", "calls for each request", "requests answered", "simulated"),
         [(one.policy, f"{one.per_request:,.3f}", f"{one.success:.2%}", f"{one.requests:,}") for one in results],
+        as_json=json,
     )
 
 
@@ -96,8 +81,7 @@ def metastability(
     stall: Annotated[float, Parameter(help="Seconds that the server does nothing, once.")] = 10.0,
     seconds: Annotated[float, Parameter(help="How long it is watched.")] = 200.0,
     seed: Seed = 1,
-    svg: Svg = None,
-    force: Force = False,
+    picture: PictureOptions = NO_PICTURE,
     json: Json = False,
 ) -> None:
     """Show how long a server that stalled once stays down, by how its callers retry.
@@ -112,13 +96,11 @@ def metastability(
     options = Stall(
         rate=rate, capacity=capacity, clients=clients, timeout=timeout, stall=stall, seconds=seconds, seed=seed
     )
-    check_svg(svg, force=force)
+    picture.check()
     results = list(told(compare(options), len(CALLERS), "kinds of callers"))
-    draw(svg, lambda: pictures.metastability(options, results), force=force)
-    if json:
-        print_json(results)
-        return
-    print_table(
+    picture.draw(lambda: pictures.metastability(options, results))
+    print_rows(
+        results,
         ("callers", "recovered after", "calls for each request", "requests answered"),
         [
             (
@@ -129,6 +111,7 @@ def metastability(
             )
             for one in results
         ],
+        as_json=json,
     )
 
 
@@ -141,8 +124,7 @@ def timeout(
     windows: Annotated[int, Parameter(help="How long: a window is 50,000 requests for the 99.9th percentile.")] = 12,
     rate: Annotated[float, Parameter(help="Requests per second, 2 to 1024: what is learned from at once.")] = 200.0,
     seed: Seed = 1,
-    svg: Svg = None,
-    force: Force = False,
+    picture: PictureOptions = NO_PICTURE,
     json: Json = False,
 ) -> None:
     """Show how many good answers a timeout cuts off: one that is fixed, one that learns wrongly, and Percentile.
@@ -153,9 +135,9 @@ def timeout(
     from holdfast.simulate.timeout import POLICIES, compare
 
     options = Shift(percent=percent, median=median, sigma=sigma, factor=factor, windows=windows, rate=rate, seed=seed)
-    check_svg(svg, force=force)
+    picture.check()
     found = list(told(compare(options), options.windows, "windows"))
-    draw(svg, lambda: pictures.timeouts(options, found), force=force)
+    picture.draw(lambda: pictures.timeouts(options, found))
     if json:
         print_json({"window_requests": options.policy.window, "accepted": options.policy.accepted, "windows": found})
         return

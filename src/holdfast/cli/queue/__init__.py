@@ -1,7 +1,7 @@
 """`holdfast queue`: send, see what waits and what is dead, put it back, change what tenants may do.
 
 Works on the store of the settings directly, or on the one that --at names. Each module is a command or two; `store.py`
-opens the store, `depths.py` says what a snapshot of a queue means.
+opens the store, `depths.py` says how fast a queue changes.
 """
 
 from cyclopts import App

@@ -1,8 +1,8 @@
 """`holdfast queue dead|redrive`: what was given up, and why; and how to put it back, or forget it."""
 
-import sys
 from collections.abc import Iterator
-from typing import Annotated, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
@@ -10,17 +10,8 @@ from cyclopts.validators import Number
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError, InvalidValue
-from holdfast.cli.output import (
-    DataDirectory,
-    Json,
-    SettingsFile,
-    moment,
-    print_json,
-    print_note,
-    print_table,
-    printable,
-)
-from holdfast.cli.queue.store import At, QueueArgument, open_store
+from holdfast.cli.output import Json, moment, print_json, print_note, print_result, print_table, printable, progress
+from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions
 from holdfast.cli.queue.sweep import moment_of
 from holdfast.queue.backend import Backend, DeadLetter, DeadQuery
 from holdfast.queue.job import unpack
@@ -28,58 +19,60 @@ from holdfast.queue.job import unpack
 PAGE = 100
 """Letters that are read, or put back, in one step: a body may have a megabyte."""
 
-Tenant: TypeAlias = Annotated[str | None, Parameter(help="Only those of this tenant.")]
-Reason: TypeAlias = Annotated[str | None, Parameter(help="Only those whose reason contains this text.")]
-Ids: TypeAlias = Annotated[
-    list[int] | None, Parameter(name="--id", negative="", help="Only the one with this number; repeat it for more.")
-]
-Before: TypeAlias = Annotated[
-    str | None,
-    Parameter(
-        allow_leading_hyphen=True,
-        help="Only those that were buried before a time such as 2026-01-31T12:00Z, or longer ago than 90s, 2h30m, 7d.",
-    ),
-]
-
-
 MOST = 1 << 40
 _RESOLUTION = 0.001
 """Seconds: times are kept as whole milliseconds."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadOptions:
+    """The options that say which dead letters are meant."""
+
+    tenant: Annotated[str | None, Parameter(help="Only those of this tenant.")] = None
+    reason: Annotated[str | None, Parameter(help="Only those whose reason contains this text.")] = None
+    ids: Annotated[
+        list[int] | None, Parameter(name="--id", help="Only the one with this number; repeat it for more.")
+    ] = None
+    before: Annotated[
+        str | None,
+        Parameter(
+            allow_leading_hyphen=True,
+            help="Only those that were buried before a time such as 2026-01-31T12:00Z, or longer ago than 90s, 2h30m, "
+            "7d.",
+        ),
+    ] = None
+
+    def query(self, queue: str, now: float, latest: float | None, **page: int) -> DeadQuery:
+        """Return the query for them; `latest` is the time before which they were buried, if the options name none."""
+        buried = latest if self.before is None else moment_of(self.before, now)
+        ids = tuple(self.ids or ())
+        return DeadQuery(queue=queue, tenant=self.tenant, reason=self.reason, ids=ids, buried_before=buried, **page)
+
+
+ANY = DeadOptions()
 
 
 def dead(
     queue: QueueArgument,
     /,
     *,
-    tenant: Tenant = None,
-    reason: Reason = None,
-    id_: Ids = None,
-    before: Before = None,
+    which: DeadOptions = ANY,
     after: Annotated[int, Parameter(help="Only those with a greater number: the last of the page before.")] = 0,
     limit: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000), help="How many at the most.")] = 20,
-    body: Annotated[bool, Parameter(negative="", help="Show what they say: a call, text, or bytes.")] = False,
-    detail: Annotated[bool, Parameter(negative="", help="Show the tracebacks of what went wrong last.")] = False,
-    at: At = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    body: Annotated[bool, Parameter(help="Show what they say: a call, text, or bytes.")] = False,
+    detail: Annotated[bool, Parameter(help="Show the tracebacks of what went wrong last.")] = False,
+    options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
     """Show messages that were given up, with the reason; once it is mended, `redrive` puts them back.
 
     Example: holdfast queue dead mail --tenant tenant-a --detail
     """
-    with open_store(at, settings, data_directory) as store:
+    with options.open() as store:
         name = store.require(queue)
-        buried = None if before is None else moment_of(before, store.backend.look(name, top=0).at)
-        query = DeadQuery(
-            queue=name,
-            tenant=tenant,
-            reason=reason,
-            ids=tuple(id_ or ()),
-            buried_before=buried,
-            after=after,
-            limit=limit + 1,  # to know whether there are more
-        )
+        now = store.backend.look(name, top=0).at
+        query = which.query(name, now, None, after=after, limit=limit + 1)  # one more, to know whether there are more
         found = list(letters(store.backend, query))
     are_more, found = len(found) > limit, found[:limit]
     if json:
@@ -157,21 +150,14 @@ def redrive(
     queue: QueueArgument,
     /,
     *,
-    tenant: Tenant = None,
-    reason: Reason = None,
-    id_: Ids = None,
-    before: Before = None,
-    all_: Annotated[
-        bool, Parameter(name="--all", negative="", help="All of them: needed where nothing else says which.")
-    ] = False,
+    which: DeadOptions = ANY,
+    all_: Annotated[bool, Parameter(name="--all", help="All of them: needed where nothing else says which.")] = False,
     rate: Annotated[
         float | None, Parameter(help="At most so many per second, so that they do not come back all at once.")
     ] = None,
-    discard: Annotated[bool, Parameter(negative="", help="Forget them, instead of putting them back.")] = False,
-    dry_run: Annotated[bool, Parameter(negative="", help="Only count them.")] = False,
-    at: At = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    discard: Annotated[bool, Parameter(help="Forget them, instead of putting them back.")] = False,
+    dry_run: Annotated[bool, Parameter(help="Only count them.")] = False,
+    options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
     """Put messages that were given up back into their queue, as if they had just been sent, or forget them.
@@ -180,26 +166,21 @@ def redrive(
     repeated for the rest.
     Example: holdfast queue redrive mail --reason ConnectionError --rate 50
     """
-    if not (all_ or tenant or reason or id_ or before):
+    if not (all_ or which.tenant or which.reason or which.ids or which.before):
         raise InvalidValue("which ones: name --tenant, --reason, --id or --before, or say --all")
     if rate is not None and not 0 < rate <= 1e6:
         raise InvalidValue(f"--rate {rate:g}: expected messages per second, more than 0 and a million at the most")
-    with open_store(at, settings, data_directory) as store:
+    with options.open() as store:
         name = store.require(queue)
         now = store.backend.look(name, top=0).at
         # What fails again while this goes on is not put back again: it would never end.
-        limit = now + _RESOLUTION if before is None else moment_of(before, now)
-        query = DeadQuery(
-            queue=name, tenant=tenant, reason=reason, ids=tuple(id_ or ()), buried_before=limit, limit=MOST
-        )
+        query = which.query(name, now, now + _RESOLUTION, limit=MOST)
         if dry_run:
             count = sum(1 for _ in letters(store.backend, query))
         else:
             count = _carried_out(Redrive(store.backend, query, rate, discard=discard), as_json=json)
-    if json:
-        print_json({"queue": name, "count": count, "discarded": discard, "dry_run": dry_run})
-    else:
-        print(_told(count, name, discard=discard, dry_run=dry_run))
+    found = {"queue": name, "count": count, "discarded": discard, "dry_run": dry_run}
+    print_result(found, _told(count, name, discard=discard, dry_run=dry_run), as_json=json)
 
 
 def _told(count: int, name: str, *, discard: bool, dry_run: bool) -> str:
@@ -233,12 +214,10 @@ class Redrive:
 
 
 def _carried_out(work: Redrive, *, as_json: bool) -> int:
-    from rich.console import Console
-    from rich.progress import Progress, TextColumn
+    from rich.progress import TextColumn
 
-    columns = (TextColumn("{task.completed:,.0f} done"),)
     try:
-        with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as shown:
+        with progress(TextColumn("{task.completed:,.0f} done")) as shown:
             task = shown.add_task("")
             while work.step():
                 shown.update(task, completed=work.done)

@@ -6,29 +6,23 @@ import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_note, print_table
-from holdfast.cli.queue.depths import age, depth_of
+from holdfast.cli.output import Json, print_json, print_note, print_result, print_table
+from holdfast.cli.queue.depths import age
 from holdfast.cli.queue.limits import shown_limits
-from holdfast.cli.queue.store import At, open_store
+from holdfast.cli.queue.store import QUEUES, QueueOptions
 from holdfast.queue.backend import Snapshot
+from holdfast.queue.depth import STATES, age_at, states_of
 from holdfast.queue.rules.placement import priority_of
 
 
-def list_(
-    *, at: At = None, settings: SettingsFile = None, data_directory: DataDirectory = None, json: Json = False
-) -> None:
+def list_(*, options: QueueOptions = QUEUES, json: Json = False) -> None:
     """List the queues of the store, a name each line.
 
     Example: holdfast queue list
     """
-    with open_store(at, settings, data_directory) as store:
+    with options.open() as store:
         names, address = store.names(), store.address
-    if json:
-        print_json(names)
-    elif not names:
-        print(f"there is no queue in {address} yet")
-    for name in () if json else names:
-        print(name)
+    print_result(names, "\n".join(names) or f"there is no queue in {address} yet", as_json=json)
 
 
 def depth(
@@ -38,10 +32,8 @@ def depth(
     top: Annotated[
         int, Parameter(validator=Number(gte=0, lte=1000), help="How many tenants with the most waiting.")
     ] = 10,
-    lanes: Annotated[bool, Parameter(negative="", help="Show every lane that is not empty as well.")] = False,
-    at: At = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    lanes: Annotated[bool, Parameter(help="Show every lane that is not empty as well.")] = False,
+    options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
     """Show what waits in queues, what workers hold, what is dead, how old the oldest is, and who has the most.
@@ -49,7 +41,7 @@ def depth(
     Counts no messages: it takes as long for millions of them as for none.
     Example: holdfast queue depth mail --lanes
     """
-    with open_store(at, settings, data_directory) as store:
+    with options.open() as store:
         looks = store.look(store.chosen(queue), top=top)
         address, is_exact = store.address, store.is_exact
         if not json:  # which has it in every object
@@ -60,12 +52,11 @@ def depth(
     if not looks:
         print(f"there is no queue in {address} yet")
         return
-    depths = [depth_of(look) for look in looks]
     print_table(
-        ("queue", "ready", "spilled", "leased", "delayed", "dead", "oldest", "lanes"),
+        ("queue", *STATES, "oldest", "lanes"),
         [
-            (one.queue, one.ready, one.spilled, one.leased, one.delayed, one.dead, age(one.oldest), one.lanes)
-            for one in depths
+            (look.queue, *states_of(look.totals).values(), age(age_at(look, look.totals.oldest)), look.totals.lanes)
+            for look in looks
         ],
     )
     _show_tenants(looks)
@@ -82,13 +73,13 @@ def depth(
 
 def _show_tenants(looks: list[Snapshot]) -> None:
     rows = [
-        (look.queue, one.tenant, one.ready, one.spilled, one.leased, one.delayed, one.dead, shown_limits(one.limits))
+        (look.queue, one.tenant, *states_of(one).values(), shown_limits(one.limits))
         for look in looks
         for one in look.tenants
     ]
     if rows:
         print()
-        print_table(("queue", "tenant", "ready", "spilled", "leased", "delayed", "dead", "own limits"), rows)
+        print_table(("queue", "tenant", *STATES, "own limits"), rows)
 
 
 def _show_lanes(looks: list[Snapshot]) -> None:
@@ -104,7 +95,7 @@ def _show_lanes(looks: list[Snapshot]) -> None:
                 lane.leased,
                 lane.delayed,
                 lane.dead,
-                "" if lane.oldest is None else age(max(0.0, look.at - lane.oldest)),
+                age(age_at(look, lane.oldest)),
             )
             for look in looks
             for lane in sorted(look.lanes, key=lambda lane: lane.lane)
@@ -113,7 +104,16 @@ def _show_lanes(looks: list[Snapshot]) -> None:
 
 
 def _as_object(look: Snapshot, *, with_lanes: bool) -> dict[str, object]:
-    found: dict[str, object] = msgspec.structs.asdict(depth_of(look))
-    found |= {"at": look.at, "tenants": look.tenants, "topics": look.topics, "lanes_left_out": look.lanes_left_out}
-    found["policy"] = msgspec.structs.asdict(look.policy)
+    totals = look.totals
+    found: dict[str, object] = {
+        "queue": look.queue,
+        **states_of(totals),
+        "lanes": totals.lanes,
+        "oldest": age_at(look, totals.oldest),
+        "at": look.at,
+        "tenants": look.tenants,
+        "topics": look.topics,
+        "lanes_left_out": look.lanes_left_out,
+        "policy": msgspec.structs.asdict(look.policy),
+    }
     return {**found, "each_lane": look.lanes} if with_lanes else found

@@ -1,40 +1,6 @@
-"""What a look at a queue says as a whole, and what two of them say about its pace. Pure."""
-
-import msgspec
+"""What two looks at a queue say about its pace, and times for people. Pure."""
 
 from holdfast.queue.backend import Snapshot
-
-
-class Depth(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue in a line."""
-
-    queue: str
-    ready: int
-    """Messages that wait, without those that are spilled."""
-    spilled: int
-    """Messages that wait apart, because their tenants have sent more than they may at once."""
-    leased: int
-    delayed: int
-    dead: int
-    lanes: int
-    """Lanes that are not empty."""
-    oldest: float | None
-    """Seconds for which the message has been waiting that waits the longest; None: none waits."""
-
-
-def depth_of(look: Snapshot) -> Depth:
-    """All lanes together, listed or not."""
-    totals = look.totals
-    return Depth(
-        queue=look.queue,
-        ready=totals.ready,
-        spilled=totals.spilled,
-        leased=totals.leased,
-        delayed=totals.delayed,
-        dead=totals.dead,
-        lanes=totals.lanes,
-        oldest=None if totals.oldest is None else max(0.0, look.at - totals.oldest),
-    )
 
 
 def pace(before: Snapshot | None, now: Snapshot) -> float | None:

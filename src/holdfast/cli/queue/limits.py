@@ -7,13 +7,14 @@ from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Tenant
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_note, print_table
-from holdfast.cli.queue.store import At, QueueArgument, Store, open_store
-from holdfast.queue import Limits, Over
+from holdfast.cli.output import Json, picked, print_json, print_note, print_result, print_table
+from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions, Store
+from holdfast.queue import Limits, Over, QueuePolicy
 from holdfast.queue.backend import Change
 from holdfast.queue.policy import shown
 
-Nothing: TypeAlias = Literal["none"]
+MaybeNumber: TypeAlias = float | Literal["none"] | None
+MaybeCount: TypeAlias = int | Literal["none"] | None
 
 
 def limits(
@@ -24,39 +25,29 @@ def limits(
     /,
     *,
     rate: Annotated[
-        float | Nothing | None,
+        MaybeNumber,
         Parameter(help="Messages per second beside everybody else's; more wait apart, until there is room. Or none."),
     ] = None,
-    burst: Annotated[
-        float | Nothing | None, Parameter(help="Messages at once within --rate; none: those of ten seconds.")
-    ] = None,
-    max_rate: Annotated[
-        float | Nothing | None, Parameter(help="Messages per second that are accepted at all. Or none.")
-    ] = None,
+    burst: Annotated[MaybeNumber, Parameter(help="Messages at once within --rate; none: those of ten seconds.")] = None,
+    max_rate: Annotated[MaybeNumber, Parameter(help="Messages per second that are accepted at all. Or none.")] = None,
     max_burst: Annotated[
-        float | Nothing | None, Parameter(help="Messages at once within --max-rate; none: those of ten seconds.")
+        MaybeNumber, Parameter(help="Messages at once within --max-rate; none: those of ten seconds.")
     ] = None,
     over: Annotated[Over | None, Parameter(help="What becomes of what exceeds --max-rate.")] = None,
-    run_rate: Annotated[
-        float | Nothing | None, Parameter(help="Messages per second that are handed to workers. Or none.")
-    ] = None,
+    run_rate: Annotated[MaybeNumber, Parameter(help="Messages per second that are handed to workers. Or none.")] = None,
     run_burst: Annotated[
-        float | Nothing | None,
-        Parameter(help="Messages at once within --run-rate; none: those of a tenth of a second."),
+        MaybeNumber, Parameter(help="Messages at once within --run-rate; none: those of a tenth of a second.")
     ] = None,
     concurrency: Annotated[
-        int | Nothing | None, Parameter(help="Messages that workers may hold at the same time. Or none.")
+        MaybeCount, Parameter(help="Messages that workers may hold at the same time. Or none.")
     ] = None,
     max_backlog: Annotated[
-        int | Nothing | None,
-        Parameter(help="Messages that may wait before more are refused; none: as the queue has it."),
+        MaybeCount, Parameter(help="Messages that may wait before more are refused; none: as the queue has it.")
     ] = None,
     clear: Annotated[
-        bool, Parameter(negative="", help="Let the tenant have those of the queue again, or the queue have none.")
+        bool, Parameter(help="Let the tenant have those of the queue again, or the queue have none.")
     ] = False,
-    at: At = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
     """Show what a tenant may do, or what every tenant may, or change it, from the next message on.
@@ -83,45 +74,36 @@ def limits(
         raise InvalidValue("--clear is to be alone: clear the limits first, then set others")
     if tenant is not None:
         Tenant(tenant)  # says what is wrong with the name
-    with open_store(at, settings, data_directory) as store:
+    with options.open() as store:
         name = store.require(queue)
         if not store.backend.capabilities.fleet_limits:
             print_note(f"{store.address}: limits hold for each process alone, not for all together", as_json=json)
         if clear or wanted:
             _change(store, name, tenant, None if clear else wanted)
-        own, of_queue = _limits(store, name, tenant)
-    held = own or of_queue
+        own, policy = _limits(store, name, tenant)
+    held = msgspec.structs.asdict(own or policy.limits)
     if json:
-        print_json(
-            {
-                "queue": name,
-                "tenant": tenant,
-                "limits": msgspec.structs.asdict(held),
-                "is_own": tenant is not None and own is not None,
-            }
-        )
+        print_json({"queue": name, "tenant": tenant, "limits": held, "is_own": own is not None})
         return
     if tenant is not None:
         print(f"{tenant} has {'limits of its own' if own else f'the limits of {name}'}")
-    print_table(("limit", "value"), rows_of(held))
+    print_table(("limit", "value"), [(each, shown(value)) for each, value in held.items()])
 
 
-def _limits(store: Store, queue: str, tenant: str | None) -> tuple[Limits | None, Limits]:
-    """The tenant's own, if it has any, and those of the queue."""
+def _limits(store: Store, queue: str, tenant: str | None) -> tuple[Limits | None, QueuePolicy]:
+    """Return the tenant's own limits, if it has any, and the policy, which has those of everybody."""
     look = store.backend.look(queue, tenants=[] if tenant is None else [tenant], top=0)
     own = next((one.limits for one in look.tenants if one.tenant == tenant), None)
-    return own, look.policy.limits
+    return own, look.policy
 
 
 def _change(store: Store, queue: str, tenant: str | None, wanted: dict[str, object] | None) -> None:
-    own, of_queue = _limits(store, queue, tenant)
+    own, policy = _limits(store, queue, tenant)
+    new = None if wanted is None else msgspec.structs.replace(own or policy.limits, **wanted)
     if tenant is not None:
-        new = None if wanted is None else msgspec.structs.replace(own or of_queue, **wanted)
         store.backend.change(queue, Change(limits={tenant: new}))
-        return
-    policy = store.backend.look(queue, top=0).policy
-    changed = Limits() if wanted is None else msgspec.structs.replace(of_queue, **wanted)
-    store.backend.change(queue, Change(policy=msgspec.structs.replace(policy, limits=changed)))
+    else:
+        store.backend.change(queue, Change(policy=msgspec.structs.replace(policy, limits=new or Limits())))
 
 
 def resize(
@@ -133,9 +115,7 @@ def resize(
         int | None,
         Parameter(help="Lanes of each tenant; 0: a lane of its own for each. Without it, as many as it has."),
     ] = None,
-    at: At = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
     """Change over how many lanes tenants are spread, while producers and workers go on.
@@ -143,24 +123,16 @@ def resize(
     What waits is handled where it is; what is sent from now on goes to the lanes there are then. Nothing is lost.
     Example: holdfast queue resize mail 256
     """
-    with open_store(at, settings, data_directory) as store:
+    with options.open() as store:
         name = store.require(queue)
         before = store.backend.look(name, top=0).policy
         after = msgspec.structs.replace(before, lanes=lanes, hand=before.hand if hand is None else hand)
         store.backend.change(name, Change(policy=after))
-    if json:
-        print_json(
-            {
-                "queue": name,
-                "lanes": after.lanes,
-                "hand": after.hand,
-                "before": {"lanes": before.lanes, "hand": before.hand},
-            }
-        )
-    else:
-        print(
-            f"{name}: {before.lanes} lanes, {before.hand} of each tenant, are now {after.lanes}, {after.hand} of each"
-        )
+    print_result(
+        {"queue": name, **picked(after, "lanes", "hand"), "before": picked(before, "lanes", "hand")},
+        f"{name}: {before.lanes} lanes, {before.hand} of each tenant, are now {after.lanes}, {after.hand} of each",
+        as_json=json,
+    )
 
 
 def shown_limits(limits: Limits | None) -> str:
@@ -169,8 +141,3 @@ def shown_limits(limits: Limits | None) -> str:
         return ""
     # What has its default is left out, as where it is kept.
     return " ".join(f"{name}={shown(value)}" for name, value in msgspec.to_builtins(limits).items()) or "none"
-
-
-def rows_of(limits: Limits) -> list[tuple[str, str]]:
-    """Every limit, with its value."""
-    return [(name, shown(value)) for name, value in msgspec.structs.asdict(limits).items()]

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -13,8 +12,17 @@ from cyclopts import Parameter
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError, InvalidValue
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, print_json, print_note
-from holdfast.cli.queue.store import At, QueueArgument, open_store
+from holdfast.cli.output import (
+    STANDARD_INPUT,
+    Json,
+    in_batches,
+    print_json,
+    print_note,
+    print_result,
+    progress,
+    require_file,
+)
+from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions
 from holdfast.queue import Outgoing, Refused, Sent
 from holdfast.queue.backend import Backend, require_support
 from holdfast.queue.job import call_body
@@ -71,7 +79,6 @@ class Sender:
         self.told.spilled += sum(result.is_spilled and not result.is_duplicate for result in results)
 
 
-STANDARD_INPUT = "-"
 TOGETHER = 500
 """Messages of one step: enough that its own cost does not count, few enough that nobody waits long for it."""
 
@@ -106,13 +113,11 @@ def send(
         ),
     ] = None,
     ttl: Annotated[str | None, Parameter(help="Dropped, unhandled, after this time. As the queue has it.")] = None,
-    lines: Annotated[bool, Parameter(negative="", help="Send every line that is not empty, as a message.")] = False,
+    lines: Annotated[bool, Parameter(help="Send every line that is not empty, as a message.")] = False,
     patience: Annotated[
         str, Parameter(help="With --lines: how long to wait while the tenant has sent too much, before giving up.")
     ] = "1m",
-    at: At = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
     """Send a message, or one for each line, to a queue, and say what became of it.
@@ -134,7 +139,7 @@ def send(
     checked_message(message)  # with no body yet: what is wrong with the rest is told before anything is opened or sent
     seconds = seconds_of(patience)
     given = None if job is None or arguments is None else _call(job, arguments)
-    with _opened(file) as source, open_store(at, settings, data_directory) as store:
+    with _opened(file) as source, options.open() as store:
         name = store.require(queue)
         require_support(store.backend, [message])
         if lines:
@@ -193,23 +198,18 @@ def _call(job: str, text: bytes | str, where: str = "") -> bytes:
 
 
 def _send_lines(sender: Sender, message: Outgoing, bodies: Iterator[bytes], *, as_json: bool) -> None:
-    from rich.console import Console
-    from rich.progress import Progress, TextColumn
+    from rich.progress import TextColumn
 
-    columns = (TextColumn("{task.description} {task.completed:,.0f} sent"),)
     try:
-        with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as shown:
+        with progress(TextColumn("{task.description} {task.completed:,.0f} sent")) as shown:
             task = shown.add_task("")
-            for batch in _batches(_messages(message, bodies)):
+            for batch in in_batches(_messages(message, bodies), TOGETHER):
                 sender.send(batch, lambda wait: shown.update(task, description=f"waiting {wait:.1f} s,"))
                 shown.update(task, completed=sender.told.sent, description="")
     except (HoldfastError, KeyboardInterrupt):
         print_note(_summary(sender.told), as_json=as_json)
         raise
-    if as_json:
-        print_json(sender.told)
-    else:
-        print(_summary(sender.told))
+    print_result(sender.told, _summary(sender.told), as_json=as_json)
 
 
 def _summary(told: Told) -> str:
@@ -226,18 +226,12 @@ def _messages(message: Outgoing, bodies: Iterator[bytes]) -> Iterator[Outgoing]:
         yield one if keys is None else msgspec.structs.replace(one, key=keys.of(one))
 
 
-def _batches(messages: Iterator[Outgoing]) -> Iterator[list[Outgoing]]:
-    while some := list(islice(messages, TOGETHER)):
-        yield some
-
-
 @contextmanager
 def _opened(file: str) -> Iterator[BinaryIO]:
     if file == STANDARD_INPUT:
         yield sys.stdin.buffer
         return
-    if file.startswith("-"):  # let through because of that one
-        raise InvalidValue(f"{file}: expected a file, and not an option; a file of this name is ./{file}")
+    require_file(file)
     try:
         source = Path(file).open("rb")  # noqa: SIM115 - closed below; what goes wrong while it is open is another matter
     except OSError as error:

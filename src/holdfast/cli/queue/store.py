@@ -3,28 +3,20 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
+import msgspec
 from cyclopts import Parameter
 
 from holdfast._errors import NotFound
 from holdfast._names import queue_of
-from holdfast.cli.output import print_note
-from holdfast.compose import SQLITE_SUFFIX, Databases, existing_store, open_queues, seed_queues
-from holdfast.config import Settings, load
+from holdfast.cli.output import SettingsOptions, print_note
+from holdfast.compose import Databases, database_file, existing_store, open_queues, seed_queues
+from holdfast.config import QueueUrl, Settings
 from holdfast.queue.backend import Backend, Snapshot
-from holdfast.queue.open import kind_of, open_backend
+from holdfast.queue.open import kind_of
 
 QueueArgument: TypeAlias = Annotated[str, Parameter(name="QUEUE", help="The name of the queue.")]
-At: TypeAlias = Annotated[
-    str | None,
-    Parameter(
-        name="--at",
-        help="Where the queues are, as in holdfast.queue.Queue: sqlite:FILE, postgresql://USER@HOST/NAME, or an "
-        "address of another registered backend. Without it, the store of the settings.",
-    ),
-]
 _NAME_ONE = (
     "name the store that producers and workers use, with --at, --settings, HOLDFAST_SETTINGS or --data-directory"
 )
@@ -72,56 +64,57 @@ class Store:
             print_note(f"{self.address}: these numbers are estimates of a while ago", as_json=as_json)
 
 
-@contextmanager
-def open_store(at: str | None, file: Path | None, data_directory: Path | None) -> Iterator[Store]:
-    """Open the store that the options name. Raise NotFound where there is none.
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOptions(SettingsOptions):
+    """The options that name the store of queues that a command works on."""
 
-    None is made, and nothing is changed in a database of others, unless the settings have queues to be made in it.
-    """
-    values = load(file, options={("data_directory",): data_directory}).settings
-    is_seeded = at is None and bool(values.queue)
-    url = at if at is not None or values.queue_store is None else values.queue_store.reveal()
-    with Databases(values) as databases:
-        if url is None:
-            backend, address = _open_default(values, databases, is_seeded=is_seeded)
-        else:
-            backend, address = _open_at(url, values, is_seeded=is_seeded)
-        with backend:
-            if is_seeded:
+    at: Annotated[
+        str | None,
+        Parameter(
+            help="Where the queues are, as in holdfast.queue.Queue: sqlite:FILE, postgresql://USER@HOST/NAME, or an "
+            "address of another registered backend. Without it, the store of the settings."
+        ),
+    ] = None
+
+    @contextmanager
+    def open(self) -> Iterator[Store]:
+        """Open the store. Raise NotFound where there is none.
+
+        None is made, and nothing is changed in a database of others, unless the settings have queues to be made in it.
+        """
+        from holdfast.queue.backends.sql.schema import SUBSYSTEM  # not above: the help of commands needs no database
+
+        values = self.load()
+        if self.at is not None:
+            values = msgspec.structs.replace(values, queue_store=QueueUrl(self.at), queue=())
+        path = database_file(values, SUBSYSTEM)
+        with Databases(values) as databases:
+            if not values.queue:
+                _require_queues(values, databases)
+            with open_queues(values, databases) as backend:
                 seed_queues(values, backend, warn=False)  # whoever looks sees what holds
-            yield Store(backend, address)
+                yield Store(backend, str(values.queue_store or path or values.database.url))
 
 
-def _open_at(url: str, values: Settings, *, is_seeded: bool) -> tuple[Backend, str]:
-    kind, database = kind_of(url), values.database
-    if not is_seeded:
-        try:
-            kind.require_queues(url, patience=database.patience)
-        except NotFound as error:
-            raise NotFound(f"{error}: {_NAME_ONE}") from error
-    backend = open_backend(url, patience=database.patience, connections=database.connections)
-    return backend, kind.describe(url)
+QUEUES = QueueOptions()
 
 
-def _open_default(values: Settings, databases: Databases, *, is_seeded: bool) -> tuple[Backend, str]:
-    """Open the queues in the database of the settings."""
-    # Not above: the help of all commands needs no database.
+def _require_queues(values: Settings, databases: Databases) -> None:
+    """Raise NotFound where there are no queues, with what to name instead."""
     from holdfast.queue.backends.sql.addresses import has_tables, require_queues_in_file
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
-    is_file = values.database.url.scheme == "sqlite"
-    path = values.data_directory / f"{SUBSYSTEM}{SQLITE_SUFFIX}"
-    address = str(path if is_file else values.database.url)
-    if not is_seeded:
-        try:
-            existing_store(values, SUBSYSTEM)
-        except NotFound as error:
-            raise NotFound(f"{error}, or where the queues are with --at") from error
-        try:
-            if is_file:
-                require_queues_in_file(path)
-            elif not has_tables(databases.database(SUBSYSTEM)):
-                raise NotFound(f"there are no queues in {address}")  # noqa: TRY301 - as of a file
-        except NotFound as error:
-            raise NotFound(f"{error}: {_NAME_ONE}") from error
-    return open_queues(values, databases), address
+    path = database_file(values, SUBSYSTEM)
+    if values.queue_store is None:
+        existing_store(values, SUBSYSTEM, hint=", or where the queues are with --at")
+    try:
+        if values.queue_store is not None:
+            url = values.queue_store.reveal()
+            kind_of(url).require_queues(url, patience=values.database.patience)
+        elif path is not None:
+            require_queues_in_file(path)
+        elif not has_tables(databases.database(SUBSYSTEM)):
+            raise NotFound(f"there are no queues in {values.database.url}")  # noqa: TRY301 - as of a file
+    except NotFound as error:
+        raise NotFound(f"{error}: {_NAME_ONE}") from error

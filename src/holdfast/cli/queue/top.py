@@ -12,36 +12,45 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from holdfast._errors import EngineUnavailable
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_note, printable
-from holdfast.cli.queue.depths import Depth, age, change, depth_of, pace, paces, seconds_left
-from holdfast.cli.queue.store import At, Store, open_store
+from holdfast.cli.output import Json, moment, print_note, printable
+from holdfast.cli.queue.depths import age, change, pace, paces, seconds_left
+from holdfast.cli.queue.store import QUEUES, QueueOptions, Store
 from holdfast.queue.backend import Snapshot
+from holdfast.queue.depth import age_at, states_of
 
 TENANTS = 10
 """Tenants that are shown at the most: a screen has room for them."""
 
 
-class QueueFigures(Depth, frozen=True, kw_only=True):
-    """A queue, and how its backlog changes."""
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in a queue, and how its backlog changes."""
 
+    queue: str
+    ready: int
+    """Messages that wait, without those that are spilled."""
+    spilled: int
+    leased: int
+    delayed: int
+    dead: int
     change: float | None
     """Messages per second; below 0, the backlog shrinks. None: there is no look before it."""
     seconds_left: float | None
     """Until nothing waits, if it goes on like this; None: it does not come to that."""
 
 
-class TenantFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant, and how its backlog changes."""
+class QueueFigures(Change, frozen=True, kw_only=True):
+    """A queue as a whole."""
+
+    lanes: int
+    """Lanes that are not empty."""
+    oldest: float | None
+    """Seconds for which the message has been waiting that waits the longest; None: none waits."""
+
+
+class TenantFigures(Change, frozen=True, kw_only=True):
+    """One of its tenants."""
 
     tenant: str
-    queue: str
-    ready: int
-    spilled: int
-    leased: int
-    delayed: int
-    dead: int
-    change: float | None
-    seconds_left: float | None
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,20 +65,14 @@ class Watch:
     """Looks at one queue, or at all; queues may come to be meanwhile."""
 
     def __init__(self, store: Store, queue: str | None) -> None:
-        self.address = store.address
-        self._store = store
+        self.store = store
         self._queue = queue
         self._before: dict[str, Snapshot] = {}
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether its numbers are exact, and not estimates."""
-        return self._store.is_exact
-
     def look(self) -> Figures:
         """Return how queues are now."""
-        names = self._store.names() if self._queue is None else [self._queue]
-        looks = self._store.look(names, top=TENANTS)
+        names = self.store.names() if self._queue is None else [self._queue]
+        looks = self.store.look(names, top=TENANTS)
         figures = figures_of(looks, self._before)
         self._before = {look.queue: look for look in looks}
         return figures
@@ -81,18 +84,22 @@ def figures_of(looks: Sequence[Snapshot], before: Mapping[str, Snapshot]) -> Fig
     tenants: list[TenantFigures] = []
     for look in looks:
         earlier = before.get(look.queue)
-        depth, rate, rates = depth_of(look), pace(earlier, look), paces(earlier, look)
-        left = seconds_left(look.totals.waiting, rate)
-        queues.append(QueueFigures(**msgspec.structs.asdict(depth), change=rate, seconds_left=left))
+        totals, rate, rates = look.totals, pace(earlier, look), paces(earlier, look)
+        queues.append(
+            QueueFigures(
+                queue=look.queue,
+                **states_of(totals),
+                lanes=totals.lanes,
+                oldest=age_at(look, totals.oldest),
+                change=rate,
+                seconds_left=seconds_left(totals.waiting, rate),
+            )
+        )
         tenants += (
             TenantFigures(
                 tenant=one.tenant,
                 queue=look.queue,
-                ready=one.ready,
-                spilled=one.spilled,
-                leased=one.leased,
-                delayed=one.delayed,
-                dead=one.dead,
+                **states_of(one),
                 change=rates.get(one.tenant),
                 seconds_left=seconds_left(one.waiting, rates.get(one.tenant)),
             )
@@ -155,10 +162,8 @@ def top(
     every: Annotated[
         float, Parameter(validator=Number(gte=0.1, lte=3600), help="Seconds between two looks, 0.1 to 3600.")
     ] = 2.0,
-    once: Annotated[bool, Parameter(negative="", help="Look once, print it, and end.")] = False,
-    at: At = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    once: Annotated[bool, Parameter(help="Look once, print it, and end.")] = False,
+    options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
     """Watch queues and their busiest tenants: what waits, how fast that changes, how old it is, what workers hold.
@@ -167,7 +172,7 @@ def top(
     queue, or for each look. Rates are those between two looks, so the first has none.
     Example: holdfast queue top mail --every 5
     """
-    with open_store(at, settings, data_directory) as store:
+    with options.open() as store:
         if queue is not None:
             store.require(queue)
         store.note_estimates(as_json=json)
@@ -182,33 +187,20 @@ def top(
 
 def _queue_rows(figures: Figures) -> Iterator[tuple[str, ...]]:
     for one in figures.queues:
-        yield (
-            one.queue,
-            f"{one.ready:,}",
-            f"{one.spilled:,}",
-            change(one.change),
-            age(one.seconds_left),
-            age(one.oldest),
-            f"{one.leased:,}",
-            f"{one.delayed:,}",
-            f"{one.dead:,}",
-            f"{one.lanes:,}",
-        )
+        yield one.queue, *_waiting(one), age(one.oldest), *_others(one), f"{one.lanes:,}"
 
 
 def _tenant_rows(figures: Figures) -> Iterator[tuple[str, ...]]:
     for one in figures.tenants:
-        yield (
-            one.tenant,
-            one.queue,
-            f"{one.ready:,}",
-            f"{one.spilled:,}",
-            change(one.change),
-            age(one.seconds_left),
-            f"{one.leased:,}",
-            f"{one.delayed:,}",
-            f"{one.dead:,}",
-        )
+        yield one.tenant, one.queue, *_waiting(one), *_others(one)
+
+
+def _waiting(one: Change) -> tuple[str, ...]:
+    return f"{one.ready:,}", f"{one.spilled:,}", change(one.change), age(one.seconds_left)
+
+
+def _others(one: Change) -> tuple[str, ...]:
+    return f"{one.leased:,}", f"{one.delayed:,}", f"{one.dead:,}"
 
 
 def _print(figures: Figures, *, as_json: bool) -> None:
@@ -248,14 +240,14 @@ def _live(watch: Watch, every: float) -> None:
         return drawn
 
     def drawn(figures: Figures, trouble: str) -> Group:
-        title = Text(f"{watch.address}, {moment(figures.at)}, every {every:g} s; {estimates}q ends")
+        title = Text(f"{watch.store.address}, {moment(figures.at)}, every {every:g} s; {estimates}q ends")
         shown: list[Any] = [title, Text(trouble, style="bold red")]
         shown.append(table(_QUEUES, _queue_rows(figures)) if figures.queues else Text("there is no queue yet"))
         if figures.tenants:
             shown += [Text(), table(_TENANTS, _tenant_rows(figures))]
         return Group(*shown)
 
-    estimates = "" if watch.is_exact else "estimates; "
+    estimates = "" if watch.store.is_exact else "estimates; "
     figures = watch.look()
     with Keys() as keys, Live(drawn(figures, ""), console=Console(), screen=True, auto_refresh=False) as live:
         while not keys.is_quit_within(every):

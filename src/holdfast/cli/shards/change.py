@@ -3,39 +3,49 @@
 import dataclasses
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, BinaryIO, TypeAlias
+from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
 
 from holdfast._errors import Conflict, InvalidValue, NotFound
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, new_file, print_note
+from holdfast.cli.output import Json, new_file, print_note
 from holdfast.cli.shards.inputs import read_fleet
-from holdfast.cli.shards.kept import Name, open_assignments, text_of
+from holdfast.cli.shards.kept import KEPT, KeptShards, text_of
 from holdfast.cli.shards.outcome import SHOWN, show_change, show_choices, show_layout
 from holdfast.shards import Assignments, Fleet, Layout, Version
 from holdfast.shards.layout import adapted
 from holdfast.shards.names import shown
 
 _KEY_BYTES = 32
-
+_OTHER_MOVES = "name another file for --moves"
 _MOST = 1_000_000
 """Workers that one may look at by their number alone: more take more memory than it is worth."""
 
-Apply: TypeAlias = Annotated[
-    bool, Parameter(negative="", help="Make the change. Without it, only what would move is shown.")
-]
-Force: TypeAlias = Annotated[
-    bool, Parameter(negative="", help="Make the change although tenants are left without a worker.")
-]
-Moves: TypeAlias = Annotated[
-    Path | None, Parameter(help="A new file for all moves, as JSON lines: tenant, leaves, joins.")
-]
-SharedHosts: TypeAlias = Annotated[
-    bool, Parameter(negative="", help="Warn of several workers on one host, instead of refusing them.")
-]
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeOptions:
+    """The options that say what becomes of a planned change."""
+
+    shared_hosts: Annotated[bool, Parameter(help="Warn of several workers on one host, instead of refusing them.")] = (
+        False
+    )
+    apply: Annotated[bool, Parameter(help="Make the change. Without it, only what would move is shown.")] = False
+    force: Annotated[bool, Parameter(help="Make the change although tenants are left without a worker.")] = False
+    moves: Annotated[Path | None, Parameter(help="A new file for all moves, as JSON lines: tenant, leaves, joins.")] = (
+        None
+    )
+
+    def read(self, file: str) -> Fleet:
+        """Read a file of workers."""
+        return read_fleet(file, shared_hosts="allow" if self.shared_hosts else "refuse")
+
+
+ONLY_SHOW = ChangeOptions()
 
 
 def plan(
@@ -50,15 +60,10 @@ def plan(
     size: Annotated[int | None, Parameter(help="Workers in a shard. Without it, as it is.")] = None,
     overlap: Annotated[int | None, Parameter(help="The most workers that two tenants share. As it is.")] = None,
     redesign: Annotated[
-        bool, Parameter(negative="", help="Make new shards of all workers, spare ones too: nearly everybody moves.")
+        bool, Parameter(help="Make new shards of all workers, spare ones too: nearly everybody moves.")
     ] = False,
-    shared_hosts: SharedHosts = False,
-    apply: Apply = False,
-    force: Force = False,
-    moves: Moves = None,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    change: ChangeOptions = ONLY_SHOW,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Show what shards a fleet gives and who moves if it takes the place of the one that is kept; with --apply, do so.
@@ -66,15 +71,14 @@ def plan(
     Workers that are still there keep their slots. Without any size, all that the fleet allows are listed.
     Example: holdfast shards plan fleet.csv --size 4 --overlap 2 --apply
     """
-    if workers is not None and (apply or moves is not None):
+    if workers is not None and (change.apply or change.moves is not None):
         raise InvalidValue("--workers is only to look: name a file of workers for --apply and --moves")
-    given = _given(fleet, workers, zones, shared_hosts=shared_hosts)
+    given = _given(fleet, workers, zones, change)
     with ExitStack() as stack:
-        assignments = None if workers is not None else _existing(stack, name, settings, data_directory)
-        current = _current(assignments)
-        if given is not None and shared_hosts:
+        assignments, current = (None, None) if workers is not None else _existing(stack, kept)
+        if given is not None and change.shared_hosts:
             _note_shared(given, as_json=json)
-        if current is None and given is not None and size is None and overlap is None and not apply:
+        if current is None and given is not None and size is None and overlap is None and not change.apply:
             show_choices(given, as_json=json)
             return
         layout = (
@@ -82,13 +86,13 @@ def plan(
             if current is None
             else _changed(current.layout, given, size, overlap, redesign=redesign)
         )
-        if assignments is None and apply:  # only now: what was refused above leaves no store behind
-            assignments = stack.enter_context(open_assignments(name, settings, data_directory, is_new=True))
+        if assignments is None and change.apply:  # only now: what was refused above leaves no store behind
+            assignments = stack.enter_context(kept.open(is_new=True))
         if assignments is not None:
-            _carry_out(assignments, layout, apply=apply, force=force, moves=moves, as_json=json)
+            _carry_out(assignments, layout, change, as_json=json)
             return
-        if moves is not None:
-            with _new_moves(moves):
+        if change.moves is not None:
+            with new_file(change.moves, otherwise=_OTHER_MOVES):
                 pass  # nobody is there who could move
         show_layout(layout, as_json=json)
 
@@ -100,16 +104,12 @@ def grow(
         Parameter(allow_leading_hyphen=True, help="A file of workers that are spare from now on. Nobody moves."),
     ] = None,
     relieve: Annotated[
-        list[str] | None, Parameter(negative="", help="OLD=NEW: a new worker takes over half the tenants of one.")
+        list[str] | None, Parameter(help="OLD=NEW: a new worker takes over half the tenants of one.")
     ] = None,
-    replace: Annotated[
-        list[str] | None, Parameter(negative="", help="OLD=NEW: a new worker takes over all tenants of one.")
-    ] = None,
-    substitute: Annotated[
-        list[str] | None, Parameter(negative="", help="OLD=SPARE: the same, with a spare worker.")
-    ] = None,
+    replace: Annotated[list[str] | None, Parameter(help="OLD=NEW: a new worker takes over all tenants of one.")] = None,
+    substitute: Annotated[list[str] | None, Parameter(help="OLD=SPARE: the same, with a spare worker.")] = None,
     drain: Annotated[
-        list[str] | None, Parameter(negative="", help="A worker that gets no more work. Its tenants have the others.")
+        list[str] | None, Parameter(help="A worker that gets no more work. Its tenants have the others.")
     ] = None,
     double: Annotated[
         str | None,
@@ -117,13 +117,8 @@ def grow(
             allow_leading_hyphen=True, help="A file of as many workers in every group as there are. Nobody moves."
         ),
     ] = None,
-    shared_hosts: SharedHosts = False,
-    apply: Apply = False,
-    force: Force = False,
-    moves: Moves = None,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    change: ChangeOptions = ONLY_SHOW,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Change the fleet that is kept by a worker or two, or by twice as many, and show who moves; with --apply, do so.
@@ -132,11 +127,11 @@ def grow(
     """
     if not any((add, relieve, replace, substitute, drain, double)):
         raise InvalidValue("nothing to change: say --add, --relieve, --replace, --substitute, --drain or --double")
-    with open_assignments(name, settings, data_directory) as assignments:
+    with kept.open() as assignments:
         layout = assignments.layout
-        fleet = dataclasses.replace(layout.fleet, shared_hosts="allow") if shared_hosts else layout.fleet
+        fleet = dataclasses.replace(layout.fleet, shared_hosts="allow") if change.shared_hosts else layout.fleet
         if add is not None:
-            fleet = fleet.add(*_read(add, shared_hosts=shared_hosts).slots)
+            fleet = fleet.add(*change.read(add).slots)
         for old, new in _pairs("--relieve", relieve):
             fleet = _relieved(layout.with_fleet(fleet), old, new)
         for old, new in _pairs("--replace", replace):
@@ -145,14 +140,14 @@ def grow(
             fleet = _substituted(layout.with_fleet(fleet), old, new)
         for worker in drain or ():
             fleet = fleet.drain(worker)
-        kept, layout = layout.fleet, layout.with_fleet(fleet)
+        before, layout = layout.fleet, layout.with_fleet(fleet)
         if double is not None:
-            layout = _doubled(layout, _read(double, shared_hosts=shared_hosts))
-        if shared_hosts:
+            layout = _doubled(layout, change.read(double))
+        if change.shared_hosts:
             _note_shared(layout.fleet, as_json=json)
         else:
-            _refuse_shared(kept, layout.fleet)
-        _carry_out(assignments, layout, apply=apply, force=force, moves=moves, as_json=json)
+            _refuse_shared(before, layout.fleet)
+        _carry_out(assignments, layout, change, as_json=json)
 
 
 def _relieved(layout: Layout, old: str, new: str) -> Fleet:
@@ -170,13 +165,13 @@ def _substituted(layout: Layout, old: str, new: str) -> Fleet:
     return layout.fleet.substitute(old, new)
 
 
-def _given(file: str | None, workers: int | None, zones: int, *, shared_hosts: bool) -> Fleet | None:
+def _given(file: str | None, workers: int | None, zones: int, change: ChangeOptions) -> Fleet | None:
     if file is not None and workers is not None:
         raise InvalidValue("expected a file of workers or --workers, and not both")
     if workers is None:
         if zones != 1:
             raise InvalidValue("--zones is for --workers: a file says itself where its workers are")
-        return None if file is None else _read(file, shared_hosts=shared_hosts)
+        return None if file is None else change.read(file)
     if workers > _MOST:
         raise InvalidValue(f"{workers} workers: expected {_MOST:,} at the most")
     if not 1 <= zones <= workers:
@@ -187,10 +182,6 @@ def _given(file: str | None, workers: int | None, zones: int, *, shared_hosts: b
     return Fleet.grouped(
         {f"zone-{zone + 1}": [f"worker-{number + 1}" for number in numbers[zone::zones]] for zone in range(zones)}
     )
-
-
-def _read(file: str, *, shared_hosts: bool) -> Fleet:
-    return read_fleet(file, shared_hosts="allow" if shared_hosts else "refuse")
 
 
 def _note_shared(fleet: Fleet, *, as_json: bool) -> None:
@@ -209,18 +200,13 @@ def _refuse_shared(old: Fleet, new: Fleet) -> None:
             )
 
 
-def _existing(stack: ExitStack, name: str, settings: Path | None, data_directory: Path | None) -> Assignments | None:
-    """The assignments of the store; None if there is no store."""
+def _existing(stack: ExitStack, kept: KeptShards) -> tuple[Assignments | None, Version | None]:
+    """Return the assignments of the store, if there is one, and their current version, if they have one."""
+    assignments = current = None
     with suppress(NotFound):
-        return stack.enter_context(open_assignments(name, settings, data_directory))
-    return None
-
-
-def _current(assignments: Assignments | None) -> Version | None:
-    try:
-        return None if assignments is None else assignments.current
-    except NotFound:
-        return None
+        assignments = stack.enter_context(kept.open())
+        current = assignments.current
+    return assignments, current
 
 
 def _first_layout(fleet: Fleet | None, size: int | None, overlap: int | None) -> Layout:
@@ -277,29 +263,18 @@ def _pairs(option: str, given: Sequence[str] | None) -> Iterator[tuple[str, str]
         yield old, new
 
 
-def _carry_out(
-    assignments: Assignments, layout: Layout, *, apply: bool, force: bool, moves: Path | None, as_json: bool
-) -> None:
+def _carry_out(assignments: Assignments, layout: Layout, options: ChangeOptions, *, as_json: bool) -> None:
     change = assignments.plan(layout)
-    if change.plan.down and apply and not force:
+    if change.plan.down and options.apply and not options.force:
         first = ", ".join(shown(tenant.name) for tenant in change.plan.down[:SHOWN])
         raise Conflict(
             f"{len(change.plan.down):,} of {change.plan.tenants:,} tenants would be left without a worker, such as "
             f"{first}: give them others first, or see whether a list was cut off; --force makes the change"
         )
-    if moves is not None:
-        with _new_moves(moves) as file:
+    if options.moves is not None:
+        with new_file(options.moves, otherwise=_OTHER_MOVES) as file:
             for move in change.plan.moves():
                 written = {"tenant": text_of(move.tenant.name), "leaves": move.leaves, "joins": move.joins}
                 file.write(msgspec.json.encode(written) + b"\n")
-    version = assignments.apply(change).number if apply else change.expected
-    show_change(change, version, is_applied=apply, as_json=as_json)
-
-
-@contextmanager
-def _new_moves(path: Path) -> Iterator[BinaryIO]:
-    try:
-        with new_file(path) as file:
-            yield file
-    except Conflict as error:
-        raise Conflict(f"{path} exists already: remove it, or name another file for --moves") from error
+    version = assignments.apply(change).number if options.apply else change.expected
+    show_change(change, version, is_applied=options.apply, as_json=as_json)

@@ -1,17 +1,16 @@
 """`holdfast shards report|blast`: what an assignment means, and what a failure would hit. Needs the extra `shards`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue, NotFound
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, new_file, print_json, print_table, source_of
+from holdfast.cli.output import NO_PICTURE, Json, PictureOptions, print_json, print_rows, print_table, source_of
 from holdfast.cli.shards.inputs import as_name, read_assignments, read_fleet
-from holdfast.cli.shards.kept import Name, open_assignments, text_of, told
+from holdfast.cli.shards.kept import KEPT, KeptShards, text_of, told
 from holdfast.shards import Fleet, Layout
 from holdfast.shards.names import shown
 
@@ -32,8 +31,6 @@ FleetFile: TypeAlias = Annotated[
         allow_leading_hyphen=True, help="The workers of FILE, with their zones; without it, those that occur in it."
     ),
 ]
-Svg: TypeAlias = Annotated[Path | None, Parameter(help="A new file for a picture.")]
-Force: TypeAlias = Annotated[bool, Parameter(negative="", help="Overwrite the file of --svg.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +47,8 @@ def report(
     *,
     fleet: FleetFile = None,
     overlap: Annotated[int | None, Parameter(help="The most that two tenants of FILE are to share.")] = None,
-    svg: Svg = None,
-    force: Force = False,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    picture: PictureOptions = NO_PICTURE,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Show who shares what with whom: overlaps of all pairs, load, and the worst that one failure can do.
@@ -64,7 +58,8 @@ def report(
     """
     from holdfast.shards import report as reports
 
-    loaded = _load(file, fleet, name, settings, data_directory)
+    picture.check()
+    loaded = _load(file, fleet, kept)
     layout = loaded.layout
     if layout is not None and overlap is not None:
         raise InvalidValue("--overlap is for FILE: what is kept says itself what it promised")
@@ -74,11 +69,11 @@ def report(
         possible=None if layout is None else layout.capacity,
         overlap=overlap if layout is None else layout.overlap,
     )
-    _draw(svg, lambda: reports.histogram(found.overlaps), force=force)
+    picture.draw(lambda: reports.histogram(found.overlaps))
     if json:
         print_json(_named(found, loaded))
         return
-    print_table(("report", ""), list(_facts(found, loaded.names, is_kept=layout is not None)))
+    print_table(("report", ""), _facts(found, loaded.names, is_kept=layout is not None))
     print()
     shared = enumerate(zip(found.overlaps.pairs, found.overlaps.worst, strict=True))
     print_table(
@@ -102,18 +97,13 @@ def blast(
     /,
     *,
     tenant: Annotated[
-        list[str] | None, Parameter(negative="", help="A tenant that takes all its workers down. May be repeated.")
+        list[str] | None, Parameter(help="A tenant that takes all its workers down. May be repeated.")
     ] = None,
-    worker: Annotated[list[str] | None, Parameter(negative="", help="A worker that fails. May be repeated.")] = None,
-    zone: Annotated[
-        list[str] | None, Parameter(negative="", help="A zone that fails, or any other group. May be repeated.")
-    ] = None,
+    worker: Annotated[list[str] | None, Parameter(help="A worker that fails. May be repeated.")] = None,
+    zone: Annotated[list[str] | None, Parameter(help="A zone that fails, or any other group. May be repeated.")] = None,
     fleet: FleetFile = None,
-    svg: Svg = None,
-    force: Force = False,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    picture: PictureOptions = NO_PICTURE,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Show how many tenants are hit, fully or partly, when tenants turn bad, or workers or zones fail.
@@ -123,39 +113,32 @@ def blast(
     """
     from holdfast.shards import report as reports
 
+    picture.check()
     if not (tenant or worker or zone):
         raise InvalidValue("nothing fails: say --tenant, --worker or --zone")
-    loaded = _load(file, fleet, name, settings, data_directory)
+    loaded = _load(file, fleet, kept)
     rows = [_row(loaded.names, one) for one in tenant or ()]
     found = reports.blast(loaded.fleet, loaded.table, tenants=rows, workers=worker or (), zones=zone or ())
-    _draw(
-        svg,
+    picture.draw(
         lambda: reports.matrix(
             loaded.fleet, loaded.table, loaded.names, tenants=rows, workers=worker or (), zones=zone or ()
-        ),
-        force=force,
+        )
     )
-    if json:
-        print_json(found)
-    else:
-        print_table(("blast", ""), list(_hit(found)))
+    print_rows(found, ("blast", ""), _hit(found), as_json=json)
 
 
-def _load(file: str | None, fleet: str | None, name: str, settings: Path | None, folder: Path | None) -> _Loaded:
+def _load(file: str | None, fleet: str | None, kept: KeptShards) -> _Loaded:
     from holdfast.shards.batch import table
     from holdfast.shards.report import Table, table_of
 
     if file is None:
         if fleet is not None:
             raise InvalidValue("--fleet is for FILE: the fleet of what is kept is kept with it")
-        with open_assignments(name, settings, folder) as assignments:
+        with kept.open() as assignments:
             layout = assignments.layout
             tenants = list(assignments.tenants())
         return _Loaded(
-            layout.fleet,
-            Table(table(layout, tenants), len(layout.fleet)),
-            [tenant.name for tenant in tenants],
-            layout,
+            layout.fleet, Table(table(layout, tenants), len(layout.fleet)), [tenant.name for tenant in tenants], layout
         )
     listed = dict(told(_once(file), "tenants read"))
     workers = (
@@ -183,16 +166,6 @@ def _row(names: Sequence[bytes], tenant: str) -> int:
         return names.index(as_name(tenant))
     except ValueError as error:
         raise NotFound(f"there is no tenant {tenant} among these {len(names)}") from error
-
-
-def _draw(path: Path | None, picture: Callable[[], str], *, force: bool) -> None:
-    if path is None:
-        if force:
-            raise InvalidValue("--force is for the file of --svg")
-        return
-    drawn = picture().encode()  # first, so that no empty file stays where it cannot be drawn
-    with new_file(path, force=force) as file:
-        file.write(drawn)
 
 
 def _named(found: "Report", loaded: _Loaded) -> dict[str, Any]:

@@ -4,14 +4,13 @@ Files are UTF-8; what is not is kept byte by byte, because a tenant's name may b
 """
 
 import csv
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from holdfast._errors import InvalidValue
-from holdfast.cli.output import open_input, source_of
+from holdfast.cli.output import decode_json, open_input, source_of
 from holdfast.shards.fleet import Fleet, Slot
 
 _OWN = ("worker", "weight", "host")
@@ -106,11 +105,7 @@ def _parsed(source: str, lines: Iterable[str], wanted: str, *, or_lines: bool) -
 
 def _array(source: str, text: str) -> Iterator[Record]:
     """One JSON document, as commands print it with --json."""
-    try:
-        entries = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidValue(f"{source}: this is not JSON: {error}") from error
-    for number, fields in enumerate(entries, start=1):
+    for number, fields in enumerate(decode_json(source, text), start=1):
         yield _record(f"{source}, entry {number}", fields)
 
 
@@ -124,13 +119,8 @@ def _record(place: str, fields: object) -> Record:
 def _json(source: str, numbered: Iterable[tuple[int, str]]) -> Iterator[Record]:
     for number, line in numbered:
         place = f"{source}, line {number}"
-        if not line.strip():
-            continue
-        try:
-            fields = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InvalidValue(f"{place}: this is not JSON: {error}") from error
-        yield _record(place, fields)
+        if line.strip():
+            yield _record(place, decode_json(place, line))
 
 
 def _columns(line: str) -> list[str]:

@@ -3,41 +3,48 @@
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
 
 from cyclopts import Parameter
 
 from holdfast._errors import NotFound
+from holdfast.cli.output import SettingsOptions
 from holdfast.compose import existing_store, open_database
-from holdfast.config import load
 from holdfast.shards import Assignments, Numbered, Shard
 from holdfast.shards.names import shown
 from holdfast.shards.stores.sql import SUBSYSTEM, SqlShardStore
 
 Item = TypeVar("Item")
 
-Name: TypeAlias = Annotated[str, Parameter(help="Which shards, where a store keeps those of several services.")]
 EVERY = 50_000
 """Tenants between two signs of progress."""
 
 
-@contextmanager
-def open_assignments(
-    name: str, file: Path | None, data_directory: Path | None, *, is_new: bool = False
-) -> Iterator[Assignments]:
-    """The assignments of a store; one that is not there yet is made only where that makes sense."""
-    values = load(file, options={("data_directory",): data_directory}).settings
-    if not is_new:
-        try:
-            existing_store(values, SUBSYSTEM)
-        except NotFound as error:
-            raise NotFound(
-                f"no shards are kept in {values.data_directory}: make some with `holdfast shards plan FILE --size N "
-                "--overlap N --apply`, or name another place with --settings or --data-directory"
-            ) from error
-    with open_database(values, SUBSYSTEM) as database:
-        yield _Told(SqlShardStore(database, name))
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptShards(SettingsOptions):
+    """The options that say which shards of which store a command works on."""
+
+    name: Annotated[str, Parameter(help="Which shards, where a store keeps those of several services.")] = "default"
+
+    @contextmanager
+    def open(self, *, is_new: bool = False) -> Iterator[Assignments]:
+        """Open the assignments. Raise NotFound where there is no store, unless one may be made."""
+        values = self.load()
+        if not is_new:
+            try:
+                existing_store(values, SUBSYSTEM)
+            except NotFound as error:
+                raise NotFound(
+                    f"no shards are kept in {values.data_directory}: make some with `holdfast shards plan FILE "
+                    "--size N --overlap N --apply`, or name another place with --settings or --data-directory"
+                ) from error
+        with open_database(values, SUBSYSTEM) as database:
+            yield _Told(SqlShardStore(database, self.name))
+
+
+KEPT = KeptShards()
 
 
 class _Told(Assignments):

@@ -5,7 +5,7 @@ from fractions import Fraction
 from itertools import islice
 
 from holdfast._errors import InvalidValue
-from holdfast.cli.output import print_json, print_table
+from holdfast.cli.output import picked, print_json, print_rows, print_table
 from holdfast.cli.shards.kept import text_of
 from holdfast.shards import Change, Designed, Fleet, Layout
 from holdfast.shards.choice import doubled
@@ -24,8 +24,7 @@ def _facts(layout: Layout) -> dict[str, object]:
     return {
         "workers": len(live),
         "spare": len(layout.ready),
-        "size": layout.size,
-        "overlap": layout.overlap,
+        **picked(layout, "size", "overlap"),
         "design": type(designed.design).__name__.lower(),
         "shards": layout.capacity,
         "survives": layout.survives,
@@ -36,10 +35,7 @@ def _facts(layout: Layout) -> dict[str, object]:
 
 def show_layout(layout: Layout, *, as_json: bool) -> None:
     """Show what shards a layout gives."""
-    if as_json:
-        print_json(_facts(layout))
-    else:
-        print_table(("shards", ""), list(_told(layout)))
+    print_rows(_facts(layout), ("shards", ""), _told(layout), as_json=as_json)
 
 
 def _told(layout: Layout) -> Iterator[tuple[str, str]]:
@@ -63,8 +59,7 @@ def show_change(change: Change, version: int, *, is_applied: bool, as_json: bool
                 "tenants": plan.tenants,
                 "moving": len(plan.movers),
                 "moving_share": plan.share,
-                "changed": plan.changed,
-                "short": plan.short,
+                **picked(plan, "changed", "short"),
                 "down": len(plan.down),
                 "first_moves": [dict(zip(("tenant", "leaves", "joins"), move, strict=True)) for move in first],
                 "version": version,
@@ -106,15 +101,9 @@ def show_choices(fleet: Fleet, *, as_json: bool) -> None:
     if as_json:
         print_json(
             [
-                {
-                    "size": one.size,
-                    "overlap": one.overlap,
-                    "shards": one.capacity,
-                    "survives": one.survives,
-                    "spare": len(one.spare),
-                    "capacity_lost": one.size / count,
-                    "can_double": _can_double(one),
-                }
+                picked(one, "size", "overlap")
+                | {"shards": one.capacity, "survives": one.survives, "spare": len(one.spare)}
+                | {"capacity_lost": one.size / count, "can_double": _can_double(one)}
                 for one in choices
             ]
         )

@@ -2,21 +2,22 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
 from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import DataDirectory, Json, SettingsFile, moment, print_json, print_result, print_table
+from holdfast.cli.output import Json, in_batches, moment, picked, print_json, print_result, print_rows, print_table
 from holdfast.cli.shards.inputs import as_name, read_tenants
-from holdfast.cli.shards.kept import Name, as_object, as_row, open_assignments, text_of, told
+from holdfast.cli.shards.kept import KEPT, KeptShards, as_object, as_row, text_of, told
 from holdfast.shards import Assignments, Layout, Shard
 from holdfast.shards.names import shown
 
 _TOGETHER = 5000
 """Tenants of one transaction: enough that its own cost does not count, few enough that nobody waits long for it."""
+
+_OF_A_SLOT = ("worker", "group", "weight", "host", "is_drained", "relieves")
 
 TenantArgument: TypeAlias = Annotated[str, Parameter(name="TENANT", help="The name of the tenant.")]
 Tenants: TypeAlias = Annotated[str, Parameter(name="TENANT", help="The names of tenants.")]
@@ -34,14 +35,12 @@ def assign(
     *tenants: Tenants,
     file: File = None,
     known: Annotated[
-        bool, Parameter(negative="", help="Only tenants that have a shard; others are an error, and get none.")
+        bool, Parameter(help="Only tenants that have a shard; others are an error, and get none.")
     ] = False,
     lookback: Annotated[
         str | None, Parameter(help="Show as well where they were so long ago and later, such as 2h.")
     ] = None,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Show the shards of tenants. Who has none yet gets one, and keeps it.
@@ -50,8 +49,8 @@ def assign(
     """
     seconds = None if lookback is None else seconds_of(lookback)
     found: list[tuple[bytes, Shard, list[Shard]]] = []
-    with open_assignments(name, settings, data_directory) as assignments:
-        for names in _chunks(told(_named(tenants, file), "tenants")):
+    with kept.open() as assignments:
+        for names in in_batches(told(_named(tenants, file), "tenants"), _TOGETHER):
             shards = [assignments.find(one) for one in names] if known else assignments.shards(names)
             found += [
                 (one, shard, [] if seconds is None else assignments.previous(one, seconds))
@@ -78,29 +77,20 @@ def assign(
     print_table(list(columns), list(zip(*columns.values(), strict=True)))
 
 
-def remove(
-    *tenants: Tenants,
-    file: File = None,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
-    json: Json = False,
-) -> None:
+def remove(*tenants: Tenants, file: File = None, kept: KeptShards = KEPT, json: Json = False) -> None:
     """Take the shards of tenants that are gone. Whoever comes next may get them.
 
     Example: holdfast shards remove tenant-1
     """
-    with open_assignments(name, settings, data_directory) as assignments:
-        removed = sum(map(assignments.remove, _chunks(told(_named(tenants, file), "tenants"))))
+    with kept.open() as assignments:
+        removed = sum(map(assignments.remove, in_batches(told(_named(tenants, file), "tenants"), _TOGETHER)))
     print_result({"removed": removed}, f"{removed} removed", as_json=json)
 
 
 def suspects(
     *workers: Annotated[str, Parameter(name="WORKER", help="The workers that fail.")],
     limit: Annotated[int, Parameter(help="How many tenants to show at the most.")] = 10,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Show the tenants that explain best that these workers fail, and not others.
@@ -109,32 +99,23 @@ def suspects(
     """
     if not workers:
         raise InvalidValue("no worker: name those that fail")
-    with open_assignments(name, settings, data_directory) as assignments:
+    with kept.open() as assignments:
         found = assignments.suspects(workers, limit=limit)
-    if json:
-        print_json(
-            [
-                {
-                    "tenant": text_of(one.tenant),
-                    "failing": one.failing,
-                    "sound": one.sound,
-                    "score": one.score,
-                    "is_needed": one.is_needed,
-                }
-                for one in found
-            ]
-        )
-        return
-    rows = [
-        (
-            shown(one.tenant),
-            f"{one.score:.2f}",
-            "yes" if one.is_needed else "",
-            *map(" ".join, (one.failing, one.sound)),
-        )
-        for one in found
-    ]
-    print_table(("tenant", "score", "explains", "failing", "sound"), rows)
+    print_rows(
+        [{"tenant": text_of(one.tenant), **picked(one, "failing", "sound", "score", "is_needed")} for one in found],
+        ("tenant", "score", "explains", "failing", "sound"),
+        [
+            (
+                shown(one.tenant),
+                f"{one.score:.2f}",
+                "yes" if one.is_needed else "",
+                " ".join(one.failing),
+                " ".join(one.sound),
+            )
+            for one in found
+        ],
+        as_json=json,
+    )
 
 
 def isolate(
@@ -144,33 +125,23 @@ def isolate(
     workers: Annotated[
         int | None, Parameter(help="How many workers it gets; without it, as many as a shard has.")
     ] = None,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Move a tenant to spare workers that nobody else has. Nobody else moves.
 
     Example: holdfast shards isolate tenant-17
     """
-    with open_assignments(name, settings, data_directory) as assignments:
+    with kept.open() as assignments:
         _show_one(tenant, assignments.isolate(as_name(tenant), workers), assignments, json=json)
 
 
-def release(
-    tenant: TenantArgument,
-    /,
-    *,
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
-    json: Json = False,
-) -> None:
+def release(tenant: TenantArgument, /, *, kept: KeptShards = KEPT, json: Json = False) -> None:
     """Move an isolated tenant back to its shard, which was kept for it. Nobody else moves.
 
     Example: holdfast shards release tenant-17
     """
-    with open_assignments(name, settings, data_directory) as assignments:
+    with kept.open() as assignments:
         shard = assignments.release(as_name(tenant))
         _show_one(tenant, Shard((), ()) if shard is None else shard, assignments, json=json)
 
@@ -178,9 +149,7 @@ def release(
 def forget(
     *,
     lookback: Annotated[str, Parameter(help="How far back one may still ask where a tenant was, such as 7d.")],
-    name: Name = "default",
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    kept: KeptShards = KEPT,
     json: Json = False,
 ) -> None:
     """Forget how shards were made before that: `assign --lookback` no longer knows where tenants were then.
@@ -188,17 +157,15 @@ def forget(
     Example: holdfast shards forget --lookback 7d
     """
     seconds = seconds_of(lookback)
-    with open_assignments(name, settings, data_directory) as assignments:
+    with kept.open() as assignments:
         gone = assignments.forget(seconds)
     print_result({"forgotten": gone}, f"{gone} forgotten", as_json=json)
 
 
 def _show_one(tenant: str, shard: Shard, assignments: Assignments, *, json: bool) -> None:
-    left = len(assignments.layout.ready)
-    if json:
-        print_json(as_object(as_name(tenant), shard) | {"spare_left": left})
-    else:
-        print_table(("tenant", "workers", "spare left"), [(*as_row(as_name(tenant), shard), left)])
+    name, left = as_name(tenant), len(assignments.layout.ready)
+    found = as_object(name, shard) | {"spare_left": left}
+    print_rows(found, ("tenant", "workers", "spare left"), [(*as_row(name, shard), left)], as_json=json)
 
 
 def _named(tenants: Sequence[str], file: str | None) -> Iterator[bytes]:
@@ -209,21 +176,15 @@ def _named(tenants: Sequence[str], file: str | None) -> Iterator[bytes]:
     yield from map(as_name, tenants) if file is None else read_tenants(file)
 
 
-def _chunks(names: Iterator[bytes]) -> Iterator[list[bytes]]:
-    while some := list(islice(names, _TOGETHER)):
-        yield some
-
-
-def fleet(
-    *, name: Name = "default", settings: SettingsFile = None, data_directory: DataDirectory = None, json: Json = False
-) -> None:
+def fleet(*, kept: KeptShards = KEPT, json: Json = False) -> None:
     """Show the workers that are kept: in which group, and whether in shards, spare, drained or a tenant's own.
 
     Example: holdfast shards fleet
     """
-    with open_assignments(name, settings, data_directory) as assignments:
+    with kept.open() as assignments:
         current = assignments.current
-    layout, uses = current.layout, list(_uses(current.layout))
+    layout = current.layout
+    slots = list(zip(layout.fleet.slots, _uses(layout), strict=True))
     if json:
         print_json(
             {
@@ -232,23 +193,11 @@ def fleet(
                 "size": layout.size,
                 "overlap": layout.overlap,
                 "workers": [
-                    {
-                        "slot": place,
-                        "worker": slot.worker,
-                        "group": slot.group,
-                        "weight": slot.weight,
-                        "host": slot.host,
-                        "use": use,
-                        "is_drained": slot.is_drained,
-                        "relieves": slot.relieves,
-                    }
-                    for place, (slot, use) in enumerate(zip(layout.fleet.slots, uses, strict=True))
+                    {"slot": number, **picked(slot, *_OF_A_SLOT), "use": use}
+                    for number, (slot, use) in enumerate(slots)
                 ],
                 "isolated": [
-                    {
-                        "tenant": text_of(tenant),
-                        "workers": [layout.fleet.slots[place].worker for place in places],
-                    }
+                    {"tenant": text_of(tenant), "workers": [layout.fleet.slots[place].worker for place in places]}
                     for tenant, places in layout.isolated
                 ],
             }
@@ -258,14 +207,11 @@ def fleet(
     print()
     rows = [
         (slot.worker, " / ".join(slot.group), slot.host, f"{use} (drained)" if slot.is_drained else use)
-        for slot, use in zip(layout.fleet.slots, uses, strict=True)
+        for slot, use in slots
     ]
     print_table(("worker", "group", "host", "use"), rows)
     print()
-    counted = Counter(
-        (" / ".join(slot.group), "drained" if slot.is_drained else use.split()[0])
-        for slot, use in zip(layout.fleet.slots, uses, strict=True)
-    )
+    counted = Counter((" / ".join(slot.group), "drained" if slot.is_drained else use.split()[0]) for slot, use in slots)
     print_table(("group", "use", "workers"), [(*kind, count) for kind, count in counted.items()])
 
 

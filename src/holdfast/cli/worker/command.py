@@ -10,7 +10,7 @@ from cyclopts.validators import Number
 
 import holdfast
 from holdfast._errors import InvalidValue
-from holdfast.cli.output import DataDirectory, Json, SettingsFile
+from holdfast.cli.output import SETTINGS, Json, SettingsOptions
 from holdfast.queue import WorkerOptions
 
 _DEFAULTS = WorkerOptions()
@@ -28,32 +28,28 @@ def worker(
         float, Parameter(help="Seconds that handlers have to end when it stops; then messages are handed back.")
     ] = _DEFAULTS.grace,
     zone: Annotated[
-        str | None,
-        Parameter(help="The AZ-ID of this host: while it is out, no work is taken. Instead of agent.zone."),
+        str | None, Parameter(help="The AZ-ID of this host: while it is out, no work is taken. Instead of agent.zone.")
     ] = None,
     workload: Annotated[str | None, Parameter(help="What this host is part of. Instead of agent.workload.")] = None,
     endpoint: Annotated[
         list[str] | None,
         Parameter(
-            negative="",
             help="A server that knows which zones are out; repeat it. Else agent.endpoints, if they are set, else the "
-            "status store of the settings.",
+            "status store of the settings."
         ),
     ] = None,
     once: Annotated[
-        bool, Parameter(negative="", help="End when nothing waits any more. What is delayed is left for later.")
+        bool, Parameter(help="End when nothing waits any more. What is delayed is left for later.")
     ] = False,
     export: Annotated[
         list[str] | None,
         Parameter(
-            negative="",
             help="Export metrics of each process, as NAME or NAME:ARGUMENT; repeat it. prometheus:9464 serves "
             "GET /metrics on this port, of several processes each on the next one; emf writes lines for CloudWatch to "
-            "standard output, and what else the command prints goes to standard error.",
+            "standard output, and what else the command prints goes to standard error."
         ),
     ] = None,
-    settings: SettingsFile = None,
-    data_directory: DataDirectory = None,
+    options: SettingsOptions = SETTINGS,
     json: Json = False,
 ) -> None:
     """Handle the messages of queues, each with threads of its own, until it is told to stop (Ctrl-C or SIGTERM).
@@ -73,8 +69,8 @@ def worker(
         zone=zone,
         workload=workload,
         endpoints=tuple(endpoint or ()),
-        settings=None if settings is None else str(settings),
-        data_directory=None if data_directory is None else str(data_directory),
+        settings=None if options.settings is None else str(options.settings),
+        data_directory=None if options.data_directory is None else str(options.data_directory),
         exports=tuple(export or ()),
         processes=processes,
     )

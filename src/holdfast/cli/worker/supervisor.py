@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 import msgspec
@@ -34,17 +35,17 @@ _HOPELESS = (InvalidValue, SettingsError, NotFound, MissingExtra)
 """Errors that are the same at every start: somebody has to mend them first."""
 
 
+@dataclass(slots=True, eq=False)
 class _Child:
     """A process, and those that were in its place before it."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.process: subprocess.Popen[bytes] | None = None
-        self.begun = 0.0
-        self.deaths = 0
-        self.is_ready = False
-        self.start_at: float | None = 0.0
-        """When it is to be started; None: it runs, or is not to be started again."""
+    number: int
+    process: subprocess.Popen[bytes] | None = None
+    begun: float = 0.0
+    deaths: int = 0
+    is_ready: bool = False
+    start_at: float | None = 0.0
+    """When it is to be started; None: it runs, or is not to be started again."""
 
 
 class Supervisor:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
-from holdfast._errors import EngineUnavailable, HoldfastError, NotFound, SettingsError
+from holdfast._errors import EngineUnavailable, HoldfastError, SettingsError
 from holdfast._names import workload_of, zone_of
 from holdfast._several import Several
 from holdfast._types import Sink, Zone, ZoneView
@@ -178,10 +178,7 @@ def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
 
 
 class QueueWorker:
-    """A worker, whether it has found nothing when it asked last, and since when its handlers hang.
-
-    `sink` is told what becomes of messages.
-    """
+    """A worker, whether it found nothing when it last asked, and since when its handlers hang."""
 
     def __init__(
         self, queue: Queue, options: WorkerOptions, zones: ZoneView | None, sink: Sink[QueueEvent] | None = None
@@ -224,12 +221,9 @@ class QueueWorker:
 
 def _leave_later() -> None:
     """End this process soon, also if something that handlers have left behind would keep it."""
-
-    def leave() -> None:
-        time.sleep(LEAVE_SECONDS)
-        os._exit(FAILED)
-
-    threading.Thread(target=leave, name="holdfast-leave", daemon=True).start()
+    timer = threading.Timer(LEAVE_SECONDS, os._exit, (FAILED,))
+    timer.daemon = True
+    timer.start()
 
 
 def _stop(workers: Sequence[QueueWorker]) -> None:
@@ -275,14 +269,9 @@ def _zones(loaded: Loaded, zone: Zone, workload: str | None) -> Iterator[ZoneVie
             ]
         else:
             if values.status.store == "database":
-                try:
-                    existing_store(values, SUBSYSTEM)
-                except NotFound as error:
-                    raise NotFound(
-                        f"{error}, or a server that knows which zones are out, with --endpoint or agent.endpoints"
-                    ) from error
-            databases = stack.enter_context(Databases(values))
-            store = open_status_store(values, databases)
+                others = "a server that knows which zones are out, with --endpoint or agent.endpoints"
+                existing_store(values, SUBSYSTEM, hint=f", or {others}")
+            store = open_status_store(values, stack.enter_context(Databases(values)))
             sources = [StoreSource(store, period=agent.period)]
         board = Board(*sources, zone=zone, when_silent=agent.when_silent, stale_after=agent.stale_after)
         stack.enter_context(board)

@@ -100,7 +100,7 @@ class Handlers:
         """What becomes of a message whose handler has raised, whatever that was. Does not raise itself."""
         name = type(error).__name__
         try:
-            outcome = self._verdict(running, error, name)
+            outcome = self._disposition(running, error, name)
         except BaseException:  # a message of which nothing becomes would be held for ever
             log.exception(
                 "message %d of %s: its handler raised a %s, of which nothing can be made",
@@ -112,7 +112,7 @@ class Handlers:
             outcome = Bury(name) if is_last else RetryLater(SOON)
         return Finished(running, outcome, seconds, name)
 
-    def _verdict(self, running: Running, error: BaseException, name: str) -> RetryLater | Bury:
+    def _disposition(self, running: Running, error: BaseException, name: str) -> RetryLater | Bury:
         match error:
             case Postpone():
                 return RetryLater(min(self._longest_delay, max(0.0, float(error.seconds))), counts=False)

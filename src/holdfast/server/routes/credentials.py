@@ -4,13 +4,12 @@ import asyncio
 from typing import Annotated, Any
 
 from litestar import Request, delete, get, post
-from litestar.datastructures import State
 from litestar.params import JSONBody, Parameter
 from msgspec import Meta, Struct
 
-from holdfast.server.auth import SECURITY, requires
-from holdfast.server.credentials import NOTE_LENGTH, NOTE_PATTERN, Credential, CredentialStore, Role
-from holdfast.server.problems import described
+from holdfast.server.auth import restricted
+from holdfast.server.credentials import NOTE_LENGTH, NOTE_PATTERN, Credential, Role
+from holdfast.server.state import ServerState
 
 CredentialId = Annotated[
     str, Parameter(description="The id that a list of credentials shows, or its token", max_length=80)
@@ -46,61 +45,38 @@ class CreatedCredential(Struct, frozen=True):
     token: str
 
 
-@get(
-    "/v1/whoami",
-    guards=[requires(*Role)],
-    security=SECURITY,
-    responses=described(401, 403, 503),
-    summary="Whose credential is this?",
-    tags=["credentials"],
-)
+@get("/v1/whoami", summary="Whose credential is this?", **restricted("credentials", *Role))
 async def whoami(request: Request[Any, Any, Any]) -> Credential:
     """The credential that this request was sent with."""
     credential: Credential = request.state.credential
     return credential
 
 
-@get(
-    "/v1/credentials",
-    guards=[requires(Role.OPERATOR)],
-    security=SECURITY,
-    responses=described(401, 403, 503),
-    summary="List credentials",
-    tags=["credentials"],
-)
-async def list_credentials(state: State) -> list[Credential]:
+@get("/v1/credentials", summary="List credentials", **restricted("credentials", Role.OPERATOR))
+async def list_credentials(state: ServerState) -> list[Credential]:
     """All credentials, oldest first, with the revoked ones."""
-    store: CredentialStore = state.credentials
-    return await asyncio.to_thread(store.list)
+    return await asyncio.to_thread(state.services.credentials.list)
 
 
 @post(
-    "/v1/credentials",
-    guards=[requires(Role.OPERATOR)],
-    security=SECURITY,
-    responses=described(400, 401, 403, 413, 503, 507),
-    summary="Create a credential",
-    tags=["credentials"],
+    "/v1/credentials", summary="Create a credential", **restricted("credentials", Role.OPERATOR, errors=(400, 413, 507))
 )
-async def create_credential(state: State, data: JSONBody[NewOperator | NewViewer | NewTenant]) -> CreatedCredential:
+async def create_credential(
+    state: ServerState, data: JSONBody[NewOperator | NewViewer | NewTenant]
+) -> CreatedCredential:
     """A new credential with its token, shown this once."""
-    store: CredentialStore = state.credentials
     role = Role(str(data.__struct_config__.tag))
     tenant = data.tenant if isinstance(data, NewTenant) else None
-    credential, token = await asyncio.to_thread(store.create, role, tenant=tenant, note=data.note)
+    credential, token = await asyncio.to_thread(state.services.credentials.create, role, tenant=tenant, note=data.note)
     return CreatedCredential(credential, token)
 
 
 @delete(
     "/v1/credentials/{credential_id:str}",
-    guards=[requires(Role.OPERATOR)],
-    security=SECURITY,
-    responses=described(400, 401, 403, 404, 503, 507),
     status_code=200,
     summary="Revoke a credential",
-    tags=["credentials"],
+    **restricted("credentials", Role.OPERATOR, errors=(400, 404, 507)),
 )
-async def revoke_credential(state: State, credential_id: CredentialId) -> Credential:
+async def revoke_credential(state: ServerState, credential_id: CredentialId) -> Credential:
     """Refuse the credential from now on."""
-    store: CredentialStore = state.credentials
-    return await asyncio.to_thread(store.revoke, credential_id)
+    return await asyncio.to_thread(state.services.credentials.revoke, credential_id)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 from litestar import Request, get, post
-from litestar.datastructures import State
 from litestar.params import JSONBody, QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -13,7 +12,6 @@ from holdfast._errors import Conflict
 from holdfast._names import queue_of
 from holdfast._types import TENANT_BYTES
 from holdfast.queue.backend import DeadLetter, DeadQuery
-from holdfast.server.queues import Queues
 from holdfast.server.routes.parameters import (
     CHANGE,
     LATEST,
@@ -28,6 +26,7 @@ from holdfast.server.routes.parameters import (
     plain,
     strict,
 )
+from holdfast.server.state import ServerState
 
 LETTERS = 100
 """Most dead letters in one answer: each may be as long as a message may be, with its traceback."""
@@ -90,7 +89,7 @@ class Redriven(Struct, frozen=True):
 
 @get("/v1/queues/{queue:str}/dead", summary="List dead letters", **strict(LOOK))
 async def dead_letters(
-    state: State,
+    state: ServerState,
     queue: QueueName,
     *,
     tenant: TenantName = None,
@@ -104,7 +103,6 @@ async def dead_letters(
     bodies: Annotated[bool, QueryParameter(description="Whether bodies are told, in base64")] = False,
 ) -> Letters:
     """Messages that were given up, with the reason, the traceback and the trace; page by page."""
-    queues: Queues = state.queues
     query = DeadQuery(
         queue=queue_of(queue),
         tenant=None if tenant is None else named_tenant(tenant),
@@ -114,14 +112,15 @@ async def dead_letters(
         after=after,
         limit=limit,
     )
-    found = await queues.ask(lambda backend: backend.dead(query))
+    found = await state.services.queues.ask(lambda backend: backend.dead(query))
     return Letters([_letter(one, bodies=bodies) for one in found], found[-1].id if len(found) == limit else None)
 
 
 @post("/v1/queues/{queue:str}/redrive", summary="Put dead letters back", **strict(CHANGE))
-async def redrive(request: Request[Any, Any, Any], state: State, queue: QueueName, data: JSONBody[Redrive]) -> Redriven:
+async def redrive(
+    request: Request[Any, Any, Any], state: ServerState, queue: QueueName, data: JSONBody[Redrive]
+) -> Redriven:
     """Deliver dead letters once more, or forget them. Safe to repeat: what is put back is no dead letter any more."""
-    queues: Queues = state.queues
     is_filtered = bool(data.ids) or any(each is not None for each in (data.tenant, data.reason, data.buried_before))
     if is_filtered is (data.which == "all"):
         raise Conflict(
@@ -136,7 +135,7 @@ async def redrive(request: Request[Any, Any, Any], state: State, queue: QueueNam
         limit=data.limit,
     )
     discard = data.action == "discard"
-    count = await queues.ask(lambda backend: backend.redrive(query, discard=discard))
+    count = await state.services.queues.ask(lambda backend: backend.redrive(query, discard=discard))
     log_change(request, query.queue, f"{count} dead letters {'discarded' if discard else 'put back'}")
     return Redriven(count, data.action)
 
@@ -147,17 +146,6 @@ def _known(ids: Sequence[int]) -> tuple[int, ...]:
 
 
 def _letter(letter: DeadLetter, *, bodies: bool) -> Letter:
-    return Letter(
-        id=letter.id,
-        tenant=letter.tenant,
-        priority=letter.priority,
-        group=letter.group,
-        attempts=letter.attempts,
-        sent=letter.sent,
-        buried=letter.buried,
-        reason=letter.reason,
-        detail=letter.detail,
-        trace=letter.trace,
-        size=len(letter.body),
-        base64=base64.b64encode(letter.body).decode() if bodies else UNSET,
-    )
+    fields = {name: getattr(letter, name) for name in Letter.__struct_fields__ if name not in ("size", "base64")}
+    body = base64.b64encode(letter.body).decode() if bodies else UNSET
+    return Letter(**fields, size=len(letter.body), base64=body)

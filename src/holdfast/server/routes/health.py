@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 from litestar import get, head
-from litestar.datastructures import State
 from msgspec import Struct
 
 from holdfast._errors import EngineUnavailable
 from holdfast.engines import Database
 from holdfast.server.problems import described
+from holdfast.server.state import ServerState
 
 _PROBE_SECONDS = 0.9
 """Shorter than the shortest timeout that orchestrators probe with by default (Kubernetes: 1 s)."""
@@ -34,7 +34,7 @@ async def health_without_body() -> None:
 
 
 @head("/ready", include_in_schema=False)
-async def ready_without_body(state: State) -> None:
+async def ready_without_body(state: ServerState) -> None:
     """The same for probes that ask for no body."""
     await _require_ready(state)
 
@@ -46,18 +46,17 @@ async def health() -> Health:
 
 
 @get("/ready", responses=described(503), summary="Can it do its work?", tags=["health"])
-async def ready(state: State) -> Ready:
+async def ready(state: ServerState) -> Ready:
     """Answer 200 while the database answers and the server is not stopping, else 503."""
     await _require_ready(state)
     return Ready()
 
 
-async def _require_ready(state: State) -> None:
+async def _require_ready(state: ServerState) -> None:
     if state.stopping:
         raise EngineUnavailable("the server is stopping: send requests elsewhere")
-    probe: Probe = state.probe
     try:
-        await asyncio.wait_for(asyncio.shield(probe.answer()), _PROBE_SECONDS)
+        await asyncio.wait_for(asyncio.shield(state.probe.answer()), _PROBE_SECONDS)
     except TimeoutError as error:
         raise EngineUnavailable(f"the database did not answer within {_PROBE_SECONDS:g} s") from error
 

@@ -2,11 +2,10 @@
 
 from typing import Annotated, Any, TypeAlias
 
-import msgspec
 from litestar import Request, delete, get, put
-from litestar.datastructures import State
 from litestar.params import JSONBody, QueryParameter
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from holdfast._errors import Conflict, InvalidValue
 from holdfast._names import queue_of
@@ -14,8 +13,8 @@ from holdfast._types import TENANT_BYTES
 from holdfast.queue import Limits, QueuePolicy
 from holdfast.queue.backend import Backend, Change
 from holdfast.queue.message import LONGEST
-from holdfast.server.queues import Queues
 from holdfast.server.routes.parameters import CHANGE, LOOK, PLAIN, QueueName, log_change, named_tenant, strict
+from holdfast.server.state import ServerState
 
 WantedTenant: TypeAlias = Annotated[
     str, QueryParameter(name="tenant", min_length=1, max_length=TENANT_BYTES, schema_extra=PLAIN)
@@ -77,61 +76,61 @@ class TenantLimits(Struct, frozen=True, kw_only=True):
 
 
 @get("/v1/queues/{queue:str}/limits", summary="What may a tenant do?", **strict(LOOK))
-async def tenant_limits(state: State, queue: QueueName, tenant: WantedTenant) -> TenantLimits:
+async def tenant_limits(state: ServerState, queue: QueueName, tenant: WantedTenant) -> TenantLimits:
     """A tenant's limits: its own, or those of the queue for everybody."""
-    queues: Queues = state.queues
     name, whose = queue_of(queue), named_tenant(tenant)
-    return await queues.ask(lambda backend: _limits_of(backend, name, whose))
+    return await state.services.queues.ask(lambda backend: _limits_of(backend, name, whose))
 
 
 @put("/v1/queues/{queue:str}/limits", summary="Set what a tenant may do", **strict(CHANGE))
 async def set_limits(
-    request: Request[Any, Any, Any], state: State, queue: QueueName, tenant: WantedTenant, data: JSONBody[FullLimits]
+    request: Request[Any, Any, Any],
+    state: ServerState,
+    queue: QueueName,
+    tenant: WantedTenant,
+    data: JSONBody[FullLimits],
 ) -> TenantLimits:
     """Give a tenant limits of its own, all of them: what is left out has no limit. They hold from now on."""
-    return await _change_limits(request, state, queue, tenant, Limits(**msgspec.structs.asdict(data)))
+    return await _change_limits(request, state, queue, tenant, Limits(**asdict(data)))
 
 
 @delete("/v1/queues/{queue:str}/limits", summary="Give a tenant the limits of the queue", **strict(CHANGE))
 async def clear_limits(
-    request: Request[Any, Any, Any], state: State, queue: QueueName, tenant: WantedTenant
+    request: Request[Any, Any, Any], state: ServerState, queue: QueueName, tenant: WantedTenant
 ) -> TenantLimits:
     """Forget the tenant's own limits: it may do from now on what everybody may."""
     return await _change_limits(request, state, queue, tenant, None)
 
 
 @get("/v1/queues/{queue:str}/policy", summary="How does a queue treat its tenants?", **strict(LOOK))
-async def queue_policy(state: State, queue: QueueName) -> FullPolicy:
+async def queue_policy(state: ServerState, queue: QueueName) -> FullPolicy:
     """What producers and workers of the queue agree on."""
-    queues: Queues = state.queues
     name = queue_of(queue)
-    snapshot = await queues.ask(lambda backend: backend.look(name, top=0, lanes=False))
+    snapshot = await state.services.queues.ask(lambda backend: backend.look(name, top=0, lanes=False))
     return full_policy(snapshot.policy)
 
 
 @put("/v1/queues/{queue:str}/policy", summary="Change how a queue treats its tenants", **strict(CHANGE))
 async def set_policy(
-    request: Request[Any, Any, Any], state: State, queue: QueueName, data: JSONBody[FullPolicy]
+    request: Request[Any, Any, Any], state: ServerState, queue: QueueName, data: JSONBody[FullPolicy]
 ) -> FullPolicy:
     """Set all of a queue's policy: what is left out is as it is by default. It holds from now on, for everybody."""
-    queues: Queues = state.queues
     name, wanted = queue_of(queue), plain_policy(data)
-    policy = await queues.ask(lambda backend: backend.change(name, Change(policy=wanted)))
+    policy = await state.services.queues.ask(lambda backend: backend.change(name, Change(policy=wanted)))
     log_change(request, name, "policy changed")
     return full_policy(policy)
 
 
 async def _change_limits(
-    request: Request[Any, Any, Any], state: State, queue: str, tenant: str, limits: Limits | None
+    request: Request[Any, Any, Any], state: ServerState, queue: str, tenant: str, limits: Limits | None
 ) -> TenantLimits:
-    queues: Queues = state.queues
     name, whose = queue_of(queue), named_tenant(tenant)
 
     def work(backend: Backend) -> TenantLimits:
         backend.change(name, Change(limits={whose: limits}))
         return _limits_of(backend, name, whose)
 
-    changed = await queues.ask(work)
+    changed = await state.services.queues.ask(work)
     log_change(request, name, f"limits of tenant {whose!r} {'cleared' if limits is None else 'set'}")
     return changed
 
@@ -144,20 +143,18 @@ def _limits_of(backend: Backend, queue: str, tenant: str) -> TenantLimits:
 
 
 def full_limits(limits: Limits) -> FullLimits:
-    """The same, with what is left out."""
-    return FullLimits(**msgspec.structs.asdict(limits))
+    """Return the same limits, with those that are left out."""
+    return FullLimits(**asdict(limits))
 
 
 def full_policy(policy: QueuePolicy) -> FullPolicy:
-    """The same, with what is left out."""
-    return FullPolicy(**{**msgspec.structs.asdict(policy), "limits": full_limits(policy.limits)})
+    """Return the same policy, with what is left out."""
+    return FullPolicy(**asdict(policy) | {"limits": full_limits(policy.limits)})
 
 
 def plain_policy(policy: FullPolicy) -> QueuePolicy:
-    """As it is kept. Raises Conflict for one whose parts do not go together."""
+    """Return the policy as it is kept. Raise Conflict for one whose parts do not go together."""
     try:
-        return QueuePolicy(
-            **{**msgspec.structs.asdict(policy), "limits": Limits(**msgspec.structs.asdict(policy.limits))}
-        )
+        return QueuePolicy(**asdict(policy) | {"limits": Limits(**asdict(policy.limits))})
     except InvalidValue as error:
         raise Conflict(str(error)) from error

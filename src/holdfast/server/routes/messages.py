@@ -11,13 +11,12 @@ from http import HTTPStatus
 from typing import Annotated, Any, TypeAlias
 
 from litestar import Request, get, post
-from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
 from litestar.openapi.spec.enums import OpenAPIFormat, OpenAPIType
 from litestar.params import HeaderParameter, JSONBody, PathParameter, QueryParameter
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from holdfast._errors import InvalidValue, NotFound, OutcomeUnknown
 from holdfast._names import queue_of
@@ -27,21 +26,21 @@ from holdfast.queue.backend import Stage
 from holdfast.queue.message import BODY_BYTES, KEY_BYTES, LONGEST, NORMAL, PRIORITIES, BatchKeys, checked_message
 from holdfast.queue.queue import refused
 from holdfast.server.access import trace_of
-from holdfast.server.auth import SECURITY, requires
+from holdfast.server.auth import restricted
 from holdfast.server.credentials import Role
-from holdfast.server.problems import Uncertain, described
-from holdfast.server.queues import Queues
+from holdfast.server.problems import Uncertain
 from holdfast.server.routes.parameters import (
     NO_NUL,
     NO_QUEUE,
     PLAIN,
     QueueName,
     TenantName,
-    known_query,
     no_queue,
     plain,
+    strict,
     tenant_of,
 )
+from holdfast.server.state import ServerState, Services
 
 BATCH = 1000
 """Most messages in one request: far beyond where more make it any quicker."""
@@ -148,25 +147,17 @@ class _OfBytes(Operation):
 
 
 _SEND: dict[str, Any] = {
-    "guards": [requires(Role.TENANT), known_query],
+    **strict(restricted("messages", Role.TENANT, errors=(400, 404, 413, 429, 500, 507))),
     "exception_handlers": NO_QUEUE,
-    "security": SECURITY,
-    "responses": described(400, 401, 403, 404, 413, 429, 500, 503, 507),
-    "tags": ["messages"],
     "status_code": 202,
 }
-_READ: dict[str, Any] = {
-    "guards": [requires(Role.TENANT, Role.VIEWER), known_query],
-    "security": SECURITY,
-    "responses": described(400, 401, 403, 404, 503),
-    "tags": ["messages"],
-}
+_READ = strict(restricted("messages", Role.TENANT, Role.VIEWER, errors=(400, 404)))
 
 
 @post("/v1/queues/{queue:str}/messages", operation_class=_OfBytes, summary="Send a message", **_SEND)
 async def send_message(
     request: Request[Any, Any, Any],
-    state: State,
+    state: ServerState,
     queue: QueueName,
     *,
     tenant: TenantName = None,
@@ -209,14 +200,11 @@ async def send_message(
 
 
 @post(
-    "/v1/queues/{queue:str}/messages/batch",
-    request_max_body_size=BATCH_BYTES,
-    summary="Send several messages",
-    **_SEND,
+    "/v1/queues/{queue:str}/messages/batch", request_max_body_size=BATCH_BYTES, summary="Send several messages", **_SEND
 )
 async def send_messages(
     request: Request[Any, Any, Any],
-    state: State,
+    state: ServerState,
     queue: QueueName,
     data: JSONBody[NewMessages],
     *,
@@ -248,7 +236,7 @@ async def send_messages(
 @get("/v1/queues/{queue:str}/messages/{message:int}", summary="Is a message handled yet?", **_READ)
 async def message_status(
     request: Request[Any, Any, Any],
-    state: State,
+    state: ServerState,
     queue: QueueName,
     message: Annotated[int, PathParameter(description="The id that it was given when it was sent")],
 ) -> MessageStatus:
@@ -256,10 +244,9 @@ async def message_status(
 
     A tenant sees its own messages alone: of those of others it is told what it is told of those that never were.
     """
-    queues: Queues = state.queues
     name, credential = queue_of(queue), request.state.credential
     try:
-        found = await queues.ask(
+        found = await state.services.queues.ask(
             lambda backend: backend.look(name, top=0, messages=[message], lanes=False).messages, credential.tenant
         )
     except NotFound as error:
@@ -271,21 +258,13 @@ async def message_status(
             f"queue {name} has no message {str(message)[:20]}{whose}: it was handled, dropped or discarded, "
             "or there never was one"
         )
-    return MessageStatus(
-        id=message,
-        queue=name,
-        tenant=kept.tenant,
-        state=kept.stage,
-        attempts=kept.attempts,
-        sent=kept.sent,
-        until=kept.until,
-    )
+    fields = asdict(kept)
+    return MessageStatus(id=message, queue=name, state=fields.pop("stage"), **fields)
 
 
-async def _send(state: State, queue: str, tenant: str, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
-    queues: Queues = state.queues
+async def _send(state: ServerState, queue: str, tenant: str, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
     try:
-        return await queues.send(queue, tenant, messages)
+        return await state.services.queues.send(queue, tenant, messages)
     except OutcomeUnknown as error:
         if all(message.key is not None for message in messages):
             advice = "send it again with the same key, and it is kept once"
@@ -297,15 +276,7 @@ async def _send(state: State, queue: str, tenant: str, messages: Sequence[Outgoi
 def _outgoing(place: int, message: NewMessage, key: str | None, carried: dict[str, Any]) -> Outgoing:
     try:
         return checked_message(
-            Outgoing(
-                body=_body(place, message),
-                priority=message.priority,
-                delay=message.delay,
-                group=message.group,
-                key=key if message.key is None else message.key,
-                ttl=message.ttl,
-                **carried,
-            )
+            Outgoing(**asdict(message) | {"body": _body(place, message), "key": message.key or key} | carried)
         )
     except InvalidValue as error:
         raise InvalidValue(f"message {place}: {error}") from error
@@ -336,20 +307,14 @@ def _trace(request: Request[Any, Any, Any]) -> str:
 
 
 def _deadline(request: Request[Any, Any, Any]) -> float | None:
-    queues: Queues = request.app.state.queues
+    services: Services = request.app.state.services
     remaining = carrier_of(request.headers).remaining
-    return None if remaining is None else queues.clock.wall() + min(remaining, LONGEST)
+    return None if remaining is None else services.queues.clock.wall() + min(remaining, LONGEST)
 
 
 def _accepted(sent: Sent) -> Accepted:
-    return Accepted(
-        id=sent.id,
-        queue=sent.queue,
-        lane=sent.lane,
-        trace=sent.trace,
-        pressure=sent.pressure,
-        duplicate=sent.is_duplicate,
-    )
+    fields = asdict(sent)
+    return Accepted(duplicate=fields.pop("is_duplicate"), **fields)
 
 
 def _result(result: Sent | Refused) -> Accepted | RefusedMessage:

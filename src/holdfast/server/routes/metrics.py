@@ -2,19 +2,21 @@
 
 import asyncio
 import math
+from collections.abc import Sequence
 
 from litestar import Response, get
-from litestar.datastructures import State
 
-from holdfast._errors import NotFound
+from holdfast._errors import HoldfastError, NotFound
 from holdfast.metrics import PrometheusExporter
 from holdfast.metrics.exporters.prometheus import CONTENT_TYPE
+from holdfast.metrics.instruments import Measurement, Series
 from holdfast.queue.backend import Backend, Snapshot
 from holdfast.queue.metrics import QueueMetrics
-from holdfast.server.auth import SECURITY, requires
+from holdfast.server.auth import restricted
 from holdfast.server.credentials import Role
-from holdfast.server.problems import described
+from holdfast.server.metrics import QUEUES_READABLE
 from holdfast.server.queues import Queues
+from holdfast.server.state import ServerState
 
 TEXT = CONTENT_TYPE.removesuffix("; charset=utf-8")
 """Litestar says itself how text is encoded."""
@@ -23,18 +25,25 @@ FRESH = 5.0
 
 
 class Scrape:
-    """Everything as it was a few seconds ago at most, however many ask at the same time."""
+    """Everything as it was a few seconds ago at most, however many ask at the same time.
 
-    def __init__(self, queues: Queues, metrics: QueueMetrics, exporter: PrometheusExporter) -> None:
+    `metrics` measures queues for the exporter `of_queues`; the exporter `others` has the rest.
+    """
+
+    def __init__(
+        self, queues: Queues, metrics: QueueMetrics, of_queues: PrometheusExporter, others: PrometheusExporter
+    ) -> None:
         self._queues = queues
         self._metrics = metrics
-        self._exporter = exporter
+        self._of_queues = of_queues
+        self._others = others
+        others.declare((QUEUES_READABLE,))
         self._text = ""
         self._fresh_until = -math.inf
         self._looking: asyncio.Future[None] | None = None
 
     async def text(self) -> str:
-        """Everything in the text format. Raises EngineUnavailable when the store is away: old figures would deceive."""
+        """Return everything in the text format; while the store of queues is away, all but queues, and that it is."""
         if self._queues.clock.monotonic() >= self._fresh_until:
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.ensure_future(self._look())
@@ -43,15 +52,24 @@ class Scrape:
         return self._text
 
     async def _look(self) -> None:
-        names = await self._queues.known()
+        names: Sequence[str] = ()
 
         def look(backend: Backend) -> list[Snapshot]:
             return [snapshot for name in names if (snapshot := _look(backend, name)) is not None]
 
-        for snapshot in await self._queues.ask(look) if names else []:
-            self._metrics.emit(snapshot)
-        self._text = self._exporter.render()
-        self._fresh_until = self._queues.clock.monotonic() + FRESH
+        try:
+            names = await self._queues.known()
+            for snapshot in await self._queues.ask(look) if names else []:
+                self._metrics.emit(snapshot)
+        except HoldfastError:  # the watch of the queues logs why
+            self._text = self._render(is_readable=False)  # without old figures of queues, which would deceive
+        else:
+            self._text = self._of_queues.render() + self._render(is_readable=True)
+            self._fresh_until = self._queues.clock.monotonic() + FRESH
+
+    def _render(self, *, is_readable: bool) -> str:
+        self._others.record((Measurement(Series(QUEUES_READABLE), int(is_readable)),))
+        return self._others.render()
 
 
 def _look(backend: Backend, queue: str) -> Snapshot | None:
@@ -66,19 +84,11 @@ def _looked_at(done: "asyncio.Future[None]") -> None:
         done.exception()  # also if nobody waits for it any more
 
 
-@get(
-    "/metrics",
-    guards=[requires(Role.VIEWER)],
-    security=SECURITY,
-    responses=described(401, 403, 503),
-    media_type=TEXT,
-    summary="Scrape metrics",
-    tags=["queues"],
-)
-async def metrics(state: State) -> Response[str]:
+@get("/metrics", media_type=TEXT, summary="Scrape metrics", **restricted("queues", Role.VIEWER))
+async def metrics(state: ServerState) -> Response[str]:
     """How deep all queues are and which of their alarms are open, zones, and requests, as text for Prometheus.
 
-    Depths are a few seconds old at most. Alarms are those that the server raises itself, every ten seconds.
+    Depths are a few seconds old at most. Alarms are those that the server raises itself, every ten seconds. While the
+    store of queues is away, `holdfast_server_queues_readable` is 0, and there is nothing about queues.
     """
-    scrape: Scrape = state.scrape
-    return Response(await scrape.text(), media_type=TEXT)
+    return Response(await state.scrape.text(), media_type=TEXT)

@@ -1,9 +1,24 @@
-"""The page itself: open to everybody, because it shows nothing before its reader has a credential."""
+"""The page and what it shows: zones and their status, verdicts, the last two minutes of telemetry, and every change.
 
+Its files are open to everybody: they show nothing before their reader has a credential.
+"""
+
+import asyncio
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
 from litestar import Request, Response, get
+from msgspec import Struct
+
+from holdfast._types import ZoneStatus
+from holdfast.config import WorkloadSettings
+from holdfast.server.auth import restricted
+from holdfast.server.credentials import Role
+from holdfast.server.push import Event
+from holdfast.server.state import ServerState
+from holdfast.server.streams import EventStream
+from holdfast.watch import Pulse, RecordedVerdict
 
 _FILES = {
     "/": ("index.html", "text/html"),
@@ -20,9 +35,39 @@ _HEADERS = {
 }
 
 
+class Overview(Struct, frozen=True):
+    """Everything that a page needs to begin with; events tell it the rest."""
+
+    workloads: Sequence[WorkloadSettings]
+    statuses: Sequence[ZoneStatus]
+    verdicts: Sequence[RecordedVerdict]
+    pulses: Sequence[Pulse]
+
+
 @get(list(_FILES), include_in_schema=False, sync_to_thread=False)
 def page(request: Request[Any, Any, Any]) -> Response[bytes]:
     """One of the page's three files."""
     name, kind = _FILES[request.scope["path"]]
     content = files("holdfast.server.dashboard").joinpath(name).read_bytes()
     return Response(content, media_type=kind, headers=_HEADERS)
+
+
+@get("/v1/overview", summary="See what is going on", **restricted("zones", Role.VIEWER))
+async def overview(state: ServerState) -> Overview:
+    """Workloads, zone statuses, the latest verdicts, and what happened second by second."""
+    services = state.services
+    verdicts = await asyncio.to_thread(services.watch_store.verdicts)
+    return Overview(services.workloads, services.statuses.snapshot().statuses, verdicts, services.watch.pulses())
+
+
+@get("/v1/verdicts", summary="List verdicts", **restricted("zones", Role.VIEWER))
+async def verdicts(state: ServerState) -> Sequence[RecordedVerdict]:
+    """The latest verdicts, newest first."""
+    return await asyncio.to_thread(state.services.watch_store.verdicts)
+
+
+@get("/v1/events", media_type="text/event-stream", summary="Listen to changes", **restricted("events", Role.VIEWER))
+async def events(state: ServerState) -> EventStream:
+    """Events as they happen, until the server stops. The first, `hello`, says that the stream is live."""
+    hub = state.services.hub
+    return EventStream(hub, lambda: [Event(hub.last, "hello", b"{}")])

@@ -13,9 +13,9 @@ from msgspec import Meta
 from holdfast._errors import InvalidValue, NotAllowed, NotFound
 from holdfast._names import WORKLOAD_PATTERN
 from holdfast._types import TENANT_BYTES, Tenant
-from holdfast.server.auth import SECURITY, requires
+from holdfast.server.auth import restricted
 from holdfast.server.credentials import Credential, Role
-from holdfast.server.problems import Problem, answer, described
+from holdfast.server.problems import Problem, answer
 
 logger = logging.getLogger("holdfast.server")
 
@@ -75,20 +75,11 @@ def _answer_no_queue(request: Request[Any, Any, Any], _: Exception) -> Response[
 NO_QUEUE: dict[Any, Any] = {NotFound: _answer_no_queue}
 """How routes answer that find nothing only where there is no such queue: stores tell programs what to do about it."""
 
-LOOK: dict[str, Any] = {
-    "guards": [requires(Role.VIEWER)],
-    "security": SECURITY,
-    "exception_handlers": NO_QUEUE,
-    "responses": described(400, 401, 403, 404, 503),
-    "tags": ["queues"],
-}
+LOOK: dict[str, Any] = {**restricted("queues", Role.VIEWER, errors=(400, 404)), "exception_handlers": NO_QUEUE}
 """For a route that tells."""
 CHANGE: dict[str, Any] = {
-    "guards": [requires(Role.OPERATOR)],
-    "security": SECURITY,
+    **restricted("queues", Role.OPERATOR, errors=(400, 404, 409, 413, 500, 507)),
     "exception_handlers": NO_QUEUE,
-    "responses": described(400, 401, 403, 404, 409, 413, 500, 503, 507),
-    "tags": ["queues"],
     "status_code": 200,
 }
 """For a route that changes something."""

@@ -4,34 +4,25 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from litestar import Request, get, post
-from litestar.datastructures import State
 from litestar.params import JSONBody, QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast._errors import Conflict
 from holdfast._names import queue_of
 from holdfast.queue.backend import LaneDepth, Snapshot, TenantDepth
+from holdfast.queue.depth import age_at, states_of
 from holdfast.queue.rules.admission import max_backlog, pressure
 from holdfast.server.auth import requires
 from holdfast.server.credentials import Role
 from holdfast.server.problems import described
-from holdfast.server.queues import Queues
 from holdfast.server.routes.limits import FullLimits, FullPolicy, full_limits, full_policy
 from holdfast.server.routes.parameters import CHANGE, LATEST, LOOK, QueueName, TenantName, log_change, tenant_of
+from holdfast.server.state import ServerState
 
 
-class QueueTenant(Struct, frozen=True, kw_only=True):
+class QueueTenant(TenantDepth, frozen=True, kw_only=True):
     """One tenant of a queue."""
 
-    tenant: str
-    ready: int
-    """Messages that wait, without those that are spilled."""
-    spilled: int
-    """Messages that wait apart, because it sent so much."""
-    leased: int
-    delayed: int
-    """Messages that are not due yet, or wait for others of their group."""
-    dead: int
     limits: FullLimits | None
     """Its own limits; none: it has those of the queue."""
 
@@ -73,20 +64,10 @@ class QueueState(Struct, frozen=True, kw_only=True):
     lanes: Sequence[QueueLane] | UnsetType = UNSET
 
 
-class Own(Struct, frozen=True, kw_only=True):
+class Own(TenantDepth, frozen=True, kw_only=True):
     """What a tenant has in a queue, and what it may."""
 
     queue: str
-    tenant: str
-    ready: int
-    """Messages that wait, without those that are spilled."""
-    spilled: int
-    """Messages that wait apart, until there is room."""
-    leased: int
-    """Messages that are being handled."""
-    delayed: int
-    """Messages that are not due yet, or wait for others of their group."""
-    dead: int
     pressure: float
     max_backlog: int | None
     """Messages that may wait, due or not, before more are refused."""
@@ -106,23 +87,21 @@ class Swept(Struct, frozen=True):
 
 
 @get("/v1/queues", **{**LOOK, "responses": described(401, 403, 503)}, summary="List queues")
-async def list_queues(state: State) -> Sequence[str]:
+async def list_queues(state: ServerState) -> Sequence[str]:
     """The names of all queues."""
-    queues: Queues = state.queues
-    return await queues.names()
+    return await state.services.queues.names()
 
 
 @get("/v1/queues/{queue:str}", summary="How deep is a queue?", **LOOK)
 async def queue_state(
-    state: State,
+    state: ServerState,
     queue: QueueName,
     top: Annotated[int, QueryParameter(ge=0, le=100, description="How many of the busiest tenants")] = 20,
     lanes: Annotated[bool, QueryParameter(description="Whether each lane is listed")] = False,
 ) -> QueueState:
     """Depth, age of what waits the longest, the tenants with most of it, and the policy."""
-    queues: Queues = state.queues
     name = queue_of(queue)
-    return _state(await queues.ask(lambda backend: backend.look(name, top=top)), lanes=lanes)
+    return _state(await state.services.queues.ask(lambda backend: backend.look(name, top=top)), lanes=lanes)
 
 
 @get(
@@ -130,11 +109,10 @@ async def queue_state(
     summary="What does a tenant have there?",
     **{**LOOK, "guards": [requires(Role.TENANT, Role.VIEWER)]},
 )
-async def own(request: Request[Any, Any, Any], state: State, queue: QueueName, tenant: TenantName = None) -> Own:
+async def own(request: Request[Any, Any, Any], state: ServerState, queue: QueueName, tenant: TenantName = None) -> Own:
     """A tenant's depth, pressure and limits; the tenant's own, or for operators and viewers that of a tenant."""
-    queues: Queues = state.queues
     name, whose = queue_of(queue), tenant_of(request.state.credential, tenant)
-    snapshot = await queues.ask(
+    snapshot = await state.services.queues.ask(
         lambda backend: backend.look(name, tenants=[whose], top=0, lanes=False), request.state.credential.tenant
     )
     nothing = TenantDepth(tenant=whose, ready=0, spilled=0, leased=0, delayed=0, dead=0)
@@ -144,11 +122,7 @@ async def own(request: Request[Any, Any, Any], state: State, queue: QueueName, t
     return Own(
         queue=name,
         tenant=whose,
-        ready=found.ready,
-        spilled=found.spilled,
-        leased=found.leased,
-        delayed=found.delayed,
-        dead=found.dead,
+        **states_of(found),
         pressure=pressure(found.waiting + found.delayed, most),
         max_backlog=most,
         limits=full_limits(limits),
@@ -156,13 +130,12 @@ async def own(request: Request[Any, Any, Any], state: State, queue: QueueName, t
 
 
 @post("/v1/queues/{queue:str}/sweep", summary="Drop old messages", **CHANGE)
-async def sweep(request: Request[Any, Any, Any], state: State, queue: QueueName, data: JSONBody[Sweep]) -> Swept:
+async def sweep(request: Request[Any, Any, Any], state: ServerState, queue: QueueName, data: JSONBody[Sweep]) -> Swept:
     """Drop messages that are too old to be worth anything, except those that are being handled."""
-    queues: Queues = state.queues
-    name, now = queue_of(queue), queues.clock.wall()
+    name, now = queue_of(queue), state.services.queues.clock.wall()
     if data.before > now:
         raise Conflict(f"before {data.before:.3f}, which is yet to come: it is {now:.3f}")
-    dropped = await queues.ask(lambda backend: backend.sweep(name, data.before or None))
+    dropped = await state.services.queues.ask(lambda backend: backend.sweep(name, data.before or None))
     log_change(request, name, f"{dropped} old messages dropped")
     return Swept(dropped)
 
@@ -172,23 +145,13 @@ def _state(snapshot: Snapshot, *, lanes: bool) -> QueueState:
     return QueueState(
         queue=snapshot.queue,
         at=snapshot.at,
-        ready=totals.ready,
-        spilled=totals.spilled,
-        leased=totals.leased,
-        delayed=totals.delayed,
-        dead=totals.dead,
-        age=_age(snapshot, totals.oldest),
+        **states_of(totals),
+        age=age_at(snapshot, totals.oldest),
         lanes_in_use=totals.lanes,
         lanes_left_out=snapshot.lanes_left_out,
         tenants=[
             QueueTenant(
-                tenant=one.tenant,
-                ready=one.ready,
-                spilled=one.spilled,
-                leased=one.leased,
-                delayed=one.delayed,
-                dead=one.dead,
-                limits=None if one.limits is None else full_limits(one.limits),
+                tenant=one.tenant, **states_of(one), limits=None if one.limits is None else full_limits(one.limits)
             )
             for one in snapshot.tenants
         ],
@@ -198,16 +161,6 @@ def _state(snapshot: Snapshot, *, lanes: bool) -> QueueState:
     )
 
 
-def _age(snapshot: Snapshot, since: float | None) -> float | None:
-    return None if since is None else max(0.0, snapshot.at - since)
-
-
 def _lane(snapshot: Snapshot, lane: LaneDepth) -> QueueLane:
-    return QueueLane(
-        lane=lane.lane,
-        ready=lane.ready,
-        leased=lane.leased,
-        delayed=lane.delayed,
-        dead=lane.dead,
-        age=_age(snapshot, lane.oldest),
-    )
+    fields = {name: getattr(lane, name) for name in QueueLane.__struct_fields__ if name != "age"}
+    return QueueLane(**fields, age=age_at(snapshot, lane.oldest))

@@ -3,12 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from litestar import Request, Response, Router, WebSocket, get, head, put, websocket
-from litestar.datastructures import State
 from litestar.openapi import ResponseSpec
 from litestar.openapi.spec import Operation, Parameter, Schema
 from litestar.openapi.spec.enums import OpenAPIType
@@ -19,16 +17,16 @@ from msgspec import Meta, Struct
 from holdfast._errors import Conflict, EngineUnavailable
 from holdfast._names import WORKLOAD_PATTERN, ZONE_PATTERN, workload_of, zone_of
 from holdfast._types import Zone, ZoneState, ZoneStatus
-from holdfast.config.workloads import require_known
-from holdfast.server.auth import SECURITY, requires
-from holdfast.server.credentials import Credential, Role
-from holdfast.server.executor import BoundedExecutor
+from holdfast.config.settings import require_known
+from holdfast.server.auth import guarded, restricted
+from holdfast.server.credentials import Role
 from holdfast.server.problems import described
 from holdfast.server.push import Event, Hub
-from holdfast.server.status_log import Logged, StatusLog
+from holdfast.server.state import ServerState, Services
+from holdfast.server.status_log import Logged
 from holdfast.server.statuses import Statuses
 from holdfast.server.streams import EventStream, serve_socket
-from holdfast.status.change import REASON_CHARACTERS, REASON_PATTERN, Changes
+from holdfast.status.change import REASON_CHARACTERS, REASON_PATTERN
 from holdfast.status.wire import KNOWN_HEADER, TIME_HEADER, Snapshot
 
 _JSON = "application/json"
@@ -79,8 +77,8 @@ class _Said(Response[Any]):
 
 def _answer(request: Request[Any, Any, Any]) -> Response[Any]:
     """From memory, and without a word more than needed: every host asks this, again and again."""
-    statuses: Statuses = request.app.state.statuses
-    asked = request.scope["path_params"]
+    services: Services = request.app.state.services
+    statuses, asked = services.statuses, request.scope["path_params"]
     zone, workload = asked["zone"], asked.get("workload")
     status = statuses.find_out(zone, workload)
     headers = {"cache-control": "no-cache"}
@@ -148,14 +146,10 @@ def status_without_body(request: Request[Any, Any, Any]) -> Response[None]:
 @get("/v1/status", responses=described(401, 403, 503), summary="Which zones are out?", **_READ)
 def snapshot(request: Request[Any, Any, Any]) -> Response[Snapshot]:
     """Every zone status that is known, from memory; open to everybody unless set otherwise: every host has to know."""
-    statuses: Statuses = request.app.state.statuses
-    known = statuses.snapshot()
+    services: Services = request.app.state.services
+    known = services.statuses.snapshot()
     # Weak: two answers with the same revision differ in their time.
-    headers = {
-        "ETag": f'W/"{known.run}-{known.revision}"',
-        "Cache-Control": "no-cache",
-        TIME_HEADER: repr(known.at),
-    }
+    headers = {"ETag": f'W/"{known.run}-{known.revision}"', "Cache-Control": "no-cache", TIME_HEADER: repr(known.at)}
     if known.age is not None:
         headers["Age"] = str(int(known.age))
     if request.headers.get("if-none-match") == headers["ETag"]:
@@ -181,76 +175,67 @@ def status_events(
     request: Request[Any, Any, Any], last: Annotated[str | None, HeaderParameter(name="Last-Event-ID")] = None
 ) -> EventStream:
     """First `snapshot`, all that is known, then `status` for every change; with Last-Event-ID, what was missed."""
-    statuses: Statuses = request.app.state.statuses
-    hub: Hub = request.app.state.status_hub
-    statuses.snapshot()  # raises while nothing is known: rather no stream than one that says nothing
-    return EventStream(hub, lambda: _greeting(statuses, hub, last))
+    services: Services = request.app.state.services
+    services.statuses.snapshot()  # raises while nothing is known: rather no stream than one that says nothing
+    return EventStream(services.status_hub, lambda: _greeting(services.statuses, services.status_hub, last))
 
 
 @websocket("/v1/status/socket")
 async def status_socket(socket: WebSocket[Any, Any, Any], last: Annotated[str | None, QueryParameter()] = None) -> None:
     """The same events, each a JSON object `{id, event, data}`; `?last=<id>` continues after the event with that id."""
-    statuses: Statuses = socket.app.state.statuses
-    hub: Hub = socket.app.state.status_hub
+    services: Services = socket.app.state.services
     try:
-        statuses.snapshot()
+        services.statuses.snapshot()
     except EngineUnavailable:
         await socket.accept()
         await socket.close(code=_TRY_AGAIN_LATER, reason="nothing is known of zones yet: come back")
         return
-    await serve_socket(socket, hub, lambda: _greeting(statuses, hub, last))
+    await serve_socket(socket, services.status_hub, lambda: _greeting(services.statuses, services.status_hub, last))
 
 
 def reading(*, is_open: bool) -> Router:
     """What every host reads: open to everybody, unless the settings say otherwise."""
     handlers = [zone_status, workload_status, status_without_body, snapshot, status_events, status_socket]
-    if is_open:
-        return Router("/", route_handlers=handlers)
-    return Router("/", route_handlers=handlers, guards=[requires(Role.VIEWER)], security=SECURITY)
+    return Router("/", route_handlers=handlers, **({} if is_open else guarded(Role.VIEWER)))
 
 
 # Only described here: whoever slips is told more by `zone_of` and `workload_of`.
 ZoneName: TypeAlias = Annotated[
-    str,
-    PathParameter(description="An AZ-ID, such as use1-az1", schema_extra={"pattern": ZONE_PATTERN}),
+    str, PathParameter(description="An AZ-ID, such as use1-az1", schema_extra={"pattern": ZONE_PATTERN})
 ]
 WorkloadName: TypeAlias = Annotated[
-    str,
-    PathParameter(description="The name of a workload", schema_extra={"pattern": WORKLOAD_PATTERN}),
+    str, PathParameter(description="The name of a workload", schema_extra={"pattern": WORKLOAD_PATTERN})
 ]
 
-_WRITE: dict[str, Any] = {
-    "guards": [requires(Role.OPERATOR)],
-    "security": SECURITY,
-    "responses": described(400, 401, 403, 404, 409, 413, 500, 503, 507),
-    "tags": ["zones"],
-}
+_WRITE = restricted("zones", Role.OPERATOR, errors=(400, 404, 409, 413, 500, 507))
 
 
 @put("/v1/zones/{zone:str}", summary="Take a zone out, or bring it in", **_WRITE)
 async def change_zone(
-    request: Request[Any, Any, Any], state: State, zone: ZoneName, data: JSONBody[Wanted]
+    request: Request[Any, Any, Any], state: ServerState, zone: ZoneName, data: JSONBody[Wanted]
 ) -> ZoneStatus:
     """For all workloads. Recorded with the credential and the reason. One zone is out at a time, unless by force."""
-    executor: BoundedExecutor = state.changing
-    return await executor.run(partial(_change, state, request.state.credential, zone_of(zone), None, data))
+    return await _changed(request, state, zone_of(zone), None, data)
 
 
 @put("/v1/zones/{zone:str}/{workload:str}", summary="Take a zone out for one workload, or bring it in", **_WRITE)
 async def change_workload(
-    request: Request[Any, Any, Any], state: State, zone: ZoneName, workload: WorkloadName, data: JSONBody[Wanted]
+    request: Request[Any, Any, Any], state: ServerState, zone: ZoneName, workload: WorkloadName, data: JSONBody[Wanted]
 ) -> ZoneStatus:
     """For one workload."""
-    executor: BoundedExecutor = state.changing
-    return await executor.run(
-        partial(_change, state, request.state.credential, zone_of(zone), workload_of(workload), data)
-    )
+    return await _changed(request, state, zone_of(zone), workload_of(workload), data)
 
 
-def _change(state: State, credential: Credential, zone: Zone, workload: str | None, wanted: Wanted) -> ZoneStatus:
-    require_known(state.workloads, zone, workload)
-    changes: Changes = state.changes
-    by = f"credential {credential.id}"
+async def _changed(
+    request: Request[Any, Any, Any], state: ServerState, zone: Zone, workload: str | None, wanted: Wanted
+) -> ZoneStatus:
+    by = f"credential {request.state.credential.id}"
+    return await state.changing.run(lambda: _change(state.services, by, zone, workload, wanted))
+
+
+def _change(services: Services, by: str, zone: Zone, workload: str | None, wanted: Wanted) -> ZoneStatus:
+    require_known(services.workloads, zone, workload)
+    changes = services.changes
     if wanted.state == "out":
         return changes.take_out(zone, workload, by=by, reason=wanted.reason, seconds=wanted.seconds, force=wanted.force)
     if wanted.seconds is not None:
@@ -260,13 +245,9 @@ def _change(state: State, credential: Credential, zone: Zone, workload: str | No
 
 @get(
     "/v1/status/history",
-    guards=[requires(Role.VIEWER)],
-    security=SECURITY,
-    responses=described(400, 401, 403, 503),
     summary="Who took which zone out, and when?",
-    tags=["zones"],
+    **restricted("zones", Role.VIEWER, errors=(400,)),
 )
-async def history(state: State, limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100) -> Sequence[Logged]:
+async def history(state: ServerState, limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100) -> Sequence[Logged]:
     """The latest changes of zone statuses, newest first."""
-    log: StatusLog = state.status_log
-    return await asyncio.to_thread(log.list, limit)
+    return await asyncio.to_thread(state.services.status_log.list, limit)

@@ -3,16 +3,14 @@
 from typing import Any
 
 from litestar import Request, post
-from litestar.datastructures import State
 from msgspec import Struct
 
 from holdfast._errors import InvalidValue
-from holdfast.server.auth import SECURITY, requires
+from holdfast.server.auth import restricted
 from holdfast.server.credentials import Role
-from holdfast.server.metrics import LinesTaken, ServerMetrics
-from holdfast.server.problems import described
+from holdfast.server.metrics import LinesTaken
+from holdfast.server.state import ServerState
 from holdfast.telemetry import decode, deltas_of
-from holdfast.watch import Watch
 
 
 class Ingested(Struct, frozen=True):
@@ -26,16 +24,13 @@ class Ingested(Struct, frozen=True):
 
 @post(
     "/v1/telemetry",
-    guards=[requires(Role.OPERATOR)],
-    security=SECURITY,
-    responses=described(400, 401, 403, 413, 503),
     status_code=202,
     summary="Take telemetry",
-    tags=["telemetry"],
+    **restricted("telemetry", Role.OPERATOR, errors=(400, 413)),
 )
-async def ingest(request: Request[Any, Any, Any], state: State) -> Ingested:
+async def ingest(request: Request[Any, Any, Any], state: ServerState) -> Ingested:
     """Take requests in embedded metric format, one JSON object a line (`application/x-ndjson`)."""
-    watch: Watch = state.watch
+    watch = state.services.watch
     outcomes, refused, reason = [], 0, None
     for line in (await request.body()).splitlines():
         if not line.strip():
@@ -52,6 +47,5 @@ async def ingest(request: Request[Any, Any, Any], state: State) -> Ingested:
         refused += 1
         reason = reason or complaint
     watch.ingest(deltas_of(outcomes, watch.bin_seconds))
-    metrics: ServerMetrics = state.server_metrics
-    metrics.emit(LinesTaken(len(outcomes), refused))
+    state.server_metrics.emit(LinesTaken(len(outcomes), refused))
     return Ingested(len(outcomes), refused, reason)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.shards.kept import open_assignments
+from holdfast.cli.shards.kept import KeptShards
 from holdfast.shards import Assignments
 from tests.unit.cli.conftest import Run
 
@@ -69,7 +69,7 @@ def having(shards: dict[str, list[str]], worker: str) -> list[str]:
 @contextmanager
 def kept(name: str = "default") -> Iterator[Assignments]:
     """What is kept, as the library opens it."""
-    with open_assignments(name, None, None) as assignments:
+    with KeptShards(name=name).open() as assignments:
         yield assignments
 
 
