@@ -2,8 +2,9 @@
 
 A pytest plugin, active with `--gate`, as `make test` has it for a run of all tests. Tracing takes a test two to five
 times as long, so it covers only what the gate asks for: every branch of every module that `scripts/pure` prints. The
-tests of a pure module are in the folder below `tests/unit` that mirrors its own, or in one file for its package. A test
-marked `no_cover` is not traced: it runs the same lines a million times, and other tests run them, too.
+tests of a pure module `queue/rules/bucket.py` are in `tests/unit/queue/rules/test_bucket.py`, in files there whose name
+continues that one, and where `TESTED_ELSEWHERE` says so. A test marked `no_cover` is not traced: it runs the same lines
+a million times, and other tests run them, too.
 """
 
 import json
@@ -23,6 +24,35 @@ ROOT = Path(__file__).parents[1]
 DATA = ROOT / ".cache" / "coverage" / "data"
 NOT_COUNTED = ("if TYPE_CHECKING:", r"class .*\bProtocol(\[.*\])?\):", "@overload")
 """Lines that never run, or that have nothing to run."""
+
+TESTED_ELSEWHERE = {
+    "_errors": ["server/test_problems"],
+    "_names": ["evacuate/test_evacuator", "queue/test_queue"],
+    "calls/classify": ["calls/test_dependency"],
+    "calls/resolvers/resolver": ["calls/resolvers/test_resolvers"],
+    "calls/retry": ["calls/test_limits"],
+    "calls/scope": ["calls/test_context"],
+    "cli/queue/depths": ["cli/test_queue_top"],
+    "config/places": ["config/test_load"],
+    "evacuate/guard": ["evacuate/test_evacuator"],
+    "metrics/instruments": ["metrics/test_exporter", "metrics/exporters/test_emf", "queue/test_metrics_worker"],
+    "metrics/names": ["queue/test_metrics_worker"],
+    "queue/alarms": ["queue/test_metrics_worker"],
+    "queue/backends/memory/ordered": ["queue/backends/test_memory", "queue/test_metrics_worker"],
+    "queue/backends/sql/extra": ["queue/backends/sql/test_counters", "queue/backends/sql/test_plans"],
+    "queue/backends/sql/message": ["queue/backends/sql/test_plans"],
+    "queue/rules/admission": ["queue/backends/sql/test_counters"],
+    "shards/designs/design": ["shards/designs/test_designs"],
+    "shards/designs/parity": ["shards/designs/test_designs"],
+    "shards/designs/polynomials": ["shards/designs/test_designs"],
+    "shards/designs/quadruples": ["shards/designs/test_designs"],
+    "shards/registry": ["shards/test_assignments"],
+    "shards/report/table": ["cli/shards/test_failure"],
+    "status/sns/message": ["status/sns/test_receiver"],
+    "status/stores/rules": ["status/stores/test_memory"],
+    "telemetry/sinks/lines": ["telemetry/test_lines"],
+}
+"""Files below `tests/unit` with tests of pure modules that have none of their own, or not for every branch."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -76,8 +106,7 @@ class Tracing:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        is_traced = item.path.parent in self._traced or item.path in self._traced
-        self._switch(is_traced and item.get_closest_marker("no_cover") is None)
+        self._switch(item.path in self._traced and item.get_closest_marker("no_cover") is None)
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)
@@ -109,10 +138,12 @@ def coverage_of(modules: Sequence[Path], **more: Any) -> "Coverage":
     return found
 
 
-def tests_of(module: Path) -> tuple[Path, Path]:
-    """Return the folder of the tests of `module`, and the file that takes its place for a package with one test."""
-    folder = ROOT / "tests" / "unit" / module.parent.relative_to(ROOT / "src" / "holdfast")
-    return folder, folder.with_name(f"test_{folder.name}.py")
+def tests_of(module: Path) -> list[Path]:
+    """Return the files whose tests are traced for `module`."""
+    unit, inside = ROOT / "tests" / "unit", module.relative_to(ROOT / "src" / "holdfast")
+    name = f"test_{module.stem.lstrip('_')}"
+    own = [path for path in (unit / inside.parent).glob(f"{name}*.py") if f"{path.stem}_".startswith(f"{name}_")]
+    return own + [unit / f"{path}.py" for path in TESTED_ELSEWHERE.get(str(inside.with_suffix("")), ())]
 
 
 def gaps(modules: Sequence[Path]) -> list[str]:

@@ -18,11 +18,28 @@ def test_pure_modules_are_those_that_the_script_prints() -> None:
     assert all(path.exists() for path in found)
 
 
-def test_tests_of_a_module_are_in_the_folder_that_mirrors_its_own_or_in_one_file() -> None:
-    source = tracing.ROOT / "src" / "holdfast" / "queue" / "rules" / "bucket.py"
-    folder = tracing.ROOT / "tests" / "unit" / "queue" / "rules"
-    assert tracing.tests_of(source) == (folder, folder.with_name("test_rules.py"))
-    assert tracing.tests_of(tracing.ROOT / "src" / "holdfast" / "_names.py")[0] == tracing.ROOT / "tests" / "unit"
+@pytest.mark.parametrize(
+    ("module", "tests"),
+    [
+        ("queue/rules/bucket", ["queue/rules/test_bucket"]),
+        ("_types", ["test_types"]),
+        ("queue/metrics", [f"queue/test_metrics{more}" for more in ("_emf", "_logs", "_opentelemetry")]),
+        ("calls/retry", ["calls/test_retry", "calls/test_limits"]),
+    ],
+)
+def test_tests_of_a_module_have_its_name_or_are_listed(module: str, tests: list[str]) -> None:
+    source = tracing.ROOT / "src" / "holdfast" / f"{module}.py"
+    unit = tracing.ROOT / "tests" / "unit"
+    assert {unit / f"{path}.py" for path in tests} <= {*tracing.tests_of(source)}
+    assert unit / "queue" / "test_message.py" not in tracing.tests_of(source)
+
+
+def test_every_file_that_is_listed_exists() -> None:
+    modules = tracing.pure_modules()
+    for name in tracing.TESTED_ELSEWHERE:
+        module = tracing.ROOT / "src" / "holdfast" / f"{name}.py"
+        assert module in modules
+        assert [path for path in tracing.tests_of(module) if not path.exists()] == []
 
 
 @pytest.mark.parametrize(
