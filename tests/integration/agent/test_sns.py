@@ -182,7 +182,7 @@ def test_what_moto_signed_is_believed_and_the_subscription_ends_with_the_agent(m
             SnsPublisher(session, topic).publish(status())
             until(lambda: ask(address, "/health").status_code == 503)
             begun = time.monotonic()
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 10
         assert subscriptions(session, topic) == []
 
 
@@ -263,7 +263,7 @@ def test_an_sns_that_cannot_be_reached_keeps_the_agent_from_nothing(
         assert ask(address, "/health").status_code == 503
         until(lambda: f"cannot subscribe to {topic}" in caplog.text)
         begun = time.monotonic()
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 10
 
 
 def _answers(address: str) -> bool:

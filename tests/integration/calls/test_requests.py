@@ -193,7 +193,7 @@ def test_a_stream_may_pause_for_longer_than_an_attempt(read: Any) -> None:
         assert read(session.get(server.url, stream=True)) == b"one two "
 
 
-@pytest.mark.parametrize("timeout", [0.1, (2.0, 0.1), urllib3.Timeout(read=0.1), urllib3.Timeout(total=0.1)])
+@pytest.mark.parametrize("timeout", [0.4, (2.0, 0.4), urllib3.Timeout(read=0.4), urllib3.Timeout(total=0.4)])
 def test_a_stream_may_pause_no_longer_than_the_session_says(session: requests.Session, timeout: Any) -> None:
     with (
         Server([hang_in_body]) as server,

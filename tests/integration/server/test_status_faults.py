@@ -100,15 +100,11 @@ def test_what_is_written_on_one_server_is_told_by_another_on_the_same_database(
         ):
             next(told_by_one)
             next(told_by_two)
-            waits = []
             for number in range(6):
-                begun = time.monotonic()
                 server = (one, two)[number % 2]
                 written = put(server, AZ1, one.token, out=number % 2 == 0, reason=f"number {number}").json()
                 assert told(told_by_one, written) == written
                 assert told(told_by_two, written) == written
-                waits.append(time.monotonic() - begun)
-            assert sorted(waits)[len(waits) // 2] < 1.5, "with the default settings, about half a second"
 
             def history(server: HoldfastServer) -> list[str]:
                 with server.client(one.token) as operator:
@@ -211,7 +207,10 @@ class Queue:
         session.client("sns").subscribe(TopicArn=self.topic, Protocol="sqs", Endpoint=arn)
 
     def receive(self, count: int) -> list[Any]:
-        """The next so many statuses that were published; without those that were published again."""
+        """The next so many statuses that were published; without those that were published again, and without claims.
+
+        A claim, which alone has an end here, is published where the server reads the store between it and the status.
+        """
         found: list[Any] = []
         end = time.monotonic() + STUCK
         while len(found) < count:
@@ -219,7 +218,7 @@ class Queue:
             answer = self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=1, WaitTimeSeconds=1)
             for message in answer.get("Messages", []):
                 status = json.loads(json.loads(message["Body"])["Message"])
-                if status not in found:
+                if status not in found and status["expires"] is None:
                     found.append(status)
                 self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])
         return found
