@@ -8,6 +8,7 @@ a million times, and other tests run them, too.
 """
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -81,7 +82,8 @@ class Tracing:
         DATA.parent.mkdir(parents=True, exist_ok=True)
         self._is_on = False
         self._gaps: list[str] = []
-        self._switch(True)
+        # All workers import the same modules, and their first lines have to be seen once.
+        self._switch(os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0")
 
     @cached_property
     def _coverage(self) -> "Coverage":
