@@ -56,6 +56,10 @@ _CONTENDED = frozenset({"40001", "40P01"})  # serialization_failure, deadlock_de
 
 def diagnose(error: Error, place: str, *, writing: bool = False, broken: bool = False) -> Fault:
     """Understand an error of a statement. `broken` says that the connection ended with it."""
+    if error.sqlstate is None and isinstance(error.__context__, Error):
+        # Where a server ends a connection in the middle of `executemany`, psycopg cannot leave its pipeline and raises
+        # an error of its own over that of the server.
+        error = error.__context__
     state = error.sqlstate or ""
     reason = one_line(error)
     server = f"PostgreSQL at {place}"

@@ -33,6 +33,14 @@ def test_an_ended_connection_is_lost_whatever_the_error_says() -> None:
     assert diagnose(error("42601"), PLACE, broken=True).remedy is Remedy.RECONNECT
 
 
+def test_an_error_that_the_driver_raises_over_that_of_the_server_counts_as_that_of_the_server() -> None:
+    over = psycopg.OperationalError("cannot exit pipeline mode while busy")
+    over.__context__ = error("57P01")
+    assert diagnose(over, PLACE).remedy is Remedy.RECONNECT
+    over.__context__ = ValueError("something else")
+    assert diagnose(over, PLACE).remedy is Remedy.NONE
+
+
 def test_a_write_refused_as_read_only_looks_for_another_server_and_a_read_does_not() -> None:
     assert diagnose(error("25006"), PLACE, writing=True).remedy is Remedy.RECONNECT
     misuse = diagnose(error("25006"), PLACE, writing=False)
