@@ -126,7 +126,7 @@ def test_a_reader_that_has_seen_enough_is_no_reason_for_a_traceback(
 
 def test_neither_is_it_when_the_interpreter_was_started_for_the_command(tmp_path: Path, closed_pipe: int) -> None:
     """What is left in the buffers is written when the interpreter ends."""
-    assert told_to_closed_pipe(subprocess.Popen, ["check"], tmp_path, closed_pipe) == (1, "")
+    assert told_to_closed_pipe(subprocess.Popen, ["check", "--json"], tmp_path, closed_pipe) == (1, "")
 
 
 def told_to_closed_pipe(
