@@ -33,6 +33,29 @@ def schema_url(postgres_url: str) -> Iterator[str]:
         connection.execute(f"drop schema {schema} cascade".encode())
 
 
+class Shared(PostgresDatabase):
+    """A database that stays open when the backend of one test is closed."""
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def shared(schema_url: str) -> Iterator[PostgresDatabase]:
+    """Connections for all tests."""
+    database = Shared(PostgresOptions(url=schema_url))
+    yield database
+    PostgresDatabase.close(database)
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A file with all tables and nothing in them, for all tests."""
+    path = tmp_path_factory.mktemp("empty") / "queue.sqlite"
+    SqlBackend(SqliteDatabase(path)).close()
+    return path.read_bytes()
+
+
 class Sql(BuiltInConformance):
     """The promises, and what only a database can do wrong."""
 
@@ -105,16 +128,18 @@ class Sql(BuiltInConformance):
 
 class TestSqlite(Sql):
     @pytest.fixture
-    def backend(self, tmp_path: Path, clock: FakeClock) -> Iterator[Backend]:
-        with SqlBackend(SqliteDatabase(tmp_path / "queue.sqlite"), clock) as backend:
+    def backend(self, tmp_path: Path, empty: bytes, clock: FakeClock) -> Iterator[Backend]:
+        path = tmp_path / "queue.sqlite"
+        path.write_bytes(empty)
+        with SqlBackend(SqliteDatabase(path), clock) as backend:
             yield backend
 
 
 @pytest.mark.no_cover  # the same lines as for SQLite, but for a few
 class TestPostgres(Sql):
     @pytest.fixture
-    def backend(self, schema_url: str, clock: FakeClock) -> Iterator[Backend]:
-        with SqlBackend(PostgresDatabase(PostgresOptions(url=schema_url)), clock) as backend:
+    def backend(self, shared: PostgresDatabase, clock: FakeClock) -> Iterator[Backend]:
+        with SqlBackend(shared, clock) as backend:
             yield backend
-        with psycopg.connect(schema_url, autocommit=True) as connection:
-            connection.execute(f"truncate {', '.join(f'holdfast_queue{name}' for name in TABLES)}".encode())
+        tables = ", ".join(f"holdfast_queue{name}" for name in TABLES)
+        shared.write(lambda transaction: transaction.execute(f"truncate {tables}"))

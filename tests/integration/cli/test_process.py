@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,8 @@ from holdfast.config import Settings
 from holdfast.engines.sqlite import SqliteDatabase
 from tests.integration.server.process import COMMAND, STUCK, HoldfastServer, environment
 from tests.integration.server.process import holdfast as run
+from tests.support.preloaded import Preloaded
+from tests.table import sampled
 
 HEAVY = {"apsw", "boto3", "botocore", "litestar", "psycopg", "uvicorn"}
 
@@ -49,33 +51,39 @@ def test_the_installed_command_is_the_module(tmp_path: Path) -> None:
     assert installed == run("--version", directory=tmp_path).stdout == f"{holdfast.__version__}\n"
 
 
-@pytest.mark.parametrize("words", [["--version"], ["--help"], ["completion", "bash"], ["check"]], ids=" ".join)
-def test_a_command_imports_no_engine_and_no_server_that_it_does_not_need(tmp_path: Path, words: list[str]) -> None:
-    script = f"from holdfast.cli import main; main({words!r}); import sys; print('modules', *sys.modules)"
-    finished = python(script, tmp_path)
+def imported_by(commands: Sequence[Sequence[str]], directory: Path) -> Iterator[tuple[str, set[str]]]:
+    """Run commands one after the other in a new interpreter; yields each with all modules that it has then."""
+    script = (
+        "import sys\nfrom holdfast.cli import main\n"
+        f"for words in {commands!r}:\n    assert main(words) == 0, words\n    print('\\nmodules', *sys.modules)"
+    )
+    finished = python(script, directory)
     assert finished.returncode == 0, finished.stderr
-    modules = set(finished.stdout.rpartition("modules")[2].split())
-    assert "holdfast.cli" in modules
-    assert modules & HEAVY == set()
+    lines = [line for line in finished.stdout.splitlines() if line.startswith("modules ")]
+    for words, line in zip(commands, lines, strict=True):
+        yield " ".join(words), set(line.split())
 
 
-def test_looking_at_what_was_changed_needs_no_server_to_be_installed(tmp_path: Path) -> None:
+def test_a_command_imports_no_engine_and_no_server_that_it_does_not_need(tmp_path: Path) -> None:
+    for words, modules in imported_by([["--version"], ["--help"], ["completion", "bash"], ["check"]], tmp_path):
+        assert "holdfast.cli" in modules, words
+        assert modules & HEAVY == set(), words
+
+
+def test_looking_at_what_was_changed_and_managing_credentials_need_no_server_to_be_installed(tmp_path: Path) -> None:
     values = Settings(data_directory=tmp_path / "holdfast-data")
     with Databases(values) as databases:
         open_status_store(values, databases)
     script = "import sys; sys.modules['litestar'] = sys.modules['uvicorn'] = None\nfrom holdfast.cli import main\n"
-    finished = python(script + "sys.exit(main(['zone', 'history']))", tmp_path)
-    assert (finished.returncode, finished.stdout) == (0, "no server has recorded a change yet\n"), finished.stderr
-
-
-def test_managing_credentials_needs_no_server_to_be_installed(tmp_path: Path) -> None:
-    script = "import sys; sys.modules['litestar'] = sys.modules['uvicorn'] = None\nfrom holdfast.cli import main\n"
-    finished = python(script + "sys.exit(main(['credential', 'create', '--role', 'viewer']))", tmp_path)
+    script += "sys.exit(main(['zone', 'history']) or main(['credential', 'create', '--role', 'viewer']))"
+    finished = python(script, tmp_path)
     assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.startswith("hf_")
+    changes, credential = finished.stdout.splitlines()[:2]
+    assert changes == "no server has recorded a change yet"
+    assert credential.startswith("hf_")
 
 
-@pytest.mark.parametrize("missing", ["litestar", "uvicorn"])
+@pytest.mark.parametrize("missing", sampled(["litestar", "uvicorn"]))
 def test_a_server_that_is_not_installed_is_told_with_what_to_install(tmp_path: Path, missing: str) -> None:
     script = (
         f"import sys; sys.modules[{missing!r}] = None\nfrom holdfast.cli import main\nsys.exit(main(['up', '--json']))"
@@ -97,6 +105,7 @@ def test_a_database_driver_that_is_not_installed_is_told_with_what_to_install(tm
     assert "Traceback" not in finished.stderr
 
 
+@pytest.mark.parametrize("popen", [Preloaded, pytest.param(subprocess.Popen, marks=pytest.mark.proof)])
 @pytest.mark.parametrize(
     "words",
     [
@@ -110,27 +119,37 @@ def test_a_database_driver_that_is_not_installed_is_told_with_what_to_install(tm
     ids=" ".join,
 )
 def test_a_reader_that_has_seen_enough_is_no_reason_for_a_traceback(
-    tmp_path: Path, words: list[str], closed_pipe: int
+    tmp_path: Path, words: list[str], popen: "type[subprocess.Popen[str]]", closed_pipe: int
 ) -> None:
-    finished = subprocess.run(
+    assert told_to_closed_pipe(popen, words, tmp_path, closed_pipe) == (1, "")
+
+
+def test_neither_is_it_when_the_interpreter_was_started_for_the_command(tmp_path: Path, closed_pipe: int) -> None:
+    """What is left in the buffers is written when the interpreter ends."""
+    assert told_to_closed_pipe(subprocess.Popen, ["check", "--json"], tmp_path, closed_pipe) == (1, "")
+
+
+def told_to_closed_pipe(
+    popen: "type[subprocess.Popen[str]]", words: Sequence[str], directory: Path, closed_pipe: int
+) -> tuple[int, str]:
+    """Run a command whose reader is gone; returns its exit code and what it printed to standard error."""
+    with popen(
         [*COMMAND, *words],
-        cwd=tmp_path,
+        cwd=directory,
         env=environment(),
         stdout=closed_pipe,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=STUCK,
-        check=False,
-    )
-    assert finished.stderr == ""
-    assert finished.returncode == 1
+    ) as process:
+        _, complaints = process.communicate(timeout=STUCK)
+    return process.returncode, complaints
 
 
 def test_an_interrupt_ends_a_command_that_waits_with_130_and_no_traceback(tmp_path: Path) -> None:
     """It waits for a PostgreSQL that takes the connection and never says a word."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/name"
-        process = subprocess.Popen(
+        process = Preloaded(
             [*COMMAND, "credential", "list"],
             cwd=tmp_path,
             env=environment(HOLDFAST_DATABASE__URL=url, HOLDFAST_DATABASE__PATIENCE="60"),
@@ -170,7 +189,7 @@ def test_a_backup_is_made_beside_a_running_server(tmp_path: Path) -> None:
 
 def test_people_are_told_the_address_and_the_credential_on_lines_of_their_own(tmp_path: Path) -> None:
     command = [*COMMAND, "up", "--port", "0"]
-    with subprocess.Popen(
+    with Preloaded(
         command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout is not None

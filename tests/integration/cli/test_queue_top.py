@@ -7,7 +7,6 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import termios
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from holdfast.queue import Outgoing
 from holdfast.queue.backend import Change
 from holdfast.queue.backends.sql import SqlBackend
 from tests.integration.server.process import COMMAND, STUCK, environment
+from tests.support.preloaded import Preloaded
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -32,7 +32,7 @@ class Terminal:
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         self.before = termios.tcgetattr(self.slave)
         self._seen = ""
-        self.process = subprocess.Popen(
+        self.process = Preloaded(
             [*COMMAND, "queue", "top", "--at", "sqlite:work.sqlite", *words],
             cwd=folder,
             env=environment(TERM="xterm"),
@@ -106,7 +106,7 @@ def test_what_is_printed_to_a_file_leaves_the_terminal_alone(
     master, slave = pty.openpty()
     before = termios.tcgetattr(slave)
     with (tmp_path / "looks").open("w") as file:
-        process = subprocess.Popen(
+        process = Preloaded(
             [*COMMAND, "queue", "top", "--at", "sqlite:work.sqlite", "--every", "0.1", *words],
             cwd=tmp_path,
             env=environment(),

@@ -199,10 +199,18 @@ def handled(port: int, ending: str = "done") -> int | None:
 
 
 by_processes = pytest.mark.parametrize("processes", ["1", "2"])
+by_processes_and_signal = pytest.mark.parametrize(
+    ("processes", "number"),
+    [
+        ("1", signal.SIGTERM),
+        ("2", signal.SIGINT),
+        pytest.param("1", signal.SIGINT, marks=pytest.mark.proof),
+        pytest.param("2", signal.SIGTERM, marks=pytest.mark.proof),
+    ],
+)
 
 
-@by_processes
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@by_processes_and_signal
 def test_told_to_stop_it_ends_what_it_began_and_hands_back_the_rest(
     folder: Path, begin: Callable[..., Workers], processes: str, number: signal.Signals
 ) -> None:
@@ -485,8 +493,7 @@ def done_in(lines: list[dict[str, Any]]) -> int:
 class TestLines:
     """`--export emf`."""
 
-    @by_processes
-    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    @by_processes_and_signal
     def test_what_was_counted_is_on_standard_output_at_the_end_and_nothing_else_is(
         self, folder: Path, begin: Callable[..., Workers], processes: str, number: signal.Signals
     ) -> None:

@@ -13,6 +13,7 @@ from holdfast.queue import Delivery, Queue, QueuePolicy, current_message
 from holdfast.queue.backend import DeadQuery, LeaseRequest, Release, Settlement
 from holdfast.queue.worker import Worker, WorkerOptions
 from tests.integration.queue.places import depth, eventually
+from tests.support.preloaded import Preloaded
 
 
 @pytest.fixture
@@ -127,7 +128,7 @@ class TestPoison:
             queue.send(b"poison", tenant="a")
 
             def start() -> "subprocess.Popen[bytes]":
-                return subprocess.Popen([sys.executable, "-c", textwrap.dedent(WORKER), url, str(journal)])
+                return Preloaded([sys.executable, "-c", textwrap.dedent(WORKER), url, str(journal)])
 
             process, deaths = start(), 0
             try:

@@ -1,6 +1,6 @@
 """A short soak: producers and workers are killed, the store breaks, and every message is accounted for.
 
-`scripts/soak` runs the same with fifty times as many messages. Whoever judges others is judged first.
+`scripts/soak` runs the same with far more messages. Whoever judges others is judged first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,12 @@ from tests.soak.stores import PostgresStore, SqliteStore, Store
 from tests.soak.verdict import Evidence, Span, judge
 from tests.table import sampled
 
-PLAN = Plan(messages=2000, kills=8, producers=2, workers=2, freezes=0, lease=3.0, seconds=100.0)
+PLANS = {
+    f"{messages} messages": Plan(
+        messages=messages, kills=kills, producers=2, workers=2, freezes=0, lease=3.0, seconds=100.0
+    )
+    for messages, kills in ((800, 4), (2000, 8))
+}
 SECOND = 1_000_000
 LEASE = 5
 
@@ -30,11 +35,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         yield PostgresStore(server)
 
 
-def test_nothing_is_lost_stuck_or_left_behind(store: Store, tmp_path: Path) -> None:
-    result = soak(store, PLAN, tmp_path)
+@pytest.mark.parametrize("size", sampled(PLANS))
+def test_nothing_is_lost_stuck_or_left_behind(store: Store, tmp_path: Path, size: str) -> None:
+    plan = PLANS[size]
+    result = soak(store, plan, tmp_path)
     assert result.violations == []
-    assert result.figures["acknowledged"] == result.figures["handled"] == PLAN.messages
-    assert result.figures["killed producers"] + result.figures["killed workers"] == PLAN.kills
+    assert result.figures["acknowledged"] == result.figures["handled"] == plan.messages
+    assert result.figures["killed producers"] + result.figures["killed workers"] == plan.kills
     assert result.figures["outages"] == 2
     assert result.figures["excused share"] < 0.2  # of more, little would be judged
 

@@ -21,10 +21,10 @@ from holdfast.queue.message import Ack, Bury, Delivery, Outcome, Outgoing, Relea
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.testing import FakeClock
 from tests.integration.queue.places import STUCK, schema_of_its_own
+from tests.table import sampled
 from tests.unit.queue.backends.sql.counting import require_exact
 
 PRODUCERS = WORKERS = 4
-EACH = 400
 OUTCOMES: tuple[Outcome, ...] = (*[Ack()] * 8, Release(), RetryLater(0.002, counts=False))
 
 
@@ -60,8 +60,9 @@ def runs_again() -> Iterator[list[str]]:
 class Traffic:
     """Messages of a few tenants, with groups, priorities, delays and keys, all at once."""
 
-    def __init__(self, backend: SqlBackend) -> None:
+    def __init__(self, backend: SqlBackend, each: int) -> None:
         self.backend = backend
+        self.each = each  # messages of a producer
         self.sent: list[int] = []
         self.handled: list[int] = []
         self.orders: dict[tuple[str, str], list[int]] = {}
@@ -77,7 +78,7 @@ class Traffic:
                 future.result()
 
     def _produce(self, random: Random) -> None:
-        left = EACH
+        left = self.each
         while left:
             count = min(left, random.choice([1, 5, 40]))
             left -= count
@@ -139,15 +140,16 @@ class Traffic:
             return self.sent.count(0) == PRODUCERS and len(self.handled) == len(self.sent) - PRODUCERS
 
 
+@pytest.mark.parametrize("each", sampled([120, 400]))
 @pytest.mark.parametrize("hand", [4, 0])
 @pytest.mark.parametrize("limits", [Limits(), Limits(concurrency=4, rate=100.0, burst=20.0)], ids=["free", "limited"])
 def test_many_at_once_lose_nothing_and_hold_nothing_twice(
-    database: PostgresDatabase, runs_again: list[str], limits: Limits, hand: int
+    database: PostgresDatabase, runs_again: list[str], limits: Limits, hand: int, each: int
 ) -> None:
     policy = QueuePolicy(lanes=16, hand=hand, spill_above=50, attempts=1000, limits=limits)
     backend = SqlBackend(database)
     backend.change("work", Change(policy=policy), create=True)
-    traffic = Traffic(backend)
+    traffic = Traffic(backend, each)
     traffic.run()
     sent = [number for number in traffic.sent if number]
     assert sorted(traffic.handled) == sorted(sent)

@@ -16,6 +16,7 @@ from holdfast.queue.backend import Backend, Change, LeaseRequest
 from holdfast.queue.message import Ack, Delivery, Settlement
 from holdfast.queue.open import open_backend
 from tests.services.postgres import RestartablePostgres
+from tests.support.preloaded import Preloaded
 
 STUCK = 60.0
 FOR_EVER = 3600.0
@@ -48,7 +49,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @contextmanager
 def sender(url: str) -> "Iterator[subprocess.Popen[str]]":
     """A process that sends each line that it is told."""
-    with subprocess.Popen(
+    with Preloaded(
         [sys.executable, "-c", textwrap.dedent(SENDER), url],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -14,6 +14,7 @@ import pytest
 from holdfast.queue import Outgoing, Queue
 from holdfast.queue.backend import DeadQuery
 from tests.integration.queue.worker_process import ATTEMPTS, LEASE, make
+from tests.support.preloaded import Preloaded
 
 PROGRAM = Path(__file__).with_name("worker_process.py")
 JOBS = 25
@@ -56,7 +57,7 @@ class Process:
 def _worker(address: str, what: str = "work") -> Iterator[Process]:
     """A worker process, until the end of the block at the latest."""
     command = [sys.executable, str(PROGRAM), address, what]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with Preloaded(command, stdout=subprocess.PIPE) as process:
         try:
             yield Process(process)
         finally:

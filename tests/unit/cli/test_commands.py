@@ -1,16 +1,21 @@
 """Exit codes, help, and how errors are told."""
 
+import functools
+import io
 import re
 import shlex
 import shutil
 import subprocess
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
 import holdfast
+from holdfast.cli import main
 from holdfast.cli.commands import app
 from tests.services.start import free_port
+from tests.table import every_row
 from tests.unit.cli.conftest import Run
 
 COMMANDS = [
@@ -63,7 +68,6 @@ COMMANDS = [
     "zone out",
     "zone status",
 ]
-by_command = pytest.mark.parametrize("command", COMMANDS)
 
 
 def plain(text: str) -> str:
@@ -110,26 +114,22 @@ def test_the_help_of_a_group_lists_its_commands_with_what_they_do(run: Run, grou
             assert re.search(rf"│ {name} +[A-Z]\w+", ran.out), name
 
 
-@by_command
-def test_the_help_of_a_command_has_its_own_example_and_not_those_of_others(run: Run, command: str) -> None:
-    ran = run(*command.split(), "--help")
-    assert (ran.code, ran.err) == (0, "")
-    assert plain(ran.out).count(f"Example: holdfast {command}") == 1
-    assert "Examples:" not in ran.out
-    assert plain(ran.out).count("Exit codes:") == 1
+def test_the_help_of_a_command_says_what_it_does_and_has_its_own_example_which_it_takes(run: Run) -> None:
+    """The help begins with what the command does for the caller, and has no example of another command."""
 
+    def check(command: str) -> None:
+        ran = run(*command.split(), "--help")
+        assert (ran.code, ran.err) == (0, "")
+        usage, _, description = ran.out.partition("\n")
+        assert usage.startswith(f"Usage: holdfast {command}")
+        assert re.match(r"[A-Z].*\.", plain(description))
+        assert plain(ran.out).count(f"Example: holdfast {command}") == 1
+        assert "Examples:" not in ran.out
+        assert plain(ran.out).count("Exit codes:") == 1
+        (example,) = re.findall(r"Example: holdfast (.*)", ran.out)
+        app.parse_args(shlex.split(example.partition(" >> ")[0]), exit_on_error=False, print_error=False)
 
-@by_command
-def test_the_help_of_a_command_begins_with_what_it_does_for_the_caller(run: Run, command: str) -> None:
-    usage, _, description = run(*command.split(), "--help").out.partition("\n")
-    assert usage.startswith(f"Usage: holdfast {command}")
-    assert re.match(r"[A-Z].*\.", plain(description))
-
-
-@by_command
-def test_the_example_of_a_command_is_one_that_it_takes(run: Run, command: str) -> None:
-    (example,) = re.findall(r"Example: holdfast (.*)", run(*command.split(), "--help").out)
-    app.parse_args(shlex.split(example.partition(" >> ")[0]), exit_on_error=False, print_error=False)
+    every_row(COMMANDS, check)
 
 
 def test_the_examples_of_the_help_are_ones_that_their_commands_take(run: Run) -> None:
@@ -139,46 +139,49 @@ def test_the_examples_of_the_help_are_ones_that_their_commands_take(run: Run) ->
         app.parse_args(shlex.split(example.partition(" >> ")[0]), exit_on_error=False, print_error=False)
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["nonsense"], 'Unknown command "nonsense"'),
-        (["chek"], "check"),
-        (["check", "--nonsense"], "Unknown option"),
-        (["up", "--prot", "1"], "Did you mean --port?"),
-        (["up", "--port", "http"], "--port"),
-        (["credential", "create"], "--role"),
-        (["credential", "create", "--role", "king"], "king"),
-        (["credential", "revoke"], "ID"),
-        (["completion", "tcsh"], "tcsh"),
-        (["backup"], "TARGET"),
-        (["calls", "simulate", "nonsense"], "nonsense"),
-        (["calls", "simulate", "jitter", "--client", "3"], "Did you mean --clients?"),
-        (["calls", "advise"], "FILE"),
-        (["calls", "advise", "latencies.csv", "--unit", "min"], "min"),
-        (["queue", "send", "mail"], "--tenant"),
-        (["queue", "limits", "mail", "--rate", "many"], "many"),
-        (["queue", "resize", "mail"], "LANES"),
-        (["queue", "sweep", "mail"], "--before"),
-        (["queue", "top", "--every", "0"], "--every"),
-        (["shards", "nonsense"], "nonsense"),
-        (["shards", "plan", "fleet.csv", "--sise", "3"], "Did you mean --size?"),
-        (["shards", "plan", "--size", "four"], "four"),
-        (["shards", "isolate"], "TENANT"),
-        (["shards", "isolate", "a", "b"], "b"),
-        (["worker", "jobs:mail", "--processes", "0"], "--processes"),
-    ],
-)
-def test_wrong_arguments_exit_with_2_and_one_line_that_names_them(run: Run, words: list[str], told: str) -> None:
-    ran = run(*words)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("holdfast: ")
-    assert told in ran.err
-    if words[0] in ("up", "check"):
-        in_json = run(*words, "--json")
-        assert in_json.code == 2
-        assert in_json.error["error"] == "usage"
-        assert told in in_json.error["detail"]
+WRONG: list[tuple[list[str], str]] = [
+    (["nonsense"], 'Unknown command "nonsense"'),
+    (["chek"], "check"),
+    (["check", "--nonsense"], "Unknown option"),
+    (["up", "--prot", "1"], "Did you mean --port?"),
+    (["up", "--port", "http"], "--port"),
+    (["credential", "create"], "--role"),
+    (["credential", "create", "--role", "king"], "king"),
+    (["credential", "revoke"], "ID"),
+    (["completion", "tcsh"], "tcsh"),
+    (["backup"], "TARGET"),
+    (["calls", "simulate", "nonsense"], "nonsense"),
+    (["calls", "simulate", "jitter", "--client", "3"], "Did you mean --clients?"),
+    (["calls", "advise"], "FILE"),
+    (["calls", "advise", "latencies.csv", "--unit", "min"], "min"),
+    (["queue", "send", "mail"], "--tenant"),
+    (["queue", "limits", "mail", "--rate", "many"], "many"),
+    (["queue", "resize", "mail"], "LANES"),
+    (["queue", "sweep", "mail"], "--before"),
+    (["queue", "top", "--every", "0"], "--every"),
+    (["shards", "nonsense"], "nonsense"),
+    (["shards", "plan", "fleet.csv", "--sise", "3"], "Did you mean --size?"),
+    (["shards", "plan", "--size", "four"], "four"),
+    (["shards", "isolate"], "TENANT"),
+    (["shards", "isolate", "a", "b"], "b"),
+    (["worker", "jobs:mail", "--processes", "0"], "--processes"),
+]
+
+
+def test_wrong_arguments_exit_with_2_and_one_line_that_names_them(run: Run) -> None:
+    def check(row: tuple[list[str], str]) -> None:
+        words, told = row
+        ran = run(*words)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith("holdfast: ")
+        assert told in ran.err
+        if words[0] in ("up", "check"):
+            in_json = run(*words, "--json")
+            assert in_json.code == 2
+            assert in_json.error["error"] == "usage"
+            assert told in in_json.error["detail"]
+
+    every_row(WRONG, check)
 
 
 def test_wrong_settings_exit_with_2(run: Run, here: Path) -> None:
@@ -225,26 +228,34 @@ def test_an_interrupt_exits_with_130_and_says_nothing(run: Run, monkeypatch: pyt
 CHECKS = {"bash": ["bash", "-n"], "zsh": ["zsh", "-n"], "fish": ["fish", "--no-execute"]}
 
 
+@functools.cache
+def script_for(shell: str) -> str:
+    """Return what the command prints for `shell`. To make it takes half a second."""
+    with redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()) as complaints:
+        code = main(["completion", shell])
+    assert (code, complaints.getvalue()) == (0, "")
+    return printed.getvalue()
+
+
 @pytest.mark.parametrize("shell", CHECKS)
-def test_a_script_names_every_command(run: Run, shell: str) -> None:
-    ran = run("completion", shell)
-    assert (ran.code, ran.err) == (0, "")
+def test_a_script_names_every_command(shell: str) -> None:
+    script = script_for(shell)
     for word in ("holdfast", "backup", "check", "credential", "create", "revoke", "up", "role"):
-        assert word in ran.out
+        assert word in script
 
 
 # bash is needed for the build anyway; the others are asked where somebody uses them.
 @pytest.mark.parametrize("shell", [shell for shell in CHECKS if shell == "bash" or shutil.which(shell)])
-def test_a_script_is_accepted_by_its_shell(run: Run, here: Path, shell: str) -> None:
+def test_a_script_is_accepted_by_its_shell(here: Path, shell: str) -> None:
     script = here / "script"
-    script.write_text(run("completion", shell).out)
+    script.write_text(script_for(shell))
     finished = subprocess.run([*CHECKS[shell], script], capture_output=True, text=True, timeout=30, check=False)
     assert (finished.returncode, finished.stderr) == (0, "")
 
 
-def test_bash_completes_a_command(run: Run, here: Path) -> None:
+def test_bash_completes_a_command(here: Path) -> None:
     script = here / "script"
-    script.write_text(run("completion", "bash").out)
+    script.write_text(script_for("bash"))
     # What the shell itself does when the key is pressed after `holdfast cred`.
     key = "COMP_WORDS=(holdfast cred); COMP_CWORD=1; $(complete -p holdfast | cut -d ' ' -f 3)"
     finished = subprocess.run(

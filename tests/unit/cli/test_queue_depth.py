@@ -3,7 +3,6 @@
 import re
 import shutil
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from holdfast.queue import Limits
 from holdfast.queue.backend import Change
 from holdfast.queue.policy import QueuePolicy
+from tests.support.preloaded import run_preloaded
 from tests.unit.cli.conftest import Run, closed
 from tests.unit.cli.queues import STORE, bury, fill, make, of, opened, taken
 from tests.unit.queue.toy import LimitedBackend, installed
@@ -155,9 +155,7 @@ class TestOthers:
         with opened() as backend:
             backend.change("mail", Change(), create=True)
             # In a process of its own, as it is: two libraries must not have a file open in one.
-            ran = subprocess.run(
-                [sys.executable, "-m", "holdfast.cli", "queue", "list"], capture_output=True, text=True, check=False
-            )
+            ran = run_preloaded([sys.executable, "-m", "holdfast.cli", "queue", "list"], text=True, timeout=60.0)
         assert (ran.returncode, ran.stdout, ran.stderr) == (0, "mail\n", "")
 
     def test_a_file_that_is_no_database_is_told_as_such(self, run: Run, here: Path) -> None:

@@ -14,6 +14,7 @@ from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.events import Observed, Polled, Trouble
 from holdfast.queue.watcher import Watcher
 from holdfast.testing import FakeClock
+from tests.table import sampled
 from tests.unit.forked import in_child
 from tests.unit.queue.made import Kept, Scraped, delivery, polled
 
@@ -121,6 +122,7 @@ MANY, FEW = 8, 3
 
 
 @pytest.mark.no_cover  # it would take ten times as long, and no line is reached by it alone
+@pytest.mark.parametrize("seconds", sampled([240, 400]))
 @pytest.mark.parametrize(
     ("tenants", "sent", "handled", "noise", "policy", "opens"),
     [
@@ -139,7 +141,7 @@ MANY, FEW = 8, 3
     ],
 )
 def test_one_tenant_does_not_open_the_alarm_and_too_few_workers_do(
-    *, tenants: int, sent: int, handled: int, noise: int, policy: dict[str, Any], opens: bool
+    *, tenants: int, sent: int, handled: int, noise: int, policy: dict[str, Any], opens: bool, seconds: int
 ) -> None:
     """Minutes of real lanes and turns; so much is sent, and handled, a second. With workers heard of, and without.
 
@@ -153,7 +155,7 @@ def test_one_tenant_does_not_open_the_alarm_and_too_few_workers_do(
         for _ in range(noise // 1000):
             backend.send("mail", [Outgoing(tenant="noisy", body=b"")] * 1000)
         before = 0
-        for second in range(400):
+        for second in range(seconds):
             clock.advance(1.0)
             names = [f"tenant {(second * sent + number) % tenants}" for number in range(sent)]
             backend.send("mail", [Outgoing(tenant=name, body=b"") for name in names])
