@@ -118,7 +118,6 @@ def test_the_odds_it_states_are_those_that_are_found(sizes: tuple[int, ...], siz
         assert len(close) / 400 == pytest.approx(hashed.chance(shared, 400), abs=0.08)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("tenants", sampled([2000, 5000]))
 @pytest.mark.parametrize(
     ("dimensions", "size"), [(("abc",), 4), (("abc", "xy"), 3)], ids=["a group gives more", "a lattice"]
