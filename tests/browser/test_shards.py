@@ -30,7 +30,7 @@ BOX = "() => [document.documentElement.viewBox.baseVal.width, document.documentE
 GROUND = "() => getComputedStyle(document.documentElement).backgroundColor"
 
 Scheme = Literal["light", "dark"]
-SCHEMES = pytest.mark.parametrize("scheme", ["light", "dark"])
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 
 
 @pytest.fixture
@@ -86,46 +86,46 @@ def expect_legible(parts: list[dict[str, object]], ground: str, scheme: Scheme) 
             assert contrast(str(part["colour"]), ground) >= 3, part
 
 
-@SCHEMES
-def test_the_picture_of_the_article(folder: Path, browser_page: "Page", scheme: Scheme) -> None:
+def test_the_picture_of_the_article(folder: Path, browser_page: "Page") -> None:
     words = ["shards", "blast", "article.csv", "--fleet", "eight.csv", "--tenant", "rainbow", "--svg", "blast.svg"]
     assert main(words) == 0
-    parts, ground = show(browser_page, folder / "blast.svg", scheme)
-    assert browser_page.title() == "Who has which worker, before and after a failure"
-    assert len(of(parts, "cell")) == 12, "two workers for each of three tenants, before and after"
-    assert (len(of(parts, "has")), len(of(parts, "out"))) == (8, 4)
-    assert [part["words"] for part in of(parts, "name")] == ["rainbow", "rose", "sunflower"]
-    said = [part["words"] for part in of(parts, "word")]
-    assert said == ["served"] * 3 + ["✕ down, attacker", "served", "served"]
-    expect_legible(parts, ground, scheme)
+    for scheme in SCHEMES:
+        parts, ground = show(browser_page, folder / "blast.svg", scheme)
+        assert browser_page.title() == "Who has which worker, before and after a failure"
+        assert len(of(parts, "cell")) == 12, "two workers for each of three tenants, before and after"
+        assert (len(of(parts, "has")), len(of(parts, "out"))) == (8, 4)
+        assert [part["words"] for part in of(parts, "name")] == ["rainbow", "rose", "sunflower"]
+        said = [part["words"] for part in of(parts, "word")]
+        assert said == ["served"] * 3 + ["✕ down, attacker", "served", "served"]
+        expect_legible(parts, ground, scheme)
 
 
-@SCHEMES
-def test_a_zone_that_fails(folder: Path, browser_page: "Page", scheme: Scheme) -> None:
+def test_a_zone_that_fails(folder: Path, browser_page: "Page") -> None:
     words = ["shards", "blast", "tenants.jsonl", "--fleet", "zones.csv", "--zone", "use1-az2", "--svg", "zone.svg"]
     assert main(words) == 0
-    parts, ground = show(browser_page, folder / "zone.svg", scheme)
-    assert len(of(parts, "cell")) == 25 * 3 * 2
-    assert len(of(parts, "out")) == 25
-    assert len(of(parts, "name")) == 25
-    assert len(of(parts, "worker")) == 15 * 2
-    zones = [part["words"] for part in of(parts, "faint") if str(part["words"]).startswith("use1-")]
-    assert zones[0] == "use1-az1"
-    assert {*zones} <= {"use1-az1", "use1-az2", "use1-az4"}
-    expect_legible(parts, ground, scheme)
+    for scheme in SCHEMES:
+        parts, ground = show(browser_page, folder / "zone.svg", scheme)
+        assert len(of(parts, "cell")) == 25 * 3 * 2
+        assert len(of(parts, "out")) == 25
+        assert len(of(parts, "name")) == 25
+        assert len(of(parts, "worker")) == 15 * 2
+        zones = [part["words"] for part in of(parts, "faint") if str(part["words"]).startswith("use1-")]
+        assert zones[0] == "use1-az1"
+        assert {*zones} <= {"use1-az1", "use1-az2", "use1-az4"}
+        expect_legible(parts, ground, scheme)
 
 
-@SCHEMES
-def test_how_many_pairs_share_how_much(folder: Path, browser_page: "Page", scheme: Scheme) -> None:
+def test_how_many_pairs_share_how_much(folder: Path, browser_page: "Page") -> None:
     assert main(["shards", "report", "tenants.jsonl", "--svg", "overlaps.svg"]) == 0
-    parts, ground = show(browser_page, folder / "overlaps.svg", scheme)
-    assert browser_page.title() == "Pairs of tenants by how many workers they share"
-    description = browser_page.locator("desc").text_content() or ""
-    counts = [int(said.split(": ")[1].split()[0]) for said in description.split("; ")]
-    assert sum(counts) == 25 * 24 // 2
-    bars = of(parts, "bar")
-    assert len(bars) == sum(count > 0 for count in counts)
-    lengths = [float(str(bar["right"])) - float(str(bar["left"])) for bar in bars]
-    ranked = sorted(range(len(bars)), key=lambda number: [count for count in counts if count][number])
-    assert [lengths[number] for number in ranked] == sorted(lengths), "more pairs, a longer bar"
-    expect_legible(parts, ground, scheme)
+    for scheme in SCHEMES:
+        parts, ground = show(browser_page, folder / "overlaps.svg", scheme)
+        assert browser_page.title() == "Pairs of tenants by how many workers they share"
+        description = browser_page.locator("desc").text_content() or ""
+        counts = [int(said.split(": ")[1].split()[0]) for said in description.split("; ")]
+        assert sum(counts) == 25 * 24 // 2
+        bars = of(parts, "bar")
+        assert len(bars) == sum(count > 0 for count in counts)
+        lengths = [float(str(bar["right"])) - float(str(bar["left"])) for bar in bars]
+        ranked = sorted(range(len(bars)), key=lambda number: [count for count in counts if count][number])
+        assert [lengths[number] for number in ranked] == sorted(lengths), "more pairs, a longer bar"
+        expect_legible(parts, ground, scheme)

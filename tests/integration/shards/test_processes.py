@@ -20,6 +20,7 @@ from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.shards.stores import SqlShardStore
 from holdfast.testing import seeded
+from tests.support.preloaded import Preloaded
 from tests.table import sampled
 
 OURS = [f"ours-{number}".encode() for number in range(40)]
@@ -127,7 +128,7 @@ class Process:
 
     def __init__(self, place: str, name: str, turns: int) -> None:
         arguments = [sys.executable, "-c", textwrap.dedent(PROCESS), place, name, str(turns)]
-        self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = Preloaded(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout

@@ -20,7 +20,7 @@ from tests.unit.cli.conftest import Run
 JITTER = ("calls", "simulate", "jitter", "--clients", "10", "--runs", "3", "--base", "0.01", "--cap", "1")
 STACK = ("calls", "simulate", "amplification", "--layers", "2", "--attempts", "2", "--failing", "0.5")
 FEW = ("--requests", "200", "--rate", "50")
-STALL = ("calls", "simulate", "metastability", "--rate", "40", "--capacity", "50", "--stall", "5", "--seconds", "60")
+STALL = ("calls", "simulate", "metastability", "--rate", "40", "--capacity", "50", "--stall", "5", "--seconds", "40")
 SHIFT = ("calls", "simulate", "timeout", "--percent", "95", "--windows", "4", "--sigma", "1", "--median", "0.05")
 COMMANDS = pytest.mark.parametrize("words", [JITTER, (*STACK, *FEW), STALL, SHIFT], ids=lambda words: words[2])
 
@@ -46,7 +46,7 @@ def test_amplification_is_that_of_the_library(run: Run) -> None:
 
 
 def test_metastability_is_that_of_the_library(run: Run) -> None:
-    options = Stall(rate=40.0, capacity=50.0, stall=5.0, seconds=60.0, timeout=0.5, clients=3)
+    options = Stall(rate=40.0, capacity=50.0, stall=5.0, seconds=40.0, timeout=0.5, clients=3)
     found = run(*STALL, "--timeout", "0.5", "--clients", "3", "--json").result
     assert found == as_json(list(metastability.compare(options)))
 
@@ -73,7 +73,7 @@ def test_a_simulation_is_a_table_with_a_line_for_each_and_says_nothing_else(run:
 
 def test_who_does_not_recover_is_told_for_how_long_it_was_watched(run: Run) -> None:
     out = run(*STALL).out
-    assert "not in 45 s" in out
+    assert "not in 25 s" in out
 
 
 @COMMANDS

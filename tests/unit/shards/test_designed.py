@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast import CapacityExhausted, InvalidValue
 from holdfast.shards import Designed, Fleet, Layout, Shard, Slot
 from holdfast.shards.designs import Disjoint, Families, Pairs, Parity, Polynomials, Quadruples, Tuples
+from tests.table import sampled
 
 KEY = b"a secret of sixteen bytes or more"
 
@@ -132,7 +133,7 @@ def test_every_tenant_has_a_shard_of_its_own_and_none_shares_more_than_promised(
     designed = Designed(fleet(*sizes), size, overlap, key=KEY)
     assert not shares_too_much(designed)
     shards = [designed.shard(tenant) for tenant in range(designed.capacity)]
-    assert most_shared(shards[:700]) <= overlap
+    assert most_shared(shards[:200]) <= overlap, "counted in another way"
     assert len({frozenset(shard.places) for shard in shards}) == len(shards)
     for tenant, shard in enumerate(shards):
         assert len(set(shard.workers)) == size
@@ -244,8 +245,7 @@ def test_doubling_a_fleet_moves_nobody(sizes: tuple[int, ...], size: int, overla
     again = after.doubled([f"newer-{number}" for number in range(len(after.fleet))])
     some = range(0, after.capacity, max(1, after.capacity // 500))
     assert [again.shard(tenant).places for tenant in some] == [after.shard(tenant).places for tenant in some]
-    shards = [after.shard(tenant) for tenant in range(0, after.capacity, max(1, after.capacity // 700))]
-    assert most_shared(shards) <= overlap
+    assert not shares_too_much(after, step=max(1, after.capacity // 700))
     new = after.shard(before.capacity)
     assert sum(place >= len(before.fleet) for place in new.places) >= size - 1, "new workers are filled first"
 
@@ -434,7 +434,7 @@ def test_with_workers_relieved_no_two_share_more_than_before(whole: Fleet, size:
     after = Designed(more.relieve(other, "more-4") if other != one else more, size, overlap, key=KEY)
     assert not shares_too_much(after)
     shards = [after.shard(tenant) for tenant in range(min(after.capacity, 600))]
-    assert most_shared(shards) <= overlap
+    assert most_shared(shards[:200]) <= overlap, "counted in another way"
     for first, second in combinations(range(min(before.capacity, 150)), 2):
         shared = set(shards[first].places) & set(shards[second].places)
         assert len(shared) <= len(set(before.places(first)) & set(before.places(second)))
@@ -480,12 +480,12 @@ def test_replacing_a_relieved_worker_moves_only_those_who_had_it() -> None:
 
 
 @pytest.mark.no_cover
-def test_one_worker_more_for_a_large_fleet_moves_few() -> None:
+@pytest.mark.parametrize("tenants", sampled([50_000, 200_000]))
+def test_one_worker_more_for_a_large_fleet_moves_few(tenants: int) -> None:
     """Four of 2048: a fifth of a per cent have the worker, and half of them move."""
     whole = fleet(2048)
     before = Designed(whole, 4, 2, key=KEY)
     after = Designed(whole.relieve("w77", "more"), 4, 2, key=KEY)
-    tenants = 200_000
     moved = 0
     for tenant in range(tenants):
         old, new = before.places(tenant), after.places(tenant)
@@ -498,12 +498,12 @@ def test_one_worker_more_for_a_large_fleet_moves_few() -> None:
 
 
 @pytest.mark.no_cover
-def test_a_spare_worker_in_the_slot_of_another_moves_few() -> None:
+@pytest.mark.parametrize("tenants", sampled([50_000, 200_000]))
+def test_a_spare_worker_in_the_slot_of_another_moves_few(tenants: int) -> None:
     whole = fleet(2048).add(Slot(worker="spare"))
     before = Designed(whole, 4, 2, key=KEY, first=2048)
     after = Designed(whole.substitute("w77", "spare"), 4, 2, key=KEY, first=2048)
     assert [after.fleet.slots[place].worker for place in after.spare] == ["w77"]
-    tenants = 200_000
     moved = 0
     for tenant in range(tenants):
         places = before.places(tenant)
@@ -572,9 +572,9 @@ def test_a_design_that_is_made_anew_is_the_one_that_was_doubled(
     assert isinstance(twice.design, kind)
     again = Designed(twice.fleet, size, overlap, key=KEY, first=len(whole), twins=[len(whole), 2 * len(whole)])
     assert (again.capacity, again.spare, again.twins) == (twice.capacity, twice.spare, twice.twins)
-    assert [again.shard(tenant) for tenant in range(again.capacity)] == [
-        twice.shard(tenant) for tenant in range(twice.capacity)
-    ]
+    assert again.fleet == twice.fleet
+    assert all(again.places(tenant) == twice.places(tenant) for tenant in range(twice.capacity))
+    assert [again.shard(tenant) for tenant in range(50)] == [twice.shard(tenant) for tenant in range(50)]
     other = Designed(twice.fleet, size, overlap, key=KEY)
     assert other.capacity == twice.capacity
     assert any(other.places(tenant) != twice.places(tenant) for tenant in range(20)), "else everybody moves"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast import InvalidValue
 from holdfast.shards import Fleet, Hashed, Shard, Slot
 from holdfast.shards.hashed import diagonals, rounds
+from tests.table import sampled
 
 KEY = b"a secret"
 
@@ -66,18 +67,18 @@ def test_a_tenant_may_have_a_larger_shard_and_keeps_what_it_had() -> None:
 
 
 @pytest.mark.no_cover
-@pytest.mark.no_cover
-def test_one_worker_more_or_less_changes_one_worker_of_a_few() -> None:
+@pytest.mark.parametrize("tenants", sampled([600, 3000]))
+def test_one_worker_more_or_less_changes_one_worker_of_a_few(tenants: int) -> None:
     before = Fleet.of(f"w{number}" for number in range(200))
     after = before.add(Slot(worker="new"))
     one, other = Hashed(before, 4, key=KEY), Hashed(after, 4, key=KEY)
     moved = 0
-    for tenant in range(3000):
+    for tenant in range(tenants):
         old, new = names(one.shard(str(tenant))), names(other.shard(str(tenant)))
         assert new - old in (set(), {"new"})
         assert len(old - new) <= 1
         moved += old != new
-    assert 0 < moved / 3000 < 2 * 4 / 201
+    assert 0 < moved / tenants < 2 * 4 / 201
 
 
 def test_a_drained_worker_is_in_no_shard_and_the_others_stay() -> None:
@@ -90,10 +91,11 @@ def test_a_drained_worker_is_in_no_shard_and_the_others_stay() -> None:
 
 
 @pytest.mark.no_cover
-def test_a_worker_of_twice_the_weight_is_in_twice_as_many_shards() -> None:
+@pytest.mark.parametrize("tenants", sampled([4000, 20_000]))
+def test_a_worker_of_twice_the_weight_is_in_twice_as_many_shards(tenants: int) -> None:
     slots = [Slot(worker=f"w{number}", weight=2.0 if number < 10 else 1.0) for number in range(40)]
     hashed = Hashed(Fleet(slots=tuple(slots)), 1, key=KEY)
-    load = Counter(hashed.shard(str(tenant)).workers[0] for tenant in range(20_000))
+    load = Counter(hashed.shard(str(tenant)).workers[0] for tenant in range(tenants))
     heavy = sum(load[f"w{number}"] for number in range(10)) / 10
     light = sum(load[f"w{number}"] for number in range(10, 40)) / 30
     assert heavy / light == pytest.approx(2.0, rel=0.1)
@@ -116,16 +118,17 @@ def test_the_odds_it_states_are_those_that_are_found(sizes: tuple[int, ...], siz
         assert len(close) / 400 == pytest.approx(hashed.chance(shared, 400), abs=0.08)
 
 
+@pytest.mark.parametrize("tenants", sampled([2000, 5000]))
 @pytest.mark.parametrize(
     ("dimensions", "size"), [(("abc",), 4), (("abc", "xy"), 3)], ids=["a group gives more", "a lattice"]
 )
 def test_the_odds_it_states_are_those_that_are_found_where_not_all_groups_give_as_many(
-    dimensions: tuple[str, ...], size: int
+    dimensions: tuple[str, ...], size: int, tenants: int
 ) -> None:
     hashed = Hashed(lattice(*map(tuple, dimensions), each=12), size, key=KEY)
-    found = Counter(frozenset(hashed.shard(str(tenant)).places) for tenant in range(5000))
-    share = sum(count for count in found.values() if count > 1) / 5000
-    assert share == pytest.approx(hashed.chance(size, 5000), rel=0.4)
+    found = Counter(frozenset(hashed.shard(str(tenant)).places) for tenant in range(tenants))
+    share = sum(count for count in found.values() if count > 1) / tenants
+    assert share == pytest.approx(hashed.chance(size, tenants), rel=0.4)
 
 
 def test_the_odds_of_a_large_fleet() -> None:

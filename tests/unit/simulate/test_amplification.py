@@ -10,44 +10,57 @@ from hypothesis import strategies as st
 from holdfast import InvalidValue
 from holdfast.simulate import Stack
 from holdfast.simulate.amplification import POLICIES, Amplified, Policy, amplify, compare, expected
+from tests.table import sampled
 
 EVERY, ONE, DEFAULTS = POLICIES[0], POLICIES[1], POLICIES[-1]
 
 
-REQUESTS = 4000
+REQUESTS = 2000
+
+
+BY_NAME = {policy.name: policy for policy in POLICIES}
 
 
 @functools.cache
-def outage() -> dict[str, Amplified]:
-    """Every policy, when the service fails always; not a fixture, whose work would be traced."""
-    return {result.policy: result for result in compare(Stack(requests=REQUESTS))}
+def outage(policy: str, requests: int, rate: float = 100.0) -> Amplified:
+    """When the service fails always; not a fixture, whose work would be traced."""
+    return amplify(Stack(requests=requests, rate=rate), BY_NAME[policy])
 
 
 @pytest.mark.no_cover
+@pytest.mark.parametrize("requests", sampled([REQUESTS, 4000]))
 @pytest.mark.parametrize(
-    ("policy", "calls"),
+    ("policy", "times", "more"),
     [
-        ("every layer, no budget", 243.0),
-        ("one layer, no budget", 3.0),
-        ("every layer, 10 % of requests", 1.1**5),
-        ("every layer, 500 tokens of 5", 1 + 5 * 100 / REQUESTS),
-        ("every layer, 500 tokens of 14", 1 + 5 * 35 / REQUESTS),
-        ("every layer, gRPC 10/0.1", 1 + 5 * 4 / REQUESTS),
-        ("Holdfast's defaults", 1 + (35 + 0.5 * 40) / REQUESTS),
+        ("every layer, no budget", 243.0, 0),
+        ("one layer, no budget", 3.0, 0),
+        ("every layer, 10 % of requests", 1.1**5, 0),
+        ("every layer, 500 tokens of 5", 1.0, 5 * 100),
+        ("every layer, 500 tokens of 14", 1.0, 5 * 35),
+        ("every layer, gRPC 10/0.1", 1.0, 5 * 4),
     ],
 )
-def test_a_service_that_fails_gets_so_many_calls_for_each_request(policy: str, calls: float) -> None:
-    """Attempts of layers multiply; a budget is used up, in every layer that has one, and then there is the trickle."""
-    assert outage()[policy].per_request == pytest.approx(calls, abs=0.0015)
-    assert outage()[policy].success == 0.0
-    assert len(outage()) == len(POLICIES)
+def test_a_service_that_fails_gets_so_many_calls_for_each_request(
+    policy: str, times: float, more: int, requests: int
+) -> None:
+    """Attempts of layers multiply; a budget is used up, in every layer that has one."""
+    found = outage(policy, requests)
+    assert found.per_request == pytest.approx(times + more / requests, abs=6 / requests)
+    assert found.success == 0.0
+
+
+def test_every_policy_is_compared_by_its_name() -> None:
+    assert [result.policy for result in compare(Stack(layers=2, requests=10))] == list(BY_NAME)
+    assert len(BY_NAME) == len(POLICIES)
 
 
 @pytest.mark.no_cover
-def test_what_the_defaults_add_is_the_bucket_and_the_trickle() -> None:
-    """35 retries of a full bucket, and one every two seconds of the 200 that 20,000 requests take."""
-    found = amplify(Stack(), DEFAULTS)
-    assert found.requests == 20_000
+@pytest.mark.parametrize("requests", sampled([4000, 20_000]))
+def test_what_the_defaults_add_is_the_bucket_and_the_trickle(requests: int) -> None:
+    """35 retries of a full bucket, and one every two seconds of the 200 that all requests take, as by default."""
+    assert Stack().requests / Stack().rate == 200
+    found = outage(DEFAULTS.name, requests, requests / 200)
+    assert (found.requests, found.success) == (requests, 0.0)
     assert found.per_request <= 1.05
     assert found.calls - found.requests == pytest.approx(35 + 100, abs=2)
 
@@ -79,7 +92,7 @@ def test_only_the_outermost_layer_retries_when_layers_know_of_each_other() -> No
 def test_without_a_budget_it_is_what_arithmetic_says(
     layers: int, attempts: int, failing: float, policy: Policy
 ) -> None:
-    options = Stack(layers=layers, attempts=attempts, failing=failing, requests=300)
+    options = Stack(layers=layers, attempts=attempts, failing=failing, requests=150)
     said = expected(options, is_aware=policy.is_aware)
     assert amplify(options, policy).per_request == pytest.approx(said, rel=0 if failing in (0.0, 1.0) else 0.35)
 

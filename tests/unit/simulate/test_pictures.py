@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import cache
 from xml.etree import ElementTree
 
 import pytest
@@ -25,22 +26,28 @@ SVG = "{http://www.w3.org/2000/svg}"
 SAMPLES = [0.001 * number for number in range(1, 2000)]
 
 
+STALL = Stall(seconds=60.0)
+SHIFT = Shift(percent=95.0, windows=4)
+contended = cache(lambda: tuple(jitter.compare(Contention(clients=10, runs=2))))
+amplified = cache(lambda: tuple(amplification.compare(Stack(layers=2, requests=50))))
+stalled = cache(lambda: tuple(metastability.compare(STALL)))
+shifted = cache(lambda: tuple(timeout.compare(SHIFT)))
+
+
 def contention() -> str:
-    return pictures.contention(list(jitter.compare(Contention(clients=10, runs=2))))
+    return pictures.contention(list(contended()))
 
 
 def stack() -> str:
-    return pictures.amplification(list(amplification.compare(Stack(layers=2, requests=50))))
+    return pictures.amplification(list(amplified()))
 
 
 def stall() -> str:
-    options = Stall(seconds=60.0)
-    return pictures.metastability(options, list(metastability.compare(options)))
+    return pictures.metastability(STALL, list(stalled()))
 
 
 def shift() -> str:
-    options = Shift(percent=95.0, windows=4)
-    return pictures.timeouts(options, list(timeout.compare(options)))
+    return pictures.timeouts(SHIFT, list(shifted()))
 
 
 def measured() -> str:

@@ -23,7 +23,7 @@ def happened(percent: float, seed: int, sigma: float) -> Run:
     return options.policy.accepted, list(compare(options))
 
 
-RUNS = [(99.9, 1, 0.5), (99.0, 1, 0.3), (99.0, 2, 0.5), (99.0, 3, 1.0), (99.0, 4, 1.3)]
+RUNS = [(99.0, 1, 0.3), (95.0, 1, 0.5), (99.9, 1, 0.5), (99.0, 2, 0.5), (99.0, 3, 1.0), (99.0, 4, 1.3)]
 
 
 def heavy(test: Callable[[Run], None]) -> Callable[[tuple[float, int, float]], None]:
@@ -93,9 +93,10 @@ def test_the_right_timeout_grows_with_the_latencies(run: Run) -> None:
 
 
 def test_the_same_seed_gives_the_same_result_and_another_one_another() -> None:
-    options = Shift(percent=99.0, windows=2)
-    assert list(compare(options)) == list(compare(options))
-    assert list(compare(options)) != list(compare(dataclasses.replace(options, seed=2)))
+    options = Shift(percent=95.0, windows=2)
+    found = list(compare(options))
+    assert list(compare(options)) == found
+    assert list(compare(dataclasses.replace(options, seed=2))) != found
 
 
 def test_requests_that_do_not_fill_the_last_look_of_a_window_count_in_it() -> None:

@@ -1,10 +1,12 @@
 """A small fleet and its tenants, for the tests of `holdfast shards`: three zones of five, shards of three."""
 
+import copy
 import io
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.cli.shards.kept import KeptShards
 from holdfast.shards import Assignments
@@ -37,8 +39,36 @@ def write_fleet(workers: Iterable[str] = FIRST, *, path: str = "fleet.csv", **ho
     return path
 
 
+class Established(NamedTuple):
+    """The files of a folder in which a fleet is kept, and the shards of its tenants."""
+
+    files: dict[Path, bytes]
+    shards: dict[str, list[str]]
+
+
+ESTABLISHED: dict[tuple[tuple[str, ...], tuple[str, ...]], Established] = {}
+"""What commands made once, by the spare workers and the tenants; tests in other folders begin with copies."""
+
+
 def establish(run: Run, *spare: str, tenants: Iterable[str] = TENANTS) -> dict[str, list[str]]:
     """Keep the small fleet, then add spare workers; returns the shards of the tenants."""
+    wanted = (spare, tuple(tenants))
+    here = Path()
+    is_empty = not any(here.iterdir()) and not any(name.startswith("HOLDFAST_") for name in os.environ)
+    if not is_empty:  # settings may say that it is kept elsewhere
+        return establish_anew(run, *wanted)
+    if wanted not in ESTABLISHED:
+        shards = establish_anew(run, *wanted)
+        files = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+        ESTABLISHED[wanted] = Established(files, shards)
+    else:
+        for path, content in ESTABLISHED[wanted].files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    return copy.deepcopy(ESTABLISHED[wanted].shards)
+
+
+def establish_anew(run: Run, spare: Iterable[str], tenants: Iterable[str]) -> dict[str, list[str]]:
     assert run("shards", "plan", write_fleet(), "--size", "3", "--overlap", "1", "--apply").code == 0
     if spare:
         assert run("shards", "grow", "--add", write_fleet(spare, path="spare.csv"), "--apply").code == 0

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.shards import Fleet, Slot, report
 from holdfast.shards.report import Report, table_of
+from tests.table import every_row
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.shards.files import FIRST, NO_STORE, TENANTS, cells, establish, kept, rows, write_fleet
 
@@ -331,32 +332,36 @@ def test_a_picture_is_written_once_and_overwritten_only_by_force(run: Run, here:
 TWICE = "; expected each once"
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
-    [
-        (["blast", "article.csv"], 2, "nothing fails: say --tenant, --worker or --zone"),
-        (["blast", "article.csv", "--tenant", "daisy"], 1, "there is no tenant daisy among these 3"),
-        (["blast", "article.csv", "--worker", "9"], 1, "there is no worker 9 in this fleet"),
-        (["blast", "article.csv", "--zone", "az9"], 1, "there is no worker in zone az9 in this fleet"),
-        (["report", "article.csv", "--force"], 2, "--force is for the file of --svg"),
-        (["report", "--fleet", "eight.csv"], 2, "--fleet is for FILE: the fleet of what is kept is kept with it"),
-        (["report", "--overlap", "1"], 2, "--overlap is for FILE: what is kept says itself what it promised"),
-        (["report", "article.csv", "--overlap", "-1"], 2, "overlap -1: expected 0 or more"),
-        (["report", "article.csv", "--fleet", "few.csv"], 1, "there is no worker 4 in this fleet"),
-        (["report", "twice.csv"], 2, f"twice.csv: tenant a occurs twice{TWICE}"),
-        (["report", "worker.csv"], 2, f"worker.csv: tenant a has a worker twice{TWICE}"),
-        (["report", "nowhere.csv"], 2, "nowhere.csv cannot be read: No such file or directory"),
-        (["report", "eight.csv"], 2, "eight.csv: expected JSON lines, or CSV whose first line has a column `tenant`"),
-        (["report", "--svgg"], 2, "--svgg: expected a file, and not an option"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_a_reason(run: Run, here: Path, words: list[str], code: int, told: str) -> None:
+REFUSED: list[tuple[list[str], int, str]] = [
+    (["blast", "article.csv"], 2, "nothing fails: say --tenant, --worker or --zone"),
+    (["blast", "article.csv", "--tenant", "daisy"], 1, "there is no tenant daisy among these 3"),
+    (["blast", "article.csv", "--worker", "9"], 1, "there is no worker 9 in this fleet"),
+    (["blast", "article.csv", "--zone", "az9"], 1, "there is no worker in zone az9 in this fleet"),
+    (["report", "article.csv", "--force"], 2, "--force is for the file of --svg"),
+    (["report", "--fleet", "eight.csv"], 2, "--fleet is for FILE: the fleet of what is kept is kept with it"),
+    (["report", "--overlap", "1"], 2, "--overlap is for FILE: what is kept says itself what it promised"),
+    (["report", "article.csv", "--overlap", "-1"], 2, "overlap -1: expected 0 or more"),
+    (["report", "article.csv", "--fleet", "few.csv"], 1, "there is no worker 4 in this fleet"),
+    (["report", "twice.csv"], 2, f"twice.csv: tenant a occurs twice{TWICE}"),
+    (["report", "worker.csv"], 2, f"worker.csv: tenant a has a worker twice{TWICE}"),
+    (["report", "nowhere.csv"], 2, "nowhere.csv cannot be read: No such file or directory"),
+    (["report", "eight.csv"], 2, "eight.csv: expected JSON lines, or CSV whose first line has a column `tenant`"),
+    (["report", "--svgg"], 2, "--svgg: expected a file, and not an option"),
+]
+
+
+def test_what_cannot_be_is_refused_with_a_reason(run: Run, here: Path) -> None:
     establish(run)
     (here / "few.csv").write_text("worker\n1\n8\n")
     (here / "twice.csv").write_text("tenant,worker\na,1\na,2\n")
     (here / "worker.csv").write_text("tenant,worker,other\na,1,1\n")
-    ran = run("shards", *words, "--json")
-    assert (ran.code, ran.error["detail"][: len(told)]) == (code, told)
+
+    def check(row: tuple[list[str], int, str]) -> None:
+        words, code, told = row
+        ran = run("shards", *words, "--json")
+        assert (ran.code, ran.error["detail"][: len(told)]) == (code, told)
+
+    every_row(REFUSED, check)
 
 
 @pytest.mark.parametrize("words", [["report"], ["blast", "--worker", "1"]], ids=" ".join)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.shards import Fleet, Layout, Slot
+from tests.table import every_row
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.shards.files import (
     FACTS,
@@ -228,56 +229,55 @@ def test_machines_that_are_shared_with_those_that_are_there_are_refused_or_noted
     assert run("shards", "grow", "--drain", "az1-1", "--apply").code == 0, "what is there may stay"
 
 
-@pytest.fixture
-def spares(run: Run) -> Run:
-    establish(run, "az1-6", "az2-6")
-    return run
-
-
 WRONG = "expected a worker, an equals sign and another"
 ALREADY = "is in the fleet already: expected a new one; a spare one takes a slot by `substitute`"
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
-    [
-        ([], 2, "nothing to change: say --add, --relieve, --replace, --substitute, --drain or --double"),
-        (["--relieve", "az1-1"], 2, f"--relieve az1-1: {WRONG}"),
-        (["--replace", "az1-1="], 2, f"--replace az1-1=: {WRONG}"),
-        (["--replace", "=x"], 2, f"--replace =x: {WRONG}"),
-        (["--substitute", "="], 2, f"--substitute =: {WRONG}"),
-        (["--relieve", "nobody=x"], 1, "there is no worker nobody in this fleet"),
-        (["--replace", "nobody=x"], 1, "there is no worker nobody in this fleet"),
-        (["--replace", "az1-1=az1-2"], 2, f"worker az1-2 {ALREADY}"),
-        (["--replace", "az1-1=az1-6"], 2, f"worker az1-6 {ALREADY}"),
-        (["--relieve", "az1-1=az1-2"], 2, f"worker az1-2 {ALREADY}"),
-        (["--relieve", "az1-6=x"], 2, "--relieve az1-6=x: az1-6 is spare and has no tenants; expected one that has"),
-        (["--substitute", "az1-1=nobody"], 1, "there is no worker nobody in this fleet"),
-        (["--substitute", "nobody=az1-6"], 1, "there is no worker nobody in this fleet"),
-        (
-            ["--substitute", "az1-1=az1-2"],
-            2,
-            "--substitute az1-1=az1-2: az1-2 has tenants; expected a spare worker",
-        ),
-        (["--substitute", "az1-1=az2-6"], 2, "az2-6 in the slot of az1-1: expected a worker of the same group"),
-        (["--drain", "nobody"], 1, "there is no worker nobody in this fleet"),
-        (["--add", "fleet.csv"], 2, "worker az1-1 is in two slots: expected each worker once"),
-        (["--add", "nowhere.csv"], 2, "nowhere.csv cannot be read: No such file or directory"),
-        (["--double", "few.csv"], 2, "--double: no worker in az1 for az1-2"),
-        (["--double", "many.csv"], 2, "--double: 2 workers too many: expected one for each there is"),
-        (["--double", "fleet.csv"], 2, "--double: no worker in az1 for az1-6"),
-        (["--add", "--moves"], 2, "--moves: expected a file, and not an option"),
-    ],
-)
-def test_what_cannot_be_is_refused_and_nothing_is_changed(spares: Run, words: list[str], code: int, told: str) -> None:
+REFUSED: list[tuple[list[str], int, str]] = [
+    ([], 2, "nothing to change: say --add, --relieve, --replace, --substitute, --drain or --double"),
+    (["--relieve", "az1-1"], 2, f"--relieve az1-1: {WRONG}"),
+    (["--replace", "az1-1="], 2, f"--replace az1-1=: {WRONG}"),
+    (["--replace", "=x"], 2, f"--replace =x: {WRONG}"),
+    (["--substitute", "="], 2, f"--substitute =: {WRONG}"),
+    (["--relieve", "nobody=x"], 1, "there is no worker nobody in this fleet"),
+    (["--replace", "nobody=x"], 1, "there is no worker nobody in this fleet"),
+    (["--replace", "az1-1=az1-2"], 2, f"worker az1-2 {ALREADY}"),
+    (["--replace", "az1-1=az1-6"], 2, f"worker az1-6 {ALREADY}"),
+    (["--relieve", "az1-1=az1-2"], 2, f"worker az1-2 {ALREADY}"),
+    (["--relieve", "az1-6=x"], 2, "--relieve az1-6=x: az1-6 is spare and has no tenants; expected one that has"),
+    (["--substitute", "az1-1=nobody"], 1, "there is no worker nobody in this fleet"),
+    (["--substitute", "nobody=az1-6"], 1, "there is no worker nobody in this fleet"),
+    (
+        ["--substitute", "az1-1=az1-2"],
+        2,
+        "--substitute az1-1=az1-2: az1-2 has tenants; expected a spare worker",
+    ),
+    (["--substitute", "az1-1=az2-6"], 2, "az2-6 in the slot of az1-1: expected a worker of the same group"),
+    (["--drain", "nobody"], 1, "there is no worker nobody in this fleet"),
+    (["--add", "fleet.csv"], 2, "worker az1-1 is in two slots: expected each worker once"),
+    (["--add", "nowhere.csv"], 2, "nowhere.csv cannot be read: No such file or directory"),
+    (["--double", "few.csv"], 2, "--double: no worker in az1 for az1-2"),
+    (["--double", "many.csv"], 2, "--double: 2 workers too many: expected one for each there is"),
+    (["--double", "fleet.csv"], 2, "--double: no worker in az1 for az1-6"),
+    (["--add", "--moves"], 2, "--moves: expected a file, and not an option"),
+]
+
+
+def test_what_cannot_be_is_refused_and_nothing_is_changed(run: Run) -> None:
+    establish(run, "az1-6", "az2-6")
     twins = [f"{name}-twin" for name in [*FIRST, "az1-6", "az2-6"]]
     write_fleet(twins[:1], path="few.csv")
     write_fleet([*twins, "az1-x", "az9-x"], path="many.csv")
-    ran = spares("shards", "grow", *words, "--apply")
-    assert (ran.code, ran.out) == (code, "")
-    assert ran.err.startswith("holdfast: ")
-    assert told in ran.err
-    assert spares("shards", "plan", "--json").result["version"] == 2
+
+    def check(row: tuple[list[str], int, str]) -> None:
+        words, code, told = row
+        ran = run("shards", "grow", *words, "--apply")
+        assert (ran.code, ran.out) == (code, "")
+        assert ran.err.startswith("holdfast: ")
+        assert told in ran.err
+        assert run("shards", "plan", "--json").result["version"] == 2
+
+    every_row(REFUSED, check)
 
 
 def test_a_fleet_without_groups_is_told_as_it_is(run: Run, here: Path) -> None:

@@ -10,6 +10,7 @@ from holdfast import InvalidValue
 from holdfast.shards import Designed, Fleet
 from holdfast.shards.schemes import schemes
 from tests.services.start import free_port
+from tests.table import every_row
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.shards.files import (
     FACTS,
@@ -457,38 +458,40 @@ def test_a_file_is_read_before_it_is_asked_what_there_is(run: Run, monkeypatch: 
     }
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ([], "no fleet: name a file of workers, or --workers to see what so many give"),
-        (["--apply"], "no fleet: name a file of workers"),
-        (SIZES, "no fleet: name a file of workers"),
-        (["fleet.csv", "--apply"], "--apply needs --size and --overlap: choose from what is listed without it"),
-        (["fleet.csv", "--size", "3"], "expected both --size and --overlap"),
-        (["fleet.csv", "--overlap", "1", "--apply"], "expected both --size and --overlap"),
-        (["fleet.csv", "--size", "3", "--overlap", "3", "--apply"], "overlap 3 of shards of 3: expected 0 to 2"),
-        (["fleet.csv", "--size", "16", "--overlap", "1"], "shards of 16 in a fleet of 15: expected 1 to 15 workers"),
-        (["fleet.csv", "--workers", "3"], "expected a file of workers or --workers, and not both"),
-        (["fleet.csv", "--zones", "3"], "--zones is for --workers: a file says itself where its workers are"),
-        (["--workers", "3", "--zones", "4"], "3 workers in 4 zones: expected one in each at least"),
-        (["--workers", "0"], "0 workers in 1 zones: expected one in each at least"),
-        (["--workers", "3", "--zones", "0"], "3 workers in 0 zones: expected one in each at least"),
-        (["--workers", "1000001"], "1000001 workers: expected 1,000,000 at the most"),
-        (["--workers", "1000001", *SIZES], "1000001 workers: expected 1,000,000 at the most"),
-        (["--workers", "8", "--apply"], "--workers is only to look: name a file of workers for --apply and --moves"),
-        (["--workers", "8", "--moves", "file"], "--workers is only to look"),
-        (["nowhere.csv"], "nowhere.csv cannot be read: No such file or directory"),
-        (["--jsn"], "--jsn: expected a file, and not an option"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_2_and_leaves_no_store_behind(
-    run: Run, here: Path, words: list[str], told: str
-) -> None:
+REFUSED: list[tuple[list[str], str]] = [
+    ([], "no fleet: name a file of workers, or --workers to see what so many give"),
+    (["--apply"], "no fleet: name a file of workers"),
+    (SIZES, "no fleet: name a file of workers"),
+    (["fleet.csv", "--apply"], "--apply needs --size and --overlap: choose from what is listed without it"),
+    (["fleet.csv", "--size", "3"], "expected both --size and --overlap"),
+    (["fleet.csv", "--overlap", "1", "--apply"], "expected both --size and --overlap"),
+    (["fleet.csv", "--size", "3", "--overlap", "3", "--apply"], "overlap 3 of shards of 3: expected 0 to 2"),
+    (["fleet.csv", "--size", "16", "--overlap", "1"], "shards of 16 in a fleet of 15: expected 1 to 15 workers"),
+    (["fleet.csv", "--workers", "3"], "expected a file of workers or --workers, and not both"),
+    (["fleet.csv", "--zones", "3"], "--zones is for --workers: a file says itself where its workers are"),
+    (["--workers", "3", "--zones", "4"], "3 workers in 4 zones: expected one in each at least"),
+    (["--workers", "0"], "0 workers in 1 zones: expected one in each at least"),
+    (["--workers", "3", "--zones", "0"], "3 workers in 0 zones: expected one in each at least"),
+    (["--workers", "1000001"], "1000001 workers: expected 1,000,000 at the most"),
+    (["--workers", "1000001", *SIZES], "1000001 workers: expected 1,000,000 at the most"),
+    (["--workers", "8", "--apply"], "--workers is only to look: name a file of workers for --apply and --moves"),
+    (["--workers", "8", "--moves", "file"], "--workers is only to look"),
+    (["nowhere.csv"], "nowhere.csv cannot be read: No such file or directory"),
+    (["--jsn"], "--jsn: expected a file, and not an option"),
+]
+
+
+def test_what_cannot_be_is_refused_with_2_and_leaves_no_store_behind(run: Run, here: Path) -> None:
     write_fleet()
-    ran = run("shards", "plan", *words, "--json")
-    assert (ran.code, ran.error["error"]) == (2, "invalid-value")
-    assert told in ran.error["detail"]
-    assert [path.name for path in here.iterdir()] == ["fleet.csv"]
+
+    def check(row: tuple[list[str], str]) -> None:
+        words, told = row
+        ran = run("shards", "plan", *words, "--json")
+        assert (ran.code, ran.error["error"]) == (2, "invalid-value")
+        assert told in ran.error["detail"]
+        assert [path.name for path in here.iterdir()] == ["fleet.csv"]
+
+    every_row(REFUSED, check)
 
 
 def test_what_is_unavailable_exits_with_3(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

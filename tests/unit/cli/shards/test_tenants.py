@@ -16,6 +16,7 @@ from holdfast.cli.output import moment
 from holdfast.cli.shards.kept import EVERY, told
 from holdfast.shards import Assignments
 from holdfast.testing import FakeClock
+from tests.table import every_row
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.shards.files import (
     FIRST,
@@ -282,53 +283,50 @@ def test_spare_workers_that_are_drained_are_not_left(run: Run) -> None:
     assert ran.error["detail"].startswith("1 spare workers for tenant tenant-08, and 2 are wanted")
 
 
-@pytest.fixture
-def isolated(run: Run) -> Run:
-    establish(run, *SPARE)
-    assert run("shards", "isolate", "tenant-07", "--workers", "1").code == 0
-    return run
-
-
 WHICH = "expected the names of tenants, or --file with a file of them, and not both"
 EMPTY = "an empty name: expected that of a tenant; is a variable of the shell not set?"
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "error", "detail"),
-    [
-        (["assign"], 2, "invalid-value", WHICH),
-        (["assign", "a", "--file", "tenants"], 2, "invalid-value", WHICH),
-        (["assign", ""], 2, "invalid-value", EMPTY),
-        (["assign", "tenant-01", "", "--known"], 2, "invalid-value", EMPTY),
-        (["remove", "tenant-01", ""], 2, "invalid-value", EMPTY),
-        (["assign", "", "--file", "tenants"], 2, "invalid-value", WHICH),
-        (["remove"], 2, "invalid-value", WHICH),
-        (["remove", "a", "--file", "-"], 2, "invalid-value", WHICH),
-        (["assign", "--file", "nowhere"], 2, "invalid-value", "nowhere cannot be read: No such file or directory"),
-        (["assign", "a", "--lookback", "soon"], 2, "invalid-value", "duration 'soon': expected one such as 90s"),
-        (["suspects"], 2, "invalid-value", "no worker: name those that fail"),
-        (["suspects", "az1-1", "--limit", "0"], 2, "invalid-value", "0 suspects: expected 1 or more"),
-        (["suspects", "az1-1", "nobody"], 1, "not-found", "there is no worker nobody in this fleet"),
-        (["isolate", "nobody"], 1, "not-found", "tenant nobody has no shard yet"),
-        (["isolate", "tenant-07"], 1, "conflict", "tenant tenant-07 is isolated already: release it before"),
-        (["isolate", "tenant-08", "--workers", "4"], 1, "capacity-exhausted", "3 spare workers for tenant tenant-08"),
-        (["isolate", "tenant-08", "--workers", "0"], 2, "invalid-value", "0 workers for a tenant of its own"),
-        (["release", "tenant-08"], 1, "not-found", "tenant tenant-08 is not isolated: there is nothing to release"),
-        (["release", "nobody"], 1, "not-found", "tenant nobody is not isolated: there is nothing to release"),
-        (["remove", "tenant-07"], 1, "conflict", "tenant tenant-07 is isolated: release it before it is removed"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_a_reason(
-    isolated: Run, words: list[str], code: int, error: str, detail: str
-) -> None:
-    ran = isolated("shards", *words, "--json")
-    assert (ran.code, ran.error["error"]) == (code, error)
-    assert ran.error["detail"].startswith(detail)
-    told = isolated("shards", *words)
-    assert (told.code, told.out) == (code, "")
-    assert told.err.startswith(f"holdfast: {detail}")
-    kept_still = isolated("shards", "plan", "--json").result
-    assert (kept_still["version"], kept_still["tenants"]) == (3, 20), "and nobody came or went"
+REFUSED: list[tuple[list[str], int, str, str]] = [
+    (["assign"], 2, "invalid-value", WHICH),
+    (["assign", "a", "--file", "tenants"], 2, "invalid-value", WHICH),
+    (["assign", ""], 2, "invalid-value", EMPTY),
+    (["assign", "tenant-01", "", "--known"], 2, "invalid-value", EMPTY),
+    (["remove", "tenant-01", ""], 2, "invalid-value", EMPTY),
+    (["assign", "", "--file", "tenants"], 2, "invalid-value", WHICH),
+    (["remove"], 2, "invalid-value", WHICH),
+    (["remove", "a", "--file", "-"], 2, "invalid-value", WHICH),
+    (["assign", "--file", "nowhere"], 2, "invalid-value", "nowhere cannot be read: No such file or directory"),
+    (["assign", "a", "--lookback", "soon"], 2, "invalid-value", "duration 'soon': expected one such as 90s"),
+    (["suspects"], 2, "invalid-value", "no worker: name those that fail"),
+    (["suspects", "az1-1", "--limit", "0"], 2, "invalid-value", "0 suspects: expected 1 or more"),
+    (["suspects", "az1-1", "nobody"], 1, "not-found", "there is no worker nobody in this fleet"),
+    (["isolate", "nobody"], 1, "not-found", "tenant nobody has no shard yet"),
+    (["isolate", "tenant-07"], 1, "conflict", "tenant tenant-07 is isolated already: release it before"),
+    (["isolate", "tenant-08", "--workers", "4"], 1, "capacity-exhausted", "3 spare workers for tenant tenant-08"),
+    (["isolate", "tenant-08", "--workers", "0"], 2, "invalid-value", "0 workers for a tenant of its own"),
+    (["release", "tenant-08"], 1, "not-found", "tenant tenant-08 is not isolated: there is nothing to release"),
+    (["release", "nobody"], 1, "not-found", "tenant nobody is not isolated: there is nothing to release"),
+    (["remove", "tenant-07"], 1, "conflict", "tenant tenant-07 is isolated: release it before it is removed"),
+]
+
+
+def test_what_cannot_be_is_refused_with_a_reason(run: Run) -> None:
+    establish(run, *SPARE)
+    assert run("shards", "isolate", "tenant-07", "--workers", "1").code == 0
+
+    def check(row: tuple[list[str], int, str, str]) -> None:
+        words, code, error, detail = row
+        ran = run("shards", *words, "--json")
+        assert (ran.code, ran.error["error"]) == (code, error)
+        assert ran.error["detail"].startswith(detail)
+        told = run("shards", *words)
+        assert (told.code, told.out) == (code, "")
+        assert told.err.startswith(f"holdfast: {detail}")
+        kept_still = run("shards", "plan", "--json").result
+        assert (kept_still["version"], kept_still["tenants"]) == (3, 20), "and nobody came or went"
+
+    every_row(REFUSED, check)
 
 
 @pytest.mark.parametrize(

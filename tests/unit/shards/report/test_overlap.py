@@ -15,6 +15,7 @@ from holdfast.shards.report.overlap import closest, summed
 from holdfast.shards.report.scan import scan
 from holdfast.shards.report.table import Table
 from holdfast.shards.report.walk import walk
+from tests.table import every_row, sampled
 from tests.unit.shards.report.samples import Shards, overlaps_of, pairs_of, shards, worst_of
 
 METHODS = [
@@ -38,31 +39,36 @@ def checked(rows: Shards) -> Table:
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("method", METHODS, ids=str)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(sample=shards())
-def test_all_is_counted_as_by_looking_at_every_pair(method: Method, sample: tuple[int, Shards]) -> None:
+def test_all_is_counted_as_by_looking_at_every_pair(sample: tuple[int, Shards]) -> None:
+    """By every method."""
     _, rows = sample
     table = checked(rows)
-    found = scan(table.distinct, method)
-    counted = summed(table.distinct, found)
     expected, worst = overlaps_of(rows), worst_of(rows)
-    assert {shared: pairs for shared, pairs in enumerate(counted.pairs) if pairs} == dict(expected)
-    assert len(counted.pairs) == max((len(row) for row in rows), default=0) + 1
-    assert list(counted.worst) == [worst.count(shared) for shared in range(len(counted.pairs))]
-    assert counted.most == max(expected, default=0)
-    for row, one in enumerate(rows):
-        shard = table.distinct.numbers[row]
-        others = [{*other} for number, other in enumerate(rows) if number != row]
-        assert found.touched[shard] == sum(bool(other & {*one}) for other in others)
-        assert found.covered[shard] == sum(other <= {*one} for other in others)
+    sets = [{*row} for row in rows]
+    touched = [sum(bool(other & one) for other in sets) - bool(one) for one in sets]
+    covered = [sum(other <= one for other in sets) - 1 for one in sets]
+
+    def check(method: Method) -> None:
+        found = scan(table.distinct, method)
+        counted = summed(table.distinct, found)
+        assert {shared: pairs for shared, pairs in enumerate(counted.pairs) if pairs} == dict(expected)
+        assert len(counted.pairs) == max((len(row) for row in rows), default=0) + 1
+        assert list(counted.worst) == [worst.count(shared) for shared in range(len(counted.pairs))]
+        assert counted.most == max(expected, default=0)
+        shards = table.distinct.numbers
+        assert [found.touched[shards[row]] for row in range(len(rows))] == touched
+        assert [found.covered[shards[row]] for row in range(len(rows))] == covered
+
+    every_row(METHODS, check)
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("method", METHODS, ids=str)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(sample=shards(most=7, largest=4), limit=st.integers(0, 30))
-def test_the_worst_neighbours_are_those_of_all_pairs(method: Method, sample: tuple[int, Shards], limit: int) -> None:
+def test_the_worst_neighbours_are_those_of_all_pairs(sample: tuple[int, Shards], limit: int) -> None:
+    """By every method."""
     _, rows = sample
     table = checked(rows)
     every = [
@@ -72,7 +78,11 @@ def test_the_worst_neighbours_are_those_of_all_pairs(method: Method, sample: tup
     expected = sorted(
         (pair for pair in every if pair.places), key=lambda pair: (-len(pair.places), pair.row, pair.other)
     )
-    assert closest(table, scan(table.distinct, method), limit, method) == expected[:limit]
+
+    def check(method: Method) -> None:
+        assert closest(table, scan(table.distinct, method), limit, method) == expected[:limit]
+
+    every_row(METHODS, check)
 
 
 @settings(max_examples=60, deadline=None)
@@ -111,10 +121,11 @@ def test_the_share_of_tenants_with_a_close_neighbour() -> None:
     assert [found.share_with(shared) for shared in (-1, 0, 1, 2, 3, 4)] == [1.0, 1.0, 0.75, 0.5, 0.0, 0.0]
 
 
-def test_a_million_tenants_without_shards_are_counted_without_looking_at_each() -> None:
-    table = np.tile(np.arange(8, dtype=np.int32), (1_000_000, 1))
+@pytest.mark.parametrize("tenants", sampled([100_000, 1_000_000]))
+def test_very_many_tenants_without_shards_are_counted_without_looking_at_each(tenants: int) -> None:
+    table = np.tile(np.arange(8, dtype=np.int32), (tenants, 1))
     found = overlaps(table)
-    assert found.pairs == (0, 0, 0, 0, 0, 0, 0, 0, pairs_of(1_000_000))
+    assert found.pairs == (0, 0, 0, 0, 0, 0, 0, 0, pairs_of(tenants))
     assert worst_neighbours(table, 2) == [Neighbours(0, 1, tuple(range(8))), Neighbours(0, 2, tuple(range(8)))]
 
 
@@ -141,11 +152,12 @@ def test_one_very_large_tenant_among_small_ones_costs_little() -> None:
 
 
 @pytest.mark.no_cover
+@pytest.mark.parametrize("tenants", sampled([20_000, 60_000]))
 @pytest.mark.parametrize("pool", [80, 45], ids=["of their own", "on almost the same workers"])
-def test_a_few_large_tenants_do_not_make_all_pairs_be_looked_at(pool: int) -> None:
+def test_a_few_large_tenants_do_not_make_all_pairs_be_looked_at(pool: int, tenants: int) -> None:
     """Two billion pairs of small tenants would take minutes; it takes a fraction of a second."""
     random = np.random.default_rng(7)
-    small = np.unique(np.sort(random.integers(0, 2000, (60_000, 4)), axis=1), axis=0)
+    small = np.unique(np.sort(random.integers(0, 2000, (tenants, 4)), axis=1), axis=0)
     small = small[(small[:, 1:] > small[:, :-1]).all(axis=1)]
     table = np.full((len(small) + 2, 40), -1)
     table[:-2, :4] = small
@@ -191,8 +203,10 @@ def test_a_design_keeps_its_promise(workers: int, size: int, overlap: int) -> No
 
 
 @pytest.mark.no_cover
-def test_places_far_apart_in_the_largest_fleet_are_told_apart() -> None:
-    top = (1 << 24) - 1
+@pytest.mark.parametrize("bits", sampled([22, 24]))
+def test_places_far_apart_in_the_largest_fleet_are_told_apart(bits: int) -> None:
+    """A number of three of them has more than 64 bits."""
+    top = (1 << bits) - 1
     rows = [(top, top - 1, 0, 1, 2, 3, 4, 5), (top, top - 1, 0, 1, 2, 3, 4, 6), (top - 2, 7, 8, 9, 10, 11, 12, 5)]
     assert overlaps(table_of(rows)).pairs == (1, 1, 0, 0, 0, 0, 0, 1, 0)
 
