@@ -9,6 +9,7 @@ import functools
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from tests.services.moto import moto
 from tests.services.postgres import RestartablePostgres, postgres
 from tests.services.run import Run
 from tests.services.valkey import valkey
+from tests.support.preloaded import start_server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -42,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if worker is None and config.getoption("--gate"):
         # All tests run: while the workers collect them, the services start.
         config.stash[RUN].start_early(SERVICES)
+        if sys.platform == "linux":
+            start_server()
 
 
 @pytest.hookimpl(wrapper=True)

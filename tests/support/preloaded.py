@@ -6,13 +6,12 @@ thousand. `Preloaded` is a `subprocess.Popen` for commands of Python; `install_s
 differs from a program that was executed in what is imported already: tests about starting, imports and limits of a
 process use `subprocess` instead. So does everything where there is no Linux.
 
-Each test process has one server, `python -m tests.support.preloaded`, which forks for whoever connects. A request is
+One server, `python -m tests.support.preloaded`, forks for all workers of a run. A request is
 `(arguments, folder, environment)`, marshalled, after its length in four bytes, and carries the three standard streams.
 The server answers with the pid and, when the process has ended, with its wait status, in four bytes each. It kills a
 process whose client has hung up.
 """
 
-import functools
 import gc
 import importlib
 import io
@@ -36,8 +35,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
-START_SECONDS = 60.0
-"""Longest that the imports may take, on a busy machine."""
+ADDRESS = "TESTS_PRELOADED"
+"""The variable that tells the workers of a run where the server listens."""
 USED_LATER = (
     "boto3",
     "cyclopts.help",
@@ -234,25 +233,22 @@ def _open(stream: int) -> IO[str]:
     )
 
 
-@functools.cache
-def _server() -> bytes:
-    """Start the server of this process; returns the name of its socket."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind("")  # Linux chooses a free name
-        listener.listen(128)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.preloaded", str(listener.fileno())],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONWARNINGS": "error"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=[listener.fileno()],
-        )
-        assert process.stdout is not None
-        if not select.select([process.stdout], [], [], START_SECONDS)[0] or not process.stdout.read(1):
-            raise RuntimeError("the server of preloaded processes did not start: what it printed says why")
-        _running.append(process)  # it ends when its standard input is closed, with this process
-        return bytes(listener.getsockname())
+def start_server() -> bytes:
+    """Start the server, unless it runs; returns the name of its socket. Requests wait until it has imported all."""
+    if ADDRESS not in os.environ:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind("")  # Linux chooses a free name
+            listener.listen(128)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.preloaded", str(listener.fileno())],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONWARNINGS": "error"},
+                stdin=subprocess.PIPE,
+                pass_fds=[listener.fileno()],
+            )
+            _running.append(process)  # it ends when its standard input is closed, with this process
+            os.environ[ADDRESS] = listener.getsockname().hex()
+    return bytes.fromhex(os.environ[ADDRESS])
 
 
 _running: list["subprocess.Popen[bytes]"] = []
@@ -272,9 +268,11 @@ else:
             environment = os.environb if env is None else {os.fsencode(k): os.fsencode(v) for k, v in env.items()}
             request = Request([os.fsencode(word) for word in args], os.fsencode(cwd or Path.cwd()), dict(environment))
             self._connection = socket.socket(socket.AF_UNIX)
-            self._connection.connect(_server())
+            self._connection.connect(start_server())
             request.send(self._connection, streams)
             self.pid = int.from_bytes(self._connection.recv(4), "big")
+            if not self.pid:
+                raise RuntimeError("the server of preloaded processes has ended: what it printed says why")
             self._child_created = True
             self._close_pipe_fds(*pipes)
 
@@ -316,7 +314,7 @@ def install_shims(folder: Path) -> None:
     if sys.platform == "linux":
         for name in ("holdfast", "python"):
             file = folder / name
-            file.write_text(SHIM.format(python=shlex.quote(sys.executable), address=_server()))
+            file.write_text(SHIM.format(python=shlex.quote(sys.executable), address=start_server()))
             file.chmod(0o755)
 
 
@@ -325,6 +323,5 @@ if __name__ == "__main__":
         preload()
         gc.collect()
         gc.freeze()
-        os.write(1, b"\n")
         wanted = Server(listening).serve()
     run(wanted)
