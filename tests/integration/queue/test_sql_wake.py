@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from holdfast import OutcomeUnknown
 from holdfast.queue.backend import Backend, Change, LeaseRequest
 from holdfast.queue.message import Ack, Delivery, Settlement
 from holdfast.queue.open import open_backend
@@ -71,7 +72,10 @@ def tell(process: "subprocess.Popen[str]", text: str) -> None:
 def receive(backend: Backend) -> Delivery:
     """The next message, by nothing but looking when one is woken."""
     while True:
-        leased = backend.lease(LeaseRequest(queue="work", count=1, lease=60.0))
+        try:
+            leased = backend.lease(LeaseRequest(queue="work", count=1, lease=60.0))
+        except OutcomeUnknown:  # the server was stopped in the middle of it; a worker looks again, too
+            continue
         if leased.deliveries:
             backend.settle([Settlement(leased.deliveries[0].receipt, Ack())])
             return leased.deliveries[0]
