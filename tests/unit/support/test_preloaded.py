@@ -31,12 +31,28 @@ def test_it_has_its_own_streams_folder_environment_and_arguments(stream: str, ot
     assert os.environ.get("WORD") is None
 
 
-def test_it_warns_and_fails_as_a_program_that_was_executed() -> None:
-    for words in (["-W", "error", "-c", "import warnings; warnings.warn('old')"], ["-c", "raise ValueError('no')"]):
-        executed = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-        preloaded = run_preloaded([sys.executable, *words], text=True, timeout=STUCK)
-        assert preloaded.returncode == executed.returncode == 1
-        assert preloaded.stderr.splitlines()[-1] == executed.stderr.splitlines()[-1]
+THREAD = "import threading, time; threading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import warnings; warnings.warn('old')",
+        "raise ValueError('no')",
+        "import sys; sys.exit()",
+        "import sys; sys.exit(7)",
+        "import sys; sys.exit('refused')",
+        "import atexit; atexit.register(print, 'the end')",
+        "import os, signal; os.kill(os.getpid(), signal.SIGINT)",
+        THREAD,
+    ],
+)
+def test_it_ends_as_a_program_that_was_executed(program: str) -> None:
+    command = [sys.executable, "-W", "error", "-c", program]
+    executed = subprocess.run(command, capture_output=True, text=True, check=False)
+    preloaded = run_preloaded(command, text=True, timeout=STUCK)
+    assert (preloaded.returncode, preloaded.stdout) == (executed.returncode, executed.stdout)
+    assert preloaded.stderr.splitlines()[-1:] == executed.stderr.splitlines()[-1:]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
