@@ -15,6 +15,9 @@ from holdfast.shards.report.load import tenants_of
 from holdfast.shards.report.scan import Scan, scan
 from holdfast.shards.report.table import Ints, Table
 
+_ROWS = 1 << 18
+"""Tenants that are looked at together, where several numbers are held for each worker of each."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blast:
@@ -156,12 +159,27 @@ def _peak(counts: Ints, of: int, names: "list[int] | list[str]") -> Peak:
 def _by_zone(fleet: Fleet, live: Table) -> tuple[list[str], Ints, Ints]:
     """Return all zones; for each how many tenants have no worker outside it, and how many have one inside."""
     zones = list(dict.fromkeys(zone for slot in fleet.slots for zone in slot.group))
+    numbers = {zone: number for number, zone in enumerate(zones)}
+    width = max((len({*slot.group}) for slot in fleet.slots), default=0)
+    # The zones of every slot, each once, and none for what is no worker.
+    within = np.full((len(fleet) + 1, width), -1, dtype=np.int32)
+    for place, slot in enumerate(fleet.slots):
+        some = sorted({numbers[zone] for zone in slot.group})
+        within[place, : len(some)] = some
     fully, touched = np.zeros(len(zones), dtype=np.int64), np.zeros(len(zones), dtype=np.int64)
-    for number, zone in enumerate(zones):
-        inside = np.array([*(zone in slot.group for slot in fleet.slots), False])
-        hits = inside[live.places].sum(axis=1, dtype=np.int64)
-        touched[number] = (hits > 0).sum()
-        fully[number] = ((hits > 0) & (hits == live.sizes)).sum()
+    for first in range(0, len(live) if width else 0, _ROWS):
+        sizes = live.sizes[first : first + _ROWS]
+        inside = within[live.places[first : first + _ROWS]].reshape(len(sizes), -1)
+        inside.sort(axis=1)
+        # Equal ones are now next to each other: how many there are is how many workers a tenant has in that zone.
+        begins = np.ones(inside.shape, dtype=bool)
+        begins[:, 1:] = inside[:, 1:] != inside[:, :-1]
+        starts = np.flatnonzero(begins)
+        lengths = np.diff(starts, append=inside.size)
+        zone, row = inside.ravel()[starts], starts // inside.shape[1]
+        real = zone >= 0
+        touched += np.bincount(zone[real], minlength=len(zones))
+        fully += np.bincount(zone[real & (lengths == sizes[row])], minlength=len(zones))
     return zones, fully, touched
 
 

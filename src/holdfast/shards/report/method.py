@@ -1,8 +1,8 @@
 """How to find what shards share: which of them by sets of workers, and which by pairs of shards. Pure.
 
-Small shards have few sets of workers, and a million of them are counted by the sets that several have. A large shard
-has more sets than anybody can count: it is compared with all others instead. So shards are parted by their size, where
-it is least to do.
+Small shards have few sets of workers, and a million of them are counted by what several have. A large shard has more
+sets than anybody can count, also if it is the only one of its kind: it is compared with all others instead. So shards
+are parted by their size, where it is least to do.
 """
 
 import math
@@ -24,9 +24,13 @@ from holdfast.shards.report.walk import BLOCK, TooMany
 _SET, _COMMON, _PAIR, _WORKER = 100.0, 60.0, 48.0, 0.03
 
 _SHARED = 1 / 30
-"""Share of the sets of a shard that are looked at in a fleet so large that most sets have no other shard: a guess."""
+"""Share of the sets of workers of a shard that are looked at in a fleet so large that most have no other shard.
+
+Nobody knows before: where it makes a difference, it is tried.
+"""
+
 _TRIED = 0.25
-"""How long that guess is tried, as a share of the time that the other way takes: so much is lost at most."""
+"""How long that is tried, as a share of what the other way takes: so much is lost at most."""
 
 _Found = TypeVar("_Found")
 
@@ -55,8 +59,8 @@ class Method:
     way: Way | None = None
     """None for the one with the least to do."""
     block: int = BLOCK
-    side: int = 512
-    """Shards on each side of a product: its result takes 2 MB, the pairs in it some 20 MB."""
+    side: int = 2048
+    """Shards on each side of a product: its result takes 32 MB."""
 
     def apply(self, among: Shards, count: Callable[[Way], _Found], deepest: float = math.inf) -> _Found:
         """Count in the way with the least to do, where no sets of more than `deepest` workers are needed."""

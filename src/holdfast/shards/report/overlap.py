@@ -5,7 +5,7 @@ A million tenants take seconds, for nowhere are pairs of tenants looked at one b
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, groupby, islice
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from holdfast._errors import InvalidValue
 from holdfast.shards.report.method import USUAL, Method, Way
-from holdfast.shards.report.scan import Meeting, Scan, meetings, scan
+from holdfast.shards.report.scan import Scan, meetings, products, scan
 from holdfast.shards.report.table import Distinct, Ints, Table
 from holdfast.shards.report.walk import walk
 
@@ -60,7 +60,10 @@ def summed(distinct: Distinct, found: Scan) -> Overlaps:
 
 
 def worst_neighbours(table: npt.ArrayLike | Table, limit: int = 10) -> list[Neighbours]:
-    """Return the pairs of tenants that share most, the highest first, then by row; none that share nothing."""
+    """The pairs of tenants that share most, those that share more first, then by their rows, the lowest first.
+
+    Pairs that share nothing are none of them.
+    """
     checked = Table.of(table)
     return closest(checked, scan(checked.distinct), limit)
 
@@ -77,11 +80,7 @@ def closest(table: Table, found: Scan, limit: int, method: Method = USUAL) -> li
             known = {(pair.row, pair.other) for pair in chosen}
             near = np.flatnonzero(found.worst >= shared)
             groups = _Groups(table, near, chosen, shared, wanted).lowest(method)
-            most = wanted + len(chosen) + 1
-            tenants = [
-                sorted(row for shard in shards[:most] for row in table.distinct.tenants(shard, most))[:most]
-                for shards in groups
-            ]
+            tenants = [_tenants(table.distinct, shards, wanted + len(chosen) + 1) for shards in groups]
             pairs = (pair for pair, _ in groupby(heapq.merge(*(combinations(some, 2) for some in tenants))))
             for row, other in islice((pair for pair in pairs if pair not in known), wanted):
                 both = {*table.shard(row)} & {*table.shard(other)}
@@ -90,7 +89,10 @@ def closest(table: Table, found: Scan, limit: int, method: Method = USUAL) -> li
 
 
 class _Groups:
-    """Groups of shards that share so many workers; shards are numbered as they occur, so the lowest come first."""
+    """Groups of shards that have so many workers in common, among them those with the lowest pairs of tenants.
+
+    Shards are numbered as they first occur: the lowest two of a group have its lowest tenants.
+    """
 
     def __init__(self, table: Table, near: Ints, chosen: Sequence[Neighbours], shared: int, wanted: int) -> None:
         self._table = table
@@ -118,8 +120,9 @@ class _Groups:
         )
         enough = self._wanted + again
         found: list[list[int]] = []
-        by_pairs = self._by_pairs(meetings(self._among, large, small, method, way))
-        for some in chain(self._by_sets(small, enough, method.block, way.most), by_pairs):
+        for some in chain(
+            self._by_sets(small, enough, method.block, way.most), self._by_pairs(large, small, method, way.dense)
+        ):
             found = heapq.nsmallest(enough, [*found, *some])
         return found
 
@@ -131,9 +134,19 @@ class _Groups:
                 lowest = np.lexsort((seconds, firsts))[:enough]
                 yield [small[sets.shards[sets.starts[one] : ends[one]]].tolist() for one in lowest]
 
-    def _by_pairs(self, found: Iterable[Meeting]) -> Iterator[list[list[int]]]:
+    def _by_pairs(self, large: Ints, small: Ints, method: Method, dense: bool) -> Iterator[list[list[int]]]:
+        found = (
+            (product.meeting(self._shared) for product in products(self._among, large, small, method.side))
+            if dense
+            else meetings(self._among, large, small, method.block)
+        )
         for one, other, shared in found:
             pairs = np.column_stack([one, other])[shared == self._shared]
             pairs.sort(axis=1)
             lowest: list[list[int]] = pairs[np.lexsort(pairs.T[::-1])[: self._wanted]].tolist()
             yield lowest
+
+
+def _tenants(distinct: Distinct, shards: Sequence[int], limit: int) -> list[int]:
+    """The lowest rows of those who have one of these shards."""
+    return sorted(row for shard in shards[:limit] for row in distinct.tenants(shard, limit))[:limit]

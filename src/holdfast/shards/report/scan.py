@@ -3,8 +3,8 @@
 Two ways give the same numbers, and `method.py` says which is taken for which shards. The first counts, for every set of
 workers that several shards have, the pairs of tenants that have it: a pair that shares i workers is in C(i, j) of the
 sets of j, so that the number of pairs that share exactly i follows by inversion. The second looks at pairs of shards:
-along the lists of shards that have a worker, which leaves out pairs that share nothing, or by multiplying the table of
-who has which worker with itself, which takes as long for every pair.
+along the lists of shards that have a worker, so that it never comes upon a pair that shares nothing, or by multiplying
+the table of who has which worker with itself, which takes as long for every pair.
 """
 
 import math
@@ -21,8 +21,9 @@ from holdfast.shards.report.walk import sums, walk
 
 _FLOATS = 1 << 25
 """Numbers in each factor, in a fleet of very many workers."""
+
 _CELLS = 16
-"""Passing so many pairs takes as long as sorting one worker in common by the pair that shares it."""
+"""To pass so many pairs takes as long as to sort what two shards have in common by the pair that they are."""
 
 
 class Meeting(NamedTuple):
@@ -33,13 +34,28 @@ class Meeting(NamedTuple):
     shared: Ints
 
 
-def meetings(among: Shards, some: Ints, rest: Ints, method: Method, way: Way) -> Iterator[Meeting]:
-    """Every pair that shares a worker of which one is among some shards, each pair once; the rest are all others."""
-    return _products(among, some, rest, method.side) if way.dense else _listed(among, some, rest, method.block)
+class Product(NamedTuple):
+    """How many workers each of some shards shares with each of others."""
+
+    left: Ints
+    right: Ints
+    shared: Ints
+    is_square: bool
+    """Whether left and right are the same, so that each pair is in it twice, and each shard with itself."""
+
+    def meeting(self, shared: int) -> Meeting:
+        """The pairs that share so many, each once."""
+        rows, columns = (self.shared == shared).nonzero()
+        if self.is_square:
+            rows, columns = rows[rows < columns], columns[rows < columns]
+        return Meeting(self.left[rows], self.right[columns], np.full(len(rows), shared))
 
 
-def _listed(among: Shards, some: Ints, rest: Ints, block: int) -> Iterator[Meeting]:
-    """Find the pairs along lists of shards, in parts of about a block of workers in common, 200 bytes each at most."""
+def meetings(among: Shards, some: Ints, rest: Ints, block: int) -> Iterator[Meeting]:
+    """Every pair that shares a worker of which one is among some shards, each pair once; the rest are all others.
+
+    In parts of about a block of workers in common, two hundred bytes each at most.
+    """
     numbers = np.concatenate([some, rest])
     sizes = among.sizes[numbers]
     # One entry for each worker of each shard, as long as one of the first has that worker.
@@ -84,8 +100,8 @@ def _counted_keys(keys: Ints, bound: int) -> tuple[Ints, Ints]:
     return keys[starts], np.diff(starts, append=len(keys))
 
 
-def _products(among: Shards, some: Ints, rest: Ints, side: int) -> Iterator[Meeting]:
-    """Find the pairs by multiplying, part by part; the left part is never after the right one."""
+def products(among: Shards, some: Ints, rest: Ints, side: int) -> Iterator[Product]:
+    """Some shards with each other and with the rest, part by part; the left part is never after the right one."""
     side = max(1, min(side, _FLOATS // max(1, among.workers)))
     lefts = [some[first : first + side] for first in range(0, len(some), side)]
     rights = [rest[first : first + side] for first in range(0, len(rest), side)]
@@ -93,8 +109,7 @@ def _products(among: Shards, some: Ints, rest: Ints, side: int) -> Iterator[Meet
         having = _having(among.only(left))
         for right in [*lefts[number:], *rights]:
             shared = np.rint(having @ _having(among.only(right)).T).astype(np.int64)
-            rows, columns = (np.triu(shared, 1) if right is left else shared).nonzero()  # every pair once
-            yield Meeting(left[rows], right[columns], shared[rows, columns])
+            yield Product(left, right, shared, right is left)
 
 
 def _having(among: Shards) -> npt.NDArray[np.float32]:
@@ -127,8 +142,12 @@ def _counted(distinct: Distinct, method: Method, way: Way) -> Scan:
     small, large = way.parts(distinct)
     tally = _Tally(distinct)
     tally.add_sets(small, method.block, way.most)
-    for meeting in meetings(distinct, large, small, method, way):
-        tally.add_meeting(meeting)
+    if way.dense:
+        for product in products(distinct, large, small, method.side):
+            tally.add_product(product)
+    else:
+        for meeting in meetings(distinct, large, small, method.block):
+            tally.add_meeting(meeting)
     return tally.scan()
 
 
@@ -177,25 +196,38 @@ class _Tally:
             )
 
     def add_meeting(self, meeting: Meeting) -> None:
-        """Count pairs of shards."""
+        """Pairs of shards, one by one."""
         counts, sizes = self._distinct.counts, self._distinct.sizes
         one, other, shared = meeting
-        for size, found in enumerate(_summed(shared, counts[one] * counts[other], len(self._pairs)).tolist()):
-            self._pairs[size] += found
+        self._add_pairs(shared, counts[one] * counts[other])
         for left, right in ((one, other), (other, one)):
             np.maximum.at(self._worst, left, shared)
-            self._touched += _summed(left, counts[right], len(counts))
+            np.add.at(self._touched, left, counts[right])
             within = np.flatnonzero(shared == sizes[right])
-            self._covered += _summed(left[within], counts[right[within]], len(counts))
+            np.add.at(self._covered, left[within], counts[right[within]])
+
+    def add_product(self, product: Product) -> None:
+        """Pairs of shards, all of one part with all of another."""
+        counts, sizes = self._distinct.counts, self._distinct.sizes
+        left, right, shared, is_square = product
+        weights = np.outer(counts[left], counts[right])
+        if is_square:
+            weights = np.triu(weights, 1)  # every pair once
+            shared = np.where(np.eye(len(left), dtype=np.bool_), 0, shared)  # and none of a shard with itself
+        self._add_pairs(shared.ravel(), weights.ravel())
+        for some, others, both in ((left, right, shared), (right, left, shared.T))[: 1 if is_square else 2]:
+            self._worst[some] = np.maximum(self._worst[some], both.max(axis=1, initial=0))
+            self._touched[some] += (both > 0) @ counts[others]
+            self._covered[some] += ((both > 0) & (both == sizes[others])) @ counts[others]
+
+    def _add_pairs(self, shared: Ints, tenants: Ints) -> None:
+        # Sums of whole numbers below 2^53, which floats add exactly.
+        found = np.bincount(shared, weights=tenants, minlength=len(self._pairs))
+        for size in range(1, len(self._pairs)):
+            self._pairs[size] += int(found[size])
 
     def scan(self) -> Scan:
-        """Return all of it, once every pair of shards that share a worker was added."""
+        """All of it, once every pair of shards that share a worker was added."""
         tenants = int(self._distinct.counts.sum())
         self._pairs[0] = math.comb(tenants, 2) - sum(self._pairs[1:])
         return Scan(tuple(self._pairs), self._worst, self._touched, self._covered)
-
-
-def _summed(numbers: Ints, values: Ints, count: int) -> Ints:
-    """For each of `count` numbers, the sum of the values that stand beside it."""
-    # Whole numbers below 2^53, which floats add exactly.
-    return np.bincount(numbers, weights=values, minlength=count).astype(np.int64)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.shards.report import scan as pairing
 from holdfast.shards.report import table_of
-from holdfast.shards.report.method import Method, Way
-from holdfast.shards.report.scan import meetings
+from holdfast.shards.report.scan import meetings, products
 from holdfast.shards.report.table import Table
 from tests.unit.shards.report.samples import Shards, shards
 
@@ -32,22 +31,27 @@ def test_each_pair_with_one_of_some_shards_is_met_once(
         for one, other in combinations(range(len(unique)), 2)
         if is_some[one] or is_some[other]
     }
-    method = Method(block=data.draw(st.integers(1, 40)), side=data.draw(st.integers(1, 5)))
-    for way in (Way(largest=0), Way(largest=0, dense=True)):
-        met: dict[tuple[int, int], int] = {}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pairing, "_CELLS", cells)
-            for part in meetings(distinct, some, rest, method, way):
-                for one, other, shared in zip(*(values.tolist() for values in part), strict=True):
-                    assert (min(one, other), max(one, other)) not in met
-                    met[min(one, other), max(one, other)] = shared
-        assert met == {pair: shared for pair, shared in expected.items() if shared}
+    met: dict[tuple[int, int], int] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairing, "_CELLS", cells)
+        for part in meetings(distinct, some, rest, data.draw(st.integers(1, 40))):
+            for one, other, shared in zip(*(values.tolist() for values in part), strict=True):
+                assert (min(one, other), max(one, other)) not in met
+                met[min(one, other), max(one, other)] = shared
+    assert met == {pair: shared for pair, shared in expected.items() if shared}
+    multiplied: dict[tuple[int, int], int] = {}
+    for product in products(distinct, some, rest, data.draw(st.integers(1, 5))):
+        for size in range(10):
+            for one, other, shared in zip(*(values.tolist() for values in product.meeting(size)), strict=True):
+                assert (min(one, other), max(one, other)) not in multiplied
+                multiplied[min(one, other), max(one, other)] = shared
+    assert multiplied == expected
 
 
 def test_shards_that_meet_nobody_are_not_looked_at_one_by_one() -> None:
     rows = [(0, 1, 2), (2, 3), *((number, number + 1) for number in range(10, 2000, 2))]
     distinct = Table(table_of(rows)).distinct
-    [part] = meetings(distinct, np.array([0]), np.arange(1, len(distinct)), Method(), Way(largest=0))
+    [part] = meetings(distinct, np.array([0]), np.arange(1, len(distinct)), 1 << 20)
     assert [values.tolist() for values in part] == [[0], [1], [1]]
 
 
@@ -55,5 +59,4 @@ def test_a_fleet_of_very_many_workers_is_multiplied_in_small_parts(monkeypatch: 
     monkeypatch.setattr(pairing, "_FLOATS", 40)
     distinct = Table(table_of([(0, 1), (1, 2), (0, 1), (5, 19), (19, 2)])).distinct
     every = np.arange(len(distinct))
-    parts = list(meetings(distinct, every, every[:0], Method(), Way(largest=0, dense=True)))
-    assert len(parts) == 3, "two at a time: the first two, both with the others, and the others"
+    assert {product.shared.shape for product in products(distinct, every, every[:0], 2048)} == {(2, 2)}
