@@ -35,7 +35,6 @@ TESTED_ELSEWHERE = {
     "calls/scope": ["calls/test_context"],
     "cli/queue/depths": ["cli/test_queue_top"],
     "config/places": ["config/test_load"],
-    "evacuate/guard": ["evacuate/test_evacuator"],
     "metrics/instruments": ["metrics/test_exporter", "metrics/exporters/test_emf", "queue/test_metrics_worker"],
     "metrics/names": ["queue/test_metrics_worker"],
     "queue/alarms": ["queue/test_metrics_worker"],

@@ -63,9 +63,12 @@ connection.sendmsg([len(body).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket
 while body:
     body = body[connection.send(body):]
 pid = int.from_bytes(connection.recv(4), "big")
+if not pid:
+    sys.exit("the server of preloaded processes has ended: what it printed says why")
 for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGUSR1):
     _signal.signal(number, lambda number, _: os.kill(pid, number))
-code = os.waitstatus_to_exitcode(int.from_bytes(connection.recv(4), "big"))
+status = connection.recv(4)
+code = os.waitstatus_to_exitcode(int.from_bytes(status, "big")) if status else 70
 if code < 0:
     _signal.signal(-code, _signal.SIG_DFL)
     os.kill(os.getpid(), -code)
@@ -92,7 +95,11 @@ class Request(NamedTuple):
         length, streams, _, _ = socket.recv_fds(connection, 4, 3)
         with connection.makefile("rb") as file:
             body = file.read(int.from_bytes(length, "big"))
-        return cls(*marshal.loads(body)), streams
+        if len(streams) == 3 and len(body) == int.from_bytes(length, "big"):
+            return cls(*marshal.loads(body)), streams
+        for stream in streams:
+            os.close(stream)
+        raise EOFError("the client has hung up")
 
 
 class Server:
@@ -137,8 +144,9 @@ class Server:
             os.close(stream)
 
     def _kill(self, pid: int) -> None:
-        self._selector.unregister(self._connections[pid][1])
-        os.kill(pid, signal.SIGKILL)
+        if pid in self._connections:  # else it has ended, which was told in the same moment
+            self._selector.unregister(self._connections[pid][1])
+            os.kill(pid, signal.SIGKILL)
 
     def _reap(self, pid: int) -> None:
         ended, connection = self._connections.pop(pid)
@@ -312,9 +320,11 @@ else:
             wait = 0 if wait_flags & os.WNOHANG else None
             if not select.select([self._connection], [], [], wait)[0]:
                 return 0, 0
-            status = int.from_bytes(self._connection.recv(4), "big")
+            status = self._connection.recv(4)
             self._connection.close()
-            return self.pid, status
+            if not status:
+                raise RuntimeError("the server of preloaded processes has ended: what it printed says why")
+            return self.pid, int.from_bytes(status, "big")
 
         def _internal_poll(self, *_: Any, **__: Any) -> int | None:
             if self.returncode is None and self._waitpid_lock.acquire(blocking=False):

@@ -132,11 +132,11 @@ async def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
             if attempt is None:
                 attempt = call.begin(error)
                 call.enter(error)
-                error = None
-                if attempt.expires < inf:
-                    watch(attempt)
-                token = enter(attempt)
+                error = token = None
                 try:
+                    if attempt.expires < inf:
+                        watch(attempt)
+                    token = enter(attempt)
                     result = await function(*args, **kwargs)
                 except Exception as caught:  # noqa: BLE001
                     error = caught
@@ -146,7 +146,8 @@ async def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
                     if attempt.expiries is not None:
                         unwatch(attempt)
                     call.left()
-                    leave(token)  # last: a coroutine that is closed in another context cannot leave
+                    if token is not None:
+                        leave(token)  # last: a coroutine that is closed in another context cannot leave
             delay = call.settle(attempt, result, error)
             if delay is None:
                 if error is None:

@@ -3,6 +3,7 @@
 May import the base, the engines, `detect`, `calls`, `status` and `telemetry`. Start reading at `guard.py`.
 """
 
-from holdfast.evacuate.guard import Decision, Evacuator, decide
+from holdfast.evacuate.evacuator import Evacuator
+from holdfast.evacuate.guard import Decision, decide
 
 __all__ = ["Decision", "Evacuator", "decide"]

@@ -46,8 +46,15 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import an exporter when it is asked for: most programs have one of them."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.exporters.{_MODULES[name]}"), name)
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+
+    def __getattr__(name: str) -> Any:
+        """Import an exporter when it is asked for: most programs have one of them."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(f"{__name__}.exporters.{_MODULES[name]}"), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return __all__

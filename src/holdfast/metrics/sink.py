@@ -25,7 +25,7 @@ class MetricsSink(Generic[Event]):
         self.exporters = exporters
         self.failed = 0
         """Batches and lines that exporters have lost by raising."""
-        self._logged: set[Exporter] = set()
+        self._logged: set[int] = set()  # ids: an exporter need not be hashable
         self._logs = tuple(exporter for exporter in exporters if exporter.uses_logs)
         self._recorders = tuple(exporter for exporter in exporters if type(exporter).record is not Exporter.record)
         self._uses_attributes = any(exporter.uses_attributes for exporter in self._recorders)
@@ -57,6 +57,6 @@ class MetricsSink(Generic[Event]):
 
     def _lost(self, exporter: Exporter, error: Exception) -> None:
         self.failed += 1
-        if exporter not in self._logged:
-            self._logged.add(exporter)
+        if id(exporter) not in self._logged:
+            self._logged.add(id(exporter))
             log.error("the exporter %r failed; its further failures are only counted", exporter, exc_info=error)

@@ -50,12 +50,14 @@ _NAMES = {
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    """Import a name when it is asked for: settings need the policy alone, producers no event loop."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    return found
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+
+    def __getattr__(name: str) -> Any:
+        """Import a name when it is asked for: settings need the policy alone, producers no event loop."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -32,8 +32,8 @@ class Slot:
     def __post_init__(self) -> None:
         if not is_text(self.worker):
             raise InvalidValue(f"a worker named {self.worker!r}: expected some text that can be printed")
-        for name in (*self.group, self.host):
-            if name is not None and not is_text(name):
+        for name in (*self.group, *([] if self.host is None else [self.host])):
+            if not is_text(name):
                 raise InvalidValue(f"worker {self.worker} in {name!r}: expected some text that can be printed")
         if not 0 < self.weight < math.inf:
             raise InvalidValue(f"weight {self.weight} of worker {self.worker}: expected a number above 0")

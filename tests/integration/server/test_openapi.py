@@ -99,7 +99,8 @@ def test_every_answer_is_in_keeping_with_the_description(server: HoldfastServer,
         check=False,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert "No issues found" in finished.stdout or examples < 10  # with few, some operation has only refusals
+    if examples > 10:  # with few, some operation has only refusals, of which it warns
+        assert "No issues found" in finished.stdout
     assert good_answers(server) == {
         "GET /v1/whoami",
         "GET /v1/credentials",

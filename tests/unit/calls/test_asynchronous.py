@@ -101,6 +101,14 @@ def test_an_attempt_is_cut_off_when_its_time_is_over_and_made_again(limit: Limit
     asyncio.run(main())
 
 
+def test_a_coroutine_that_no_event_loop_runs_fails_without_holding_a_slot() -> None:
+    dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=SHORT, limit=Limit(1))
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            dependency.run_async(forever, idempotent=True).send(None)
+        assert dependency.in_flight == 0
+
+
 @pytest.mark.parametrize("limit", [None, Limit(1)])
 def test_cancelling_it_passes_through_at_once_and_releases_what_it_holds(limit: Limit | None) -> None:
     async def main() -> None:

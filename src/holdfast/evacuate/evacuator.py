@@ -1,0 +1,42 @@
+"""Mark the zone that a verdict isolates as out, if the guard allows it."""
+
+from collections.abc import Mapping
+
+from holdfast._clock import Clock
+from holdfast._types import StatusStore, Verdict, Zone, ZoneState, ZoneStatus
+from holdfast.evacuate.guard import decide
+from holdfast.status.change import Changes
+
+BY = "holdfast"
+_STRICTEST_FIRST = (ZoneState.OUT, ZoneState.DRAINING, ZoneState.RETURNING)
+
+
+class Evacuator:
+    """Carries out what the guard allows. Idempotent: acting on a verdict again changes nothing more."""
+
+    def __init__(self, store: StatusStore, clock: Clock, changes: Changes) -> None:
+        self._store = store
+        self._clock = clock
+        self._changes = changes
+
+    def states(self, workload: str) -> Mapping[Zone, ZoneState]:
+        """Return the state of each zone that is not in, for a workload or for all; the stricter one of the two."""
+        now = self._clock.wall()
+        found: dict[Zone, ZoneState] = {}
+        for status in self._store.read():
+            state = status.state_at(now)
+            if status.workload in (None, workload) and state is not ZoneState.IN:
+                known = found.get(status.zone, state)
+                found[status.zone] = min(known, state, key=_STRICTEST_FIRST.index)
+        return found
+
+    def act(self, verdict: Verdict, zones: frozenset[Zone]) -> ZoneStatus | None:
+        """Mark the verdict's zone as out for its workload, if that is allowed; return the new status if it was.
+
+        Raise Conflict if another zone is taken out at the same moment.
+        """
+        decision = decide(verdict, zones, self.states(verdict.workload))
+        if decision.zone is None:
+            return None
+        # A zone that an operator has taken out meanwhile keeps the operator's reason and end.
+        return self._changes.take_out(decision.zone, verdict.workload, by=BY, reason=decision.reason, renew=False)
