@@ -305,7 +305,7 @@ def test_nothing_is_sent_after_the_deadline(connect: Connect) -> None:
 def test_a_deadline_ends_an_attempt(connect: Connect) -> None:
     client = connect(pricing())
     with Server([hang]) as server:
-        with deadline(0.25), pytest.raises(client.error) as caught:
+        with deadline(1.0), pytest.raises(client.error) as caught:
             client.send("GET", server.url)
         assert len(server.seen) == 1
     assert "there is no time left" in caught.value.__notes__[0]
@@ -328,7 +328,7 @@ def test_a_body_that_is_handed_over_ends_with_the_deadline(connect: Connect) -> 
     client = connect(pricing())
     head = b"HTTP/1.1 200 Said\r\nTransfer-Encoding: chunked\r\n\r\n"
     with Server([trickle(head)]) as server:
-        with deadline(0.25), pytest.raises(DeadlineExceeded) as caught:
+        with deadline(1.0), pytest.raises(DeadlineExceeded) as caught:
             client.stream(server.url)
         assert server.closed.acquire(timeout=5)
     assert isinstance(caught.value, client.error)

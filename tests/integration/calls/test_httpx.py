@@ -119,7 +119,7 @@ def test_the_deadline_ends_a_body_within_the_attempt_as_well() -> None:
     with (
         Server([trickle(head)]) as server,
         httpx.Client(transport=HoldfastTransport(pricing())) as client,
-        deadline(0.25),
+        deadline(1.0),
         pytest.raises(HttpxDeadlineExceeded),
     ):
         client.get(server.url)
@@ -235,7 +235,7 @@ def test_so_is_a_deadline_that_passes_in_a_body_that_is_handed_over() -> None:
     with (
         Server([hang_in_body]) as server,
         httpx.Client(transport=HoldfastTransport(pricing())) as client,
-        deadline(0.2),
+        deadline(0.8),
         client.stream("GET", server.url, extensions=call_options(stream=True)) as response,
         pytest.raises(HttpxDeadlineExceeded, match="during the answer"),
     ):

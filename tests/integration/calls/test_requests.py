@@ -105,7 +105,7 @@ def test_a_body_that_is_read_chunk_by_chunk_is_within_the_deadline(session: requ
     head = b"HTTP/1.1 200 Said\r\nTransfer-Encoding: chunked\r\n\r\n"
     with (
         Server([trickle(head)]) as server,
-        deadline(0.25),
+        deadline(1.0),
         session.get(server.url, stream=True) as response,
         pytest.raises(RequestsDeadlineExceeded),
     ):
@@ -207,7 +207,7 @@ def test_a_stream_may_pause_no_longer_than_the_session_says(session: requests.Se
 def test_a_pause_in_a_stream_ends_with_the_deadline(session: requests.Session) -> None:
     with (
         Server([hang_in_body]) as server,
-        deadline(0.25),
+        deadline(1.0),
         session.get(server.url, stream=True) as response,
         pytest.raises(RequestsDeadlineExceeded, match="during the answer"),
     ):
@@ -273,7 +273,7 @@ def test_an_attempt_whose_own_time_is_over_says_so(act: Any) -> None:
 
 @pytest.mark.parametrize("act", [hang, hang_in_body])
 def test_an_attempt_that_ends_with_the_deadline_says_so(session: requests.Session, act: Any) -> None:
-    with Server([act]) as server, deadline(0.25), pytest.raises(RequestsDeadlineExceeded, match="deadline has passed"):
+    with Server([act]) as server, deadline(1.0), pytest.raises(RequestsDeadlineExceeded, match="deadline has passed"):
         session.get(server.url)
 
 
