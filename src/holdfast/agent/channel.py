@@ -18,7 +18,7 @@ logger = logging.getLogger("holdfast.agent")
 POSTS = 8
 """Messages that are dealt with at a time: each may wait for a certificate, and anybody may post."""
 _REFUSALS = ((InvalidValue, 400), (NotAllowed, 403), (EngineError, 503))
-"""What SNS is answered; it posts again after a 503 only."""
+"""The HTTP status that SNS gets for each kind of error. SNS posts a message again only after a 503."""
 
 
 class Channel:

@@ -1,6 +1,7 @@
 """What both drivers ask: whether a request is let in, in which bounds; and whom they tell how it ended."""
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -20,8 +21,8 @@ Name = Callable[[Mapping[str, Any]], Operation]
 Application = TypeVar("Application")
 
 
-class Middleware(Generic[Application]):
-    """What both middlewares are made of: an application, and the gate before it."""
+class Middleware(ABC, Generic[Application]):
+    """Base of the ASGI and the WSGI middleware: an application with a gate in front of it."""
 
     def __init__(
         self,
@@ -36,9 +37,9 @@ class Middleware(Generic[Application]):
         self._app = app
         self._gate = Gate(service, name=operation or self._route, sink=sink, zones=zones, runtime=runtime)
 
+    @abstractmethod
     def _route(self, request: Mapping[str, Any]) -> Operation:
         """Name a request by the route that the framework found."""
-        raise NotImplementedError
 
 
 class Gate:

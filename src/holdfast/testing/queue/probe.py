@@ -187,8 +187,8 @@ class Suite:
         """A queue without messages, in which nothing is served out of its order."""
         work = Probe(backend, elapse)
         part = next(part for part in type(self).__mro__ if request.function.__name__ in vars(part))
-        if power := vars(part).get(
-            "needs"
-        ):  # not `part.needs`, which a suite of several parts inherits from one of them
-            work.needs(power)
+        # Not `part.needs`, which a suite of several parts inherits from one of them.
+        capability = vars(part).get("needs")
+        if capability:
+            work.needs(capability)
         return work
