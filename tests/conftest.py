@@ -20,6 +20,7 @@ from tests.services.ministack import ministack
 from tests.services.moto import moto
 from tests.services.postgres import RestartablePostgres, postgres
 from tests.services.run import Run
+from tests.services.start import start
 from tests.services.valkey import valkey
 from tests.support.preloaded import start_server
 
@@ -33,7 +34,7 @@ pytest.register_assert_rewrite(
 )
 
 RUN = pytest.StashKey[Run]()
-SERVICES = {"postgres": postgres, "moto": moto, "ministack": ministack, "chromium": chromium, "valkey": valkey}
+SERVICES = {"postgres": postgres, "moto": moto, "ministack": ministack, "valkey": valkey}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -137,8 +138,11 @@ def ministack_url(services: Run) -> str:
 
 @pytest.fixture(scope="session")
 def chromium_endpoint(services: Run) -> str:
-    """Where Playwright's `connect_over_cdp` finds the browser."""
-    return services.shared("chromium", chromium)
+    """Where Playwright's `connect_over_cdp` finds the browser of this worker.
+
+    Workers cannot share one: each connection puts its own colour scheme on the pages of all others.
+    """
+    return start(chromium, services.private("chromium"), services.controller)
 
 
 @pytest.fixture

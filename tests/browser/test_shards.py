@@ -61,8 +61,6 @@ def show(page: "Page", path: Path, scheme: Scheme) -> tuple[list[dict[str, objec
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": 1400, "height": 900})
     page.goto(path.as_uri())
-    # A page that was shown already may take up another scheme a moment later.
-    page.wait_for_function("scheme => matchMedia(`(prefers-color-scheme: ${scheme})`).matches", arg=scheme)
     width, height = page.evaluate(BOX)
     parts: list[dict[str, float]] = page.evaluate(PARTS)
     for part in parts:
