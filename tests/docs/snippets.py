@@ -273,9 +273,13 @@ def _require_program(path: Path) -> None:
 
 
 def matches(expected: str, found: str) -> bool:
-    """Whether the output is what the page shows; `...` stands for anything, and space at the ends of lines for none."""
-    pattern = ".*".join(re.escape(part) for part in _trimmed(expected).split("..."))
-    return re.fullmatch(pattern, _trimmed(found), re.DOTALL) is not None
+    """Return whether the output is what the page shows.
+
+    `...` stands for anything or nothing, also as the last line. Space at the ends of lines does not count.
+    """
+    expected, found = _trimmed(expected), _trimmed(found)
+    pattern = ".*".join(re.escape(part) for part in expected.split("..."))
+    return re.fullmatch(pattern, found + "\n" * expected.endswith("\n..."), re.DOTALL) is not None
 
 
 def _trimmed(text: str) -> str:

@@ -281,7 +281,7 @@ def test_the_timeout_of_the_client_holds_if_it_is_shorter(connect: Connect) -> N
     dependency = pricing(retry=Retry(attempts=1))
     client = connect(dependency)
     with Server([hang]) as server, pytest.raises(client.error):
-        client.send("GET", server.url, timeout=0.05)
+        client.send("GET", server.url, timeout=0.5)
     assert [it.failure for it in happened(dependency, Attempted)] == [Kind.TIMEOUT]
 
 

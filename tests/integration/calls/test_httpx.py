@@ -199,20 +199,21 @@ def test_a_judgement_of_errors_sees_the_body_as_well() -> None:
 
 
 def test_a_synchronous_attempt_that_took_too_long_is_told_as_holdfast_tells_it() -> None:
-    dependency = pricing(timeouts=Timeouts(connect=2.0, attempt=0.1), retry=Retry(attempts=1))
+    dependency = pricing(timeouts=Timeouts(connect=2.0, attempt=0.5), retry=Retry(attempts=1))
     with Server([hang]) as server, httpx.Client(transport=HoldfastTransport(dependency)) as client:
         with pytest.raises(HttpxAttemptTimedOut) as caught:
             client.get(server.url)
-        with deadline(0.05), pytest.raises(HttpxDeadlineExceeded):
+        with deadline(0.5), pytest.raises(HttpxDeadlineExceeded):
             client.get(server.url)
     assert isinstance(caught.value.__cause__, httpx.ReadTimeout)
     assert failures(dependency) == [Kind.TIMEOUT, Kind.TIMEOUT]
 
 
 def test_the_clients_own_timeout_is_told_as_httpx_tells_it() -> None:
+    transport = HoldfastTransport(pricing(retry=Retry(attempts=1)))
     with (
         Server([hang]) as server,
-        httpx.Client(transport=HoldfastTransport(pricing(retry=Retry(attempts=1))), timeout=0.05) as client,
+        httpx.Client(transport=transport, timeout=httpx.Timeout(10.0, read=0.05)) as client,
         pytest.raises(httpx.ReadTimeout) as caught,
     ):
         client.get(server.url)

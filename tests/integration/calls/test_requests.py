@@ -282,7 +282,7 @@ def test_a_timeout_of_the_session_stays_that_of_requests(act: Any) -> None:
     dependency = pricing(retry=Retry(attempts=1))
     with Server([act]) as server, session_of(dependency) as session:
         with pytest.raises(requests.ReadTimeout) as caught:
-            session.get(server.url, timeout=0.1)
+            session.get(server.url, timeout=(10.0, 0.1))
         assert not isinstance(caught.value, CallError)
 
 
