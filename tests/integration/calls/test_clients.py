@@ -633,7 +633,7 @@ def test_a_warm_up_of_a_server_that_keeps_no_connections_is_in_vain(connect: Con
 
 
 def test_a_warm_up_takes_no_longer_than_connections_may(connect: Connect) -> None:
-    client = connect(pricing(timeouts=Timeouts(connect=0.2)))
+    client = connect(pricing(timeouts=Timeouts(connect=1.0)))
     with Server([hang, answer()]) as server:
         assert client.warm_up(server.url, 2) == 1
         assert server.connections == 2

@@ -221,6 +221,7 @@ def test_told_to_stop_it_ends_what_it_began_and_hands_back_the_rest(
     until(lambda: len(workers.told()) == int(processes), "a message in the hands of each")
     workers.process.send_signal(number)
     workers.logged("stopping", int(processes))
+    until(lambda: sum(lane.leased for lane in look(folder).lanes) == int(processes), "the rest is released")
     assert len(workers.told()) == int(processes), "nothing else is begun"
     (folder / "go").touch()
     assert workers.wait() == 0

@@ -18,7 +18,7 @@ import httpx
 
 from tests.support.preloaded import Preloaded, run_preloaded
 
-STUCK = 30.0
+STUCK = 60.0
 """Seconds until a process that should have done something is taken to be stuck."""
 
 COMMAND = [sys.executable, "-m", "holdfast.cli"]
