@@ -129,9 +129,9 @@ class Producing:
     def change(self, policy: Mapping[str, Any]) -> None:
         self._sender.change(policy)  # type: ignore[attr-defined]  # Holdfast alone can do that
 
-    def look(self, times: int) -> float:
+    def inspect(self, times: int) -> float:
         """Seconds that it takes to see how deep the queue is."""
-        return self._sender.look(times)  # type: ignore[attr-defined, no-any-return]
+        return self._sender.inspect(times)  # type: ignore[attr-defined, no-any-return]
 
 
 class Working:

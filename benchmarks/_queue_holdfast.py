@@ -13,8 +13,8 @@ import msgspec
 
 from benchmarks._queue_roles import Options, Tally
 from holdfast._clock import SystemClock
-from holdfast.queue import Job, Limits, Queue, QueuePolicy, Sent
-from holdfast.queue.backend import Change
+from holdfast.queue import Job, Limits, Queue, QueuePolicy, SentMessage
+from holdfast.queue.backend import QueueChange
 
 LIMITS = Limits(rate=1e5, max_rate=1e6, run_rate=1e6, concurrency=100_000, max_backlog=10_000_000)
 
@@ -48,25 +48,25 @@ class Sender:
         self._queue = opened(options)
         self._jobs = {name: add(self._queue, name, function) for name, function in Tally().jobs.items()}
         limited = dict.fromkeys(options.get("limited", ()), LIMITS)
-        self._queue.backend.change("work", Change(limits=limited))
+        self._queue.backend.change("work", QueueChange(limits=limited))
 
     def send(self, job: str, numbers: Sequence[float], tenants: Sequence[str]) -> None:
         called, many = self._jobs[job], len(tenants)
         kept = self._queue.send_many([called.to(tenants[int(number) % many]).message(number) for number in numbers])
-        if not all(isinstance(result, Sent) for result in kept):
-            raise RuntimeError(f"refused: {next(result for result in kept if not isinstance(result, Sent))}")
+        if not all(isinstance(result, SentMessage) for result in kept):
+            raise RuntimeError(f"refused: {next(result for result in kept if not isinstance(result, SentMessage))}")
 
     def send_one(self, job: str, number: float, tenant: str) -> None:
         self._jobs[job].to(tenant).send(number)
 
     def change(self, policy: Mapping[str, Any]) -> None:
-        self._queue.backend.change("work", Change(policy=msgspec.convert(policy, QueuePolicy)))
+        self._queue.backend.change("work", QueueChange(policy=msgspec.convert(policy, QueuePolicy)))
 
-    def look(self, times: int) -> float:
+    def inspect(self, times: int) -> float:
         taken = []
         for _ in range(times):
             began = time.monotonic()
-            self._queue.backend.look("work")
+            self._queue.backend.inspect("work")
             taken.append(time.monotonic() - began)
         return sorted(taken)[times // 2]
 

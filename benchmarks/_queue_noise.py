@@ -28,8 +28,8 @@ FIFO: Mapping[str, Any] = {
     "hand": 1,
     "spill_above": None,
     "fresh_for": 0,
-    "old_share": 0,
-    "low_share": 0,
+    "backlog_share": 0,
+    "low_priority_share": 0,
     "spill_share": 0,
 }
 """A queue as others have it."""

@@ -13,7 +13,7 @@ from benchmarks._queue_noise import FIFO, TEN, Heard, Noise, listen, tell
 from benchmarks._queue_report import Report, milliseconds
 from benchmarks._queue_roles import CONCURRENCY
 from benchmarks._queue_servers import Servers
-from holdfast.simulate.pictures import Scale, picture, text
+from holdfast.simulate.pictures import Scale, build_svg, text
 
 LEFT, RIGHT, TOP, ROW, WIDTH = 190.0, 175.0, 64.0, 44.0, 860.0
 TICKS = (0.001, 0.01, 0.1, 1.0, 10.0)
@@ -23,7 +23,7 @@ def settings(spill_above: int) -> Mapping[str, Mapping[str, Any]]:
     return {
         "no protection: one lane, FIFO": FIFO,
         "spill alone": {**FIFO, "spill_above": spill_above, "spill_share": 0.1},
-        "fresh first alone": {**FIFO, "fresh_for": 1.0, "old_share": 0.1},
+        "fresh first alone": {**FIFO, "fresh_for": 1.0, "backlog_share": 0.1},
         "lanes and hands alone": {**FIFO, "lanes": 128, "hand": 4},
         "all of them": {"spill_above": spill_above},
     }
@@ -52,14 +52,14 @@ def drawn(heard: Mapping[str, Heard], count: int) -> str:
     subtitle = (
         f"a dot is a message, the line the 99th percentile; {count:,} jobs of 5 ms were sent before, 8 run at a time"
     )
-    return picture(WIDTH, height, title, what, [text(16, 42, subtitle, "faint"), *_rows(heard, across)])
+    return build_svg(WIDTH, height, title, what, [text(16, 42, subtitle, "faint"), *_rows(heard, across)])
 
 
 def _rows(heard: Mapping[str, Heard], across: Scale) -> Iterator[str]:
     bottom = TOP + len(heard) * ROW
     for row, (name, one) in enumerate(heard.items()):
         top = TOP + row * ROW
-        yield f'<rect class="lane" x="{LEFT}" y="{top + 3:.1f}" width="{WIDTH - LEFT - RIGHT}" height="{ROW - 6}"/>'
+        yield f'<rect class="panel" x="{LEFT}" y="{top + 3:.1f}" width="{WIDTH - LEFT - RIGHT}" height="{ROW - 6}"/>'
         yield text(LEFT - 8, top + ROW / 2 + 4, name, "word", "end")
         yield from _dots(one.latencies, across, top + ROW / 2)
         yield from _mark(_x(across, one.p99), top)
@@ -81,4 +81,4 @@ def _mark(x: float, top: float) -> Iterator[str]:
 
 
 def _x(across: Scale, value: float) -> float:
-    return LEFT + across.place(value) * (WIDTH - LEFT - RIGHT)
+    return LEFT + across.position(value) * (WIDTH - LEFT - RIGHT)

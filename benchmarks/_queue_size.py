@@ -16,7 +16,7 @@ from benchmarks._harness import Goal
 from benchmarks._queue_child import ROOT, Child, megabytes
 from benchmarks._queue_report import Report, milliseconds
 from benchmarks._queue_servers import Engine, Servers
-from holdfast.queue import Outgoing, Queue
+from holdfast.queue import OutgoingMessage, Queue
 
 TENANTS = [f"tenant-{number}" for number in range(1000)]
 BODY = b"x" * 100
@@ -59,7 +59,9 @@ def bytes_per_message(servers: Servers, count: int) -> float:
     with servers.file() as path:
         with Queue("work", f"sqlite:{path}") as queue:
             for start in range(0, count, 1000):
-                queue.send_many([Outgoing(tenant=TENANTS[n % 1000], body=BODY) for n in range(start, start + 1000)])
+                queue.send_many(
+                    [OutgoingMessage(tenant=TENANTS[n % 1000], body=BODY) for n in range(start, start + 1000)]
+                )
         return size_of(path) / count - len(BODY)
 
 
@@ -74,9 +76,9 @@ def look_at(servers: Servers, engine: Engine, small: int, large: int) -> tuple[f
     """Seconds that a look takes, at few messages and at many."""
     with servers.store(engine) as url, Child("_queue_holdfast", "producer", url=url) as producer:
         producer.ask("load", job="nothing", count=small, tenants=TENANTS, at_once=small)
-        few = producer.ask("look", times=51)
+        few = producer.ask("inspect", times=51)
         producer.ask("load", job="nothing", count=large - small, tenants=TENANTS, at_once=10_000)
-        return few, producer.ask("look", times=51)
+        return few, producer.ask("inspect", times=51)
 
 
 def measure(servers: Servers, report: Report, *, quick: bool) -> None:

@@ -69,7 +69,7 @@ class Dealer:
         """The hands of many hash values, a row each."""
         hands = np.empty((len(hash_values), len(self._sizes)), dtype=np.int64)
         drawn: list[npt.NDArray[np.int64]] = []
-        for place, size in enumerate(self._sizes):
+        for column, size in enumerate(self._sizes):
             following = hash_values // np.uint64(size)
             remainder = (hash_values - following * np.uint64(size)).astype(np.int64)
             hash_values = following
@@ -77,7 +77,7 @@ class Dealer:
             for earlier in reversed(drawn):
                 card += card >= earlier
             drawn.append(remainder)
-            hands[:, place] = card
+            hands[:, column] = card
         return hands
 
 
@@ -243,8 +243,8 @@ class Ring:
     @staticmethod
     def search_token(tokens: Sequence[int], key: int) -> int:
         """Where on the ring a key falls: at the next token after it, the first one past the end."""
-        place = bisect_right(tokens, key)
-        return 0 if place == len(tokens) else place
+        index = bisect_right(tokens, key)
+        return 0 if index == len(tokens) else index
 
     def shard(self, tenant: bytes) -> tuple[int, ...]:
         """The shard of a tenant, zone by zone; smaller where a zone has too few."""

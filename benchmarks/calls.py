@@ -50,7 +50,9 @@ sleep = asyncio.sleep  # the real one, for turns of the event loop
 
 
 def dependency(timeouts: Timeouts = Timeouts()) -> Dependency:  # noqa: B008 - frozen
-    return Dependency("peer", timeouts=timeouts, retry=Retry(attempts=peers.ATTEMPTS, backoff=Backoff(base=0, cap=0)))
+    return Dependency(
+        "peer", timeouts=timeouts, retry=Retry(max_attempts=peers.ATTEMPTS, backoff=Backoff(base=0, cap=0))
+    )
 
 
 def nothing() -> None:

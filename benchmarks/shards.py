@@ -2,8 +2,8 @@
 
 Single: from a tenant to its workers, one after the other, 4 of 2048. The Kubernetes dealer takes a hash of the name; a
 design takes the tenant's number, which a registry keeps. Batch: the same with NumPy, a million at once. Search: shards
-that share at most two, by search, as Infima does and as `Searched` does. Registry: names to numbers on SQLite, in
-batches, beside a loop by hand over the same driver and table.
+that share at most two, by search, as Infima does and as `SearchedSharding` does. Registry: names to numbers on SQLite,
+in batches, beside a loop by hand over the same driver and table.
 
 Everything about overlap is counted over all pairs of tenants, in a process of its own whose memory is looked at.
 """
@@ -28,9 +28,9 @@ import numpy as np
 from benchmarks._harness import Benchmark, Contender, Goal, Results, Work, main, paired_ratio
 from benchmarks._shard_peers import Dealer, Ring, SimpleSignature, StatefulSearch
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.shards import Designed, Fleet, Hashed, Registry, Searched, Slot
-from holdfast.shards.batch import Batch, Table
-from holdfast.shards.report import overlaps
+from holdfast.shards import DesignedSharding, Fleet, HashedSharding, SearchedSharding, Slot, TenantRegistry
+from holdfast.shards.batch import BatchSharding, SlotTable
+from holdfast.shards.report import count_overlaps
 from holdfast.shards.stores import SqlShardStore
 from holdfast.shards.stores.sql import MIGRATIONS
 
@@ -44,16 +44,16 @@ KNOWN = {"2048": (0.0112, 0.0294), "128": (0.36, 0.70), "100": (0.62, 0.91)}
 
 
 def flat(count: int) -> Fleet:
-    return Fleet.of(f"worker-{number}" for number in range(count))
+    return Fleet.from_workers(f"worker-{number}" for number in range(count))
 
 
 def zoned(zones: int, each: int) -> Fleet:
-    return Fleet.grouped({f"az{zone}": [f"az{zone}-{number}" for number in range(each)] for zone in range(zones)})
+    return Fleet.from_groups({f"az{zone}": [f"az{zone}-{number}" for number in range(each)] for zone in range(zones)})
 
 
-QUADRUPLES = Designed(flat(WORKERS), SIZE, 2, key=KEY)
-PARITY = Designed(zoned(SIZE, 512), SIZE, 2, key=KEY)
-POLYNOMIALS = Designed(zoned(SIZE, 512), SIZE, 1, key=KEY)
+QUADRUPLES = DesignedSharding(flat(WORKERS), SIZE, 2, key=KEY)
+PARITY = DesignedSharding(zoned(SIZE, 512), SIZE, 2, key=KEY)
+POLYNOMIALS = DesignedSharding(zoned(SIZE, 512), SIZE, 1, key=KEY)
 DEALER = Dealer(WORKERS, SIZE)
 
 
@@ -84,14 +84,14 @@ def dealt(count: int) -> Iterator[Work]:
 
 
 @contextmanager
-def batched(designed: Designed, count: int) -> Iterator[Work]:
-    batch, numbers = Batch(designed), np.arange(count)
-    yield lambda _: len(batch.places(numbers))
+def batched(sharding: DesignedSharding, count: int) -> Iterator[Work]:
+    batch, numbers = BatchSharding(sharding), np.arange(count)
+    yield lambda _: len(batch.slot_indexes(numbers))
 
 
 @contextmanager
 def searched() -> Iterator[Work]:
-    found = Searched(flat(WORKERS), SIZE, 2, key=KEY)
+    found = SearchedSharding(flat(WORKERS), SIZE, 2, key=KEY)
     yield partial(by_name, found.assign)
 
 
@@ -163,7 +163,7 @@ def bare_finding(count: int) -> Iterator[Work]:
 @contextmanager
 def registry(known: int) -> Iterator[Work]:
     with tempfile.TemporaryDirectory() as folder, SqliteDatabase(f"{folder}/holdfast.sqlite") as database:
-        numbers = Registry(SqlShardStore(database, "r"), QUADRUPLES.capacity).numbers
+        numbers = TenantRegistry(SqlShardStore(database, "r"), QUADRUPLES.capacity).assign_many
         for names in chunks(known):
             numbers(names)
 
@@ -189,11 +189,11 @@ def counted(tenants: int, sizes: Sequence[int], overlap: int) -> dict[str, float
 def count_here(tenants: int, sizes: Sequence[int], overlap: int) -> dict[str, float]:
     start = time.perf_counter()
     fleet = flat(sizes[0]) if len(sizes) == 1 else zoned(len(sizes), sizes[0])
-    table = Batch(Designed(fleet, SIZE, overlap, key=KEY)).places(np.arange(tenants))
-    found = overlaps(table)
+    table = BatchSharding(DesignedSharding(fleet, SIZE, overlap, key=KEY)).slot_indexes(np.arange(tenants))
+    found = count_overlaps(table)
     return {
-        "beyond": sum(found.pairs[overlap + 1 :]),
-        "pairs": sum(found.pairs),
+        "beyond": sum(found.pairs_by_shared_workers[overlap + 1 :]),
+        "pairs": sum(found.pairs_by_shared_workers),
         "seconds": time.perf_counter() - start,
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
@@ -205,24 +205,24 @@ def by_chance(workers: int, tenants: int) -> tuple[float, float]:
     each = workers // SIZE
     zonal = np.stack([zone * each + (values >> np.uint64(16 * zone)) % np.uint64(each) for zone in range(SIZE)], axis=1)
     everywhere = Dealer(workers, SIZE).deal_batch(values)
-    return overlaps(everywhere).share_with(3), overlaps(zonal.astype(np.int64)).share_with(3)
+    return count_overlaps(everywhere).fraction_sharing(3), count_overlaps(zonal.astype(np.int64)).fraction_sharing(3)
 
 
-def moved(before: Designed, after: Designed, tenants: int) -> float:
+def moved(before: DesignedSharding, after: DesignedSharding, tenants: int) -> float:
     """The share of tenants that have other workers, exactly."""
     numbers = np.arange(tenants)
-    old, new = (_workers(one, Batch(one).places(numbers)) for one in (before, after))
+    old, new = (_workers(one, BatchSharding(one).slot_indexes(numbers)) for one in (before, after))
     return float((np.sort(old, axis=1) != np.sort(new, axis=1)).any(axis=1).mean())
 
 
-def _workers(designed: Designed, table: Table) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    numbers = np.array([hash(slot.worker) for slot in designed.fleet.slots], dtype=np.int64)
+def _workers(sharding: DesignedSharding, table: SlotTable) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    numbers = np.array([hash(slot.worker) for slot in sharding.fleet.slots], dtype=np.int64)
     return numbers[table]
 
 
 def changes(tenants: int) -> Iterator[tuple[str, float]]:
     fleet = QUADRUPLES.fleet
-    made = partial(Designed, size=SIZE, overlap=2, key=KEY, first=WORKERS)
+    made = partial(DesignedSharding, size=SIZE, overlap=2, key=KEY, design_slot_count=WORKERS)
     relieved = made(fleet.relieve("worker-7", by="worker-2048"))
     spare = made(fleet.add(Slot(worker="worker-2048")))
     substituted = made(spare.fleet.substitute("worker-7", "worker-2048"))
@@ -230,17 +230,17 @@ def changes(tenants: int) -> Iterator[tuple[str, float]]:
     yield "one worker less", moved(spare, substituted, tenants)
     yield "one worker less (relief)", moved(relieved, made(relieved.fleet.drain("worker-2048")), tenants)
     twins = [f"twin-{number}" for number in range(WORKERS)]
-    yield "doubled, quadruples", moved(QUADRUPLES, QUADRUPLES.doubled(twins), tenants)
-    yield "doubled, parity", moved(PARITY, PARITY.doubled(twins), tenants)
+    yield "doubled, quadruples", moved(QUADRUPLES, QUADRUPLES.double(twins), tenants)
+    yield "doubled, parity", moved(PARITY, PARITY.double(twins), tenants)
 
 
 def growth(tenants: int) -> float:
     """Bytes that a design has more after so many tenants."""
-    QUADRUPLES.places(0)
+    QUADRUPLES.slot_indexes(0)
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        one_by_one(QUADRUPLES.places, tenants)
+        one_by_one(QUADRUPLES.slot_indexes, tenants)
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -253,7 +253,7 @@ def build(quick: bool) -> Benchmark:
     large = 100_000 if quick else 1_000_000
     ring = Ring({"": range(WORKERS)}, SIZE, seed=1)
     signature = SimpleSignature([range(WORKERS)], SIZE, seed=1)
-    hashed = Hashed(flat(WORKERS), SIZE, key=KEY)
+    hashed = HashedSharding(flat(WORKERS), SIZE, key=KEY)
     hand = [DEALER.hash_value(b"schema", name) for name in NAMES]
 
     def goals(results: Results) -> Sequence[Goal]:
@@ -306,9 +306,9 @@ def build(quick: bool) -> Benchmark:
                 lambda count: one_by_one(lambda n: DEALER.deal(hand[n % len(hand)]), count),
                 single,
             ),
-            Contender.plain("quadruples, single", partial(one_by_one, QUADRUPLES.places), single),
-            Contender.plain("parity, single", partial(one_by_one, PARITY.places), single),
-            Contender.plain("polynomials, single", partial(one_by_one, POLYNOMIALS.places), single),
+            Contender.plain("quadruples, single", partial(one_by_one, QUADRUPLES.slot_indexes), single),
+            Contender.plain("parity, single", partial(one_by_one, PARITY.slot_indexes), single),
+            Contender.plain("polynomials, single", partial(one_by_one, POLYNOMIALS.slot_indexes), single),
             Contender.plain("ring, single", partial(by_name, ring.shard), single // 5),
             Contender.plain("signature shuffle, single", partial(by_name, signature.shard), max(5, single // 500)),
             Contender.plain("rendezvous, single", partial(by_name, hashed.shard), max(5, single // 500)),

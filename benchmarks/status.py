@@ -2,11 +2,11 @@
 
 `bare route` is a Litestar application with one route and nothing else, on the same uvicorn; `status read` is
 `GET /status/{zone}` of a real `holdfast up`. Both answer 8 connections that ask again and again. `dict look-up` and
-`board read` are loops; what an empty loop takes is subtracted before they are compared.
+`tracker read` are loops; what an empty loop takes is subtracted before they are compared.
 
 Then, once each: 10,000 connections listen to one server and a zone is written; the server is killed and all of them
-come back, as boards do; a board follows five servers of which one is dead and one hangs, and a zone is written on the
-three that live.
+come back, as trackers do; a tracker follows five servers of which one is dead and one hangs, and a zone is written on
+the three that live.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ import uvloop
 from benchmarks._harness import Benchmark, Contender, Goal, Results, Work, main, paired_ratio
 from holdfast import Zone, ZoneState, ZoneStatus
 from holdfast._background import RECONNECT_BACKOFF
-from holdfast.status import Board
+from holdfast.status import ZoneTracker
 
 ZONE = "use1-az1"
 ASKING = 8
 """Connections that ask at the same time."""
-SETTINGS = "data_directory = 'data'\n[server]\nopen = true\nport = {port}\n[log]\nlevel = 'error'\n"
+SETTINGS = "data_directory = 'data'\n[server]\nallow_anonymous = true\nport = {port}\n[log]\nlevel = 'error'\n"
 BARE = """
 import sys
 import uvicorn
@@ -182,16 +182,16 @@ def dict_look_up(count: int) -> int:
     return count
 
 
-def board_read(count: int) -> int:
-    board, name = Board("http://127.0.0.1:1"), "workload-3"
+def tracker_read(count: int) -> int:
+    tracker, name = ZoneTracker("http://127.0.0.1:1"), "workload-3"
     status = ZoneStatus(
         zone=Zone(ZONE), workload=name, state=ZoneState.OUT, since=0.0, by="benchmark", reason="benchmark"
     )
-    board.hear(0, [status], at=1.0)
-    board.review()
-    assert board.out(name)
+    tracker.receive(0, [status], at=1.0)
+    tracker.review()
+    assert tracker.out(name)
     for _ in repeat(None, count):
-        board.out(name)
+        tracker.out(name)
     return count
 
 
@@ -312,22 +312,22 @@ def measure_push(count: int) -> Pushed:
 
 
 def measure_quorum() -> tuple[float, float]:
-    """Seconds until a board is right with two of five servers away, and the longest that reading it took."""
+    """Seconds until a tracker is right with two of five servers away, and the longest that reading it took."""
     with ExitStack() as stack:
         alive = [
             stack.enter_context(Server.holdfast(stack.enter_context(tempfile.TemporaryDirectory()))) for _ in range(3)
         ]
         hanging = stack.enter_context(socket.create_server(("127.0.0.1", 0)))  # accepts, and never answers
         ports = [free_port(), hanging.getsockname()[1], *(server.port for server in alive)]
-        board = stack.enter_context(Board(*(f"http://127.0.0.1:{port}" for port in ports)))
-        while sum(source.age is not None for source in board.sources()) < 3:
+        tracker = stack.enter_context(ZoneTracker(*(f"http://127.0.0.1:{port}" for port in ports)))
+        while sum(source.age is not None for source in tracker.sources()) < 3:
             time.sleep(0.01)
         stop, slowest = threading.Event(), [0.0]
 
         def read() -> None:
             while not stop.is_set():
                 begun = time.perf_counter()
-                board.out("shop")
+                tracker.out("shop")
                 slowest[0] = max(slowest[0], time.perf_counter() - begun)
                 time.sleep(0.0005)
 
@@ -338,9 +338,9 @@ def measure_quorum() -> tuple[float, float]:
             begun = time.monotonic()
             for server in alive:
                 server.write(out=out)
-            while (ZONE in board.out("shop")) is not out:
+            while (ZONE in tracker.out("shop")) is not out:
                 if time.monotonic() > begun + 30:
-                    raise RuntimeError("the board did not learn of it")
+                    raise RuntimeError("the tracker did not learn of it")
                 time.sleep(0.001)
             taken.append(time.monotonic() - begun)
         stop.set()
@@ -352,9 +352,9 @@ def goals(results: Results, subscribers: int) -> Sequence[Goal]:
     pushed = measure_push(subscribers)
     right, slowest = measure_quorum()
     empty = results.seconds("empty loop")
-    board, look_up = (
+    tracker, look_up = (
         [taken - nothing for taken, nothing in zip(results.seconds(name), empty, strict=True)]
-        for name in ("board read", "dict look-up")
+        for name in ("tracker read", "dict look-up")
     )
     print(f"{subscribers:,} subscribers, server killed: all back in {pushed.back_seconds:.1f} s after its start")
     return [
@@ -365,8 +365,8 @@ def goals(results: Results, subscribers: int) -> Sequence[Goal]:
             "higher",
         ),
         Goal(
-            "board read, times a dict look-up",
-            statistics.median(a / b for a, b in zip(board, look_up, strict=True)),
+            "tracker read, times a dict look-up",
+            statistics.median(a / b for a, b in zip(tracker, look_up, strict=True)),
             5.0,
             "lower",
         ),
@@ -374,7 +374,7 @@ def goals(results: Results, subscribers: int) -> Sequence[Goal]:
         Goal(f"{subscribers:,} subscribers, megabytes of the server", pushed.megabytes, 450.0, "lower"),
         Goal("all come back: slowest status read meanwhile, seconds", pushed.slowest_read, 2.0, "lower"),
         Goal("two of five servers away: seconds until right", right, 2.0, "lower"),
-        Goal("two of five servers away: slowest board read, seconds", slowest, 0.1, "lower"),
+        Goal("two of five servers away: slowest tracker read, seconds", slowest, 0.1, "lower"),
     ]
 
 
@@ -391,7 +391,7 @@ def build(quick: bool) -> Benchmark:
             Contender("status read", status_read, requests),
             Contender.plain("empty loop", empty_loop, loops),
             Contender.plain("dict look-up", dict_look_up, loops),
-            Contender.plain("board read", board_read, loops),
+            Contender.plain("tracker read", tracker_read, loops),
         ],
         goals=lambda results: goals(results, subscribers),
         rounds=3 if quick else 7,

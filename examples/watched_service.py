@@ -9,7 +9,7 @@ from wsgiref.simple_server import make_server
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from holdfast import Operation, Zone
-from holdfast.telemetry import Request, encode
+from holdfast.telemetry import RequestRecord, encode_emf
 from holdfast.telemetry.sinks.server import ServerSink
 
 
@@ -33,7 +33,7 @@ class Watched:
         try:
             return self._application(environ, answer)
         finally:
-            request = Request(
+            request = RequestRecord(
                 namespace="shop/frontend",
                 operation=Operation("Home", environ["REQUEST_METHOD"]),
                 region="us-east-1",
@@ -44,7 +44,7 @@ class Watched:
                 seconds=time.monotonic() - start,
                 path=environ["PATH_INFO"],
             )
-            self._sink.emit(encode(request))
+            self._sink.emit(encode_emf(request))
 
 
 def home(_: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 from holdfast._backoff import Backoff, Chance, Jitter
 from holdfast._errors import HoldfastError
-from holdfast._forks import renew_after_fork
+from holdfast._forks import register_after_fork
 
 FAILURE_BACKOFF = Backoff(base=0.1, cap=5.0, jitter=Jitter.EQUAL)
 """From a tenth of a second, so that a short fault is soon over; five seconds add no load to a store that is down."""
 RECONNECT_BACKOFF = Backoff(base=1.0, cap=15.0, jitter=Jitter.FULL)
 """For thousands of processes that lose the same server at once: full jitter, of all kinds, spreads them best."""
-LONGEST_WAIT = 3600.0
+MAX_WAIT = 3600.0
 """Seconds; a step may return infinity, which `Event.wait` refuses."""
 
 
-def steady(seconds: float) -> Backoff:
+def constant_backoff(seconds: float) -> Backoff:
     """Return a backoff for work that is repeated at the same pace, whether it fails or not."""
     return Backoff(base=seconds, cap=seconds, jitter=Jitter.NONE)
 
@@ -43,7 +43,7 @@ class BackgroundLoop:
         name: str,
         step: Callable[[], float],
         *,
-        doing: str,
+        action: str,
         logger: logging.Logger,
         backoff: Backoff = FAILURE_BACKOFF,
         spread: float = 0.0,
@@ -55,7 +55,7 @@ class BackgroundLoop:
     ) -> None:
         self._name = name
         self._step = step
-        self._doing = doing
+        self._action = action
         self._logger = logger
         self._backoff = backoff
         self._spread = spread
@@ -70,7 +70,7 @@ class BackgroundLoop:
         self._run: _Run | None = None
         self._last: _Run | None = None
         """The run that was stopped last; its thread may not have ended yet."""
-        renew_after_fork(self)
+        register_after_fork(self)
 
     @property
     def is_running(self) -> bool:
@@ -102,15 +102,15 @@ class BackgroundLoop:
         if run is not None:
             run.woken.set()
 
-    def stop(self, wait: float | None = 0.0) -> bool:
-        """Take no further step, and wait up to `wait` seconds (None: as long as it takes) for the current one.
+    def stop(self, timeout: float | None = 0.0) -> bool:
+        """Take no further step, and wait up to `timeout` seconds (None: as long as it takes) for the current one.
 
         Return whether the thread has ended. Called by a step, it does not wait.
         """
         with self._lock:
             run, self._run = self._run, None
             run = self._last = run or self._last
-        return run is None or run.stop(wait)
+        return run is None or run.stop(timeout)
 
     def run_step(self) -> float:
         """Take one step in the calling thread; return the seconds to wait before the next one."""
@@ -124,11 +124,11 @@ class BackgroundLoop:
             self._report(error)
         else:
             if self._failures:
-                self._logger.warning("can %s again, after %d failed attempts", self._doing, self._failures)
+                self._logger.warning("can %s again, after %d failed attempts", self._action, self._failures)
             self._failures, self._pause = 0, 0.0
         return pause * (1 + self._spread * (2 * self._chance() - 1)) if self._spread else pause
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Start anew in the child of a fork, if the loop should run there."""
         was_running = self._run is not None
         self._lock = threading.Lock()
@@ -141,7 +141,7 @@ class BackgroundLoop:
         if self._failures == 1:
             self._logger.warning(
                 "cannot %s, trying again in %.2f s: %s: %s",
-                self._doing,
+                self._action,
                 self._pause,
                 type(error).__name__,
                 error,
@@ -164,17 +164,17 @@ class _Run(threading.Thread):
         self._step = step
         self._wake_delay = wake_delay
 
-    def stop(self, wait: float | None) -> bool:
+    def stop(self, timeout: float | None) -> bool:
         self.stopping.set()
         self.woken.set()
         if self is threading.current_thread():
             return False
-        self.join(wait)
+        self.join(timeout)
         return not self.is_alive()
 
     def run(self) -> None:
         while not self.stopping.is_set():
             pause = self._step()
-            if pause > 0 and self.woken.wait(min(pause, LONGEST_WAIT)):
+            if pause > 0 and self.woken.wait(min(pause, MAX_WAIT)):
                 self.stopping.wait(self._wake_delay())
             self.woken.clear()

@@ -13,7 +13,7 @@ from holdfast._errors import InvalidValue
 Chance = Callable[[], float]
 """A number in [0, 1), a new one each time."""
 
-LARGEST_EXPONENT = 64
+MAX_EXPONENT = 64
 """More doublings than any cap allows; without it a long-lived retry would overflow a float."""
 
 
@@ -56,7 +56,7 @@ class Backoff:
         if jitter is _DECORRELATED:
             longest = max(self.base, 3 * (previous or self.base))
             return min(self.cap, self.base + chance() * (longest - self.base))
-        whole = math.ldexp(self.base, retry - 1 if retry <= LARGEST_EXPONENT else LARGEST_EXPONENT)
+        whole = math.ldexp(self.base, retry - 1 if retry <= MAX_EXPONENT else MAX_EXPONENT)
         if whole > self.cap:  # noqa: PLR1730 - `min` takes 80 ns
             whole = self.cap
         if jitter is _FULL:

@@ -15,7 +15,7 @@
     │   ├── AttemptTimedOut     one attempt took longer than it may                               (also TimeoutError)
     │   ├── ConnectTimedOut     no connection came about in time; nothing was sent                (also TimeoutError)
     │   ├── DeadlineExceeded    the time for all of it is over                                    (also TimeoutError)
-    │   ├── HeldBack            the server asked every caller to wait longer than there is time
+    │   ├── RetryAfterTooLong            the server asked every caller to wait longer than there is time
     │   └── LimitReached        as many calls to it as may be are under way
     └── EngineError             a database or a cloud service did not do its part
         ├── EngineUnavailable   it cannot be reached; nothing was written; try again later
@@ -141,10 +141,10 @@ class DeadlineExceeded(CallError, TimeoutError):
     slug = "deadline-exceeded"
 
 
-class HeldBack(CallError):
+class RetryAfterTooLong(CallError):
     """The server asked every caller to wait, and longer than there is time: try again later."""
 
-    slug = "held-back"
+    slug = "retry-after-too-long"
 
 
 class LimitReached(CallError):

@@ -6,20 +6,20 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 
-class Renewable(Protocol):
+class ForkAware(Protocol):
     """An object with locks, threads or counts of running work, none of which survive a fork."""
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Replace whatever the child of a fork cannot have inherited."""
 
 
 # Module state, because a function given to `os.register_at_fork` can never be removed.
-_alive: WeakValueDictionary[int, Renewable] = WeakValueDictionary()
+_alive: WeakValueDictionary[int, ForkAware] = WeakValueDictionary()
 _numbers = count()
 
 
-def renew_after_fork(instance: Renewable) -> None:
-    """Call `instance.renew()` in every child that is forked while `instance` lives.
+def register_after_fork(instance: ForkAware) -> None:
+    """Call `instance.reset_after_fork()` in every child that is forked while `instance` lives.
 
     Instances are renewed in the order in which they came here. An object that owns another one comes first, so that
     it is in order before the other one uses it again.
@@ -27,9 +27,9 @@ def renew_after_fork(instance: Renewable) -> None:
     _alive[next(_numbers)] = instance
 
 
-def _renew() -> None:
+def _reset_all() -> None:
     for instance in list(_alive.values()):
-        instance.renew()
+        instance.reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_renew)
+os.register_at_fork(after_in_child=_reset_all)

@@ -19,7 +19,7 @@ def listen(host: str, port: int, *, section: str, backlog: int) -> socket.socket
         ) from error
 
 
-def address_of(listener: socket.socket) -> str:
+def get_base_url(listener: socket.socket) -> str:
     """The base URL at which the socket is reached."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

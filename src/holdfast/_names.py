@@ -11,11 +11,11 @@ WORKLOAD_PATTERN = r"^[A-Za-z0-9._-]{1,128}$"
 _ZONE = re.compile(ZONE_PATTERN)
 _ZONE_NAME = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d[a-z]")
 # https://docs.aws.amazon.com/global-infrastructure/latest/regions/az-ids.html
-_AWS = re.compile(r"([a-z]+\d+)(-[a-z0-9]+)*-az\d+")
+_AWS_ZONE = re.compile(r"([a-z]+\d+)(-[a-z0-9]+)*-az\d+")
 _WORKLOAD = re.compile(WORKLOAD_PATTERN)
 
 
-def zone_of(text: str) -> Zone:
+def parse_zone(text: str) -> Zone:
     """The AZ-ID, if it can be one. Raises InvalidValue, also for the name of a zone."""
     if _ZONE_NAME.fullmatch(text):
         raise InvalidValue(
@@ -27,23 +27,23 @@ def zone_of(text: str) -> Zone:
     return Zone(text)
 
 
-def workload_of(text: str) -> str:
+def check_workload_name(text: str) -> str:
     """The workload's name, if it can be one. Raises InvalidValue."""
     if not _WORKLOAD.fullmatch(text):
         raise InvalidValue(f"workload {text[:150]!r}: expected 1 to 128 letters, digits and any of . _ -")
     return text
 
 
-def queue_of(text: str, what: str = "queue") -> str:
+def check_queue_name(text: str, kind: str = "queue") -> str:
     """The name of a queue, or of a topic, if it can be one. Raises InvalidValue."""
     if not isinstance(text, str):
-        raise InvalidValue(f"{what} of type {type(text).__name__}: expected its name, which is text")
+        raise InvalidValue(f"{kind} of type {type(text).__name__}: expected its name, which is text")
     if not _WORKLOAD.fullmatch(text):
-        raise InvalidValue(f"{what} {text[:150]!r}: expected 1 to 128 letters, digits and any of . _ -")
+        raise InvalidValue(f"{kind} {text[:150]!r}: expected 1 to 128 letters, digits and any of . _ -")
     return text
 
 
-def region_of(zone: Zone) -> str:
+def get_region_code(zone: Zone) -> str:
     """What zones of one region have in common: `use1` of use1-az1; nothing for zones that are not AWS's."""
-    found = _AWS.fullmatch(zone)
+    found = _AWS_ZONE.fullmatch(zone)
     return "" if found is None else found[1]

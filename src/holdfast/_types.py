@@ -13,7 +13,7 @@ from holdfast._errors import InvalidValue
 
 Zone = NewType("Zone", str)
 
-TENANT_BYTES = 256
+MAX_TENANT_BYTES = 256
 """Longest tenant, in UTF-8 bytes: stores index tenants, and an unbounded key would be a way to hurt them."""
 
 
@@ -27,8 +27,8 @@ class Tenant(str):
             size = len(name.encode())
         except UnicodeEncodeError as error:
             raise InvalidValue(f"tenant {name[:32]!r} is not valid Unicode text") from error
-        if not 1 <= size <= TENANT_BYTES:
-            raise InvalidValue(f"tenant {name[:32]!r} has {size} UTF-8 bytes: expected 1 to {TENANT_BYTES}")
+        if not 1 <= size <= MAX_TENANT_BYTES:
+            raise InvalidValue(f"tenant {name[:32]!r} has {size} UTF-8 bytes: expected 1 to {MAX_TENANT_BYTES}")
         return super().__new__(cls, name)
 
 

@@ -20,7 +20,7 @@ from holdfast.engines import Database
 if TYPE_CHECKING:
     from holdfast.config.queues import QueueSettings
     from holdfast.engines.aws import AwsSession
-    from holdfast.queue.backend import Backend, Snapshot
+    from holdfast.queue.backend import Backend, QueueSnapshot
     from holdfast.status.sns import SnsPublisher
 
 logger = logging.getLogger("holdfast.queue")
@@ -28,7 +28,7 @@ logger = logging.getLogger("holdfast.queue")
 SQLITE_SUFFIX = ".sqlite"
 
 
-def database_file(settings: Settings, subsystem: str) -> Path | None:
+def get_database_path(settings: Settings, subsystem: str) -> Path | None:
     """Return the SQLite file of a subsystem, which need not exist yet; None: the state is kept in PostgreSQL."""
     if settings.database.url.scheme != "sqlite":
         return None
@@ -37,19 +37,19 @@ def database_file(settings: Settings, subsystem: str) -> Path | None:
 
 def open_database(settings: Settings, subsystem: str) -> Database:
     """The database of one subsystem: a SQLite file of its own, or the PostgreSQL database that all share."""
-    path = database_file(settings, subsystem)
+    path = get_database_path(settings, subsystem)
     if path is not None:
         from holdfast.engines.sqlite import SqliteDatabase
 
-        data_directory(settings)
-        return SqliteDatabase(path, patience=settings.database.patience)
+        ensure_data_directory(settings)
+        return SqliteDatabase(path, timeout=settings.database.timeout)
     from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 
     return PostgresDatabase(
         PostgresOptions(
             url=settings.database.url.reveal(),
-            pool_maximum=settings.database.connections,
-            patience=settings.database.patience,
+            max_connections=settings.database.max_connections,
+            timeout=settings.database.timeout,
         )
     )
 
@@ -65,7 +65,7 @@ class Databases:
 
     def database(self, subsystem: str) -> Database:
         """The database of a subsystem, opened when it is first asked for."""
-        name = "" if database_file(self._settings, subsystem) is None else subsystem  # PostgreSQL is shared by all
+        name = "" if get_database_path(self._settings, subsystem) is None else subsystem  # PostgreSQL is shared by all
         if name not in self._opened:
             self._opened[name] = open_database(self._settings, subsystem)
         return self._opened[name]
@@ -73,7 +73,7 @@ class Databases:
     def aws(self) -> "AwsSession":
         """The AWS session that the settings describe, opened when it is first asked for."""
         if self._aws is None:
-            self._aws = open_aws(self._settings)
+            self._aws = open_aws_session(self._settings)
         return self._aws
 
     def close(self) -> None:
@@ -90,35 +90,35 @@ class Databases:
         self.close()
 
 
-def open_queues(settings: Settings, databases: Databases) -> "Backend":
+def open_queue_backend(settings: Settings, databases: Databases) -> "Backend":
     """Open the backend of all queues: what `queue_store` names, or else the database of the settings."""
     if settings.queue_store is not None:
         from holdfast.queue import open_backend
 
         database = settings.database
         url = settings.queue_store.reveal()
-        return open_backend(url, patience=database.patience, connections=database.connections)
+        return open_backend(url, timeout=database.timeout, max_connections=database.max_connections)
     from holdfast.queue.backends.sql import SqlBackend
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
     return SqlBackend(databases.database(SUBSYSTEM))
 
 
-def has_queues(settings: Settings, databases: Databases) -> bool:
+def has_queue_store(settings: Settings, databases: Databases) -> bool:
     """Whether there is a store of queues already: to ask makes none."""
     if settings.queue_store is not None:
-        from holdfast.queue.open import kind_of
+        from holdfast.queue.open import get_backend_kind
 
         url = settings.queue_store.reveal()
         try:
-            kind_of(url).require_queues(url, patience=settings.database.patience)
+            get_backend_kind(url).require_queues(url, timeout=settings.database.timeout)
         except NotFound:
             return False
         return True
     from holdfast.queue.backends.sql.addresses import has_tables
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
-    path = database_file(settings, SUBSYSTEM)
+    path = get_database_path(settings, SUBSYSTEM)
     return has_tables(databases.database(SUBSYSTEM)) if path is None else path.exists()
 
 
@@ -128,34 +128,34 @@ def seed_queues(settings: Settings, queues: "Backend", *, warn: bool = True) -> 
     A queue that exists is left as it is: what it may do was perhaps changed since, and is kept with its messages. With
     `warn`, a warning says of each what is not as the settings have it.
     """
-    from holdfast.queue.backend import Change
-    from holdfast.queue.policy import in_words
+    from holdfast.queue.backend import QueueChange
+    from holdfast.queue.policy import format_differences
 
     for queue in settings.queue:
         try:
-            look = queues.look(queue.name, tenants=list(queue.own_limits), top=0, lanes=False)
+            look = queues.inspect(queue.name, tenants=list(queue.own_limits), top=0, lanes=False)
         except NotFound:
-            queues.change(queue.name, Change(policy=queue.policy, limits=queue.own_limits), create=True)
+            queues.change(queue.name, QueueChange(policy=queue.policy, limits=queue.own_limits), create=True)
             continue
-        differing = _differing(queue, look) if warn else []
+        differing = _find_differences(queue, look) if warn else []
         if differing:
             logger.warning(
                 "queue %s exists, and is not as the settings have it: %s. Settings are what a queue begins with: "
                 "change it with `holdfast queue limits`, `holdfast queue resize` or over HTTP, or change the settings",
                 queue.name,
-                in_words(differing),
+                format_differences(differing),
             )
 
 
-def _differing(queue: "QueueSettings", look: "Snapshot") -> list[str]:
+def _find_differences(queue: "QueueSettings", look: "QueueSnapshot") -> list[str]:
     """What is kept, and what the settings have instead."""
     from holdfast.queue import Limits
-    from holdfast.queue.policy import differences
+    from holdfast.queue.policy import list_differences
 
     kept = {one.tenant: one.limits or Limits() for one in look.tenants}
-    found = differences(look.policy, queue.policy)
+    found = list_differences(look.policy, queue.policy)
     for name, limits in queue.own_limits.items():
-        found += differences(kept.get(name, Limits()), limits, f" of tenant {name}")
+        found += list_differences(kept.get(name, Limits()), limits, f" of tenant {name}")
     return found
 
 
@@ -173,19 +173,19 @@ def open_publisher(databases: Databases, topic: str) -> "SnsPublisher":
     return SnsPublisher(databases.aws(), topic)
 
 
-def open_aws(settings: Settings) -> "AwsSession":
+def open_aws_session(settings: Settings) -> "AwsSession":
     """The session that the settings describe. Raises MissingExtra without boto3."""
     from holdfast.engines.aws import AwsOptions, AwsSession
 
     return AwsSession(AwsOptions(**msgspec.structs.asdict(settings.aws)))
 
 
-def existing_store(settings: Settings, subsystem: str, *, hint: str = "") -> None:
+def require_store(settings: Settings, subsystem: str, *, hint: str = "") -> None:
     """Raise NotFound where a subsystem has no store yet, so that looking for something does not make an empty one.
 
     `hint` ends the message: what else may be named. Raises SettingsError where this user may not look.
     """
-    path = database_file(settings, subsystem)
+    path = get_database_path(settings, subsystem)
     if path is None:
         return
     require_access(settings.data_directory)
@@ -210,24 +210,24 @@ def require_access(folder: Path) -> None:
     else:
         if os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             return
-    place = folder.absolute()
-    while (owner := _owner(place)) is None:
-        place = place.parent  # whoever closed a folder above is the one to ask
+    ancestor = folder.absolute()
+    while (owner := _find_owner(ancestor)) is None:
+        ancestor = ancestor.parent  # whoever closed a folder above is the one to ask
     raise SettingsError(
-        f"data_directory {folder} cannot be read and written by {user_name(os.geteuid())}: "
-        f"{place} belongs to {owner}; do this as {owner}, or set another data_directory"
+        f"data_directory {folder} cannot be read and written by {get_user_name(os.geteuid())}: "
+        f"{ancestor} belongs to {owner}; do this as {owner}, or set another data_directory"
     )
 
 
-def _owner(path: Path) -> str | None:
+def _find_owner(path: Path) -> str | None:
     """Whose it is; None if this user may not even ask."""
     try:
-        return user_name(path.stat().st_uid)
+        return get_user_name(path.stat().st_uid)
     except OSError:
         return None
 
 
-def user_name(number: int) -> str:
+def get_user_name(number: int) -> str:
     """The name of a user of this system, or a word with the number."""
     try:
         return pwd.getpwuid(number).pw_name
@@ -235,7 +235,7 @@ def user_name(number: int) -> str:
         return f"uid-{number}"
 
 
-def data_directory(settings: Settings) -> Path:
+def ensure_data_directory(settings: Settings) -> Path:
     """The folder that holds this Holdfast's files, made if need be and closed to other users."""
     path = settings.data_directory
     try:
@@ -247,9 +247,9 @@ def data_directory(settings: Settings) -> Path:
 
 
 @contextmanager
-def only_server(settings: Settings) -> Iterator[None]:
+def lock_data_directory(settings: Settings) -> Iterator[None]:
     """Hold the data directory for one server. Raises Conflict when another one has it."""
-    path = data_directory(settings) / "server.lock"
+    path = ensure_data_directory(settings) / "server.lock"
     try:
         file = path.open("a+")
     except OSError as error:

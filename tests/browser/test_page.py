@@ -25,7 +25,17 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server in front of which one zone begins to fail."""
     directory = tmp_path_factory.mktemp("demo")
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast.cli", "demo", "--keep", "--bin-seconds", "2", "--directory", str(directory)],
+        [
+            sys.executable,
+            "-m",
+            "holdfast.cli",
+            "demo",
+            "--keep-running",
+            "--bin-seconds",
+            "2",
+            "--directory",
+            str(directory),
+        ],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -94,7 +104,7 @@ def test_a_server_with_credentials_asks_for_one_and_says_when_it_is_wrong(
 def test_a_server_that_comes_back_is_found_again(tmp_path: Path, browser_page: "Page", page_watch: "PageWatch") -> None:
     page_watch.allow("ERR_")
     with (
-        HoldfastServer.start(tmp_path, settings="[server]\nopen = true\n") as server,
+        HoldfastServer.start(tmp_path, settings="[server]\nallow_anonymous = true\n") as server,
         LossyProxy("127.0.0.1", int(server.address.rpartition(":")[2])) as proxy,
     ):
         browser_page.goto(f"http://127.0.0.1:{proxy.port}")

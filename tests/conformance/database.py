@@ -249,25 +249,25 @@ class DatabaseConformance:
     def test_one_statement_is_a_transaction_of_its_own(self, database: Database) -> None:
         """Its rows are returned, what it wrote is there, and nothing of one that fails."""
         make_item(database, (1,))
-        assert database.write_one("insert into item (id) values ($1), ($2) returning id", (2, 3)) == [(2,), (3,)]
-        assert database.write_one("update item set count = $1", (7,)) == []
+        assert database.write_statement("insert into item (id) values ($1), ($2) returning id", (2, 3)) == [(2,), (3,)]
+        assert database.write_statement("update item set count = $1", (7,)) == []
         with pytest.raises(Conflict):
-            database.write_one("insert into item (id) values ($1), ($2)", (4, 2))
+            database.write_statement("insert into item (id) values ($1), ($2)", (4, 2))
         with pytest.raises(EngineError):
-            database.write_one("selekt 1")
+            database.write_statement("selekt 1")
         with pytest.raises(InvalidValue):
-            database.write_one("insert into item (id) values ($2), ($1)", (4, 5))
+            database.write_statement("insert into item (id) values ($2), ($1)", (4, 5))
         assert ids(database) == [1, 2, 3]
         assert database.write(lambda t: t.execute("select count from item where id = 1")) == [(7,)]
 
     def test_concurrent_statements_all_count_once(self, database: Database) -> None:
         """Beside works of several statements."""
         make_item(database, (1,))
-        database.write_one("update item set count = 0")
+        database.write_statement("update item set count = 0")
 
         def increment(_: int) -> None:
             for _ in range(25):
-                database.write_one("update item set count = count + 1 where id = 1")
+                database.write_statement("update item set count = count + 1 where id = 1")
 
         together(increment)
         assert database.read(lambda t: t.execute("select count from item")) == [(25 * WRITERS,)]

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.queue.message import Bury, Outgoing, Refusal, Refused, Release, Sent
+from holdfast.queue.message import Bury, OutgoingMessage, RefusalReason, RefusedMessage, Release, SentMessage
 from holdfast.queue.policy import Limits
-from holdfast.queue.rules.placement import lanes_of
+from holdfast.queue.rules.placement import get_hand_lanes
 from holdfast.testing.queue import BackendConformance, Probe
-from holdfast.testing.queue.probe import Depth, ids, message
+from holdfast.testing.queue.probe import DepthCounts, ids, message
 
 
 class BuiltInConformance(BackendConformance):
@@ -20,13 +20,13 @@ class BuiltInConformance(BackendConformance):
 
     def test_somebody_elses_message_is_among_the_next_into_however_many_lanes_they_divide(self, work: Probe) -> None:
         """No lane has a second one before all have had one."""
-        work.policy(lanes=64, hand=4, spill_above=None)
+        work.change_policy(lanes=64, hand=4, spill_above=None)
         work.put("noisy", 400)
         [quiet] = work.put("quiet")
         assert quiet in ids(work.lease(7))
 
     def test_one_message_at_a_time_all_lanes_have_their_turn(self, work: Probe) -> None:
-        work.policy(spill_above=None)
+        work.change_policy(spill_above=None)
         work.put("noisy", 400)
         quiet = [number for tenant in range(10) for number in work.put(f"quiet {tenant}")]
         found: list[int] = []
@@ -37,7 +37,7 @@ class BuiltInConformance(BackendConformance):
 
     def test_after_an_outage_nobodys_old_messages_wait_behind_all_that_others_have(self, work: Probe) -> None:
         """Of those who sent so much while nobody worked, little is in lanes that others share."""
-        work.policy(spill_above=10, fresh_for=60.0, lanes=2, hand=2)
+        work.change_policy(spill_above=10, fresh_for=60.0, lanes=2, hand=2)
         quiet: list[int] = []
         for minute in range(60):
             work.put("noisy", 20)
@@ -46,33 +46,33 @@ class BuiltInConformance(BackendConformance):
         assert {*quiet} <= {*ids(work.lease(100))}
 
     def test_of_what_was_spilled_fresh_messages_come_first_too(self, work: Probe) -> None:
-        work.policy(fresh_for=60.0)
-        work.limit(rate=0.001, burst=1.0)
+        work.change_policy(fresh_for=60.0)
+        work.set_limits(rate=0.001, burst=1.0)
         old = work.put(count=40)
         work.elapse(61.0)
         fresh = work.put(count=20)
         assert ids(work.lease(1)) == old[:1]
         assert ids(work.lease(5)) == fresh[:5]
-        work.policy(old_share=0.2)
+        work.change_policy(backlog_share=0.2)
         assert sorted(ids(work.lease(10))) == sorted([*old[1:3], *fresh[5:13]])
 
     def test_fresh_messages_are_found_behind_very_many_lanes_of_old_ones(self, work: Probe) -> None:
         """Where every tenant has a lane of its own, there are more of them than can be looked at each time."""
-        work.policy(hand=0)
-        work.kept(*(message(f"t{number}") for number in range(600)))
+        work.change_policy(hand=0)
+        work.send_kept(*(message(f"t{number}") for number in range(600)))
         work.elapse(3600.0)
         fresh = work.put("t599")
         assert ids(work.lease(1)) == fresh
 
     def test_fresh_messages_are_found_behind_very_many_lanes_that_had_some(self, work: Probe) -> None:
         """What was fresh there is handed out; what came after that is not behind what is old."""
-        work.policy(hand=0)
+        work.change_policy(hand=0)
         everybody = [message(f"t{number:04}") for number in range(1100)]
-        work.kept(*everybody)
+        work.send_kept(*everybody)
         work.elapse(3600.0)
-        work.kept(*everybody)
+        work.send_kept(*everybody)
         for _ in range(11):
-            work.done(*work.lease(100))
+            work.ack(*work.lease(100))
             work.elapse(0.01)
         fresh = work.put("t1099")
         work.elapse(0.01)
@@ -80,22 +80,22 @@ class BuiltInConformance(BackendConformance):
 
     def test_fresh_messages_are_found_behind_very_many_tenants_excess(self, work: Probe) -> None:
         """There is a lane for each tenant's."""
-        work.policy(limits=Limits(rate=0.001, burst=1.0), hand=0)
-        work.kept(*(message(f"t{number % 520}") for number in range(1040)))
-        work.done(*work.lease(520))
-        assert work.look().totals.spilled == 520
+        work.change_policy(limits=Limits(rate=0.001, burst=1.0), hand=0)
+        work.send_kept(*(message(f"t{number % 520}") for number in range(1040)))
+        work.ack(*work.lease(520))
+        assert work.inspect().totals.spilled == 520
         work.elapse(61.0)
         fresh = work.put("t519")
         assert ids(work.lease(1)) == fresh
 
     def test_all_that_is_wanted_is_found_whatever_has_expired_beside_it(self, work: Probe) -> None:
         """What is too old to be handed out is in nobody's way, and hides nothing."""
-        work.policy(lanes=1, hand=1, spill_above=None, fresh_for=60.0, low_share=0.1, old_share=0.5)
+        work.change_policy(lanes=1, hand=1, spill_above=None, fresh_for=60.0, low_priority_share=0.1, backlog_share=0.5)
         work.put(count=50, ttl=5.0)
         sent = [*work.put(count=10), *work.put(count=30, priority=3)]
         work.elapse(3600.0)
         sent += work.put(count=10, priority=3)
-        found = work.leased(50)
+        found = work.request_lease(50)
         assert (found.dropped, sorted(ids(found.deliveries))) == (50, sent)
 
     def test_a_sweep_drops_any_number(self, work: Probe) -> None:
@@ -105,95 +105,97 @@ class BuiltInConformance(BackendConformance):
         [kept] = work.put("b", delay=5.0)
         work.elapse(10.0)
         assert work.backend.sweep("work", work.now - 7.0) == 2700
-        assert work.depth == Depth(ready=1)
+        assert work.depth == DepthCounts(ready=1)
         assert work.tenant("a").waiting == 0
-        assert work.one().id == kept
+        assert work.lease_one().id == kept
 
     def test_a_rate_above_a_thousand_is_a_rate(self, work: Probe) -> None:
         """Also for whoever sends one at a time."""
-        work.limit(max_rate=10_000.0, max_burst=20.0)
-        kept = [isinstance(work.send(message())[0], Sent) for _ in range(30)]
+        work.set_limits(max_rate=10_000.0, max_burst=20.0)
+        kept = [isinstance(work.send(message())[0], SentMessage) for _ in range(30)]
         assert kept == [True] * 20 + [False] * 10
         work.elapse(0.001)
-        assert sum(isinstance(one, Sent) for one in work.send(*[message()] * 30)) == pytest.approx(10, abs=1)
+        assert sum(isinstance(one, SentMessage) for one in work.send(*[message()] * 30)) == pytest.approx(10, abs=1)
 
     def test_whoever_waits_behind_very_many_at_their_limits_is_found_without_delay(self, work: Probe) -> None:
         """More than are looked at at once: a worker is told to ask again, and not to wait."""
         tenants = [f"t{number}" for number in range(600)]
-        work.policy(limits=Limits(concurrency=1))
+        work.change_policy(limits=Limits(concurrency=1))
         for _ in range(2):
-            work.kept(*map(message, tenants))
+            work.send_kept(*map(message, tenants))
         while work.lease(200, lease=1000.0):
             pass
-        assert work.depth == Depth(ready=600, leased=600)
+        assert work.depth == DepthCounts(ready=600, leased=600)
         work.elapse(2.0)
-        work.limit("late", rate=1e-6, burst=1.0)
+        work.set_limits("late", rate=1e-6, burst=1.0)
         work.put("late", 3)
         assert [one.tenant for one in work.lease(3, lease=1000.0)] == ["late"] * 3
         work.put("late", 2)
-        found, asked = work.leased(2), 1
+        found, asked = work.request_lease(2), 1
         while not found.deliveries and asked < 20:
             assert found.next_due == 0.0
-            found, asked = work.leased(2), asked + 1
+            found, asked = work.request_lease(2), asked + 1
         assert [one.tenant for one in found.deliveries] == ["late"] * 2
 
     def test_names_that_nobody_can_have_are_nobodys(self, work: Probe) -> None:
         work.put()
-        assert [one.tenant for one in work.look("\0", "\ud800", "x" * 100_000).tenants] == ["a"]
+        assert [one.tenant for one in work.inspect("\0", "\ud800", "x" * 100_000).tenants] == ["a"]
         for odd in ("\0", "\ud800"):
-            assert list(work.backend.dead(work.query(tenant=odd))) == []
-            assert list(work.backend.dead(work.query(reason=odd))) == []
-        assert list(work.backend.dead(work.query(ids=(-1, 0, 1 << 70), after=1 << 70))) == []
+            assert list(work.backend.list_dead_letters(work.query(tenant=odd))) == []
+            assert list(work.backend.list_dead_letters(work.query(reason=odd))) == []
+        assert list(work.backend.list_dead_letters(work.query(ids=(-1, 0, 1 << 70), after=1 << 70))) == []
 
     def test_lanes_of_single_tenants_are_listed_as_well(self, work: Probe) -> None:
-        work.policy(spill_above=2, lanes=1, hand=1)
+        work.change_policy(spill_above=2, lanes=1, hand=1)
         work.put(count=5)
-        assert sorted((lane.lane < 0, lane.ready) for lane in work.look().lanes) == [(False, 2), (True, 3)]
+        assert sorted((lane.lane < 0, lane.ready) for lane in work.inspect().lanes) == [(False, 2), (True, 3)]
 
     def test_a_tenant_uses_few_of_the_lanes(self, work: Probe) -> None:
-        work.policy(lanes=64, hand=4, spill_above=None)
-        lanes = [one.lane for _ in range(80) for one in work.kept(*_alike(1))]
+        work.change_policy(lanes=64, hand=4, spill_above=None)
+        lanes = [one.lane for _ in range(80) for one in work.send_kept(*_alike(1))]
         assert len(set(lanes)) == 4
         assert all(lanes.count(lane) == 20 for lane in set(lanes))
-        many = [one.lane for one in work.kept(*_alike(800))]
+        many = [one.lane for one in work.send_kept(*_alike(800))]
         assert set(many) == set(lanes)
         assert all(180 <= many.count(lane) <= 220 for lane in set(lanes)), "of many at once, some at a time"
 
     def test_a_message_goes_to_the_least_deep_lane_of_the_hand(self, work: Probe) -> None:
-        work.policy(lanes=64, hand=2, spill_above=None)
-        first, second, *_ = [one.lane for _ in range(6) for one in work.kept(*_alike(1))]
+        work.change_policy(lanes=64, hand=2, spill_above=None)
+        first, second, *_ = [one.lane for _ in range(6) for one in work.send_kept(*_alike(1))]
         assert first != second
         held = work.lease()
         gone = [one for one in held if one.lane == first]
         assert len(gone) == 3
-        work.done(*gone)
+        work.ack(*gone)
         work.settle(Release(), *(one for one in held if one.lane == second))
-        assert [one.lane for one in work.kept(*_alike(3))] == [first] * 3
+        assert [one.lane for one in work.send_kept(*_alike(3))] == [first] * 3
 
     def test_a_tenant_chooses_among_all_of_its_hand_whoever_was_there_before(self, work: Probe) -> None:
         """Also with its first message of a priority, one by one: lanes that are there already are those of others."""
-        work.policy(lanes=64, hand=4, spill_above=None)
+        work.change_policy(lanes=64, hand=4, spill_above=None)
         noisy = {lane for tenant in "xyz" for lane in _hand(tenant)}
         tenants = [tenant for number in range(60) if 0 < len(noisy.intersection(_hand(tenant := f"t{number}"))) < 4]
         assert len(tenants) > 10
-        work.kept(*(message(tenant) for tenant in tenants))
+        work.send_kept(*(message(tenant) for tenant in tenants))
         for tenant in "xyz":
             work.put(tenant, 200, priority=0)
-        assert not noisy.intersection(one.lane for tenant in tenants for one in work.kept(message(tenant, priority=0)))
+        assert not noisy.intersection(
+            one.lane for tenant in tenants for one in work.send_kept(message(tenant, priority=0))
+        )
 
     def test_priorities_have_lanes_of_their_own(self, work: Probe) -> None:
-        work.policy(lanes=1, hand=1)
-        assert len({one.lane for priority in range(4) for one in work.kept(*_alike(2, priority))}) == 4
+        work.change_policy(lanes=1, hand=1)
+        assert len({one.lane for priority in range(4) for one in work.send_kept(*_alike(2, priority))}) == 4
 
     def test_with_a_hand_of_0_each_tenant_has_a_lane_of_its_own(self, work: Probe) -> None:
-        work.policy(hand=0)
-        lanes = {tenant: {one.lane for one in work.kept(*_alike(3, 2, tenant))} for tenant in "abcdefgh"}
+        work.change_policy(hand=0)
+        lanes = {tenant: {one.lane for one in work.send_kept(*_alike(3, 2, tenant))} for tenant in "abcdefgh"}
         assert all(len(some) == 1 for some in lanes.values())
         assert len(set.union(*lanes.values())) == 8
         found = work.lease(8)
         assert sorted(one.tenant for one in found) == list("abcdefgh")
         assert len(work.drain()) == 16
-        assert work.depth == Depth(leased=8)
+        assert work.depth == DepthCounts(leased=8)
 
     def test_whoever_asks_for_many_of_many_tenants_gets_many(self, work: Probe) -> None:
         """However the messages lie: a few deep lanes, and many that are nearly empty."""
@@ -206,13 +208,13 @@ class BuiltInConformance(BackendConformance):
         self, work: Probe
     ) -> None:
         """Each comes back at another time, within a lease."""
-        work.policy(attempts=3, lease=60.0)
+        work.change_policy(attempts=3, lease=60.0)
         numbers = work.put(count=8)
         for _ in range(2):
             assert len(work.lease(8, lease=1.0)) == 8
             work.elapse(2.0)
         assert work.lease(8) == []
-        assert work.depth == Depth(delayed=8)
+        assert work.depth == DepthCounts(delayed=8)
         groups: list[list[int]] = []
         for _ in range(60):
             work.elapse(1.0)
@@ -232,8 +234,8 @@ class BuiltInConformance(BackendConformance):
         self._resized(work, (64, 0), (16, 2))
 
     def _resized(self, work: Probe, before: tuple[int, int], after: tuple[int, int]) -> None:
-        work.needs("groups")
-        work.policy(lanes=before[0], hand=before[1], spill_above=20)
+        work.require_capability("groups")
+        work.change_policy(lanes=before[0], hand=before[1], spill_above=20)
         sent: list[int] = []
         for tenant in range(12):
             sent += work.put(f"t{tenant}", 4) + work.put(f"t{tenant}", 2, priority=0)
@@ -242,9 +244,9 @@ class BuiltInConformance(BackendConformance):
         held = work.lease(40)
         dead, back, late = held[:5], held[5:10], held[10:15]
         work.settle(Bury("why"), *dead)
-        work.policy(lanes=after[0], hand=after[1])
+        work.change_policy(lanes=after[0], hand=after[1])
         work.settle(Release(), *back)
-        work.done(*held[15:])
+        work.ack(*held[15:])
         gone = set(ids(held[15:]))
         for tenant in range(12):
             sent += work.put(f"t{tenant}", 3)
@@ -255,20 +257,20 @@ class BuiltInConformance(BackendConformance):
         assert gone.isdisjoint(found)
         assert gone.union(found) == set(sent)
         assert set(ids(late)) <= set(found), "those that were held at the time are delivered again"
-        assert work.depth == Depth()
+        assert work.depth == DepthCounts()
 
     def test_what_got_past_the_rate_is_moved_aside_when_it_is_found(self, work: Probe) -> None:
         sent = work.put(count=10)
-        work.limit(rate=1.0, burst=3.0)
-        found = work.leased()
-        assert (len(found.deliveries), found.sidelined) == (3, 7)
+        work.set_limits(rate=1.0, burst=3.0)
+        found = work.request_lease()
+        assert (len(found.deliveries), found.spilled) == (3, 7)
         assert (work.tenant().ready, work.tenant().spilled) == (0, 7)
         rest = work.lease()
         assert all(one.lane < 0 for one in rest)
         assert sorted(ids([*found.deliveries, *rest])) == sent
 
     def test_backpressure_grows_with_the_backlog(self, work: Probe) -> None:
-        work.policy(max_backlog=1000, drain_rate=100.0)
+        work.change_policy(max_backlog=1000, drain_rate=100.0)
         taken: list[int] = []
         for depth in (200, 500, 900):
             while (waiting := work.tenant().waiting) < depth:
@@ -276,21 +278,21 @@ class BuiltInConformance(BackendConformance):
                 work.send(*[message()] * (depth - waiting))
             work.elapse(60.0)
             results = work.send(*[message()] * 200)
-            taken.append(sum(isinstance(one, Sent) for one in results))
+            taken.append(sum(isinstance(one, SentMessage) for one in results))
             refused = results[-1]
-            assert isinstance(refused, Refused)
-            assert refused.reason is Refusal.BACKLOG
+            assert isinstance(refused, RefusedMessage)
+            assert refused.reason is RefusalReason.BACKLOG
             assert 0 < refused.retry_after <= 60.0
             work.elapse(refused.retry_after + 0.001)
             work.put()
         assert taken[0] > taken[1] > taken[2] > 0
-        work.policy(max_backlog=None)
+        work.change_policy(max_backlog=None)
         work.put(count=1000)
 
 
 def _hand(tenant: str) -> Sequence[int]:
-    return lanes_of(tenant, 0, 64, 4)
+    return get_hand_lanes(tenant, 0, 64, 4)
 
 
-def _alike(count: int, priority: int = 2, tenant: str = "a") -> list[Outgoing]:
+def _alike(count: int, priority: int = 2, tenant: str = "a") -> list[OutgoingMessage]:
     return [message(tenant, priority=priority)] * count

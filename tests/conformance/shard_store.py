@@ -20,7 +20,7 @@ from holdfast.shards import ShardStore, StoredLayout
 
 __all__ = ["ShardStoreConformance"]
 
-MANY = 1 << 40
+MAX_TENANTS = 1 << 40
 NAMES = (
     b"",
     b"\0",
@@ -52,29 +52,29 @@ class ShardStoreConformance:
     def test_numbers_are_given_from_0_on_and_stay(self, store: ShardStore) -> None:
         """The first is 0, and who asks again gets the same."""
         assert store.count() == 0
-        assert store.assign([b"a", b"b"], MANY) == [0, 1]
-        assert store.assign([b"c", b"a"], MANY) == [2, 0]
+        assert store.assign([b"a", b"b"], MAX_TENANTS) == [0, 1]
+        assert store.assign([b"c", b"a"], MAX_TENANTS) == [2, 0]
         assert store.find([b"b", b"z", b"a"]) == [1, None, 0]
         assert store.count() == 3
 
     def test_one_that_is_named_twice_has_one_number(self, store: ShardStore) -> None:
         """In one call as in two."""
-        assert store.assign([b"a", b"b", b"a"], MANY) == [0, 1, 0]
-        assert store.release([b"a", b"a"]) == 1
+        assert store.assign([b"a", b"b", b"a"], MAX_TENANTS) == [0, 1, 0]
+        assert store.remove([b"a", b"a"]) == 1
 
     def test_nobody_is_nobody(self, store: ShardStore) -> None:
         """Calls without tenants do nothing."""
-        assert store.assign([], MANY) == []
+        assert store.assign([], MAX_TENANTS) == []
         assert store.find([]) == []
-        assert store.release([]) == 0
+        assert store.remove([]) == 0
 
     def test_what_is_released_is_given_again_lowest_first(self, store: ShardStore) -> None:
         """So that numbers stay below the number of tenants there ever were at once."""
-        store.assign([b"a", b"b", b"c", b"d"], MANY)
-        assert store.release([b"c", b"a", b"z"]) == 2
+        store.assign([b"a", b"b", b"c", b"d"], MAX_TENANTS)
+        assert store.remove([b"c", b"a", b"z"]) == 2
         assert store.find([b"a", b"c"]) == [None, None]
-        assert store.assign([b"e"], MANY) == [0]
-        assert store.assign([b"f", b"g"], MANY) == [2, 4]
+        assert store.assign([b"e"], MAX_TENANTS) == [0]
+        assert store.assign([b"f", b"g"], MAX_TENANTS) == [2, 4]
 
     def test_past_the_limit_nobody_gets_a_number(self, store: ShardStore) -> None:
         """Not even those of the same call for whom there would have been one."""
@@ -90,7 +90,7 @@ class ShardStoreConformance:
     def test_names_are_any_bytes(self, store: ShardStore) -> None:
         """Empty, NUL, not UTF-8, long: each is a tenant of its own."""
         names = [b"", b"\0", b"\xff\xfe", b"a\0b", b"x" * 1000, "Ä\N{GRINNING FACE}".encode()]
-        assert store.assign(names, MANY) == list(range(len(names)))
+        assert store.assign(names, MAX_TENANTS) == list(range(len(names)))
         assert store.find(names) == list(range(len(names)))
 
     def test_of_many_at_once_no_two_have_the_same_number(self, store: ShardStore) -> None:
@@ -101,7 +101,7 @@ class ShardStoreConformance:
             ours = [f"ours-{number}".encode() for number in range(10)]
             found: list[int] = []
             for one, other in zip(mine, ours, strict=True):
-                found += store.assign([one, other], MANY)
+                found += store.assign([one, other], MAX_TENANTS)
             return found
 
         with ThreadPoolExecutor(8) as threads:
@@ -117,15 +117,15 @@ class ShardStoreConformance:
         @_ONE
         @given(st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]))), max_size=8))
         def hold(steps: list[tuple[bool, list[bytes]]]) -> None:
-            store.release([b"a", b"b", b"c", b"d"])
+            store.remove([b"a", b"b", b"c", b"d"])
             model: dict[bytes, int] = {}
             for is_assigned, tenants in steps:
                 if is_assigned:
-                    numbers = store.assign(tenants, MANY)
+                    numbers = store.assign(tenants, MAX_TENANTS)
                     for tenant, number in zip(tenants, numbers, strict=True):
                         assert model.setdefault(tenant, number) == number
                 else:
-                    assert store.release(tenants) == len(
+                    assert store.remove(tenants) == len(
                         {tenant for tenant in tenants if model.pop(tenant, None) is not None}
                     )
                 assert len(set(model.values())) == len(model)
@@ -136,41 +136,41 @@ class ShardStoreConformance:
 
     def test_tenants_are_listed_in_the_order_of_their_bytes(self, store: ShardStore) -> None:
         """Whatever order they came in, and by their bytes, not by letters."""
-        assert store.tenants(None, 10) == []
+        assert store.list_tenants(None, 10) == []
         names = [*NAMES[::2], *reversed(NAMES[1::2])]
-        numbers = dict(zip(names, store.assign(names, MANY), strict=True))
+        numbers = dict(zip(names, store.assign(names, MAX_TENANTS), strict=True))
         listed = [(name, numbers[name]) for name in NAMES]
-        assert store.tenants(None, len(NAMES)) == listed
-        assert store.tenants(None, 1000) == listed
-        assert store.tenants(None, 0) == []
+        assert store.list_tenants(None, len(NAMES)) == listed
+        assert store.list_tenants(None, 1000) == listed
+        assert store.list_tenants(None, 0) == []
 
     def test_tenants_are_listed_page_by_page(self, store: ShardStore) -> None:
         """A page begins after the last name of the one before, whether that tenant is still there or not."""
-        numbers = dict(zip(NAMES, store.assign(NAMES, MANY), strict=True))
+        numbers = dict(zip(NAMES, store.assign(NAMES, MAX_TENANTS), strict=True))
         for size in (1, 2, 5, len(NAMES)):
             found: list[tuple[bytes, int]] = []
-            while page := store.tenants(found[-1][0] if found else None, size):
+            while page := store.list_tenants(found[-1][0] if found else None, size):
                 assert len(page) <= size
                 found += page
             assert found == list(numbers.items())
-        store.release([b"a"])
-        assert store.tenants(b"a", 2) == [(b"a\0", numbers[b"a\0"]), (b"ab", numbers[b"ab"])]
-        assert store.tenants(b"aa", 1) == [(b"ab", numbers[b"ab"])]
-        assert store.tenants(b"", 1) == [(b"\0", numbers[b"\0"])], "after the empty name is not at the beginning"
-        assert store.tenants(NAMES[-1], 5) == []
+        store.remove([b"a"])
+        assert store.list_tenants(b"a", 2) == [(b"a\0", numbers[b"a\0"]), (b"ab", numbers[b"ab"])]
+        assert store.list_tenants(b"aa", 1) == [(b"ab", numbers[b"ab"])]
+        assert store.list_tenants(b"", 1) == [(b"\0", numbers[b"\0"])], "after the empty name is not at the beginning"
+        assert store.list_tenants(NAMES[-1], 5) == []
 
     def test_tenants_are_listed_once_while_others_come_and_go(self, store: ShardStore) -> None:
         """Who was there all the time is in the list, once and with its number; and the list stays in order."""
         lasting = [f"{number:03}".encode() for number in range(60)]
-        numbers = dict(zip(lasting, store.assign(lasting, MANY), strict=True))
+        numbers = dict(zip(lasting, store.assign(lasting, MAX_TENANTS), strict=True))
         is_done = threading.Event()
 
         def come_and_go(worker: int) -> int:
             turn = 0
             while not is_done.is_set():
                 name = f"{turn * 7 % 60:03}-{worker}".encode()
-                store.assign([name], MANY)
-                store.release([name])
+                store.assign([name], MAX_TENANTS)
+                store.remove([name])
                 turn += 1
             return turn
 
@@ -179,7 +179,7 @@ class ShardStoreConformance:
             try:
                 for _ in range(10):
                     found: list[tuple[bytes, int]] = []
-                    while page := store.tenants(found[-1][0] if found else None, 7):
+                    while page := store.list_tenants(found[-1][0] if found else None, 7):
                         found += page
                     names = [name for name, _ in found]
                     assert names == sorted(set(names))
@@ -194,35 +194,35 @@ class ShardStoreConformance:
         @_ONE
         @given(st.sets(st.binary(max_size=4), max_size=12), st.none() | st.binary(max_size=4), st.integers(1, 5))
         def hold(names: set[bytes], after: bytes | None, limit: int) -> None:
-            store.release([name for name, _ in store.tenants(None, 1000)])
-            numbers = dict(zip(names, store.assign([*names], MANY), strict=True))
+            store.remove([name for name, _ in store.list_tenants(None, 1000)])
+            numbers = dict(zip(names, store.assign([*names], MAX_TENANTS), strict=True))
             expected = sorted(entry for entry in numbers.items() if after is None or entry[0] > after)
-            assert store.tenants(after, limit) == expected[:limit]
+            assert store.list_tenants(after, limit) == expected[:limit]
 
         hold()
 
     def test_layouts_follow_each_other(self, store: ShardStore) -> None:
         """From version 1 on, each with its time and text, to the last bit."""
-        assert store.layouts(0) == []
+        assert store.list_layouts(0) == []
         texts = (b"{}", b"", b"\0\xff" * 50_000)
         for version, text in enumerate(texts):
-            written = store.write_layout(text, version, 1_750_000_000.1 + version / 3, MANY)
+            written = store.write_layout(text, version, 1_750_000_000.1 + version / 3, MAX_TENANTS)
             assert written == StoredLayout(version + 1, 1_750_000_000.1 + version / 3, text)
         kept = [StoredLayout(number + 1, 1_750_000_000.1 + number / 3, text) for number, text in enumerate(texts)]
         for after in range(5):
-            assert store.layouts(after) == kept[after:]
+            assert store.list_layouts(after) == kept[after:]
 
     def test_a_layout_is_kept_only_if_the_newest_is_the_one_expected(self, store: ShardStore) -> None:
         """Neither over another, nor past a gap; the refusal names what there is, and nothing is kept."""
         for expected in (1, -1, 7):
             with pytest.raises(Conflict, match=f"at version 0, and {expected} was expected"):
-                store.write_layout(b"gap", expected, 5.0, MANY)
-        store.write_layout(b"one", 0, 1.0, MANY)
-        store.write_layout(b"two", 1, 2.0, MANY)
+                store.write_layout(b"gap", expected, 5.0, MAX_TENANTS)
+        store.write_layout(b"one", 0, 1.0, MAX_TENANTS)
+        store.write_layout(b"two", 1, 2.0, MAX_TENANTS)
         for expected in (0, 1, 3, 9):
             with pytest.raises(Conflict, match=f"at version 2, and {expected} was expected"):
-                store.write_layout(b"stale", expected, 5.0, MANY)
-        assert [layout.text for layout in store.layouts(0)] == [b"one", b"two"]
+                store.write_layout(b"stale", expected, 5.0, MAX_TENANTS)
+        assert [layout.text for layout in store.list_layouts(0)] == [b"one", b"two"]
 
     def test_of_all_who_write_the_same_version_one_does(self, store: ShardStore) -> None:
         """The others are told so."""
@@ -231,14 +231,14 @@ class ShardStoreConformance:
         def write(writer: int) -> StoredLayout | None:
             together.wait(30)
             try:
-                return store.write_layout(b"%d" % writer, 0, float(writer), MANY)
+                return store.write_layout(b"%d" % writer, 0, float(writer), MAX_TENANTS)
             except Conflict:
                 return None
 
         with ThreadPoolExecutor(8) as threads:
             written = [layout for layout in threads.map(write, range(8)) if layout is not None]
         assert len(written) == 1
-        assert store.layouts(0) == written
+        assert store.list_layouts(0) == written
 
     def test_of_many_writers_that_try_again_none_is_lost(self, store: ShardStore) -> None:
         """Each version has one writer, and whoever was told that a layout is kept finds it."""
@@ -248,57 +248,59 @@ class ShardStoreConformance:
             newest = 0
             while len(written) < 5:
                 try:
-                    written.append(store.write_layout(b"%d-%d" % (writer, len(written)), newest, float(newest), MANY))
+                    written.append(
+                        store.write_layout(b"%d-%d" % (writer, len(written)), newest, float(newest), MAX_TENANTS)
+                    )
                     newest += 1
                 except Conflict:
-                    newest = store.layouts(0)[-1].version
+                    newest = store.list_layouts(0)[-1].version
             return written
 
         with ThreadPoolExecutor(6) as threads:
             written = [layout for some in threads.map(write, range(6)) for layout in some]
-        assert store.layouts(0) == sorted(written)
-        assert [layout.version for layout in store.layouts(0)] == list(range(1, 31))
+        assert store.list_layouts(0) == sorted(written)
+        assert [layout.version for layout in store.list_layouts(0)] == list(range(1, 31))
 
     def test_layouts_that_were_followed_before_are_forgotten(self, store: ShardStore) -> None:
         """A layout held until its follower began: it goes when that was before the time, and the newest stays."""
         assert store.forget_layouts(1e18) == 0
         for version in range(4):
-            store.write_layout(b"%d" % version, version, 10.0 * (version + 1), MANY)
+            store.write_layout(b"%d" % version, version, 10.0 * (version + 1), MAX_TENANTS)
         assert store.forget_layouts(15.0) == 0, "the first held until 20, though it began before"
         assert store.forget_layouts(20.0) == 0, "not before, but then"
         assert store.forget_layouts(20.5) == 1
-        assert [layout.version for layout in store.layouts(0)] == [2, 3, 4]
+        assert [layout.version for layout in store.list_layouts(0)] == [2, 3, 4]
         assert store.forget_layouts(1e18) == 2
         assert store.forget_layouts(1e18) == 0
-        assert store.layouts(0) == [StoredLayout(4, 40.0, b"3")]
-        assert store.write_layout(b"4", 4, 50.0, MANY).version == 5, "versions go on where they were"
+        assert store.list_layouts(0) == [StoredLayout(4, 40.0, b"3")]
+        assert store.write_layout(b"4", 4, 50.0, MAX_TENANTS).version == 5, "versions go on where they were"
 
     def test_layouts_are_forgotten_oldest_first_though_clocks_differ(self, store: ShardStore) -> None:
         """Whoever wrote a version may have had a clock that was ahead: that leaves no gap, and nothing for ever."""
         for version, at in enumerate((10.0, 90.0, 20.0, 95.0)):
-            store.write_layout(b"", version, at, MANY)
+            store.write_layout(b"", version, at, MAX_TENANTS)
         assert store.forget_layouts(30.0) == 0
         assert store.forget_layouts(91.0) == 2
-        assert [layout.version for layout in store.layouts(0)] == [3, 4]
+        assert [layout.version for layout in store.list_layouts(0)] == [3, 4]
 
     def test_layouts_and_numbers_have_nothing_to_do_with_each_other(self, store: ShardStore) -> None:
         """Neither counts for the other, and neither goes with the other."""
-        store.write_layout(b"one", 0, 1.0, MANY)
-        assert store.assign([b"a"], MANY) == [0]
-        store.write_layout(b"two", 1, 2.0, MANY)
-        assert store.assign([b"b"], MANY) == [1]
+        store.write_layout(b"one", 0, 1.0, MAX_TENANTS)
+        assert store.assign([b"a"], MAX_TENANTS) == [0]
+        store.write_layout(b"two", 1, 2.0, MAX_TENANTS)
+        assert store.assign([b"b"], MAX_TENANTS) == [1]
         store.forget_layouts(3.0)
         assert store.find([b"a", b"b"]) == [0, 1]
-        store.release([b"a", b"b"])
-        assert [layout.version for layout in store.layouts(0)] == [2]
+        store.remove([b"a", b"b"])
+        assert [layout.version for layout in store.list_layouts(0)] == [2]
 
     def test_a_layout_that_has_no_shard_for_somebody_is_refused(self, store: ShardStore) -> None:
         """Who came between a plan and its change must not be left without."""
-        store.assign([b"a", b"b", b"c"], MANY)
+        store.assign([b"a", b"b", b"c"], MAX_TENANTS)
         with pytest.raises(Conflict, match="a layout of 2 shards, and a tenant has number 2"):
             store.write_layout(b"small", 0, 1.0, 2)
-        assert store.layouts(0) == []
-        store.release([b"c"])
+        assert store.list_layouts(0) == []
+        store.remove([b"c"])
         store.write_layout(b"small", 0, 1.0, 2)
 
     def test_nobody_gets_a_number_that_the_newest_layout_has_no_shard_for(self, store: ShardStore) -> None:
@@ -314,13 +316,13 @@ class ShardStoreConformance:
 
     def test_times_do_not_go_back(self, store: ShardStore) -> None:
         """Where the clocks of two who write differ, what came later began later."""
-        store.write_layout(b"ahead", 0, 100.0, MANY)
-        assert store.write_layout(b"behind", 1, 50.0, MANY).at == 100.0
-        assert [layout.at for layout in store.layouts(0)] == [100.0, 100.0]
+        store.write_layout(b"ahead", 0, 100.0, MAX_TENANTS)
+        assert store.write_layout(b"behind", 1, 50.0, MAX_TENANTS).at == 100.0
+        assert [layout.at for layout in store.list_layouts(0)] == [100.0, 100.0]
 
     def test_many_are_found_at_once(self, store: ShardStore) -> None:
         """More than go into one statement, in any order, some several times, some unknown."""
         names = [b"%d" % number for number in range(1000)]
-        assert store.assign(names, MANY) == list(range(1000))
+        assert store.assign(names, MAX_TENANTS) == list(range(1000))
         mixed = [*reversed(names), b"unknown", *names[:300]]
         assert store.find(mixed) == [*reversed(range(1000)), None, *range(300)]

@@ -140,11 +140,11 @@ class CredentialStoreConformance:
 
     def test_the_first_operator_is_made_once(self, store: CredentialStore) -> None:
         assert not store.has_operator()
-        token = store.create_first()
+        token = store.create_first_operator()
         assert token is not None
         assert store.verify(token).role is Role.OPERATOR
         assert store.has_operator()
-        assert store.create_first() is None
+        assert store.create_first_operator() is None
         assert len(store.list()) == 1
 
     def test_others_than_operators_do_not_keep_the_first_operator_from_being_made(self, store: CredentialStore) -> None:
@@ -153,7 +153,7 @@ class CredentialStoreConformance:
         revoked, _ = store.create(Role.OPERATOR)
         store.revoke(revoked.id)
         assert not store.has_operator()
-        assert store.create_first() is not None
+        assert store.create_first_operator() is not None
 
     def test_of_several_that_start_at_once_one_makes_the_first_operator(
         self, store: CredentialStore, open_database: Open, clock: FakeClock
@@ -163,7 +163,7 @@ class CredentialStoreConformance:
 
         def start(store: CredentialStore) -> str | None:
             barrier.wait(30)
-            return store.create_first()
+            return store.create_first_operator()
 
         with ThreadPoolExecutor(AT_ONCE * 2) as threads:
             # Two threads for each, as one store is shared by threads, too.
@@ -177,7 +177,7 @@ class TestSqliteCredentialStore(CredentialStoreConformance):
     @pytest.fixture
     def open_database(self, tmp_path: Path) -> Iterator[Open]:
         with ExitStack() as opened:
-            yield lambda: opened.enter_context(SqliteDatabase(tmp_path / "server.sqlite", patience=30))
+            yield lambda: opened.enter_context(SqliteDatabase(tmp_path / "server.sqlite", timeout=30))
 
 
 class TestPostgresCredentialStore(CredentialStoreConformance):

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue.backend import Backend, totals_of
+from holdfast.queue.backend import Backend, sum_lanes
 from holdfast.queue.backends.sql import SqlBackend
-from holdfast.queue.message import Bury, Refused, RetryLater, Sent
+from holdfast.queue.message import Bury, RefusedMessage, RetryLater, SentMessage
 from holdfast.testing import FakeClock
 from holdfast.testing.queue.probe import Probe, ids, message
 from tests.conformance.queue_backend import BuiltInConformance
@@ -63,9 +63,9 @@ class Sql(BuiltInConformance):
         self, work: Probe, clock: FakeClock
     ) -> None:
         """As that of a server was in whose place another has come: leases alone would not see them for an hour."""
-        work.policy(lanes=4, hand=4)
+        work.change_policy(lanes=4, hand=4)
         work.put(count=40)
-        work.done(*work.lease(40))
+        work.ack(*work.lease(40))
         clock.jump_wall(-3600.0)
         sent = work.put(count=40)
         work.backend.sweep("work")
@@ -73,7 +73,7 @@ class Sql(BuiltInConformance):
 
     def test_lanes_that_are_not_listed_are_in_the_sums(self, work: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
         """Dead letters most of all: nothing waits in their lanes, so they are the last to be listed."""
-        work.policy(hand=0, spill_above=2)
+        work.change_policy(hand=0, spill_above=2)
         work.put("poisoned", 2)
         work.settle(Bury("why"), *work.lease())
         work.put("held")
@@ -84,20 +84,20 @@ class Sql(BuiltInConformance):
         for tenant in "abcd":
             work.put(tenant, 4)
         work.put("a", delay=60.0)
-        whole = work.look()
-        assert (whole.lanes_left_out, whole.totals) == (0, totals_of(whole.lanes))
+        whole = work.inspect()
+        assert (whole.lanes_left_out, whole.totals) == (0, sum_lanes(whole.lanes))
         monkeypatch.setattr("holdfast.queue.backends.sql.look.LANES", 3)
-        part = work.look()
+        part = work.inspect()
         assert len(part.lanes) == 3
         assert part.totals == whole.totals
         assert part.lanes_left_out == len(whole.lanes) - 3
         assert (part.totals.leased, part.totals.delayed, part.totals.dead, part.totals.spilled) == (1, 1, 2, 8)
-        assert part.totals.oldest == pytest.approx(first, abs=0.01)
+        assert part.totals.oldest_since == pytest.approx(first, abs=0.01)
 
     def test_what_is_to_be_delivered_again_soon_wakes_whoever_waits(self, work: Probe) -> None:
         """Else it would be known only when there is something else to do."""
         work.put()
-        held = work.one()
+        held = work.lease_one()
         assert work.lease() == []
         with ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(work.backend.wait, "work", 3600.0)
@@ -110,17 +110,17 @@ class Sql(BuiltInConformance):
         ways = []
         for queue, batches in (("apart", [[one] for one in messages]), ("together", [messages])):
             other = work.another(queue)
-            other.policy(lanes=16, hand=4, spill_above=6)
-            other.limit("limited", rate=3.0, burst=3.0, max_rate=7.0, max_burst=7.0, concurrency=2)
+            other.change_policy(lanes=16, hand=4, spill_above=6)
+            other.set_limits("limited", rate=3.0, burst=3.0, max_rate=7.0, max_burst=7.0, concurrency=2)
             other.put("free")  # the first of a tenant takes the long way
             other.put("limited")
             results = [result for batch in batches for result in other.send(*batch)]
             ways.append(
                 (
-                    [isinstance(result, Sent) and result.is_spilled for result in results],
-                    [isinstance(result, Refused) for result in results],
+                    [isinstance(result, SentMessage) and result.is_spilled for result in results],
+                    [isinstance(result, RefusedMessage) for result in results],
                     [result.pressure for result in results][-1],
-                    (other.look().totals.ready, other.look().totals.spilled),
+                    (other.inspect().totals.ready, other.inspect().totals.spilled),
                 )
             )
         assert ways[0] == ways[1]

@@ -13,7 +13,7 @@ from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.shards import ShardStore
 from holdfast.shards.stores import MemoryShardStore, SqlShardStore
 from holdfast.shards.stores.sql import MIGRATIONS, SUBSYSTEM
-from tests.conformance.shard_store import MANY, ShardStoreConformance
+from tests.conformance.shard_store import MAX_TENANTS, ShardStoreConformance
 
 
 class TestMemory(ShardStoreConformance):
@@ -30,33 +30,33 @@ class InDatabase(ShardStoreConformance):
         """One that is not alone in its database."""
         another = SqlShardStore(database, "another")
         another.assign([b"a", b"z"], 10)
-        another.write_layout(b"another", 0, 1.0, MANY)
+        another.write_layout(b"another", 0, 1.0, MAX_TENANTS)
         return SqlShardStore(database, "shop")
 
     def test_registries_in_one_database_do_not_see_each_other(self, database: Database) -> None:
         names = ["shop", "Shop", "shop ", "", "läden/1", "shop%"]
         stores = {name: SqlShardStore(database, name) for name in names}
         for number, (name, store) in enumerate(stores.items()):
-            store.assign([b"all", *(b"%d" % other for other in range(number))], MANY)
-            store.write_layout(name.encode(), 0, 1.0, MANY)
-        stores["shop"].release([b"all"])
-        stores["Shop"].write_layout(b"later", 1, 2.0, MANY)
-        stores[""].write_layout(b"much later", 1, 100.0, MANY)
+            store.assign([b"all", *(b"%d" % other for other in range(number))], MAX_TENANTS)
+            store.write_layout(name.encode(), 0, 1.0, MAX_TENANTS)
+        stores["shop"].remove([b"all"])
+        stores["Shop"].write_layout(b"later", 1, 2.0, MAX_TENANTS)
+        stores[""].write_layout(b"much later", 1, 100.0, MAX_TENANTS)
         assert [store.forget_layouts(3.0) for store in stores.values()] == [0, 1, 0, 0, 0, 0]
-        assert stores["shop"].tenants(None, 10) == []
-        assert stores["Shop"].tenants(None, 10) == [(b"0", 1), (b"all", 0)]
+        assert stores["shop"].list_tenants(None, 10) == []
+        assert stores["Shop"].list_tenants(None, 10) == [(b"0", 1), (b"all", 0)]
         assert [store.count() for store in stores.values()] == [0, 2, 3, 4, 5, 6]
         expected = {name: [name.encode()] for name in names} | {"Shop": [b"later"], "": [b"", b"much later"]}
-        assert {name: [kept.text for kept in store.layouts(0)] for name, store in stores.items()} == expected
+        assert {name: [kept.text for kept in store.list_layouts(0)] for name, store in stores.items()} == expected
         assert stores["shop "].assign([b"new"], 4) == [3], "what one has given back is not free in another"
 
     def test_whoever_opens_the_same_registry_sees_the_same(self, database: Database) -> None:
         one, other = SqlShardStore(database, "shop"), SqlShardStore(database, "shop")
-        one.assign([b"a", b"b"], MANY)
-        one.write_layout(b"text", 0, 1.0, MANY)
-        other.release([b"a"])
+        one.assign([b"a", b"b"], MAX_TENANTS)
+        one.write_layout(b"text", 0, 1.0, MAX_TENANTS)
+        other.remove([b"a"])
         assert one.find([b"a", b"b"]) == [None, 1]
-        assert SqlShardStore(database, "shop").layouts(0) == one.layouts(0) != []
+        assert SqlShardStore(database, "shop").list_layouts(0) == one.list_layouts(0) != []
 
     def test_tables_of_the_release_before_keep_their_numbers(self, database: Database) -> None:
         """That one had numbers and no layouts."""
@@ -70,11 +70,11 @@ class InDatabase(ShardStoreConformance):
         assign = "insert into holdfast_shard_tenant (registry, tenant, number) values ($1, $2, $3)"
         database.write(lambda transaction: transaction.execute_many(assign, rows))
         store = SqlShardStore(database, "shop")
-        assert store.tenants(None, 10) == [(b"a", 0), (b"\xff\0", 2)]
-        assert store.assign([b"b", b"c"], MANY) == [1, 3], "what was free is given first, and then what was next"
-        assert store.layouts(0) == []
-        assert store.write_layout(b"text", 0, 1.0, MANY).version == 1
-        assert SqlShardStore(database, "another").tenants(None, 10) == [(b"a", 0)]
+        assert store.list_tenants(None, 10) == [(b"a", 0), (b"\xff\0", 2)]
+        assert store.assign([b"b", b"c"], MAX_TENANTS) == [1, 3], "what was free is given first, and then what was next"
+        assert store.list_layouts(0) == []
+        assert store.write_layout(b"text", 0, 1.0, MAX_TENANTS).version == 1
+        assert SqlShardStore(database, "another").list_tenants(None, 10) == [(b"a", 0)]
 
 
 class TestSqlite(InDatabase):

@@ -17,7 +17,7 @@ from holdfast.engines import Database
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.server import status_log
-from holdfast.server.status_log import Logged, StatusLog
+from holdfast.server.status_log import StatusLog, StatusLogEntry
 
 Open: TypeAlias = Callable[[], Database]
 STUCK = 30.0
@@ -34,7 +34,7 @@ def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
         connection = opened.enter_context(psycopg.connect(url, autocommit=True))
         connection.execute(f"create schema {schema}".encode())
         opened.callback(connection.execute, f"drop schema {schema} cascade".encode())
-        options = PostgresOptions(url=f"{url}?options=-csearch_path%3D{schema}", pool_maximum=2)
+        options = PostgresOptions(url=f"{url}?options=-csearch_path%3D{schema}", max_connections=2)
         yield lambda: opened.enter_context(PostgresDatabase(options))
 
 
@@ -56,7 +56,7 @@ def status(number: int, *, zone: str = "use1-az1", workload: str | None = None, 
     )
 
 
-def versions(entries: list[Logged]) -> list[int]:
+def versions(entries: list[StatusLogEntry]) -> list[int]:
     return [entry.status.version for entry in entries]
 
 
@@ -65,9 +65,9 @@ def test_what_was_recorded_is_listed_newest_first_with_when_it_was_seen(log: Sta
     for number, each in enumerate(recorded):
         log.append(each, 100.0 + number)
     assert list(log.list()) == [
-        Logged(number=3, seen_at=102.0, status=recorded[2]),
-        Logged(number=2, seen_at=101.0, status=recorded[1]),
-        Logged(number=1, seen_at=100.0, status=recorded[0]),
+        StatusLogEntry(number=3, seen_at=102.0, status=recorded[2]),
+        StatusLogEntry(number=2, seen_at=101.0, status=recorded[1]),
+        StatusLogEntry(number=1, seen_at=100.0, status=recorded[0]),
     ]
     assert [entry.number for entry in log.list(limit=2)] == [3, 2]
 
@@ -100,7 +100,7 @@ def test_the_latest_of_each_zone_and_workload_is_what_is_last_known(log: StatusL
 
 
 def test_the_oldest_are_dropped_but_never_what_is_last_known(log: StatusLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status_log, "KEPT", 5)
+    monkeypatch.setattr(status_log, "KEPT_CHANGES", 5)
     log.append(status(1, zone="use1-az2"), 100.0)
     log.append(status(2, zone="use1-az3"), 100.0)
     log.append(status(3, zone="use1-az3"), 100.0)
@@ -139,21 +139,21 @@ def test_several_servers_that_record_at_once_lose_nothing(log: StatusLog, connec
 
 
 def test_what_is_to_be_announced_is_so_until_it_was_and_in_order(connect: Open) -> None:
-    log = StatusLog(connect(), announces=True)
+    log = StatusLog(connect(), publishes=True)
     for number in (1, 2, 3):
         log.append(status(number), 100.0)
-    assert versions(list(log.unannounced())) == [1, 2, 3]
-    assert versions(list(log.unannounced(limit=2))) == [1, 2]
-    log.announced(1)
-    log.announced(1)
+    assert versions(list(log.unpublished())) == [1, 2, 3]
+    assert versions(list(log.unpublished(limit=2))) == [1, 2]
+    log.mark_published(1)
+    log.mark_published(1)
     log.append(status(1), 100.0)
-    again = StatusLog(connect(), announces=True)
-    assert versions(list(again.unannounced())) == [2, 3]
+    again = StatusLog(connect(), publishes=True)
+    assert versions(list(again.unpublished())) == [2, 3]
 
 
 def test_what_was_recorded_when_nothing_was_announced_is_not_announced_later(log: StatusLog, connect: Open) -> None:
     log.append(status(1), 100.0)
-    assert log.unannounced() == []
-    announcing = StatusLog(connect(), announces=True)
+    assert log.unpublished() == []
+    announcing = StatusLog(connect(), publishes=True)
     announcing.append(status(2), 100.0)
-    assert versions(list(announcing.unannounced())) == [2]
+    assert versions(list(announcing.unpublished())) == [2]

@@ -170,7 +170,7 @@ def session(request: pytest.FixtureRequest) -> Iterator[AwsSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "testing")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        with AwsSession(AwsOptions(region="eu-west-1", endpoint_url=url, attempts=1)) as session:
+        with AwsSession(AwsOptions(region="eu-west-1", endpoint_url=url, max_attempts=1)) as session:
             yield session
 
 

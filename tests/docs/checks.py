@@ -9,7 +9,7 @@ from tests.docs.pages import Page, Section, plain
 
 EVERY_COMMAND = {"--help", "-h", "--version"}
 OTHER_VARIABLES = {"HOLDFAST_SETTINGS", "HOLDFAST_CHROMIUM", "HOLDFAST_TOKEN", "HOLDFAST_HOST"}
-HOOK_VARIABLES = {"HOLDFAST_ZONE", "HOLDFAST_WORKLOAD", "HOLDFAST_STATUS", "HOLDFAST_OUT"}
+HOOK_VARIABLES = {"HOLDFAST_ZONE", "HOLDFAST_WORKLOAD", "HOLDFAST_STATE", "HOLDFAST_ZONES_OUT"}
 """What a hook of the agent is told by."""
 
 _CALL = re.compile(r"(?:^|[\s(;|&])holdfast ([^)|;&<>\n]+)")

@@ -16,10 +16,10 @@ from litestar.routes import HTTPRoute, WebSocketRoute
 
 import holdfast.testing
 from holdfast import HoldfastError
-from holdfast.cli.commands import _EXIT_CODES, FAILED, INTERRUPTED, app
+from holdfast.cli.commands import EXIT_CODES, EXIT_FAILED, EXIT_INTERRUPTED, app
 from holdfast.config import Settings
-from holdfast.config.load import kinds, variable_of
-from holdfast.config.places import EACH, Place, dotted
+from holdfast.config.load import format_variable_name, list_setting_types
+from holdfast.config.paths import ANY_INDEX, SettingPath, format_path
 from holdfast.detect import DETECTORS
 from holdfast.detect.detector import DEFAULT_DETECTOR
 from holdfast.detect.detectors.threshold import ThresholdOptions
@@ -30,13 +30,13 @@ from holdfast.server.app import create_app
 from holdfast.server.state import Services
 from holdfast.status.export import (
     BucketOptions,
+    CheckTiming,
+    EndpointCheck,
+    ExistingHealthCheck,
     GatewayOptions,
     ObjectCheck,
-    Pace,
     RecordOptions,
     RoutingControlCheck,
-    SharedCheck,
-    StatusCheck,
 )
 from tests.docs.pages import ROOT
 
@@ -142,8 +142,10 @@ def _walk(group: App, name: str) -> Iterator[tuple[str, set[str]]]:
 def settings() -> dict[str, Setting]:
     """Every setting; of those in a list one for all elements, `workload[].name`."""
     found = {
-        dotted(place): Setting(NO_VARIABLE if EACH in place else variable_of(place), _shown(place), _limits(kind))
-        for place, kind in kinds().items()
+        format_path(path): Setting(
+            NO_VARIABLE if ANY_INDEX in path else format_variable_name(path), _shown(path), _limits(kind)
+        )
+        for path, kind in list_setting_types().items()
     }
     del found[DETECTOR]
     found[f"{DETECTOR}.name"] = Setting(NO_VARIABLE, f'"{DEFAULT_DETECTOR}"', frozenset(DETECTORS.names()))
@@ -158,12 +160,12 @@ DETECTOR = "workload[].detector"
 """A table whose settings are those of the detector that it names."""
 
 
-def _shown(place: Place) -> str:
-    """The default of a setting, looked up from the top: `EACH` steps into the elements of a list."""
+def _shown(path: SettingPath) -> str:
+    """The default of a setting, looked up from the top: `ANY_INDEX` steps into the elements of a list."""
     kind: Any = Settings
     value: Any = Settings()
-    for step in place:
-        if step == EACH:
+    for step in path:
+        if step == ANY_INDEX:
             kind, value = get_args(kind)[0], msgspec.NODEFAULT
             continue
         [field] = [field for field in msgspec.structs.fields(kind) if field.name == step]
@@ -231,12 +233,12 @@ def _family(kind: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
 
 
 def _failure(kind: type[HoldfastError]) -> Failure:
-    code = next((code for known, code in _EXIT_CODES.items() if issubclass(kind, known)), FAILED)
-    return Failure(kind.slug, int(problems._status_of(kind)), code)
+    code = next((code for known, code in EXIT_CODES.items() if issubclass(kind, known)), EXIT_FAILED)
+    return Failure(kind.slug, int(problems._find_status(kind)), code)
 
 
 def exit_codes() -> set[int]:
-    return {0, FAILED, INTERRUPTED, *_EXIT_CODES.values()}
+    return {0, EXIT_FAILED, EXIT_INTERRUPTED, *EXIT_CODES.values()}
 
 
 def routes() -> dict[str, Route]:
@@ -274,11 +276,11 @@ OPTIONS: Mapping[str, Sequence[type[Any]]] = {
         BucketOptions,
         GatewayOptions,
         ObjectCheck,
-        Pace,
+        CheckTiming,
         RecordOptions,
         RoutingControlCheck,
-        SharedCheck,
-        StatusCheck,
+        ExistingHealthCheck,
+        EndpointCheck,
     ),
     "docs/explanation/detection.md": (ThresholdOptions,),
 }

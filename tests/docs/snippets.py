@@ -68,7 +68,7 @@ class SnippetFailed(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Sandbox:
     """Where a page is run, and what its five addresses stand for."""
 
     directory: Path
@@ -93,20 +93,20 @@ class Place:
         return text.replace(POSTGRES, self.postgres).replace(AWS, self.aws)
 
 
-def run_page(page: Page, place: Place) -> None:
+def run_page(page: Page, sandbox: Sandbox) -> None:
     """Run all blocks of the page. Raises SnippetFailed at the first that is not true."""
     _require_use(page)
-    home = place.directory.with_name(place.directory.name + "-home")
+    home = sandbox.directory.with_name(sandbox.directory.name + "-home")
     home.mkdir()
     variables = environment(home, _tools(home))
     if page.name == CLONE:
         variables["PYTHONPATH"] = str(ROOT)
-    if place.aws != AWS:
+    if sandbox.aws != AWS:
         variables |= AWS_VARIABLES
-    with Terminal(place.directory, variables) as terminal:
+    with Terminal(sandbox.directory, variables) as terminal:
         for block in page.blocks:
             try:
-                _run_block(block, terminal, place, variables)
+                _run_block(block, terminal, sandbox, variables)
             except (SnippetFailed, ValueError, HoldfastError, configparser.Error, msgspec.DecodeError) as error:
                 raise SnippetFailed(f"{page.name}, line {block.line}: {error}") from error
 
@@ -133,21 +133,21 @@ def _tools(home: Path) -> Path:
     return folder
 
 
-def _run_block(block: Block, terminal: Terminal, place: Place, variables: dict[str, str]) -> None:
-    text = place.output(block.text)
+def _run_block(block: Block, terminal: Terminal, sandbox: Sandbox, variables: dict[str, str]) -> None:
+    text = sandbox.output(block.text)
     if block.title and block.language != "console":
-        file = place.directory / block.title
+        file = sandbox.directory / block.title
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     match block.language:
         case "console":
-            _run_console(block, terminal, place)
+            _run_console(block, terminal, sandbox)
         case "python":
             if not block.title:
-                _run_python(text, place.directory, variables)
+                _run_python(text, sandbox.directory, variables)
         case "toml":
             if block.title in (None, "holdfast.toml"):
-                _load_settings(text, place.directory.with_name("settings.toml"))
+                _load_settings(text, sandbox.directory.with_name("settings.toml"))
             else:
                 tomllib.loads(text)
         case "json":
@@ -174,7 +174,7 @@ def _run_python(text: str, directory: Path, variables: dict[str, str]) -> None:
         raise SnippetFailed(f"the program ended with status {run.returncode}: {run.stderr}")
 
 
-def _run_console(block: Block, terminal: Terminal, place: Place) -> None:
+def _run_console(block: Block, terminal: Terminal, sandbox: Sandbox) -> None:
     todo = steps(block.text)
     for number, (command, output) in enumerate(todo):
         is_last = number == len(todo) - 1
@@ -185,17 +185,17 @@ def _run_console(block: Block, terminal: Terminal, place: Place) -> None:
         elif command == ".ci/run":
             _require_program(ROOT / command)
         elif is_last and command.split()[:2] == ["holdfast", "up"]:
-            _serve(command, output, terminal, place)
+            _serve(command, output, terminal, sandbox)
         elif is_last and (block.title or "^C" in output):
-            _run_beside(command, output, terminal, place)
+            _run_beside(command, output, terminal, sandbox)
         else:
             may_fail = not is_last and todo[number + 1][0] == "echo $?"
-            _run_command(command, output, terminal, place, may_fail=may_fail)
+            _run_command(command, output, terminal, sandbox, may_fail=may_fail)
 
 
-def _run_command(command: str, output: str, terminal: Terminal, place: Place, *, may_fail: bool) -> None:
-    found, status = terminal.run(place.command(command) + QUICKLY * is_demo(command))
-    if output and not matches(place.output(output), found):
+def _run_command(command: str, output: str, terminal: Terminal, sandbox: Sandbox, *, may_fail: bool) -> None:
+    found, status = terminal.run(sandbox.command(command) + QUICKLY * is_demo(command))
+    if output and not matches(sandbox.output(output), found):
         raise SnippetFailed(f"`{command}` printed\n{found}\nand not\n{output}")
     timed_out = "--max-time" in command and status == CURL_TIMED_OUT
     if status and not may_fail and not timed_out:
@@ -205,24 +205,24 @@ def _run_command(command: str, output: str, terminal: Terminal, place: Place, *,
 def is_demo(command: str) -> bool:
     """Whether the command is a run of the whole demonstration."""
     words = command.split()
-    return command.startswith(DEMO) and not {"--keep", "--help"} & {*words}
+    return command.startswith(DEMO) and not {"--keep-running", "--help"} & {*words}
 
 
-def _serve(command: str, output: str, terminal: Terminal, place: Place) -> None:
+def _serve(command: str, output: str, terminal: Terminal, sandbox: Sandbox) -> None:
     terminal.end_background()
-    log = place.directory.with_name("server.log")
+    log = sandbox.directory.with_name("server.log")
     server = terminal.start(
-        place.command(command), log, HOLDFAST_LOG__FORMAT="text", HOLDFAST_SERVER__PORT=str(place.port)
+        sandbox.command(command), log, HOLDFAST_LOG__FORMAT="text", HOLDFAST_SERVER__PORT=str(sandbox.port)
     )
-    _follow(command, place.output(output), server, lambda: _answers(place.port), {0})
+    _follow(command, sandbox.output(output), server, lambda: _answers(sandbox.port), {0})
 
 
-def _run_beside(command: str, output: str, terminal: Terminal, place: Place) -> None:
-    log = place.directory.with_name(f"beside-{uuid.uuid4().hex}.log")
+def _run_beside(command: str, output: str, terminal: Terminal, sandbox: Sandbox) -> None:
+    log = sandbox.directory.with_name(f"beside-{uuid.uuid4().hex}.log")
     running = terminal.start(
-        place.command(command), log, HOLDFAST_LOG__FORMAT="text", HOLDFAST_AGENT__PORT=str(place.agent_port)
+        sandbox.command(command), log, HOLDFAST_LOG__FORMAT="text", HOLDFAST_AGENT__PORT=str(sandbox.agent_port)
     )
-    _follow(command, place.output(output), running, lambda: True, INTERRUPTED)
+    _follow(command, sandbox.output(output), running, lambda: True, INTERRUPTED)
 
 
 def _follow(command: str, output: str, running: Background, is_ready: Callable[[], bool], ends: set[int]) -> None:

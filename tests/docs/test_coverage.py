@@ -91,7 +91,7 @@ def test_the_facts_are_found() -> None:
     )
     assert facts.settings()["workload[].name"] == Setting("-", "required", frozenset({"1", "128"}))
     assert facts.settings()["workload[].zones"] == Setting("-", "required", frozenset({"2", "32"}))
-    assert facts.settings()["workload[].detector.windows"] == Setting("-", "2", frozenset())
+    assert facts.settings()["workload[].detector.consecutive_windows"] == Setting("-", "2", frozenset())
     assert facts.packages() == set(facts.PACKAGES)
     assert "SqliteDatabase" in facts.public_names()["holdfast.engines.sqlite"]
     assert "ServerSink" in facts.public_names()["holdfast.telemetry.sinks.server"]
@@ -107,7 +107,7 @@ def test_the_facts_are_found() -> None:
     assert facts.routes()["PUT /v1/zones/{zone}"].needs_credential
     assert "DynamoStatusStore" in facts.public_names()["holdfast.status.stores.dynamodb"]
     assert {0, 1, 2, 130} <= facts.exit_codes()
-    assert facts.options("docs/reference/engines.md")["PostgresOptions"]["pool_maximum"] == "10"
+    assert facts.options("docs/reference/engines.md")["PostgresOptions"]["max_connections"] == "10"
     assert {"test", "demo"} <= facts.targets()
     assert ["server"] in facts.layers()
     assert "index.md" in facts.navigation()

@@ -15,35 +15,35 @@ import pytest
 
 from tests.docs import snippets
 from tests.docs.pages import ROOT, parse, paths, read
-from tests.docs.snippets import AWS, POSTGRES, Place, SnippetFailed, matches, run_page
+from tests.docs.snippets import AWS, POSTGRES, Sandbox, SnippetFailed, matches, run_page
 from tests.services.start import free_port
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def sandbox(tmp_path: Path) -> Sandbox:
     directory = tmp_path / "page"
     directory.mkdir()
-    return Place(directory, free_port(), free_port(), free_port())
+    return Sandbox(directory, free_port(), free_port(), free_port())
 
 
 @pytest.fixture
-def place_with_postgres(place: Place, postgres_url: str) -> Iterator[Place]:
+def sandbox_with_postgres(sandbox: Sandbox, postgres_url: str) -> Iterator[Sandbox]:
     import psycopg
 
     name = f"docs_{uuid.uuid4().hex}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"create database {name}".encode())
-        yield replace(place, postgres=postgres_url.rpartition("/")[0] + "/" + name)
+        yield replace(sandbox, postgres=postgres_url.rpartition("/")[0] + "/" + name)
         connection.execute(f"drop database {name} with (force)".encode())
 
 
 @pytest.mark.parametrize("path", paths(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_block_of_a_page_is_true(path: Path, request: pytest.FixtureRequest) -> None:
     text = path.read_text(encoding="utf-8")
-    place: Place = request.getfixturevalue("place_with_postgres" if POSTGRES in text else "place")
+    sandbox: Sandbox = request.getfixturevalue("sandbox_with_postgres" if POSTGRES in text else "sandbox")
     if AWS in text:
-        place = replace(place, aws=request.getfixturevalue("moto_url"))
-    run_page(read(path), place)
+        sandbox = replace(sandbox, aws=request.getfixturevalue("moto_url"))
+    run_page(read(path), sandbox)
 
 
 def test_the_demonstration_is_run_once() -> None:
@@ -92,8 +92,8 @@ WAITING = "$ bash -c 'echo ready; exec sleep 60'"
         ': json\n{"a": 1}\n: yaml\na: [1]\n: ini\n[Unit]\nA=1\nA=2\n: text\nwhatever',
     ],
 )
-def test_what_is_true_passes(text: str, place: Place) -> None:
-    run_page(parse("page.md", page_of(text)), place)
+def test_what_is_true_passes(text: str, sandbox: Sandbox) -> None:
+    run_page(parse("page.md", page_of(text)), sandbox)
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_what_is_true_passes(text: str, place: Place) -> None:
         (": json\n1\n: json\n{", "line 5: "),
     ],
 )
-def test_what_is_not_true_fails_and_says_where(text: str, complaint: str, place: Place) -> None:
+def test_what_is_not_true_fails_and_says_where(text: str, complaint: str, sandbox: Sandbox) -> None:
     with pytest.raises((SnippetFailed, ChildProcessError), match=f"(?s){complaint}"):
-        run_page(parse("page.md", page_of(text)), place)
+        run_page(parse("page.md", page_of(text)), sandbox)
 
 
 SERVER = """
@@ -145,29 +145,29 @@ $ curl -s http://127.0.0.1:8470/health
 """
 
 
-def test_a_server_serves_the_blocks_that_follow_and_ends_with_the_page_even_if_that_fails(place: Place) -> None:
+def test_a_server_serves_the_blocks_that_follow_and_ends_with_the_page_even_if_that_fails(sandbox: Sandbox) -> None:
     with pytest.raises(SnippetFailed, match="`false` ended with status 1"):
-        run_page(parse("page.md", page_of(SERVER + "\n: console\n$ false")), place)
+        run_page(parse("page.md", page_of(SERVER + "\n: console\n$ false")), sandbox)
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", place.port)).close()
+        socket.create_connection(("127.0.0.1", sandbox.port)).close()
 
 
-def test_a_server_can_be_interrupted_and_takes_the_place_of_the_one_before(place: Place) -> None:
+def test_a_server_can_be_interrupted_and_takes_the_place_of_the_one_before(sandbox: Sandbox) -> None:
     text = SERVER + "\n: console\n$ holdfast up\n...Holdfast...\n^C\n... stopped"
-    run_page(parse("page.md", page_of(text)), place)
+    run_page(parse("page.md", page_of(text)), sandbox)
 
 
-def test_a_server_that_says_something_else_when_it_is_interrupted_fails(place: Place) -> None:
+def test_a_server_that_says_something_else_when_it_is_interrupted_fails(sandbox: Sandbox) -> None:
     text = ": console\n$ holdfast up\n...Holdfast...\n^C\nnot what it says"
     with pytest.raises(SnippetFailed, match="ended with status 0"):
-        run_page(parse("page.md", page_of(text)), place)
+        run_page(parse("page.md", page_of(text)), sandbox)
 
 
 @pytest.mark.parametrize(
     ("command", "is_run"),
     [
         ("holdfast demo --fault latency", True),
-        ("holdfast demo --keep", False),
+        ("holdfast demo --keep-running", False),
         ("holdfast demo --help", False),
         ("make demo", False),
     ],
@@ -236,11 +236,11 @@ def test_the_stand_in_for_curl_asks_as_curl_does(echo: str, tmp_path: Path) -> N
 
 
 def test_a_page_uses_the_stand_in_where_there_is_no_curl(
-    echo: str, place: Place, monkeypatch: pytest.MonkeyPatch
+    echo: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     text = f": console\n$ curl -s {echo}/ready\nGET /ready None\n$ curl --version\n...\n$ echo $?\n2"
-    run_page(parse("page.md", page_of(text)), place)
+    run_page(parse("page.md", page_of(text)), sandbox)
 
 
 def test_the_stand_in_for_curl_gives_up_as_curl_does() -> None:

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 # Often enough that ending a run is not felt, seldom enough that five guards cost nothing.
-LOOK_EVERY = 0.1
+POLL_SECONDS = 0.1
 # PostgreSQL, the slowest to stop, takes a tenth of a second for it.
-PATIENCE = 5.0
+STOP_TIMEOUT = 5.0
 
 
 class Controller:
@@ -56,9 +56,9 @@ def end(service: subprocess.Popen[bytes], how: int) -> None:
     if service.poll() is None:
         service.send_signal(how)
         try:
-            service.wait(PATIENCE)
+            service.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
-            print(f"guard: did not stop within {PATIENCE} s, killing it", flush=True)
+            print(f"guard: did not stop within {STOP_TIMEOUT} s, killing it", flush=True)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(service.pid, signal.SIGKILL)
     service.wait()
@@ -83,7 +83,7 @@ def keep(directory: Path, order: dict[str, Any]) -> int:
         status = status or subprocess.run(command, env=order["environment"], check=False, **identity).returncode
     if status == 0:
         service = subprocess.Popen(order["command"], env=order["environment"], start_new_session=True, **identity)
-        while service.poll() is None and not told and not controller.gone(LOOK_EVERY):
+        while service.poll() is None and not told and not controller.gone(POLL_SECONDS):
             pass
         end(service, order["stop"])
         status = service.returncode

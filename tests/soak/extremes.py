@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.queue import Outgoing, QueuePolicy, Sent, open_backend
-from holdfast.queue.backend import Ack, Backend, Change, LeaseRequest, Settlement
+from holdfast.queue import OutgoingMessage, QueuePolicy, SentMessage, open_backend
+from holdfast.queue.backend import Ack, Backend, LeaseRequest, QueueChange, Settlement
 from tests.soak.stores import Store
 
 QUEUE = "extremes"
@@ -21,7 +21,7 @@ TENANTS_OF = 10
 def extremes(store: Store, messages: int, say: Callable[[str], None]) -> tuple[dict[str, Any], list[str]]:
     """What was counted and measured, and what was wrong."""
     with open_backend(store.url) as backend:
-        backend.change(QUEUE, Change(policy=QueuePolicy(max_backlog=None)), create=True)
+        backend.change(QUEUE, QueueChange(policy=QueuePolicy(max_backlog=None)), create=True)
         run = _Extremes(backend)
         say(f"{store.name}: {messages} messages of one tenant")
         run.one_tenant(messages)
@@ -80,20 +80,20 @@ class _Extremes:
     def _drain(self, what: str, expected: int) -> None:
         began, handled = time.monotonic(), 0
         while deliveries := self._backend.lease(
-            LeaseRequest(queue=QUEUE, count=BATCH, lease=600.0, before=handled)
+            LeaseRequest(queue=QUEUE, count=BATCH, lease=600.0, leased_before=handled)
         ).deliveries:
             handled += len(deliveries)
             self._settle(deliveries)
         self.figures[f"{what} handled/s"] = round(handled / (time.monotonic() - began))
         if handled != expected:
             self.violations.append(f"{handled} of {what} were handled: expected {expected}")
-        left = [lane for lane in self._backend.look(QUEUE).lanes if lane.ready + lane.leased + lane.delayed]
+        left = [lane for lane in self._backend.inspect(QUEUE).lanes if lane.ready + lane.leased + lane.delayed]
         if left:
             self.violations.append(f"{len(left)} lanes are not empty after {what}")
 
     def _send(self, tenants: list[str]) -> None:
-        results = self._backend.send(QUEUE, [Outgoing(tenant=tenant, body=b"x" * 20) for tenant in tenants])
-        if not all(isinstance(result, Sent) for result in results):
+        results = self._backend.send(QUEUE, [OutgoingMessage(tenant=tenant, body=b"x" * 20) for tenant in tenants])
+        if not all(isinstance(result, SentMessage) for result in results):
             self.violations.append(f"messages of {tenants[0]} were refused")
 
     def _settle(self, deliveries: Any) -> None:

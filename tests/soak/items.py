@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Final
 
 from holdfast._backoff import Backoff
-from holdfast.queue.message import Outgoing
-from holdfast.queue.policy import Limits, Over, QueuePolicy
+from holdfast.queue.message import OutgoingMessage
+from holdfast.queue.policy import Limits, OverMaxRate, QueuePolicy
 
 QUEUE = "soak"
 ATTEMPTS = 2
@@ -52,8 +52,8 @@ class Item:
     def key(self) -> str | None:
         return f"number-{self.number}" if self.is_keyed else None
 
-    def message(self, body: bytes) -> Outgoing:
-        return Outgoing(
+    def message(self, body: bytes) -> OutgoingMessage:
+        return OutgoingMessage(
             tenant=self.tenant,
             body=body,
             priority=self.priority,
@@ -119,7 +119,7 @@ def limits(messages: int) -> dict[str, Limits]:
         "capped": Limits(concurrency=4),
         "pressed": Limits(max_rate=max(20.0, 2 * steady), max_burst=max(20.0, 2 * steady)),
         "slow": Limits(run_rate=max(20.0, steady)),
-        "waits": Limits(max_rate=max(20.0, steady), max_burst=5, over=Over.DELAY),
+        "waits": Limits(max_rate=max(20.0, steady), max_burst=5, over_max_rate=OverMaxRate.DELAY),
         "tiny": Limits(max_backlog=50),
     }
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from holdfast._errors import DatabaseFull, EngineUnavailable, OutcomeUnknown
-from holdfast.queue import Outgoing, Postpone, Queue, Reject, current_message, open_backend
-from holdfast.queue.backend import Backend, Leased, LeaseRequest, Receipt
+from holdfast.queue import OutgoingMessage, Postpone, Queue, Reject, current_message, open_backend
+from holdfast.queue.backend import Backend, LeaseRequest, LeaseResult, Receipt
 from tests.soak.items import ATTEMPTS, POSTPONED, QUEUE, SLOW_SECONDS, SOON, Fate, Item
 from tests.soak.ledger import Handling, Ledger, now
 from tests.support.disk import FaultyDisk
@@ -20,7 +20,7 @@ PASSING = (EngineUnavailable, DatabaseFull, OutcomeUnknown)
 """What happens when a server is restarted, or a disk is full: it is tried again."""
 PAUSE = 0.05
 GLANCE = 0.005
-FULL = "disk-is-full"
+FULL_CAPABILITIES = "disk-is-full"
 """The file in the soak's folder that says so to all its processes."""
 PATIENCE = 0.3
 """Seconds to wait for a server that is away: less than a restart takes, so that somebody hears of it."""
@@ -69,9 +69,9 @@ def persistently(work: Callable[[], Result]) -> Result:
 def open_patiently(url: str, directory: Path) -> Backend:
     """The backend of a process of the soak, on a disk that may be full."""
     if url.startswith("sqlite:"):
-        Disk(directory / FULL).__enter__()
+        Disk(directory / FULL_CAPABILITIES).__enter__()
         return persistently(lambda: open_backend(url))
-    return persistently(lambda: open_backend(url, patience=PATIENCE))
+    return persistently(lambda: open_backend(url, timeout=PATIENCE))
 
 
 class Noting:
@@ -84,7 +84,7 @@ class Noting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    def lease(self, request: LeaseRequest) -> Leased:
+    def lease(self, request: LeaseRequest) -> LeaseResult:
         at = now()
         leased = self._backend.lease(request)
         self._leased.update((delivery.receipt, at) for delivery in leased.deliveries)
@@ -106,7 +106,7 @@ class Jobs:
         self._cooperative = self.queue.job(name="cooperative", backoff=SOON)(self._cooperate)
         self._hopeless = self.queue.job(name="hopeless", backoff=SOON, attempts=ATTEMPTS)(self._fail)
 
-    def message(self, item: Item) -> Outgoing:
+    def message(self, item: Item) -> OutgoingMessage:
         job = self.queue.jobs[item.job]
         return item.message(job.encode(number=item.number, fate=item.fate))
 
@@ -127,13 +127,13 @@ class Jobs:
 
     def _end(self, number: int, fate: Fate, began: int) -> None:
         delivery = current_message().delivery
-        is_first = delivery.receipt.tries == 1
+        is_first = delivery.receipt.deliveries == 1
         outcome = fate.value
         if fate is Fate.SLOW or (fate in (Fate.FAILS_ONCE, Fate.POSTPONED_ONCE) and not is_first):
             outcome = Fate.DONE.value
         if self._ledger is not None:
             leased = self._noting.asked_at(delivery.receipt)
-            attempt = Handling(number, delivery.id, delivery.receipt.tries, leased, began, now(), outcome, "")
+            attempt = Handling(number, delivery.id, delivery.receipt.deliveries, leased, began, now(), outcome, "")
             self._ledger.write(attempt.line())
         match outcome:
             case Fate.FAILS_ONCE | Fate.FAILS_ALWAYS:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.queue import Refused, Sent
+from holdfast.queue import RefusedMessage, SentMessage
 from tests.soak.items import item
 from tests.soak.jobs import PASSING, PAUSE, Jobs, end_with_parent, open_patiently
 from tests.soak.ledger import Account, Ledger
@@ -51,11 +51,13 @@ def send_all(jobs: Jobs, ledger: Ledger, segment: int, numbers: list[int], rando
             continue
         if randomness.random() < DAWDLES:
             time.sleep(PAUSE)  # the worst moment to be killed: it is kept, and nobody knows
-        kept = [f"{number}:{one.id}" for number, one in zip(batch, results, strict=True) if isinstance(one, Sent)]
+        kept = [
+            f"{number}:{one.id}" for number, one in zip(batch, results, strict=True) if isinstance(one, SentMessage)
+        ]
         if kept:
             ledger.write(f"kept {' '.join(kept)}", sync=True)
-        waits = [one.retry_after for one in results if isinstance(one, Refused)]
-        refused = [number for number, one in zip(batch, results, strict=True) if isinstance(one, Refused)]
+        waits = [one.retry_after for one in results if isinstance(one, RefusedMessage)]
+        refused = [number for number, one in zip(batch, results, strict=True) if isinstance(one, RefusedMessage)]
         if refused:
             ledger.write(f"failed Refused {' '.join(map(str, refused))}")
             if not numbers:

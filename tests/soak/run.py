@@ -12,9 +12,9 @@ from typing import Any
 
 from holdfast._errors import EngineError
 from holdfast.engines import Database
-from holdfast.queue import Outgoing, open_backend
-from holdfast.queue.backend import Ack, Backend, Change, DeadQuery, LeaseRequest, Settlement
-from holdfast.queue.job import unpack
+from holdfast.queue import OutgoingMessage, open_backend
+from holdfast.queue.backend import Ack, Backend, DeadLetterQuery, LeaseRequest, QueueChange, Settlement
+from holdfast.queue.job import unpack_call
 from tests.soak.items import QUEUE, TENANTS, Item, item, limits, policy
 from tests.soak.ledger import Account, now
 from tests.soak.processes import Child, Processes
@@ -79,7 +79,7 @@ def soak(store: Store, plan: Plan, directory: Path, say: Callable[[str], None] =
     """Run it on a store that nothing was sent to yet. Processes write into `directory`."""
     began = time.monotonic()
     with open_backend(store.url) as backend:
-        backend.change(QUEUE, Change(policy=policy(plan.lease), limits=limits(plan.messages)), create=True)
+        backend.change(QUEUE, QueueChange(policy=policy(plan.lease), limits=limits(plan.messages)), create=True)
     with Processes(directory) as processes:
         run = _Run(store, plan, processes, Account(directory), say)
         try:
@@ -309,7 +309,7 @@ def _judge_dead(run: _Run, backend: Backend, verdict: Verdict) -> None:
     """The dead letters are those that should be dead."""
     dead: set[int] = set()
     after = 0
-    while letters := backend.dead(DeadQuery(queue=QUEUE, after=after, limit=1000)):
+    while letters := backend.list_dead_letters(DeadLetterQuery(queue=QUEUE, after=after, limit=1000)):
         after = letters[-1].id
         dead.update(_number(letter.body) for letter in letters)
     expected = {number for number in run.account.kept if run.plan.item(number).fate.is_dead_in_the_end}
@@ -330,7 +330,7 @@ def _unsure(run: _Run) -> set[int]:
 def _number(body: bytes) -> int:
     import msgspec
 
-    return int(msgspec.msgpack.decode(unpack(body).arguments)["number"])
+    return int(msgspec.msgpack.decode(unpack_call(body).arguments)["number"])
 
 
 def _judge_counters(backend: Backend, inside: Database, verdict: Verdict) -> None:
@@ -338,7 +338,7 @@ def _judge_counters(backend: Backend, inside: Database, verdict: Verdict) -> Non
     kept, counted = counters(inside)
     if kept != counted:
         verdict.violations.append(f"in the end the counters say {kept}, counting says {counted}")
-    snapshot = backend.look(QUEUE, tenants=TENANTS, top=100)
+    snapshot = backend.inspect(QUEUE, tenants=TENANTS, top=100)
     verdict.complain(
         "lanes that are not empty", (lane for lane in snapshot.lanes if lane.ready + lane.leased + lane.delayed)
     )
@@ -382,7 +382,7 @@ def _second_wave(backend: Backend, messages: int) -> None:
         backend.send(
             QUEUE,
             [
-                Outgoing(tenant=TENANTS[-1 - number % 20], body=b"more")
+                OutgoingMessage(tenant=TENANTS[-1 - number % 20], body=b"more")
                 for number in range(first, min(messages, first + 100))
             ],
         )

@@ -10,7 +10,7 @@ from typing import Protocol
 from holdfast.engines import Database, Transaction
 from tests.services.postgres import RestartablePostgres
 from tests.services.start import alive
-from tests.soak.jobs import FULL
+from tests.soak.jobs import FULL_CAPABILITIES
 
 _TABLES = ("message", "party", "key", "dead", "publication", "tenant", "lane")
 _BY_LANE = (
@@ -64,7 +64,7 @@ class SqliteStore:
         return [("the disk is full", self._fill), ("the disk is full again", self._fill)]
 
     def _fill(self) -> None:
-        flag = self._directory / FULL
+        flag = self._directory / FULL_CAPABILITIES
         flag.touch()
         time.sleep(self.FULL_SECONDS)
         flag.unlink()

@@ -4,13 +4,13 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, assert_type
 
 from holdfast.queue import (
+    CurrentMessage,
     Delivery,
-    Handling,
-    Outgoing,
+    OutgoingMessage,
     Queue,
     QueuePolicy,
-    Refused,
-    Sent,
+    RefusedMessage,
+    SentMessage,
     Topic,
     Worker,
     WorkerOptions,
@@ -30,24 +30,24 @@ async def a_job_keeps_the_signature_of_its_function(queue: Queue) -> None:
     assert_type(resize("a", width=5), bool)
     awaited: Coroutine[Any, Any, float] = mail("a")
     assert_type(await awaited, float)
-    assert_type(resize.to("tenant", priority=0).send("a", width=5), Sent)
-    assert_type(resize.to("tenant").message("a"), Outgoing)
-    assert_type(await mail.to("tenant").send_async("a"), Sent)
+    assert_type(resize.to("tenant", priority=0).send("a", width=5), SentMessage)
+    assert_type(resize.to("tenant").message("a"), OutgoingMessage)
+    assert_type(await mail.to("tenant").send_async("a"), SentMessage)
     assert_type(resize.name, str)
 
 
 async def sending_says_what_became_of_it(queue: Queue, topic: Topic) -> None:
-    assert_type(queue.send(b"x", tenant="a", key="k"), Sent)
-    assert_type(await queue.send_async(b"x", tenant="a"), Sent)
-    assert_type(queue.send_many([Outgoing(tenant="a", body=b"")]), Sequence[Sent | Refused])
-    assert_type(topic.publish([]), Sequence[Sent | Refused])
+    assert_type(queue.send(b"x", tenant="a", key="k"), SentMessage)
+    assert_type(await queue.send_async(b"x", tenant="a"), SentMessage)
+    assert_type(queue.send_many([OutgoingMessage(tenant="a", body=b"")]), Sequence[SentMessage | RefusedMessage])
+    assert_type(topic.publish([]), Sequence[SentMessage | RefusedMessage])
     assert_type(queue.policy, QueuePolicy)
 
 
 def handlers_get_deliveries(queue: Queue, other: Queue) -> None:
     @queue.handle()
     def handle(delivery: Delivery) -> None:
-        assert_type(current_message(), Handling)
+        assert_type(current_message(), CurrentMessage)
         assert_type(delivery.body, bytes)
 
     @other.handle(timeout=1.0)

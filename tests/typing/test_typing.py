@@ -14,7 +14,7 @@ from holdfast import (
     Carrier, Clock, EngineError, HoldfastError, Operation, Outcome, Side, Sink, SystemClock, Tenant, Zone
 )
 from holdfast.calls import Dependency
-from holdfast.queue import Delivery, Queue, Sent, WorkerOptions
+from holdfast.queue import Delivery, Queue, SentMessage, WorkerOptions
 from holdfast.testing import FakeClock, seeded
 
 pricing = Dependency("pricing")
@@ -46,7 +46,7 @@ ACCEPTED = [
     'b: str = Tenant("tenant-1")',
     "c: HoldfastError = EngineError()",
     'h: float = price("a")',
-    'j: Sent = resize.to("tenant").send("a", width=5)',
+    'j: SentMessage = resize.to("tenant").send("a", width=5)',
     'k: bool = resize("a")',
     'mail.to("tenant", delay=1.5).message(to="a")',
     "queue.handle()(lambda delivery: None)",

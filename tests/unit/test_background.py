@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast._background import BackgroundLoop, steady
+from holdfast._background import BackgroundLoop, constant_backoff
 from holdfast._backoff import Backoff, Jitter
 from holdfast._errors import EngineUnavailable
-from holdfast._forks import renew_after_fork
+from holdfast._forks import register_after_fork
 from tests.unit.forked import in_child
 
 LOGGER = logging.getLogger("holdfast.test")
@@ -29,7 +29,7 @@ def loop_of(
     return BackgroundLoop(
         "holdfast-test",
         step,
-        doing="read the store",
+        action="read the store",
         logger=LOGGER,
         backoff=backoff,
         on_failure=on_failure,
@@ -77,7 +77,7 @@ def test_each_pause_differs_by_a_share_so_that_processes_drift_apart(fails: bool
         return 10.0
 
     for chance, pause in ((0.0, 8.0), (0.5, 10.0), (0.75, 11.0)):
-        loop = loop_of(step, backoff=steady(10.0), spread=0.2, chance=lambda chance=chance: chance)
+        loop = loop_of(step, backoff=constant_backoff(10.0), spread=0.2, chance=lambda chance=chance: chance)
         assert [loop.run_step() for _ in range(3)] == [pytest.approx(pause)] * 3
         assert loop.is_failing is fails
 
@@ -105,8 +105,8 @@ def test_a_step_follows_a_wake_after_a_random_part_of_the_spread_of_wakes() -> N
     slow.start()
     assert steps.acquire(timeout=SOON)
     slow.wake()
-    assert slow.stop(wait=SOON), "also while it waits after a wake"
-    loop.stop(wait=SOON)
+    assert slow.stop(timeout=SOON), "also while it waits after a wake"
+    loop.stop(timeout=SOON)
 
 
 def test_a_step_that_fails_after_the_stop_is_not_reported_and_a_second_stop_waits_for_it(
@@ -128,7 +128,7 @@ def test_a_step_that_fails_after_the_stop_is_not_reported_and_a_second_stop_wait
     assert not loop.stop()
     assert not loop.is_stopping, "this thread is not one of the loop's"
     go_on.set()
-    assert loop.stop(wait=SOON)
+    assert loop.stop(timeout=SOON)
     assert seen == [True]
     assert not loop.is_failing
     assert caplog.messages == []
@@ -161,14 +161,14 @@ def test_a_loop_takes_its_next_step_when_it_is_woken_and_none_after_it_was_stopp
     loop.wake()
     assert steps.acquire(timeout=SOON)
     assert loop.is_running
-    assert loop.stop(wait=SOON)
+    assert loop.stop(timeout=SOON)
     assert loop.stop()
     assert not loop.is_running
     loop.wake()
     assert not steps.acquire(blocking=False)
     loop.start()
     assert steps.acquire(timeout=SOON)
-    assert loop.stop(wait=None)
+    assert loop.stop(timeout=None)
 
 
 def test_stopping_does_not_wait_longer_than_it_may_and_a_step_may_stop_its_own_loop() -> None:
@@ -182,14 +182,14 @@ def test_stopping_does_not_wait_longer_than_it_may_and_a_step_may_stop_its_own_l
     loop = loop_of(step)
     loop.start()
     assert begun.wait(SOON)
-    assert not loop.stop(wait=0.0)
+    assert not loop.stop(timeout=0.0)
     go_on.set()
 
     stopped: list[bool] = []
     done = threading.Event()
 
     def stop_itself() -> float:
-        stopped.append(own.stop(wait=None))
+        stopped.append(own.stop(timeout=None))
         done.set()
         return 0.0
 
@@ -216,7 +216,7 @@ def test_a_forked_child_runs_the_loop_only_if_it_should(continues: bool) -> None
         return steps.acquire(timeout=SOON) if continues else not loop.is_running
 
     in_child(has_run)
-    loop.stop(wait=None)
+    loop.stop(timeout=None)
 
 
 def test_a_forked_child_renews_an_owner_before_the_loop_that_uses_it() -> None:
@@ -225,10 +225,10 @@ def test_a_forked_child_renews_an_owner_before_the_loop_that_uses_it() -> None:
             self.renewed = False
             self.found: list[bool] = []
             self.has_run = threading.Semaphore(0)
-            renew_after_fork(self)
+            register_after_fork(self)
             self.loop = loop_of(self.step, continue_after_fork=True)
 
-        def renew(self) -> None:
+        def reset_after_fork(self) -> None:
             self.renewed = True
             self.has_run = threading.Semaphore(0)
 
@@ -243,7 +243,7 @@ def test_a_forked_child_renews_an_owner_before_the_loop_that_uses_it() -> None:
         assert owner.has_run.acquire(timeout=SOON)
     in_child(lambda: all(owner.has_run.acquire(timeout=SOON) and owner.found[-1] for owner in owners))
     for owner in owners:
-        owner.loop.stop(wait=None)
+        owner.loop.stop(timeout=None)
 
 
 def test_a_thread_that_cannot_be_started_leaves_a_loop_that_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,10 +257,10 @@ def test_a_thread_that_cannot_be_started_leaves_a_loop_that_does_not_run(monkeyp
         with pytest.raises(RuntimeError, match="can't start"):
             loop.start()
     assert not loop.is_running
-    assert loop.stop(wait=None)
+    assert loop.stop(timeout=None)
     loop.start()
     assert loop.is_running
-    assert loop.stop(wait=None)
+    assert loop.stop(timeout=None)
 
 
 def test_a_failure_that_cannot_be_reported_does_not_end_the_loop(caplog: pytest.LogCaptureFixture) -> None:

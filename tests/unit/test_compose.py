@@ -13,23 +13,23 @@ import pytest
 from holdfast import Conflict, EngineError, NotFound, SettingsError, Zone, ZoneState, ZoneStatus
 from holdfast.compose import (
     Databases,
-    data_directory,
-    existing_store,
-    has_queues,
-    only_server,
+    ensure_data_directory,
+    has_queue_store,
+    lock_data_directory,
     open_database,
     open_publisher,
-    open_queues,
+    open_queue_backend,
     open_status_store,
+    require_store,
     seed_queues,
 )
 from holdfast.config import DatabaseSettings, DatabaseUrl, QueueUrl, Settings
 from holdfast.config.queues import LimitSettings, QueueSettings, TenantSettings
 from holdfast.config.settings import AwsSettings, StatusSettings
 from holdfast.engines.aws import AwsSession
-from holdfast.queue import Limits, Over, QueuePolicy, open_backend
-from holdfast.queue.backend import Backend, Change
-from holdfast.queue.policy import MOST_DIFFERENCES
+from holdfast.queue import Limits, OverMaxRate, QueuePolicy, open_backend
+from holdfast.queue.backend import Backend, QueueChange
+from holdfast.queue.policy import MAX_DIFFERENCES
 from holdfast.status.stores.database import SqlStatusStore
 from holdfast.status.stores.dynamodb import DynamoStatusStore
 from holdfast.status.stores.s3 import S3StatusStore
@@ -63,21 +63,21 @@ def test_whether_there_are_queues_is_found_out_without_making_any(tmp_path: Path
         for url in ("sqlite:", f"{postgres_url}?options=-csearch_path%3D{schema}"):
             of_queues = settings(tmp_path, url)
             with Databases(of_queues) as databases:
-                assert not has_queues(of_queues, databases)
-                assert not has_queues(of_queues, databases)
+                assert not has_queue_store(of_queues, databases)
+                assert not has_queue_store(of_queues, databases)
                 assert not (tmp_path / "data" / "queue.sqlite").exists() or url != "sqlite:"
-                with open_queues(of_queues, databases):
-                    assert has_queues(of_queues, databases)
+                with open_queue_backend(of_queues, databases):
+                    assert has_queue_store(of_queues, databases)
         connection.execute(f"drop schema {schema} cascade".encode())
 
 
 def test_queues_are_kept_where_queue_store_says(tmp_path: Path) -> None:
     elsewhere = Settings(data_directory=tmp_path / "data", queue_store=QueueUrl(f"sqlite:{tmp_path / 'work.sqlite'}"))
     with Databases(elsewhere) as databases:
-        assert not has_queues(elsewhere, databases)
-        with open_queues(elsewhere, databases) as backend:
-            backend.change("mail", Change(), create=True)
-        assert has_queues(elsewhere, databases)
+        assert not has_queue_store(elsewhere, databases)
+        with open_queue_backend(elsewhere, databases) as backend:
+            backend.change("mail", QueueChange(), create=True)
+        assert has_queue_store(elsewhere, databases)
     assert {path.name for path in tmp_path.iterdir()} == {"work.sqlite"}
 
 
@@ -100,7 +100,7 @@ class TestSeeds:
         with open_backend("memory:") as backend:
             for _ in range(2):
                 assert self.seeded(backend, caplog, queue, QueueSettings(name="other")) == []
-            backend.change("mail", Change(limits={"b": Limits(rate=1.0)}))
+            backend.change("mail", QueueChange(limits={"b": Limits(rate=1.0)}))
             assert self.seeded(backend, caplog, queue) == [], "of this tenant the settings say nothing"
 
     def test_what_differs_is_named_once_for_each_queue(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -108,13 +108,15 @@ class TestSeeds:
             policy = QueuePolicy(ttl=60.5, limits=Limits(rate=1.0))
             for name in ("mail", "other"):
                 backend.change(
-                    name, Change(policy=policy, limits={"a": Limits(rate=1.0, over=Over.REJECT)}), create=True
+                    name,
+                    QueueChange(policy=policy, limits={"a": Limits(rate=1.0, over_max_rate=OverMaxRate.REJECT)}),
+                    create=True,
                 )
             changed = QueueSettings(
                 name="mail",
                 lanes=8,
                 limits=LimitSettings(rate=1.0, concurrency=4),
-                tenant=(TenantSettings(name="a", limits=LimitSettings(rate=5.0, over=Over.REJECT)),),
+                tenant=(TenantSettings(name="a", limits=LimitSettings(rate=5.0, over_max_rate=OverMaxRate.REJECT)),),
             )
             named = ["lanes is 128 and not 8", "limits.concurrency is none and not 4", "ttl is 60.5 and not none"]
             named.append("rate of tenant a is 1 and not 5")
@@ -126,11 +128,11 @@ class TestSeeds:
             assert told[0].endswith(
                 "change it with `holdfast queue limits`, `holdfast queue resize` or over HTTP, or change the settings"
             )
-            assert backend.look("mail").policy == policy, "it is left as it is"
+            assert backend.inspect("mail").policy == policy, "it is left as it is"
 
     def test_of_many_differences_some_are_named(self, caplog: pytest.LogCaptureFixture) -> None:
         tenants = tuple(
-            TenantSettings(name=f"t{n:02}", limits=LimitSettings(rate=5.0)) for n in range(MOST_DIFFERENCES + 2)
+            TenantSettings(name=f"t{n:02}", limits=LimitSettings(rate=5.0)) for n in range(MAX_DIFFERENCES + 2)
         )
         with open_backend("memory:") as backend:
             self.seeded(backend, caplog, QueueSettings(name="mail"))
@@ -148,10 +150,10 @@ def test_databases_may_be_closed_again(tmp_path: Path) -> None:
 def test_a_store_that_is_not_there_is_named_and_not_made(tmp_path: Path) -> None:
     values = settings(tmp_path)
     with pytest.raises(NotFound, match=r"there is no store at .*data/server\.sqlite"):
-        existing_store(values, "server")
+        require_store(values, "server")
     assert not (tmp_path / "data").exists()
     open_database(values, "server").close()
-    existing_store(values, "server")
+    require_store(values, "server")
 
 
 @pytest.fixture
@@ -168,15 +170,15 @@ def test_a_store_of_another_user_is_told_with_that_user(open_folder: Path, below
     values = Settings(data_directory=open_folder / below)
     open_database(values, "server").close()
     with closed(open_folder / "data") as owner, pytest.raises(SettingsError) as refused:
-        existing_store(values, "server")
+        require_store(values, "server")
     assert f"{open_folder}/data belongs to {owner}; do this as {owner}" in str(refused.value)
 
 
 def test_a_data_directory_of_another_user_is_told_with_that_user(open_folder: Path) -> None:
     values = settings(open_folder)
-    data_directory(values)
+    ensure_data_directory(values)
     with closed(open_folder / "data") as owner, pytest.raises(SettingsError, match=f"belongs to {owner}; do this as"):
-        data_directory(values)
+        ensure_data_directory(values)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644])
@@ -200,31 +202,35 @@ def test_a_file_of_another_user_in_a_folder_that_is_fine_is_told_as_that(open_fo
 
 
 def test_a_store_in_postgresql_is_looked_for_there(tmp_path: Path) -> None:
-    existing_store(settings(tmp_path, "postgresql://localhost/x"), "server")
+    require_store(settings(tmp_path, "postgresql://localhost/x"), "server")
 
 
 def test_the_data_directory_is_made_and_closed_to_others(tmp_path: Path) -> None:
-    path = data_directory(settings(tmp_path / "below"))
+    path = ensure_data_directory(settings(tmp_path / "below"))
     assert path.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     with pytest.raises(SettingsError, match="data cannot be made"):
-        data_directory(settings(tmp_path))
+        ensure_data_directory(settings(tmp_path))
 
 
 def test_a_second_server_is_told_of_the_first_and_the_next_one_may_start(tmp_path: Path) -> None:
     values = settings(tmp_path)
-    with only_server(values), pytest.raises(Conflict, match=rf"process {os.getpid()}\)"), only_server(values):
+    with (
+        lock_data_directory(values),
+        pytest.raises(Conflict, match=rf"process {os.getpid()}\)"),
+        lock_data_directory(values),
+    ):
         pass
-    with only_server(values):
+    with lock_data_directory(values):
         pass
 
 
 def test_a_lock_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     (tmp_path / "data" / "server.lock").mkdir(parents=True)
-    with pytest.raises(SettingsError, match=r"server\.lock cannot be opened"), only_server(settings(tmp_path)):
+    with pytest.raises(SettingsError, match=r"server\.lock cannot be opened"), lock_data_directory(settings(tmp_path)):
         pass
 
 

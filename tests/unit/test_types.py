@@ -18,7 +18,7 @@ from holdfast import (
     ZoneState,
     ZoneStatus,
 )
-from holdfast._types import TENANT_BYTES
+from holdfast._types import MAX_TENANT_BYTES
 
 ZONE = Zone("use1-az1")
 
@@ -27,7 +27,7 @@ WIDTHS = {1: "a", 2: "é", 3: "€", 4: "🙂"}
 around_the_limit = st.builds(
     lambda width, count, filling: WIDTHS[width] * count + "a" * filling,
     st.sampled_from(sorted(WIDTHS)),
-    st.integers(0, TENANT_BYTES + 2),
+    st.integers(0, MAX_TENANT_BYTES + 2),
     st.integers(0, 4),
 )
 
@@ -40,14 +40,14 @@ def status(*, out: bool = True, expires: float | None = None) -> ZoneStatus:
 
 @given(st.text() | around_the_limit)
 @example("")
-@example("a" * TENANT_BYTES)
-@example("a" * (TENANT_BYTES + 1))
-@example("🙂" * (TENANT_BYTES // 4))
-@example("🙂" * (TENANT_BYTES // 4) + "a")
+@example("a" * MAX_TENANT_BYTES)
+@example("a" * (MAX_TENANT_BYTES + 1))
+@example("🙂" * (MAX_TENANT_BYTES // 4))
+@example("🙂" * (MAX_TENANT_BYTES // 4) + "a")
 @example("\0")
 def test_a_tenant_is_any_text_of_1_to_256_bytes(text: str) -> None:
     size = len(text.encode())
-    if 1 <= size <= TENANT_BYTES:
+    if 1 <= size <= MAX_TENANT_BYTES:
         tenant = Tenant(text)
         assert tenant == text
         assert type(tenant) is Tenant

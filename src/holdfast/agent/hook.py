@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from holdfast._errors import SettingsError
-from holdfast.agent.state import State
+from holdfast.agent.state import AgentState
 
 logger = logging.getLogger("holdfast.agent")
 
@@ -21,7 +21,7 @@ TAIL_BYTES = 2000
 """Of what a hook printed, for the log when it fails: an error's last lines."""
 GRACE_SECONDS = 2.0
 """Between asking a hook to end and killing it."""
-HURRIED_SECONDS = 0.5
+STOPPING_GRACE_SECONDS = 0.5
 """The same when the agent itself stops, which must not take longer than 2 s."""
 _LOOK_SECONDS = 0.02
 """How often a hook that prints nothing is looked at."""
@@ -30,7 +30,7 @@ _LOOK_SECONDS = 0.02
 class Hook:
     """Runs one command for a state: no shell, no input, its own process group. Raises SettingsError."""
 
-    def __init__(self, command: str, within: float, grace: float = GRACE_SECONDS) -> None:
+    def __init__(self, command: str, timeout: float, grace: float = GRACE_SECONDS) -> None:
         try:
             self._words = shlex.split(command)
         except ValueError as error:
@@ -42,10 +42,10 @@ class Hook:
                 f"agent.hook: there is no program {self._words[0]!r} that this user may run: "
                 "name one on the PATH, or by its whole path"
             )
-        self._within = within
+        self._timeout = timeout
         self._grace = grace
 
-    def take(self, state: State, stopping: threading.Event) -> bool:
+    def receive(self, state: AgentState, stopping: threading.Event) -> bool:
         """Run it; false, and a warning in the log, if it failed or was not done in time."""
         try:
             process = subprocess.Popen(
@@ -54,22 +54,22 @@ class Hook:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, **variables(state)},
+                env={**os.environ, **build_environment(state)},
             )
         except OSError as error:
             logger.warning("agent.hook could not be started, and will be tried again: %s", error)
             return False
         assert process.stdout is not None
         with process.stdout:
-            output = _Tail(process.stdout.fileno())
-            is_over = _wait(process, output, self._within, stopping)
+            output = _OutputTail(process.stdout.fileno())
+            is_over = _wait(process, output, self._timeout, stopping)
             if not is_over:
-                _end(process, output, HURRIED_SECONDS if stopping.is_set() else self._grace)
+                _end(process, output, STOPPING_GRACE_SECONDS if stopping.is_set() else self._grace)
             output.read()
         if is_over and process.returncode == 0:
             return True
         if not stopping.is_set():
-            how = f"exit code {process.returncode}" if is_over else f"ended after {self._within:g} s"
+            how = f"exit code {process.returncode}" if is_over else f"ended after {self._timeout:g} s"
             logger.warning(
                 "agent.hook failed (%s), and will be tried again",
                 how,
@@ -78,17 +78,17 @@ class Hook:
         return False
 
 
-def variables(state: State) -> Mapping[str, str]:
+def build_environment(state: AgentState) -> Mapping[str, str]:
     """What a hook is told, in its environment."""
     return {
         "HOLDFAST_ZONE": state.zone,
         "HOLDFAST_WORKLOAD": state.workload or "",
-        "HOLDFAST_STATUS": "out" if state.is_out else "in",
-        "HOLDFAST_OUT": " ".join(sorted(state.out)),
+        "HOLDFAST_STATE": "out" if state.is_out else "in",
+        "HOLDFAST_ZONES_OUT": " ".join(sorted(state.zones_out)),
     }
 
 
-class _Tail:
+class _OutputTail:
     """The end of what comes out of a pipe. Takes all there is, so that whoever prints is never held up."""
 
     def __init__(self, descriptor: int) -> None:
@@ -118,9 +118,9 @@ class _Tail:
         return self._kept.decode(errors="replace").strip()
 
 
-def _wait(process: "subprocess.Popen[bytes]", output: _Tail, within: float, stopping: threading.Event) -> bool:
+def _wait(process: "subprocess.Popen[bytes]", output: _OutputTail, timeout: float, stopping: threading.Event) -> bool:
     """Whether it has ended, in time and before the agent has to."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + timeout
     while process.poll() is None:
         if stopping.is_set() or time.monotonic() >= deadline:
             return False
@@ -128,7 +128,7 @@ def _wait(process: "subprocess.Popen[bytes]", output: _Tail, within: float, stop
     return True
 
 
-def _end(process: "subprocess.Popen[bytes]", output: _Tail, grace: float) -> None:
+def _end(process: "subprocess.Popen[bytes]", output: _OutputTail, grace: float) -> None:
     """Ask the whole group to end, and kill what is left of it after the grace."""
     deadline = time.monotonic() + grace
     with suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, for a group of zombies

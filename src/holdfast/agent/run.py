@@ -11,22 +11,22 @@ from dataclasses import replace
 import holdfast
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError, SettingsError
-from holdfast._listen import address_of, listen
-from holdfast._names import workload_of, zone_of
+from holdfast._listen import get_base_url, listen
+from holdfast._names import check_workload_name, parse_zone
 from holdfast._types import Zone, ZoneStatus
-from holdfast.agent.answers import Answer, Known, answer, path_of
-from holdfast.agent.channel import Channel
-from holdfast.agent.courier import Courier
+from holdfast.agent.delivery import StateDelivery
 from holdfast.agent.hook import Hook
-from holdfast.agent.state import State, StateFile
-from holdfast.agent.web import BACKLOG, Request, Web
+from holdfast.agent.http_server import BACKLOG, HttpServer, Request
+from holdfast.agent.responses import AgentSnapshot, Response, build_response, parse_path
+from holdfast.agent.state import AgentState, StateFile
+from holdfast.agent.subscription import SnsSubscription
 from holdfast.config import Settings
-from holdfast.status import Board, PushedSource, Source
-from holdfast.status.sources import source_of
+from holdfast.status import PushedSource, StatusSource, ZoneTracker
+from holdfast.status.sources import build_source
 
 logger = logging.getLogger("holdfast.agent")
 
-FIRST_SECONDS = 1.0
+FIRST_ANSWER_SECONDS = 1.0
 """How long starting waits for the first word on zones, so that a restart does not call a zone in that is out."""
 LOOK_SECONDS = 0.1
 """How often it is looked, after that, whether enough was heard at last."""
@@ -71,7 +71,10 @@ class Agent:
                 "agent.zone is not set: name the AZ-ID of this host, such as use1-az1, with --zone, "
                 "HOLDFAST_AGENT__ZONE or agent.zone of the settings file"
             )
-        zone, workload = zone_of(options.zone), None if options.workload is None else workload_of(options.workload)
+        zone, workload = (
+            parse_zone(options.zone),
+            None if options.workload is None else check_workload_name(options.workload),
+        )
         for address in options.endpoints:
             if workload is None and "{workload}" in address:
                 raise SettingsError(
@@ -80,38 +83,40 @@ class Agent:
                 )
         self._options = options
         self._clock = clock or SystemClock()
-        self._state = State(zone=zone, workload=workload, changed_at=self._clock.wall())
+        self._state = AgentState(zone=zone, workload=workload, changed_at=self._clock.wall())
         self._file = None if options.file is None else StateFile(options.file)
-        self._hook = None if options.hook is None else Hook(options.hook, options.hook_within)
-        self._couriers = {
-            name: Courier(receiver, name)
+        self._hook = None if options.hook is None else Hook(options.hook, options.hook_timeout)
+        self._deliveries = {
+            name: StateDelivery(receiver, name)
             for receiver, name in ((self._file, "holdfast-file"), (self._hook, _HOOK))
             if receiver is not None
         }
         self._first = self._state
         """Before the agent knew anything: nothing is out."""
         pushed = PushedSource("sns", self._clock)
-        sources: list[Source] = [
-            source_of(address, zones=(zone,), workload=workload, token=token, period=options.period)
+        sources: list[StatusSource] = [
+            build_source(address, zones=(zone,), workload=workload, token=token, poll_interval=options.poll_interval)
             for address in options.endpoints
         ]
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._failure: HoldfastError | None = None
-        self._board = Board(
+        self._tracker = ZoneTracker(
             *(sources or [pushed]),
             zone=zone,
             when_silent=options.when_silent,
             stale_after=options.stale_after,
-            on_change=self._changed,
+            on_change=self._on_change,
             clock=self._clock,
         )
-        self._channel: Channel | None = None
+        self._subscription: SnsSubscription | None = None
         if options.sns_topic is not None:
             # A message may be old, or lost before the next: where there is somebody to ask, it only says when to.
-            report: Callable[[ZoneStatus], None] = (lambda _: self._board.poke()) if sources else pushed.tell
-            self._channel = Channel(settings, report, fetch)
-        self._web = Web(self._respond, lambda *request: POST_BYTES if self._channel_of(*request) is not None else 0)
+            report: Callable[[ZoneStatus], None] = (lambda _: self._tracker.refresh()) if sources else pushed.push
+            self._subscription = SnsSubscription(settings, report, fetch)
+        self._http_server = HttpServer(
+            self._respond, lambda *request: POST_BYTES if self._find_subscription(*request) is not None else 0
+        )
 
     def stop(self) -> None:
         """Have `serve` return, soon. From the loop's own thread; may be repeated."""
@@ -121,100 +126,103 @@ class Agent:
         """Follow and tell until `stop`. Once; raises HoldfastError when that cannot begin."""
         self._loop = asyncio.get_running_loop()
         with listen(self._options.host, self._options.port, section="agent", backlog=BACKLOG) as listener:
-            address = address_of(listener)
+            address = get_base_url(listener)
             whose = {"zone": self._state.zone, "workload": self._state.workload}
             logger.info("starting", extra={"address": address, **whose, "version": holdfast.__version__})
             waiting: asyncio.Task[None] | None = None
             try:
-                self._board.start()
-                is_heard = await asyncio.to_thread(self._board.wait, FIRST_SECONDS)
-                self._tell_first()
+                self._tracker.start()
+                is_heard = await asyncio.to_thread(self._tracker.wait, FIRST_ANSWER_SECONDS)
+                self._deliver_first()
                 if is_heard:
                     self._run_hook()
                 else:
                     self._warn()
                     waiting = asyncio.create_task(self._run_hook_when_heard())
-                await self._web.start(listener)
-                if self._channel is not None:
-                    self._channel.start(self._fail)
+                await self._http_server.start(listener)
+                if self._subscription is not None:
+                    self._subscription.start(self._fail)
                 announce(address)
                 await self._stopped.wait()
             finally:
                 if waiting is not None:
                     waiting.cancel()
-                await self._finish()
+                await self._close()
         if self._failure is not None:
             raise self._failure
         logger.info("stopped")
 
-    def _tell_first(self) -> None:
+    def _deliver_first(self) -> None:
         if self._file is not None:
             self._file.clear()
             try:
                 self._file.write(self._state)
             except OSError as error:
                 raise SettingsError(f"agent.file {self._options.file} cannot be written: {error.strerror}") from error
-        for courier in self._couriers.values():
-            courier.start(self._first)
+        for delivery in self._deliveries.values():
+            delivery.start(self._first)
 
     def _run_hook(self) -> None:
         """Once at every start, whatever the state: what the last agent's hook has done may hold still."""
-        if _HOOK in self._couriers:
-            self._couriers[_HOOK].bring_once()
+        if _HOOK in self._deliveries:
+            self._deliveries[_HOOK].deliver_once()
 
     async def _run_hook_when_heard(self) -> None:
-        while not self._board.wait(0):  # noqa: ASYNC110 - a thread says so, and the loop must be free to stop
+        while not self._tracker.wait(0):  # noqa: ASYNC110 - a thread says so, and the loop must be free to stop
             await asyncio.sleep(LOOK_SECONDS)
         logger.info("enough sources are heard now")
         self._run_hook()
 
     def _warn(self) -> None:
-        sources = self._board.sources()
+        sources = self._tracker.sources()
         logger.warning(
             "no word on zones yet, none counts as out: %d of %d sources heard, and a majority is needed",
             sum(source.age is not None for source in sources),
             len(sources),
         )
 
-    async def _finish(self) -> None:
+    async def _close(self) -> None:
         deadline = time.monotonic() + STOP_SECONDS
-        await self._web.close()
-        self._board.close()
-        for courier in self._couriers.values():
-            courier.stop()
-        if self._channel is not None:
-            self._channel.close(STOP_SECONDS / 2)
-        for courier in self._couriers.values():
-            courier.join(max(0.0, deadline - time.monotonic()))
+        await self._http_server.close()
+        self._tracker.close()
+        for delivery in self._deliveries.values():
+            delivery.stop()
+        if self._subscription is not None:
+            self._subscription.close(STOP_SECONDS / 2)
+        for delivery in self._deliveries.values():
+            delivery.join(max(0.0, deadline - time.monotonic()))
 
-    def _changed(self, by_workload: Mapping[str | None, frozenset[Zone]]) -> None:
-        """In the board's thread, whenever anything changed for anybody."""
+    def _on_change(self, by_workload: Mapping[str | None, frozenset[Zone]]) -> None:
+        """In the tracker's thread, whenever anything changed for anybody."""
         out = by_workload.get(self._state.workload, by_workload[None])
-        if out == self._state.out:
+        if out == self._state.zones_out:
             return
-        self._state = replace(self._state, out=out, changed_at=self._clock.wall())
-        logger.info("zones that are out: %s", ", ".join(sorted(out)) or "none", extra={"is_out": self._state.is_out})
-        for courier in self._couriers.values():
-            courier.submit(self._state)
+        self._state = replace(self._state, zones_out=out, changed_at=self._clock.wall())
+        logger.info("zones that are out: %s", ", ".join(sorted(out)) or "none", extra={"out": self._state.is_out})
+        for delivery in self._deliveries.values():
+            delivery.submit(self._state)
 
     def _fail(self, error: HoldfastError) -> None:
         def stop() -> None:
             self._failure = error
             self.stop()
 
-        assert self._loop is not None  # the channel starts after it
+        assert self._loop is not None  # the subscription starts after it
         with suppress(RuntimeError):  # it has ended meanwhile
             self._loop.call_soon_threadsafe(stop)
 
-    def _channel_of(self, method: str, target: str) -> Channel | None:
-        """The channel, if this is a message for it."""
-        return self._channel if method == "POST" and path_of(target) == "/sns" else None
+    def _find_subscription(self, method: str, target: str) -> SnsSubscription | None:
+        """The subscription, if this is a message for it."""
+        return self._subscription if method == "POST" and parse_path(target) == "/sns" else None
 
-    async def _respond(self, request: Request) -> Answer:
-        channel = self._channel_of(request.method, request.target)
-        if channel is not None:
-            return await channel.receive(request.body)
-        known = Known(
-            state=self._state, age=self._board.age, sources=self._board.sources(), period=self._options.period
+    async def _respond(self, request: Request) -> Response:
+        subscription = self._find_subscription(request.method, request.target)
+        if subscription is not None:
+            return await subscription.receive(request.body)
+        snapshot = AgentSnapshot(
+            state=self._state,
+            age=self._tracker.age,
+            sources=self._tracker.sources(),
+            poll_interval=self._options.poll_interval,
         )
-        return answer(request.method, request.target, known)
+        return build_response(request.method, request.target, snapshot)

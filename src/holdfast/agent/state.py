@@ -16,23 +16,23 @@ from holdfast._types import Zone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class AgentState:
     """Which zones are out for the host's workload."""
 
     zone: Zone
     """The host's own."""
     workload: str | None
-    out: frozenset[Zone] = frozenset()
+    zones_out: frozenset[Zone] = frozenset()
     changed_at: float
-    """When `out` became what it is; before the first change, when the agent started."""
+    """When `zones_out` became what it is; before the first change, when the agent started."""
 
     @property
     def is_out(self) -> bool:
-        return self.zone in self.out
+        return self.zone in self.zones_out
 
-    def facts(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """As JSON has it, without the time."""
-        return {"zone": self.zone, "workload": self.workload, "out": sorted(self.out), "is_out": self.is_out}
+        return {"zone": self.zone, "workload": self.workload, "out": self.is_out, "zones_out": sorted(self.zones_out)}
 
 
 logger = logging.getLogger("holdfast.agent")
@@ -53,9 +53,9 @@ class StateFile:
                 if left.name.startswith(f".{self._path.name}.") and left.suffix == ".tmp":
                     left.unlink(missing_ok=True)
 
-    def write(self, state: State) -> None:
+    def write(self, state: AgentState) -> None:
         """Replace the file. Raises OSError; then it is as it was."""
-        document = msgspec.json.encode({**state.facts(), "changed_at": state.changed_at})
+        document = msgspec.json.encode({**state.to_document(), "changed_at": state.changed_at})
         # A name of its own: two agents that share a file by mistake must not write into each other's.
         draft = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.tmp")
         try:
@@ -70,7 +70,7 @@ class StateFile:
                 draft.unlink(missing_ok=True)
             raise
 
-    def take(self, state: State, stopping: threading.Event) -> bool:
+    def receive(self, state: AgentState, stopping: threading.Event) -> bool:
         del stopping  # it takes no time
         try:
             self.write(state)

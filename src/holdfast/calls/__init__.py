@@ -7,37 +7,37 @@ May import the base and the engines. Start reading at `dependency.py`, then `eng
 
 from holdfast._backoff import Backoff, Jitter
 from holdfast.calls.attempt import Attempt
-from holdfast.calls.classify import Failure, Kind, classify
-from holdfast.calls.context import carried, current_attempt, deadline, detached, remaining
+from holdfast.calls.classify import Failure, FailureKind, classify
+from holdfast.calls.context import current_attempt, deadline, detached, propagate_context, remaining
 from holdfast.calls.dependency import Dependency
 from holdfast.calls.endpoints import Endpoint, Endpoints, NoEndpoint, ShardEndpoints
 from holdfast.calls.limits import Limit
-from holdfast.calls.retry import Budget, Hints, HintsHold, Owner, Retry
+from holdfast.calls.retry import Retry, RetryAfter, RetryAfterScope, RetryBudget, RetryOwner
 from holdfast.calls.timeout import Percentile, Timeouts
 
 __all__ = [
     "Attempt",
     "Backoff",
-    "Budget",
     "Dependency",
     "Endpoint",
     "Endpoints",
     "Failure",
-    "Hints",
-    "HintsHold",
+    "FailureKind",
     "Jitter",
-    "Kind",
     "Limit",
     "NoEndpoint",
-    "Owner",
     "Percentile",
     "Retry",
+    "RetryAfter",
+    "RetryAfterScope",
+    "RetryBudget",
+    "RetryOwner",
     "ShardEndpoints",
     "Timeouts",
-    "carried",
     "classify",
     "current_attempt",
     "deadline",
     "detached",
+    "propagate_context",
     "remaining",
 ]

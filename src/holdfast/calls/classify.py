@@ -14,7 +14,7 @@ from typing import Any
 from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded, EngineUnavailable, HoldfastError
 
 
-class Kind(StrEnum):
+class FailureKind(StrEnum):
     """Why an attempt failed, as far as it matters to what comes next."""
 
     UNSENT = "unsent"
@@ -35,19 +35,19 @@ class Kind(StrEnum):
 class Failure:
     """One failed attempt, understood."""
 
-    kind: Kind
+    kind: FailureKind
     status: int | None = None
     """Of the HTTP response, if there was one."""
     code: str | None = None
     """The service's own name for it, such as ThrottlingException."""
-    after: float | None = None
+    retry_after: float | None = None
     """Seconds that the server asked to wait."""
 
 
-PERMANENT = Failure(Kind.PERMANENT)
-_UNSENT = Failure(Kind.UNSENT)
-_TRANSIENT = Failure(Kind.TRANSIENT)
-_TIMEOUT = Failure(Kind.TIMEOUT)
+PERMANENT = Failure(FailureKind.PERMANENT)
+_UNSENT = Failure(FailureKind.UNSENT)
+_TRANSIENT = Failure(FailureKind.TRANSIENT)
+_TIMEOUT = Failure(FailureKind.TIMEOUT)
 
 TRANSIENT_STATUSES = frozenset({408, 425, 500, 502, 503, 504})
 """408: the server gave up waiting for the request; 425: too early in a TLS connection. 501 and 505 stay as they are."""
@@ -149,15 +149,17 @@ def of_status(status: int, headers: Mapping[str, str], wall: Callable[[], float]
     if status < 400:
         return None
     kind = _kind_of(status, None)
-    return Failure(kind, status, after=None if kind is Kind.PERMANENT else retry_after(headers, wall))
+    return Failure(
+        kind, status, retry_after=None if kind is FailureKind.PERMANENT else parse_retry_after(headers, wall)
+    )
 
 
-def _kind_of(status: int, code: str | None) -> Kind:
+def _kind_of(status: int, code: str | None) -> FailureKind:
     if status in THROTTLED_STATUSES or code in THROTTLED_CODES:
-        return Kind.THROTTLED
+        return FailureKind.THROTTLED
     if status in TRANSIENT_STATUSES or code in TRANSIENT_CODES:
-        return Kind.TRANSIENT
-    return Kind.PERMANENT
+        return FailureKind.TRANSIENT
+    return FailureKind.PERMANENT
 
 
 def _answered(response: Any, wall: Callable[[], float]) -> Failure | None:
@@ -167,7 +169,7 @@ def _answered(response: Any, wall: Callable[[], float]) -> Failure | None:
         code = response.get("Error", {}).get("Code")
         status = metadata.get("HTTPStatusCode", 0)
         kind = _kind_of(status, code)
-        return Failure(kind, status, code, retry_after(metadata.get("HTTPHeaders", {}), wall))
+        return Failure(kind, status, code, parse_retry_after(metadata.get("HTTPHeaders", {}), wall))
     status = getattr(response, "status_code", None)
     if not isinstance(status, int):
         return None
@@ -202,7 +204,7 @@ def _cause(error: BaseException) -> object:
     return error.__cause__ or error.__context__
 
 
-def retry_after(headers: Mapping[str, str], wall: Callable[[], float]) -> float | None:
+def parse_retry_after(headers: Mapping[str, str], wall: Callable[[], float]) -> float | None:
     """Seconds that the response's headers ask to wait; None if they say nothing that can be understood.
 
     `Retry-After` in seconds or as a date (RFC 9110, 10.2.3), and `x-amz-retry-after` in milliseconds, which wins: it is

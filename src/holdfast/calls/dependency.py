@@ -9,13 +9,13 @@ from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Sink
 from holdfast.calls.events import CallEvent
 from holdfast.calls.limits import Limit
-from holdfast.calls.retry import Budget, Hints, Retry
+from holdfast.calls.retry import Retry, RetryAfter, RetryBudget
 from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.calls.state import DependencyState
 from holdfast.calls.timeout import Timeouts
 
 if TYPE_CHECKING:
-    from holdfast.calls.attempts import Attempts
+    from holdfast.calls.attempt_loop import AttemptLoop
     from holdfast.calls.endpoints import Endpoints, ShardEndpoints
 
 Result = TypeVar("Result")
@@ -36,8 +36,8 @@ class Dependency:
         *,
         timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen, as all policies are
         retry: Retry = Retry(),  # noqa: B008
-        budget: Budget = Budget(),  # noqa: B008
-        hints: Hints = Hints(),  # noqa: B008
+        budget: RetryBudget = RetryBudget(),  # noqa: B008
+        retry_after: RetryAfter = RetryAfter(),  # noqa: B008
         limit: Limit | None = None,
         endpoints: "Endpoints | ShardEndpoints | None" = None,
         sink: Sink[CallEvent] | None = None,
@@ -48,10 +48,10 @@ class Dependency:
             raise InvalidValue(f"dependency name {name!r}: expected printable text, as it appears in logs and metrics")
         _expect("timeouts", timeouts, Timeouts)
         _expect("retry", retry, Retry)
-        _expect("budget", budget, Budget)
-        _expect("hints", hints, Hints)
+        _expect("budget", budget, RetryBudget)
+        _expect("retry_after", retry_after, RetryAfter)
         _expect("limit", limit, Limit | None)
-        self._state = DependencyState(name, timeouts, retry, budget, hints, limit, endpoints, sink, runtime)
+        self._state = DependencyState(name, timeouts, retry, budget, retry_after, limit, endpoints, sink, runtime)
 
     @property
     def name(self) -> str:
@@ -73,9 +73,9 @@ class Dependency:
         self._state.sink = sink
 
     @property
-    def lost_events(self) -> int:
+    def dropped_events(self) -> int:
         """Events that the sink failed to take."""
-        return self._state.lost_events
+        return self._state.dropped_events
 
     @property
     def timeout(self) -> float:
@@ -95,13 +95,13 @@ class Dependency:
     @property
     def in_flight(self) -> int:
         """Attempts that are under way; counted only if there is a limit."""
-        return self._state.running.count
+        return self._state.in_flight.count
 
     @property
     def limit(self) -> int | None:
         """How many attempts may be under way at once; None: any number."""
-        most = self._state.running.most
-        return None if most == math.inf else int(most)
+        max_in_flight = self._state.in_flight.max_count
+        return None if max_in_flight == math.inf else int(max_in_flight)
 
     def latency(self, percent: float) -> float | None:
         """Return a percentile of the latencies seen, in seconds; None: there are none; infinity: more were cut off."""
@@ -109,8 +109,8 @@ class Dependency:
             raise InvalidValue(f"percentile {percent}: expected a number above 0 and below 100")
         state = self._state
         state.learn(state.runtime.monotonic())
-        seen = state.attempt_estimator.seen
-        return seen.above(1 - percent / 100) if seen.total else None
+        histogram = state.attempt_estimator.histogram
+        return histogram.exceeded_by(1 - percent / 100) if histogram.total else None
 
     def call(self, *, idempotent: bool, operation: str | None = None) -> Callable[[Function], Function]:
         """Decorate a function that calls the service, synchronous or not; its signature stays.
@@ -164,12 +164,12 @@ class Dependency:
         result: Result = await bind_async(self._state, function, named, idempotent=idempotent)(*arguments)
         return result
 
-    def attempts(self, *, idempotent: bool, operation: str = "attempts") -> "Attempts":
+    def attempts(self, *, idempotent: bool, operation: str = "attempts") -> "AttemptLoop":
         """Loop over the attempts of one call, `for` or `async for`, until the work in `with attempt:` succeeds."""
-        from holdfast.calls.attempts import Attempts
+        from holdfast.calls.attempt_loop import AttemptLoop
 
         _expect("idempotent", idempotent, bool)
-        return Attempts(self._state, Operation(self.name, operation), idempotent=idempotent)
+        return AttemptLoop(self._state, Operation(self.name, operation), idempotent=idempotent)
 
 
 def state_of(dependency: Dependency) -> DependencyState:

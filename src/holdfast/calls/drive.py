@@ -9,80 +9,82 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation
 from holdfast.calls.attempt import Attempt
-from holdfast.calls.context import SCOPE, place_here
-from holdfast.calls.engine import Call, refusal
+from holdfast.calls.context import SCOPE, new_thread_scopes
+from holdfast.calls.engine import Call, deadline_passed_error
 
 if TYPE_CHECKING:
     from holdfast.calls.state import DependencyState
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-found: Callable[[], Any] = SCOPE.get
+get_scope: Callable[[], Any] = SCOPE.get
 
 
 def bind(  # noqa: C901 - the short way is written out: every call of a function is a tenth of what it costs
-    core: "DependencyState", function: Function, operation: Operation, *, idempotent: bool
+    dependency: "DependencyState", function: Function, operation: Operation, *, idempotent: bool
 ) -> Function:
     """Return the function, called as the dependency's policies say.
 
     A first attempt that succeeds is made right here and not by `Call`: nearly every call is one, and its cost counts.
     """
-    runtime, bucket, note = core.runtime, core.bucket, core.samples.append
-    claim = core.retry_owner if idempotent else None
-    manner = (operation, idempotent)  # in one, because each name from out here is paid for by every call
+    runtime, bucket, add_sample = dependency.runtime, dependency.bucket, dependency.samples.append
+    retry_owner = dependency.retry_owner if idempotent else None
+    options = (operation, idempotent)  # in one, because each name from out here is paid for by every call
     is_new = True
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912
         nonlocal is_new
-        place = found()
-        if place.thread != get_ident():
-            place = place_here()
-        outer = place.inner
+        scopes = get_scope()
+        if scopes.thread != get_ident():
+            scopes = new_thread_scopes()
+        outer = scopes.innermost
         monotonic = runtime.monotonic  # apart from its call, because CPython 3.11 makes that quicker: 20 ns
         started = monotonic()
-        limit = started + core.total
-        owner = claim
-        if not core.has_fast_path:
-            return pursue(Call(core, manner[0], outer, started, idempotent=manner[1]), function, args, kwargs)
+        call_expires = started + dependency.total
+        owner = retry_owner
+        if not dependency.has_fast_path:
+            return run_attempts(
+                Call(dependency, options[0], outer, started, idempotent=options[1]), function, args, kwargs
+            )
         if outer is not None:
-            if outer.expires < limit:
-                limit = outer.expires
-                if limit <= started:
-                    raise refusal(manner[0])
-            if outer.owner is not None:
-                owner = outer.owner
-        expires = started + core.timeout
-        attempt = Attempt(expires if expires < limit else limit, owner, outer, core, limit)  # noqa: FURB136 - quicker
-        place.inner = attempt
+            if outer.expires < call_expires:
+                call_expires = outer.expires
+                if call_expires <= started:
+                    raise deadline_passed_error(options[0])
+            if outer.retry_owner is not None:
+                owner = outer.retry_owner
+        expires = started + dependency.timeout
+        attempt = Attempt(expires if expires < call_expires else call_expires, owner, outer, dependency, call_expires)  # noqa: FURB136 - quicker
+        scopes.innermost = attempt
         try:
             result = function(*args, **kwargs) if kwargs else function(*args)
         except Exception as caught:  # noqa: BLE001 - understood by the engine
             error = caught
         else:
             if is_new:
-                refuse_coroutine(result, manner[0])
+                refuse_coroutine(result, options[0])
                 is_new = False
             ended = monotonic()
-            note(ended - started - attempt.setup)
-            if ended >= core.learn_at:
-                core.learn(ended)
+            add_sample(ended - started - attempt.setup_seconds)
+            if ended >= dependency.learn_at:
+                dependency.learn(ended)
             if bucket.tokens < bucket.budget.capacity:
                 bucket.give(bucket.budget.refund)
             return result
         finally:
-            place.inner = outer
-        whole = Call(core, manner[0], outer, started, idempotent=manner[1])
-        whole.adopt(attempt)
+            scopes.innermost = outer
+        engine_call = Call(dependency, options[0], outer, started, idempotent=options[1])
+        engine_call.adopt(attempt)
         try:
-            return pursue(whole, function, args, kwargs, attempt, error)
+            return run_attempts(engine_call, function, args, kwargs, attempt, error)
         finally:
             del error  # it holds this frame, and the frame must not hold it
 
     return cast("Function", call)
 
 
-def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
+def run_attempts(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
     call: Call,
     function: Callable[..., Any],
     args: tuple[Any, ...],
@@ -92,12 +94,12 @@ def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
 ) -> Any:
     """Make attempts until one is the last; the first one may have failed already."""
     result: Any = None
-    runtime = call.core.runtime
-    sleep, intercept, is_limited = runtime.clock.sleep, runtime.intercept, call.core.running.most < inf
-    if intercept is not None:
-        function = intercept.around(call.operation, function)
+    runtime = call.dependency.runtime
+    sleep, interceptor, is_limited = runtime.clock.sleep, runtime.interceptor, call.dependency.in_flight.max_count < inf
+    if interceptor is not None:
+        function = interceptor.wrap(call.operation, function)
     if attempt is None:
-        wait = call.hold()
+        wait = call.initial_delay()
         if wait:
             sleep(wait)
     try:
@@ -107,10 +109,10 @@ def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
                 if is_limited:
                     call.enter(error)
                 error = None
-                place = found()
-                if place.thread != get_ident():
-                    place = place_here()
-                place.inner = attempt
+                scopes = get_scope()
+                if scopes.thread != get_ident():
+                    scopes = new_thread_scopes()
+                scopes.innermost = attempt
                 try:
                     result = function(*args, **kwargs)
                 except Exception as caught:  # noqa: BLE001 - understood by the engine
@@ -118,10 +120,10 @@ def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
                 else:
                     refuse_coroutine(result, call.operation)
                 finally:
-                    place.inner = call.outer
+                    scopes.innermost = call.outer
                     if is_limited:
-                        call.left()
-            delay = call.settle(attempt, result, error)
+                        call.leave()
+            delay = call.end_attempt(attempt, result, error)
             if delay is None:
                 if error is None:
                     return result

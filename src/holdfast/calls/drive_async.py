@@ -9,61 +9,61 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast._types import Operation
 from holdfast.calls.attempt import TimedAttempt
-from holdfast.calls.context import NOWHERE, SCOPE, Place, around_task
-from holdfast.calls.engine import Call, refusal
-from holdfast.calls.expiries import cut_off, unwatch, watch
+from holdfast.calls.context import NO_SCOPES, SCOPE, ThreadScopes, current_task_scope
+from holdfast.calls.engine import Call, deadline_passed_error
+from holdfast.calls.expiries import arm_timeout, disarm_timeout, translate_cancellation
 
 if TYPE_CHECKING:
     from holdfast.calls.state import DependencyState
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-found: Callable[[], Any] = SCOPE.get
-enter, leave = SCOPE.set, SCOPE.reset
+get_scope: Callable[[], Any] = SCOPE.get
+set_scope, reset_scope = SCOPE.set, SCOPE.reset
 
 
 class TimedCall(Call):
     """A call whose attempts can be cut off."""
 
-    shape = TimedAttempt
+    attempt_class = TimedAttempt
 
 
 def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `drive.py`
-    core: "DependencyState", function: Function, operation: Operation, *, idempotent: bool
+    dependency: "DependencyState", function: Function, operation: Operation, *, idempotent: bool
 ) -> Function:
     """The function, awaited as the dependency's policies say. As in `drive.py`, a first success takes a short way."""
-    runtime, bucket, note = core.runtime, core.bucket, core.samples.append
-    claim = core.retry_owner if idempotent else None
-    manner = (operation, idempotent)  # in one, because each name from out here is paid for by every call
+    runtime, bucket, add_sample = dependency.runtime, dependency.bucket, dependency.samples.append
+    retry_owner = dependency.retry_owner if idempotent else None
+    options = (operation, idempotent)  # in one, because each name from out here is paid for by every call
 
     @wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912, PLR0915
-        outer = found()
-        if outer is NOWHERE:
+        outer = get_scope()
+        if outer is NO_SCOPES:
             outer = None
-        elif type(outer) is Place:
-            outer = around_task()
+        elif type(outer) is ThreadScopes:
+            outer = current_task_scope()
         monotonic = runtime.monotonic  # apart from its call, because CPython 3.11 makes that quicker: 20 ns
         started = monotonic()
-        limit = started + core.total
-        owner = claim
-        if not core.has_fast_path:
-            whole = TimedCall(core, manner[0], outer, started, idempotent=manner[1])
-            return await pursue(whole, function, args, kwargs)
+        call_expires = started + dependency.total
+        owner = retry_owner
+        if not dependency.has_fast_path:
+            engine_call = TimedCall(dependency, options[0], outer, started, idempotent=options[1])
+            return await run_attempts(engine_call, function, args, kwargs)
         if outer is not None:
-            if outer.expires < limit:
-                limit = outer.expires
-                if limit <= started:
-                    raise refusal(manner[0])
-            if outer.owner is not None:
-                owner = outer.owner
-        expires = started + core.timeout
-        if limit < expires:  # noqa: PLR1730 - quicker
-            expires = limit
-        attempt = TimedAttempt(expires, owner, outer, core, limit)
+            if outer.expires < call_expires:
+                call_expires = outer.expires
+                if call_expires <= started:
+                    raise deadline_passed_error(options[0])
+            if outer.retry_owner is not None:
+                owner = outer.retry_owner
+        expires = started + dependency.timeout
+        if call_expires < expires:  # noqa: PLR1730 - quicker
+            expires = call_expires
+        attempt = TimedAttempt(expires, owner, outer, dependency, call_expires)
         if expires < inf:
-            expiries = core.last_expiries
-            if (  # what `watch` does for nearly all of them, written out
+            expiries = dependency.last_expiries
+            if (  # what `arm_timeout` does for nearly all of them, written out
                 expiries is not None
                 and getattr(expiries.loop, "_thread_id", None) == get_ident()
                 and expires >= expiries.latest
@@ -76,19 +76,19 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
                 expiries.latest = expires
                 expiries.pending[attempt] = expires
             else:
-                watch(attempt)
-        token = enter(attempt)
+                arm_timeout(attempt)
+        token = set_scope(attempt)
         try:
             result = await function(*args, **kwargs) if kwargs else await function(*args)
         except Exception as caught:  # noqa: BLE001 - understood by the engine
             error = caught
         except CancelledError as caught:
-            error = cut_off(attempt, caught)
+            error = translate_cancellation(attempt, caught)
         else:
             ended = monotonic()
-            note(ended - started - attempt.setup)
-            if ended >= core.learn_at:
-                core.learn(ended)
+            add_sample(ended - started - attempt.setup_seconds)
+            if ended >= dependency.learn_at:
+                dependency.learn(ended)
             if bucket.tokens < bucket.budget.capacity:
                 bucket.give(bucket.budget.refund)
             return result
@@ -97,19 +97,19 @@ def bind_async(  # noqa: C901, PLR0915 - the short way is written out, as in `dr
             if attempt.expiries is not None and (
                 attempt.expiries.pending.pop(attempt, None) is None or attempt.timer is not None
             ):
-                unwatch(attempt)
-            leave(token)
-        whole = TimedCall(core, manner[0], outer, started, idempotent=manner[1])
-        whole.adopt(attempt)
+                disarm_timeout(attempt)
+            reset_scope(token)
+        engine_call = TimedCall(dependency, options[0], outer, started, idempotent=options[1])
+        engine_call.adopt(attempt)
         try:
-            return await pursue(whole, function, args, kwargs, attempt, error)
+            return await run_attempts(engine_call, function, args, kwargs, attempt, error)
         finally:
             del error  # it holds this frame, and the frame must not hold it
 
     return cast("Function", call)
 
 
-async def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
+async def run_attempts(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
     call: "TimedCall",
     function: Callable[..., Any],
     args: tuple[Any, ...],
@@ -119,12 +119,12 @@ async def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
 ) -> Any:
     """Make attempts until one is the last; the first one may have failed already."""
     result: Any = None
-    runtime = call.core.runtime
-    sleep, intercept = runtime.clock.sleep_async, runtime.intercept
-    if intercept is not None:
-        function = intercept.around_async(call.operation, function)
+    runtime = call.dependency.runtime
+    sleep, interceptor = runtime.clock.sleep_async, runtime.interceptor
+    if interceptor is not None:
+        function = interceptor.wrap_async(call.operation, function)
     if attempt is None:
-        wait = call.hold()
+        wait = call.initial_delay()
         if wait:
             await sleep(wait)
     try:
@@ -135,20 +135,20 @@ async def pursue(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
                 error = token = None
                 try:
                     if attempt.expires < inf:
-                        watch(attempt)
-                    token = enter(attempt)
+                        arm_timeout(attempt)
+                    token = set_scope(attempt)
                     result = await function(*args, **kwargs)
                 except Exception as caught:  # noqa: BLE001
                     error = caught
                 except CancelledError as caught:
-                    error = cut_off(attempt, caught)
+                    error = translate_cancellation(attempt, caught)
                 finally:
                     if attempt.expiries is not None:
-                        unwatch(attempt)
-                    call.left()
+                        disarm_timeout(attempt)
+                    call.leave()
                     if token is not None:
-                        leave(token)  # last: a coroutine that is closed in another context cannot leave
-            delay = call.settle(attempt, result, error)
+                        reset_scope(token)  # last: a coroutine that is closed in another context cannot leave
+            delay = call.end_attempt(attempt, result, error)
             if delay is None:
                 if error is None:
                     return result

@@ -6,9 +6,9 @@ from typing import NamedTuple, TypeAlias
 
 from holdfast._errors import EngineUnavailable, InvalidValue
 from holdfast._types import Zone, ZoneView
-from holdfast.calls.resolvers.resolver import ByZone, Directory, Listed
+from holdfast.calls.resolvers.resolver import AddressesByZone, Directory, StaticResolver
 
-Choose: TypeAlias = Callable[[Collection[str], frozenset[Zone]], str | None]
+ChooseAddress: TypeAlias = Callable[[Collection[str], frozenset[Zone]], str | None]
 """Names the address to call, given those that were tried and the zones that are out; None if none is left."""
 
 _NONE: frozenset[Zone] = frozenset()
@@ -27,7 +27,7 @@ class Endpoint(NamedTuple):
     address: str
 
 
-class AllIn:
+class AllZonesIn:
     """A ZoneView that knows of no zone that is out."""
 
     def out(self, workload: str | None = None) -> frozenset[Zone]:  # noqa: ARG002
@@ -40,31 +40,34 @@ class Endpoints:
     Calls go round the zones, and inside a zone round its endpoints, so that zones get equal shares whatever the number
     of their instances. With `own_zone`, calls stay in that zone while it is in, so that one zone's failure stays in it.
 
-    The endpoints are a mapping, or a Directory that knows them as they change, such as `Refreshing`. Without a `view`,
-    all zones are in. `turn` is where the round begins: random for short-lived processes, else all call the first.
+    The endpoints are a mapping, or a Directory that knows them as they change, such as `RefreshingDirectory`. Without
+    a `zones`, all zones are in. `offset` is where the round begins: random for short-lived processes, else all call
+    the first.
     """
 
     def __init__(
         self,
-        endpoints: ByZone | Directory,
-        view: ZoneView | None = None,
+        endpoints: AddressesByZone | Directory,
+        zones: ZoneView | None = None,
         workload: str | None = None,
         *,
         own_zone: Zone | None = None,
-        turn: int = 0,
+        offset: int = 0,
     ) -> None:
-        directory = Listed(endpoints) if isinstance(endpoints, Mapping) else endpoints
+        directory = StaticResolver(endpoints) if isinstance(endpoints, Mapping) else endpoints
         if not hasattr(directory, "current"):
             # A resolver may ask a server: that must not happen for every request.
-            raise InvalidValue(f"endpoints are {endpoints!r}: expected addresses by zone, or Refreshing(...) of this")
+            raise InvalidValue(
+                f"endpoints are {endpoints!r}: expected addresses by zone, or RefreshingDirectory(...) of this"
+            )
         self._directory = directory
-        self._view = AllIn() if view is None else view
+        self._zone_view = AllZonesIn() if zones is None else zones
         self._workload = workload
         self._own_zone = own_zone
-        self._first = turn
-        self._turn = itertools.count(turn)
-        self._turns: dict[Zone, itertools.count[int]] = {}
-        self._usable = _Usable({}, _NONE, [], None)
+        self._offset = offset
+        self._zone_counter = itertools.count(offset)
+        self._address_counters: dict[Zone, itertools.count[int]] = {}
+        self._candidates = _Candidates({}, _NONE, [], None)
 
     def next(self, tried: Collection[str] = ()) -> Endpoint:
         """Return the endpoint to call; on a retry, one whose address was not `tried`. When all were, it starts over.
@@ -73,67 +76,68 @@ class Endpoints:
         the fewest were tried: the zone may be what failed. Raise NoEndpoint when all zones with endpoints are out.
         """
         known = self._directory.current()
-        out = self._view.out(self._workload)
-        usable = self._usable
-        if usable.known is not known or usable.out is not out:
-            usable = self._usable = self._look_again(known, out)
+        out = self._zone_view.out(self._workload)
+        candidates = self._candidates
+        if candidates.known is not known or candidates.out is not out:
+            candidates = self._candidates = self._find_candidates(known, out)
         if tried:
-            usable = _untried(usable, tried)
-        zone = usable.own_zone or usable.zones[next(self._turn) % len(usable.zones)]
-        addresses = usable.known[zone]
-        return Endpoint(zone, addresses[next(self._turns[zone]) % len(addresses)])
+            candidates = _leave_out_tried(candidates, tried)
+        zone = candidates.own_zone or candidates.zones[next(self._zone_counter) % len(candidates.zones)]
+        addresses = candidates.known[zone]
+        return Endpoint(zone, addresses[next(self._address_counters[zone]) % len(addresses)])
 
-    def _look_again(self, known: ByZone, out: frozenset[Zone]) -> "_Usable":
+    def _find_candidates(self, known: AddressesByZone, out: frozenset[Zone]) -> "_Candidates":
         zones = [zone for zone, addresses in known.items() if addresses and zone not in out]
         if not zones:
             names = ", ".join(known) or "none is known"
             raise NoEndpoint(f"all zones ({names}) are out: bring one back, or add endpoints elsewhere")
         for zone in zones:
             # Divided: with the same start as the zones, of two zones with two endpoints only two would ever come first.
-            self._turns.setdefault(zone, itertools.count(self._first // len(known)))
-        return _Usable(known, out, zones, self._own_zone if self._own_zone in zones else None)
+            self._address_counters.setdefault(zone, itertools.count(self._offset // len(known)))
+        return _Candidates(known, out, zones, self._own_zone if self._own_zone in zones else None)
 
 
 class ShardEndpoints:
     """The endpoints of one tenant's shard: on a retry another one of the same shard, never one outside of it.
 
-    `members` are all endpoints of the shard. `choose` picks one of their addresses, as `holdfast.shards.pick` does. As
-    thread-safe as `choose`.
+    `members` are all endpoints of the shard. `choose` picks one of their addresses, as `holdfast.shards.pick_worker`
+    does. As thread-safe as `choose`.
     """
 
     def __init__(
         self,
         members: Iterable[tuple[Zone, str]],
-        choose: Choose,
-        view: ZoneView | None = None,
+        choose: ChooseAddress,
+        zones: ZoneView | None = None,
         workload: str | None = None,
     ) -> None:
-        self._zones = {address: zone for zone, address in members}
-        if not self._zones:
+        self._zone_by_address = {address: zone for zone, address in members}
+        if not self._zone_by_address:
             raise InvalidValue("a shard has no endpoints: expected at least one")
         self._choose = choose
-        self._view = AllIn() if view is None else view
+        self._zone_view = AllZonesIn() if zones is None else zones
         self._workload = workload
 
     def next(self, tried: Collection[str] = ()) -> Endpoint:
         """Return the endpoint to call, not one of `tried` while there are others. Raise NoEndpoint if all are out."""
-        out = self._view.out(self._workload)
+        out = self._zone_view.out(self._workload)
         address = self._choose(tried, out)
         if address is None and tried:
             address = self._choose((), out)
         if address is None:
             raise NoEndpoint(
-                f"none of the shard ({', '.join(self._zones)}) may be called: bring a zone back, or replace members"
+                f"none of the shard ({', '.join(self._zone_by_address)}) may be called: bring a zone back, or "
+                "replace members"
             )
-        if address not in self._zones:
+        if address not in self._zone_by_address:
             raise InvalidValue(f"{address} was chosen, which is not in the shard: expected one of its endpoints")
-        return Endpoint(self._zones[address], address)
+        return Endpoint(self._zone_by_address[address], address)
 
 
-class _Usable(NamedTuple):
+class _Candidates(NamedTuple):
     """What can be called, for as long as neither the endpoints nor the zones that are out change."""
 
-    known: ByZone
+    known: AddressesByZone
     out: frozenset[Zone]
     zones: list[Zone]
     """Those that are in."""
@@ -141,11 +145,11 @@ class _Usable(NamedTuple):
     """Only if it is one of them."""
 
 
-def _untried(usable: _Usable, tried: Collection[str]) -> _Usable:
+def _leave_out_tried(candidates: _Candidates, tried: Collection[str]) -> _Candidates:
     """What of it was not tried, in the zones that come next; everything if all was tried."""
-    left = {zone: [address for address in usable.known[zone] if address not in tried] for zone in usable.zones}
-    counts = {zone: len(usable.known[zone]) - len(left[zone]) for zone in usable.zones if left[zone]}
+    left = {zone: [address for address in candidates.known[zone] if address not in tried] for zone in candidates.zones}
+    counts = {zone: len(candidates.known[zone]) - len(left[zone]) for zone in candidates.zones if left[zone]}
     if not counts:
-        return usable
+        return candidates
     zones = [zone for zone, count in counts.items() if count == min(counts.values())]
-    return _Usable(left, usable.out, zones, usable.own_zone if usable.own_zone in counts else None)
+    return _Candidates(left, candidates.out, zones, candidates.own_zone if candidates.own_zone in counts else None)

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from holdfast._types import Operation, Zone
-from holdfast.calls.classify import Kind
-from holdfast.calls.retry import Reason
+from holdfast.calls.classify import FailureKind
+from holdfast.calls.retry import GiveUpReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempted:
+class AttemptEnded:
     """An attempt has ended."""
 
     operation: Operation
@@ -17,7 +17,7 @@ class Attempted:
     """When it ended, in seconds since the epoch."""
     number: int
     seconds: float
-    failure: Kind | None = None
+    failure: FailureKind | None = None
     """None: it succeeded."""
     status: int | None = None
     code: str | None = None
@@ -36,7 +36,7 @@ class Retrying:
     number: int
     """Of the attempt that follows."""
     delay: float
-    failure: Kind
+    failure: FailureKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,18 +45,18 @@ class GaveUp:
 
     operation: Operation
     at: float
-    number: int
+    attempts: int
     """Attempts that were made; 0: refused before the first."""
-    reason: Reason
+    reason: GiveUpReason
     seconds: float
     """From the beginning of the call."""
-    failure: Kind | None = None
-    owner: str | None = None
-    """Who retries instead, if the reason is `owned`."""
+    failure: FailureKind | None = None
+    retry_owner: str | None = None
+    """Who retries instead, if the reason is `not_owner`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exhausted:
+class BudgetExhausted:
     """The budget of a dependency is used up: from now on only the trickle is retried, until calls succeed again."""
 
     dependency: str
@@ -70,11 +70,11 @@ class TimeoutChanged:
 
     dependency: str
     at: float
-    what: str
+    timeout: str
     """`attempt` or `connect`."""
     before: float
     after: float
     samples: float
 
 
-CallEvent = Attempted | Retrying | GaveUp | Exhausted | TimeoutChanged
+CallEvent = AttemptEnded | Retrying | GaveUp | BudgetExhausted | TimeoutChanged

@@ -6,7 +6,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from holdfast.calls.attempt import TimedAttempt
-from holdfast.calls.engine import EARLY
+from holdfast.calls.engine import TIMER_TOLERANCE
 
 if TYPE_CHECKING:
     from holdfast.calls.runtime import Runtime
@@ -36,42 +36,42 @@ class Expiries:
         if self._timer is not None:
             self._timer.cancel()
         self.armed_for = due
-        self._timer = self.loop.call_later(min(due - self.runtime.monotonic(), self.runtime.glance), self._fire)
+        self._timer = self.loop.call_later(min(due - self.runtime.monotonic(), self.runtime.poll_interval), self._fire)
 
     def arm_one(self, attempt: TimedAttempt) -> None:
         """Set a timer for one, at the time at which it must end as things are."""
         if attempt.timer is not None:
             attempt.timer.cancel()
         expires = attempt.expires
-        left = min(expires - self.runtime.monotonic(), self.runtime.glance)
+        left = min(expires - self.runtime.monotonic(), self.runtime.poll_interval)
         attempt.timer = self.loop.call_later(left, self._fire_one, attempt, expires)
 
     def _fire(self) -> None:
         """Cut off those whose time is over; set the timer for the next one."""
         while self.pending:
             attempt, due = next(iter(self.pending.items()))
-            if due - self.runtime.monotonic() > EARLY:
+            if due - self.runtime.monotonic() > TIMER_TOLERANCE:
                 self.arm(due)
                 return
             del self.pending[attempt]
             if attempt.expires == due:  # else it was given another time, and a timer of its own
-                _cut(attempt)
+                _cancel_attempt(attempt)
         self.armed_for, self._timer = math.inf, None
 
     def _fire_one(self, attempt: TimedAttempt, expires: float) -> None:
-        if expires - self.runtime.monotonic() > EARLY:
+        if expires - self.runtime.monotonic() > TIMER_TOLERANCE:
             self.arm_one(attempt)
         else:
-            _cut(attempt)
+            _cancel_attempt(attempt)
 
 
-def watch(attempt: TimedAttempt) -> None:
-    """Cancel the current task when the attempt's time is over, unless it is `unwatch`ed before that."""
-    expiries = attempt.core.last_expiries
+def arm_timeout(attempt: TimedAttempt) -> None:
+    """Cancel the current task when the attempt's time is over, unless it is `disarm_timeout`ed before that."""
+    expiries = attempt.dependency.last_expiries
     # That the loop runs in this thread is what `get_running_loop` would say, which asks the system for the process as
     # well: 160 ns on CPython 3.11. A loop that keeps no such attribute is asked for.
     if expiries is None or getattr(expiries.loop, "_thread_id", None) != get_ident():
-        expiries = attempt.core.expiries(get_running_loop())
+        expiries = attempt.dependency.expiries(get_running_loop())
     task: Any = current_task(expiries.loop)
     attempt.task = task
     attempt.cancelling = task.cancelling()
@@ -86,26 +86,26 @@ def watch(attempt: TimedAttempt) -> None:
         expiries.arm(due)
 
 
-def unwatch(attempt: TimedAttempt) -> None:
+def disarm_timeout(attempt: TimedAttempt) -> None:
     """The attempt is over, however it ended."""
     attempt.expiries.pending.pop(attempt, None)
     if attempt.timer is not None:
         attempt.timer.cancel()
         attempt.timer = None  # it holds the attempt
-    if attempt.was_cut:
+    if attempt.was_cancelled:
         attempt.task.uncancel()
 
 
-def _cut(attempt: TimedAttempt) -> None:
-    if not attempt.was_cut:  # its own timer and that for all may fire in the same moment
-        attempt.was_cut = True
+def _cancel_attempt(attempt: TimedAttempt) -> None:
+    if not attempt.was_cancelled:  # its own timer and that for all may fire in the same moment
+        attempt.was_cancelled = True
         attempt.task.cancel()
 
 
-def cut_off(attempt: TimedAttempt, cancelled: CancelledError) -> Exception:
+def translate_cancellation(attempt: TimedAttempt, cancelled: CancelledError) -> Exception:
     """Return the error for our cancellation; raise `cancelled` if others cancel as well, as `asyncio.timeout` does."""
-    if not attempt.was_cut or attempt.task.cancelling() > attempt.cancelling + 1:
+    if not attempt.was_cancelled or attempt.task.cancelling() > attempt.cancelling + 1:
         raise cancelled
-    error = attempt.timed_out()
+    error = attempt.timeout_error()
     error.__cause__ = cancelled  # its traceback shows what the attempt was waiting for
     return error

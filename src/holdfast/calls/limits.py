@@ -9,19 +9,19 @@ import threading
 from dataclasses import dataclass
 
 from holdfast._errors import InvalidValue
-from holdfast._forks import renew_after_fork
-from holdfast.calls.retry import Budget
+from holdfast._forks import register_after_fork
+from holdfast.calls.retry import RetryBudget
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
     """At most so many attempts at once."""
 
-    most: int
+    max_in_flight: int
 
     def __post_init__(self) -> None:
-        if self.most < 1:
-            raise InvalidValue(f"limit of {self.most} calls at once: expected at least 1")
+        if self.max_in_flight < 1:
+            raise InvalidValue(f"limit of {self.max_in_flight} calls at once: expected at least 1")
 
     @classmethod
     def for_load(cls, *, rate: float, seconds: float, headroom: float = 2.0) -> "Limit":
@@ -33,24 +33,24 @@ class Limit:
         return cls(math.ceil(rate * seconds * headroom))
 
 
-class Running:
+class InFlightCounter:
     """Counts the attempts that are under way. Thread-safe; a forked child has none."""
 
-    __slots__ = ("__weakref__", "_lock", "count", "most")
+    __slots__ = ("__weakref__", "_lock", "count", "max_count")
 
     def __init__(self, limit: Limit | None) -> None:
-        self.most = math.inf if limit is None else limit.most
-        self.renew()
-        renew_after_fork(self)
+        self.max_count = math.inf if limit is None else limit.max_in_flight
+        self.reset_after_fork()
+        register_after_fork(self)
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         self._lock = threading.Lock()
         self.count = 0
 
     def enter(self) -> bool:
         """Count one more. False: there are as many as may be."""
         with self._lock:
-            if self.count >= self.most:
+            if self.count >= self.max_count:
                 return False
             self.count += 1
             return True
@@ -65,27 +65,27 @@ TRICKLE_SHARE = 10
 """Of this many retries that the tokens do not pay for, at most one goes out: a large fleet would else trickle a lot."""
 
 
-class Bucket:
+class TokenBucket:
     """The tokens of one dependency. Thread-safe; a forked child begins with what its parent had."""
 
-    __slots__ = ("__weakref__", "_lock", "_next_trickle", "_refused", "budget", "exhausted", "tokens")
+    __slots__ = ("__weakref__", "_lock", "_next_trickle", "_refused", "budget", "is_exhausted", "tokens")
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: RetryBudget) -> None:
         self.budget = budget
-        self.renew()
+        self.reset_after_fork()
         self.fill()
-        renew_after_fork(self)
+        register_after_fork(self)
 
     def fill(self) -> None:
         """Be as at the start."""
         with self._lock:
             self.tokens = self.budget.capacity
-            self.exhausted = False
+            self.is_exhausted = False
             """Whether the last retry that was asked for was refused."""
             self._next_trickle = -math.inf
             self._refused = 0
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Have a lock that nobody holds: in a forked child the thread that held it does not exist."""
         self._lock = threading.Lock()
 
@@ -94,14 +94,14 @@ class Bucket:
         with self._lock:
             if self.tokens >= cost:
                 self.tokens -= cost
-                self.exhausted = False
+                self.is_exhausted = False
                 return cost
             self._refused += 1
             if self._refused >= TRICKLE_SHARE and self.budget.trickle > 0 and now >= self._next_trickle:
                 self._refused = 0
                 self._next_trickle = now + 1 / self.budget.trickle
                 return 0.0
-            self.exhausted = True
+            self.is_exhausted = True
             return None
 
     def give(self, tokens: float) -> None:

@@ -3,12 +3,18 @@
 from typing import Any
 
 from holdfast._types import Outcome, Side, Sink
-from holdfast.calls.classify import Kind
-from holdfast.calls.events import Attempted, CallEvent
+from holdfast.calls.classify import FailureKind
+from holdfast.calls.events import AttemptEnded, CallEvent
 
 __all__ = ["OutcomeSink"]
 
-ASSUMED_STATUS = {Kind.UNSENT: 503, Kind.TRANSIENT: 502, Kind.TIMEOUT: 504, Kind.THROTTLED: 429, Kind.EVENTUAL: 404}
+ASSUMED_STATUS = {
+    FailureKind.UNSENT: 503,
+    FailureKind.TRANSIENT: 502,
+    FailureKind.TIMEOUT: 504,
+    FailureKind.THROTTLED: 429,
+    FailureKind.EVENTUAL: 404,
+}
 """What a gateway would have answered for a failure without a status; a permanent one is mostly the caller's own."""
 
 
@@ -20,15 +26,15 @@ class OutcomeSink:
         self._sink = sink
 
     def emit(self, event: CallEvent) -> None:
-        if isinstance(event, Attempted):
-            outcome = outcome_of(event, self._workload)
+        if isinstance(event, AttemptEnded):
+            outcome = build_outcome(event, self._workload)
             if outcome is not None:
                 self._sink.emit(outcome)
 
 
-def outcome_of(event: Attempted, workload: str) -> Outcome | None:
+def build_outcome(event: AttemptEnded, workload: str) -> Outcome | None:
     """What the attempt says about the health of its zone; None if it says nothing."""
-    status = _status_of(event)
+    status = _find_status(event)
     if event.zone is None or event.address is None or status is None:
         return None
     return Outcome(
@@ -38,17 +44,17 @@ def outcome_of(event: Attempted, workload: str) -> Outcome | None:
         instance=event.address,
         at=event.at,
         side=Side.CLIENT,
-        **counts_of(status, event.seconds),
+        **build_counts(status, event.seconds),
     )
 
 
-def counts_of(status: int, seconds: float) -> dict[str, Any]:
+def build_counts(status: int, seconds: float) -> dict[str, Any]:
     """Return the fields of an Outcome that count one request with this HTTP status, and how long it took."""
     group = min(max(status // 100, 2), 5)
     return {f"count_{group}xx": 1, "fault_seconds" if group == 5 else "success_seconds": (seconds,)}
 
 
-def _status_of(event: Attempted) -> int | None:
+def _find_status(event: AttemptEnded) -> int | None:
     if event.status:  # botocore's is 0 where there was no answer
         return event.status
     return 200 if event.failure is None else ASSUMED_STATUS.get(event.failure)

@@ -14,10 +14,10 @@ import msgspec
 
 from holdfast._backoff import Backoff, Chance
 from holdfast._errors import InvalidValue
-from holdfast.calls.classify import Failure, Kind
+from holdfast.calls.classify import Failure, FailureKind
 
 
-class HintsHold(StrEnum):
+class RetryAfterScope(StrEnum):
     """Whom a server's hint holds back, of those that call the same dependency."""
 
     RETRIES = "retries"
@@ -27,47 +27,47 @@ class HintsHold(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hints:
+class RetryAfter:
     """How far a server is believed that says when to come back."""
 
     cap: float = 20.0
     """Seconds; a longer hint is cut: a wrong one must not stop the service for an hour."""
-    hold: HintsHold = HintsHold.RETRIES
+    scope: RetryAfterScope = RetryAfterScope.RETRIES
     spread: float = 0.25
     """Share of a hint that is added by chance, so that those who waited together do not come back together."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.cap < math.inf or not 0 <= self.spread < math.inf:
-            raise InvalidValue(f"hints cap {self.cap} and spread {self.spread}: expected 0 or more")
-        object.__setattr__(self, "hold", HintsHold(self.hold))
+            raise InvalidValue(f"retry_after cap {self.cap} and spread {self.spread}: expected 0 or more")
+        object.__setattr__(self, "scope", RetryAfterScope(self.scope))
 
 
-class Hold:
+class RetryAfterState:
     """Until when a dependency wants to be left alone. Threads may race on it: the later hint stays, or nearly so."""
 
-    __slots__ = ("hints", "seconds", "until")
+    __slots__ = ("policy", "seconds", "until")
 
-    def __init__(self, hints: Hints) -> None:
-        self.hints = hints
+    def __init__(self, policy: RetryAfter) -> None:
+        self.policy = policy
         self.until = -math.inf
         self.seconds = 0.0
 
-    def note(self, seconds: float, now: float) -> None:
+    def record(self, seconds: float, now: float) -> None:
         """Take a hint; one that ends before another that holds changes nothing."""
-        seconds = min(seconds, self.hints.cap)
+        seconds = min(seconds, self.policy.cap)
         if now + seconds > self.until:
             self.until = now + seconds
             self.seconds = seconds
 
-    def wait(self, now: float, chance: Callable[[], float]) -> float:
+    def delay(self, now: float, chance: Callable[[], float]) -> float:
         """Seconds to wait before an attempt at `now`; 0 when nothing holds."""
         if self.until <= now:
             return 0.0
-        return self.until - now + chance() * self.hints.spread * self.seconds
+        return self.until - now + chance() * self.policy.spread * self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class RetryBudget:
     """The sizes of a bucket of tokens; the default has botocore's."""
 
     capacity: float = 500.0
@@ -87,11 +87,11 @@ class Budget:
                 raise InvalidValue(f"budget {name} {getattr(self, name)}: expected 0 or more")
 
 
-class Tokens(Protocol):
-    """Tokens to pay for retries with; `Bucket` has them."""
+class RetryTokens(Protocol):
+    """Tokens to pay for retries with; `TokenBucket` has them."""
 
     @property
-    def budget(self) -> Budget:
+    def budget(self) -> RetryBudget:
         """The sizes."""
 
     def take(self, cost: float, now: float) -> float | None:
@@ -99,10 +99,10 @@ class Tokens(Protocol):
 
 
 # Looked up once: in CPython 3.11 each look at a member of an enumeration takes 65 ns.
-_PERMANENT, _UNSENT, _THROTTLED = Kind.PERMANENT, Kind.UNSENT, Kind.THROTTLED
+_PERMANENT, _UNSENT, _THROTTLED = FailureKind.PERMANENT, FailureKind.UNSENT, FailureKind.THROTTLED
 
 
-class Owner(StrEnum):
+class RetryOwner(StrEnum):
     """Which layer of a stack of services retries; one only, because attempts of layers multiply."""
 
     OUTERMOST = "outermost"
@@ -113,28 +113,28 @@ class Owner(StrEnum):
     """None here: leave it to the layers below, and make one attempt."""
 
 
-class Reason(StrEnum):
+class GiveUpReason(StrEnum):
     """Why there is no further attempt."""
 
     PERMANENT = "permanent"
-    NOT_IDEMPOTENT = "not idempotent"
-    OWNED = "owned"
-    ATTEMPTS = "attempts"
+    NOT_IDEMPOTENT = "not_idempotent"
+    NOT_OWNER = "not_owner"
+    MAX_ATTEMPTS = "max_attempts"
     DEADLINE = "deadline"
     BUDGET = "budget"
     LIMIT = "limit"
-    HELD = "held"
+    RETRY_AFTER = "retry_after"
 
 
-IN_WORDS = {
-    Reason.PERMANENT: "the same request would fail again",
-    Reason.NOT_IDEMPOTENT: "it may have been carried out, and is not idempotent",
-    Reason.OWNED: "the retries belong to another layer",
-    Reason.ATTEMPTS: "no more attempts are allowed",
-    Reason.DEADLINE: "there is no time left",
-    Reason.BUDGET: "the retry budget is exhausted",
-    Reason.LIMIT: "as many calls as may be are under way",
-    Reason.HELD: "the server asked to wait longer than there is time",
+REASON_TEXT = {
+    GiveUpReason.PERMANENT: "the same request would fail again",
+    GiveUpReason.NOT_IDEMPOTENT: "it may have been carried out, and is not idempotent",
+    GiveUpReason.NOT_OWNER: "the retries belong to another layer",
+    GiveUpReason.MAX_ATTEMPTS: "no more attempts are allowed",
+    GiveUpReason.DEADLINE: "there is no time left",
+    GiveUpReason.BUDGET: "the retry budget is exhausted",
+    GiveUpReason.LIMIT: "as many calls as may be are under way",
+    GiveUpReason.RETRY_AFTER: "the server asked to wait longer than there is time",
 }
 
 
@@ -142,35 +142,35 @@ IN_WORDS = {
 class Retry:
     """What is repeated, how often and how soon."""
 
-    attempts: int = 3
+    max_attempts: int = 3
     """At most so many, the first one included; 1: no retries."""
     backoff: Backoff = Backoff()  # noqa: RUF009 - frozen
-    throttled: Backoff = Backoff(base=1.0)  # noqa: RUF009
+    throttled_backoff: Backoff = Backoff(base=1.0)  # noqa: RUF009
     """The waits after the server said that it is too much; botocore's are the same."""
-    owner: Owner = Owner.OUTERMOST
+    owner: RetryOwner = RetryOwner.OUTERMOST
     eventual: frozenset[int | str] = frozenset()
     """HTTP statuses and error codes that may turn into success when a change has spread, such as 404 after a create."""
     classify: Callable[[Exception], Failure | None] | None = None
     """Your own judgement of an exception; None from it leaves it to the built-in one."""
-    judge: Callable[[Any], Failure | None] | None = None
+    classify_result: Callable[[Any], Failure | None] | None = None
     """Your judgement of a result: some functions return their failures. None: it is a success."""
 
     def __post_init__(self) -> None:
-        attempts: object = self.attempts
+        attempts: object = self.max_attempts
         if type(attempts) is not int or attempts < 1:
-            raise InvalidValue(f"retry attempts {attempts!r}: expected a whole number, at least 1, the first one")
+            raise InvalidValue(f"retry max_attempts {attempts!r}: expected a whole number, at least 1, the first one")
         eventual: object = self.eventual
-        if not isinstance(eventual, frozenset | set) or not all(map(_is_answer, eventual)):
+        if not isinstance(eventual, frozenset | set) or not all(map(_is_status_or_code, eventual)):
             raise InvalidValue(f"retry eventual {eventual!r}: expected a set of statuses, such as 404, and codes")
-        object.__setattr__(self, "owner", Owner(self.owner))
+        object.__setattr__(self, "owner", RetryOwner(self.owner))
 
 
-def _is_answer(value: object) -> bool:
+def _is_status_or_code(value: object) -> bool:
     """A status by number, or a service's own code: a status that is text would never be found."""
     return isinstance(value, int) or (isinstance(value, str) and not value.isdecimal())
 
 
-class Again(msgspec.Struct, frozen=True, gc=False):
+class NextAttempt(msgspec.Struct, frozen=True, gc=False):
     """Repeat it after a delay."""
 
     delay: float
@@ -181,7 +181,7 @@ class Again(msgspec.Struct, frozen=True, gc=False):
 class GiveUp(msgspec.Struct, frozen=True):
     """Do not repeat it."""
 
-    reason: Reason
+    reason: GiveUpReason
 
 
 def decide(
@@ -190,32 +190,32 @@ def decide(
     *,
     number: int,
     idempotent: bool,
-    owned: bool,
+    has_other_owner: bool,
     now: float,
     expires: float,
     previous: float,
-    bucket: Tokens,
-    hold: Hold,
+    bucket: RetryTokens,
+    retry_after: RetryAfterState,
     chance: Chance,
-) -> Again | GiveUp:
+) -> NextAttempt | GiveUp:
     """Decide what follows from the failure of attempt `number`. Take tokens last: only for what will be sent."""
     kind = failure.kind
     if kind is _PERMANENT:
-        return GiveUp(Reason.PERMANENT)
-    if failure.after is not None:
-        hold.note(failure.after, now)
+        return GiveUp(GiveUpReason.PERMANENT)
+    if failure.retry_after is not None:
+        retry_after.record(failure.retry_after, now)
     if kind is not _UNSENT and not idempotent:
-        return GiveUp(Reason.NOT_IDEMPOTENT)
-    if retry.attempts > 1 and owned:
-        return GiveUp(Reason.OWNED)
-    if number >= retry.attempts:
-        return GiveUp(Reason.ATTEMPTS)
-    backoff = retry.throttled if kind is _THROTTLED else retry.backoff
+        return GiveUp(GiveUpReason.NOT_IDEMPOTENT)
+    if retry.max_attempts > 1 and has_other_owner:
+        return GiveUp(GiveUpReason.NOT_OWNER)
+    if number >= retry.max_attempts:
+        return GiveUp(GiveUpReason.MAX_ATTEMPTS)
+    backoff = retry.throttled_backoff if kind is _THROTTLED else retry.backoff
     delay = backoff.delay(number, previous, chance)
-    if hold.until > now:
-        delay = max(delay, hold.wait(now, chance))
+    if retry_after.until > now:
+        delay = max(delay, retry_after.delay(now, chance))
     if now + delay >= expires:
-        return GiveUp(Reason.DEADLINE)
+        return GiveUp(GiveUpReason.DEADLINE)
     cost = bucket.budget.throttle_cost if kind is _THROTTLED else bucket.budget.cost
     paid = bucket.take(cost, now)
-    return GiveUp(Reason.BUDGET) if paid is None else Again(delay, paid)
+    return GiveUp(GiveUpReason.BUDGET) if paid is None else NextAttempt(delay, paid)

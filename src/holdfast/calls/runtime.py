@@ -14,60 +14,60 @@ if TYPE_CHECKING:
     from holdfast.calls.attempt import Attempt
     from holdfast.calls.state import DependencyState
 
-GLANCE = 0.001
+POLL_INTERVAL = 0.001
 """Real seconds after which a timer looks again at a clock that is not the machine's: no event loop knows its time."""
 
 
-class Intercept(Protocol):
+class Interceptor(Protocol):
     """What stands in front of attempts, to make some of them fail; `holdfast.testing.calls.Faults` is one."""
 
-    def around(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
         """What to call in place of a function, for each attempt of one call."""
 
-    def around_async(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_async(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
         """The same, to be awaited."""
 
-    def before(self, operation: Operation, attempt: "Attempt") -> None:
+    def before_attempt(self, operation: Operation, attempt: "Attempt") -> None:
         """An attempt of a loop begins; raises in place of its work."""
 
-    async def before_async(self, operation: Operation, attempt: "Attempt") -> None:
+    async def before_attempt_async(self, operation: Operation, attempt: "Attempt") -> None:
         """The same in an event loop."""
 
 
 class Runtime:
     """What calls share: a clock, because deadlines pass from one dependency to the next, and a source of chance."""
 
-    __slots__ = ("_intercept", "chance", "clock", "dependencies", "glance", "joined", "monotonic")
+    __slots__ = ("_interceptor", "chance", "clock", "dependencies", "monotonic", "on_new_dependency", "poll_interval")
 
     def __init__(self, clock: Clock, chance: Chance) -> None:
         self.dependencies: WeakSet[DependencyState] = WeakSet()
         """All that live in it."""
-        self.joined: Callable[[DependencyState], object] | None = None
+        self.on_new_dependency: Callable[[DependencyState], object] | None = None
         """Is told of every dependency that is made, if set."""
-        self._intercept: Intercept | None = None
+        self._interceptor: Interceptor | None = None
         self.use(clock, chance)
 
     @property
-    def intercept(self) -> Intercept | None:
+    def interceptor(self) -> Interceptor | None:
         """What stands in front of attempts. None: nothing is paid for it."""
-        return self._intercept
+        return self._interceptor
 
-    @intercept.setter
-    def intercept(self, intercept: Intercept | None) -> None:
-        self._intercept = intercept
+    @interceptor.setter
+    def interceptor(self, interceptor: Interceptor | None) -> None:
+        self._interceptor = interceptor
         for dependency in list(self.dependencies):
             dependency.update_fast_path()
 
-    def join(self, dependency: "DependencyState") -> None:
+    def add_dependency(self, dependency: "DependencyState") -> None:
         """A dependency was made."""
         self.dependencies.add(dependency)
-        if self.joined is not None:
-            self.joined(dependency)
+        if self.on_new_dependency is not None:
+            self.on_new_dependency(dependency)
 
     def use(self, clock: Clock, chance: Chance) -> None:
         """Switch dependencies to another clock and chance. They forget all: times of two clocks cannot be compared."""
         self.clock = clock
-        self.glance = math.inf if isinstance(clock, SystemClock) else GLANCE
+        self.poll_interval = math.inf if isinstance(clock, SystemClock) else POLL_INTERVAL
         self.chance = chance
         # A real clock's method is one more call; the benchmark of a call is mostly the price of two readings.
         if isinstance(clock, SystemClock):

@@ -17,65 +17,67 @@ class Scope(msgspec.Struct, eq=False):
     """No thread's; so that it can be told from a place by the same look as a place of another thread."""
     expires: float
     """Monotonic time at which the work must be over; infinity: never."""
-    owner: str | None = None
+    retry_owner: str | None = None
     """The layer above that retries already."""
     enclosing: Any = None
     """The scope that this one was opened in."""
 
 
-class Incoming(Scope, eq=False):
+class IncomingScope(Scope, eq=False):
     """The bounds that came in from another process with its request."""
 
     trace: str | None = None
     """The W3C `traceparent`."""
 
 
-def trace_of(scope: Scope | None) -> str | None:
+def find_trace(scope: Scope | None) -> str | None:
     """The W3C `traceparent` that came in, for what goes out."""
     while scope is not None:
-        if isinstance(scope, Incoming):
+        if isinstance(scope, IncomingScope):
             return scope.trace
         scope = scope.enclosing
     return None
 
 
-REMAINING = "holdfast-remaining"
+REMAINING_HEADER = "holdfast-remaining"
 """Seconds until the caller's deadline, as a decimal number: clocks of two machines need not agree."""
-RETRY_OWNER = "holdfast-retry-owner"
+RETRY_OWNER_HEADER = "holdfast-retry-owner"
 """Who retries already, by name."""
-TRACEPARENT = "traceparent"
-TRACE = re.compile(r"(?!ff|00.{54})[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
+TRACEPARENT_HEADER = "traceparent"
+TRACEPARENT_PATTERN = re.compile(
+    r"(?!ff|00.{54})[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?"
+)
 """https://www.w3.org/TR/trace-context/#traceparent-header: version, trace id, parent id, flags. Version ff and ids of
 zeros are not valid; only a version after 00 may go on behind the flags."""
-IDEMPOTENCY_KEY = "idempotency-key"
+IDEMPOTENCY_KEY_HEADER = "idempotency-key"
 """https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/"""
 
-LONGEST_OWNER = 128
+MAX_OWNER_LENGTH = 128
 """Characters; a name that came from outside is kept and sent on."""
 
 
-def headers_of(carrier: Carrier) -> dict[str, str]:
+def build_headers(carrier: Carrier) -> dict[str, str]:
     """The headers to send."""
     found = {}
     if carrier.remaining is not None:
-        found[REMAINING] = f"{carrier.remaining:.6f}"
+        found[REMAINING_HEADER] = f"{carrier.remaining:.6f}"
     if carrier.retry_owner is not None:
         # A header is ASCII; a name is not the place where a request should fail.
-        found[RETRY_OWNER] = carrier.retry_owner.encode("ascii", "replace").decode()[:LONGEST_OWNER]
+        found[RETRY_OWNER_HEADER] = carrier.retry_owner.encode("ascii", "replace").decode()[:MAX_OWNER_LENGTH]
     if carrier.trace is not None:
-        found[TRACEPARENT] = carrier.trace
+        found[TRACEPARENT_HEADER] = carrier.trace
     return found
 
 
-def carrier_of(headers: Mapping[str, str]) -> Carrier:
+def parse_carrier(headers: Mapping[str, str]) -> Carrier:
     """What came in; names in lower case. A value that makes no sense is ignored: it is the caller's, not ours."""
-    owner = headers.get(RETRY_OWNER)
-    if owner is not None and (not owner.isprintable() or not 1 <= len(owner) <= LONGEST_OWNER):
+    owner = headers.get(RETRY_OWNER_HEADER)
+    if owner is not None and (not owner.isprintable() or not 1 <= len(owner) <= MAX_OWNER_LENGTH):
         owner = None
-    trace = headers.get(TRACEPARENT)
-    if trace is not None and not TRACE.fullmatch(trace):
+    trace = headers.get(TRACEPARENT_HEADER)
+    if trace is not None and not TRACEPARENT_PATTERN.fullmatch(trace):
         trace = None
-    return Carrier(trace=trace, remaining=_seconds(headers.get(REMAINING)), retry_owner=owner)
+    return Carrier(trace=trace, remaining=_seconds(headers.get(REMAINING_HEADER)), retry_owner=owner)
 
 
 def _seconds(text: str | None) -> float | None:

@@ -7,13 +7,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from holdfast._errors import InvalidValue
-from holdfast._forks import renew_after_fork
+from holdfast._forks import register_after_fork
 from holdfast._types import Sink
 from holdfast.calls.events import CallEvent, TimeoutChanged
-from holdfast.calls.limits import Bucket, Limit, Running
-from holdfast.calls.retry import Budget, Hints, HintsHold, Hold, Owner, Retry
+from holdfast.calls.limits import InFlightCounter, Limit, TokenBucket
+from holdfast.calls.retry import Retry, RetryAfter, RetryAfterScope, RetryAfterState, RetryBudget, RetryOwner
 from holdfast.calls.runtime import Runtime
-from holdfast.calls.timeout import LEARN_EVERY, MOST_SAMPLES, Estimator, Percentile, Timeouts
+from holdfast.calls.timeout import LEARN_INTERVAL, MAX_SAMPLES, Estimator, Percentile, Timeouts
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -35,8 +35,8 @@ class DependencyState:
         name: str,
         timeouts: Timeouts,
         retry: Retry,
-        budget: Budget,
-        hints: Hints,
+        budget: RetryBudget,
+        retry_after: RetryAfter,
         limit: Limit | None,
         endpoints: "Endpoints | ShardEndpoints | None",
         sink: Sink[CallEvent] | None,
@@ -44,26 +44,26 @@ class DependencyState:
     ) -> None:
         self.name = name
         self.retry = retry
-        self.retry_owner = name if retry.attempts > 1 and retry.owner is not Owner.BELOW else None
+        self.retry_owner = name if retry.max_attempts > 1 and retry.owner is not RetryOwner.BELOW else None
         """Sent to the layers below by calls that may be repeated: this layer retries, so those must not."""
         self.endpoints = endpoints
         self.runtime = runtime
         self.total = math.inf if timeouts.total is None else timeouts.total
-        self.bucket = Bucket(budget)
-        self.hold = Hold(hints)
-        self.running = Running(limit)
-        self.samples: deque[float] = deque(maxlen=MOST_SAMPLES)
+        self.bucket = TokenBucket(budget)
+        self.retry_after = RetryAfterState(retry_after)
+        self.in_flight = InFlightCounter(limit)
+        self.samples: deque[float] = deque(maxlen=MAX_SAMPLES)
         """Latencies that the attempt timeout has not learned from yet."""
         self._start(timeouts.connect, timeouts.attempt)
         self._sink = sink
-        self.lost_events = 0
+        self.dropped_events = 0
         """Events that the sink failed to take."""
         self.update_fast_path()
-        self.renew()
-        renew_after_fork(self)
-        runtime.join(self)
+        self.reset_after_fork()
+        register_after_fork(self)
+        runtime.add_dependency(self)
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Replace the lock and forget the event loops: in a forked child, those of the parent are gone."""
         self._lock = threading.Lock()
         self._by_loop: dict[AbstractEventLoop, Expiries] = {}
@@ -77,7 +77,7 @@ class DependencyState:
     @sink.setter
     def sink(self, sink: Sink[CallEvent] | None) -> None:
         self._sink = sink
-        self.lost_events = 0
+        self.dropped_events = 0
         self.update_fast_path()
 
     def endpoint(self, tried: tuple[str, ...]) -> "Endpoint":
@@ -109,7 +109,7 @@ class DependencyState:
 
     def learn(self, now: float) -> None:
         """Take the waiting latencies into account. Return at once if another thread does so already."""
-        self.learn_at = now + LEARN_EVERY
+        self.learn_at = now + LEARN_INTERVAL
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -126,14 +126,14 @@ class DependencyState:
         try:
             self._sink.emit(event)
         except Exception:
-            self.lost_events += 1
-            if self.lost_events == 1:  # a sink that fails once mostly fails for every event
+            self.dropped_events += 1
+            if self.dropped_events == 1:  # a sink that fails once mostly fails for every event
                 log.exception("the sink of dependency %s failed; its events are lost, and counted", self.name)
 
     def forget(self) -> None:
         """Begin anew: with a full budget, without a hint that holds, with the timeouts of the start."""
         self.bucket.fill()
-        self.hold.until = -math.inf
+        self.retry_after.until = -math.inf
         with self._lock:
             self.samples.clear()
             self._start(self.connect_estimator.policy, self.attempt_estimator.policy)
@@ -142,7 +142,7 @@ class DependencyState:
         self.connect_estimator, self.attempt_estimator = Estimator(connect), Estimator(attempt)
         self.timeout = self.attempt_estimator.value
         """Seconds that an attempt may take now."""
-        self.learn_at = self.runtime.monotonic() + LEARN_EVERY
+        self.learn_at = self.runtime.monotonic() + LEARN_INTERVAL
         self._reported = {"attempt": self.timeout, "connect": self.connect_estimator.value}
 
     def update_fast_path(self) -> None:
@@ -151,19 +151,21 @@ class DependencyState:
         # With it, a call that succeeds at once has only to be measured: drivers do without a `Call`.
         self.has_fast_path = (
             not self.has_sink
-            and self.runtime.intercept is None
-            and self.running.most == math.inf
-            and self.retry.judge is None
-            and self.retry.owner is not Owner.HERE
-            and self.hold.hints.hold is HintsHold.RETRIES
+            and self.runtime.interceptor is None
+            and self.in_flight.max_count == math.inf
+            and self.retry.classify_result is None
+            and self.retry.owner is not RetryOwner.HERE
+            and self.retry_after.policy.scope is RetryAfterScope.RETRIES
         )
 
-    def _report_timeout(self, what: str, after: float) -> None:
-        before = self._reported[what]
+    def _report_timeout(self, timeout: str, after: float) -> None:
+        before = self._reported[timeout]
         if self._sink is None or before / CHANGED < after < before * CHANGED:
             return
-        self._reported[what] = after
-        estimator = self.attempt_estimator if what == "attempt" else self.connect_estimator
+        self._reported[timeout] = after
+        estimator = self.attempt_estimator if timeout == "attempt" else self.connect_estimator
         if isinstance(estimator.policy, Percentile):
-            at, seen = self.runtime.clock.wall(), estimator.seen.total
-            self.emit(TimeoutChanged(dependency=self.name, at=at, what=what, before=before, after=after, samples=seen))
+            at, seen = self.runtime.clock.wall(), estimator.histogram.total
+            self.emit(
+                TimeoutChanged(dependency=self.name, at=at, timeout=timeout, before=before, after=after, samples=seen)
+            )

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.cli.output import Json, SettingsFile
-from holdfast.cli.remote import token_of_environment
+from holdfast.cli.remote import read_token
 from holdfast.config import load
 
 
@@ -45,16 +45,16 @@ def agent(
     values = load(settings, options={("agent", name): value for name, value in given.items()}).settings
     own = values.agent
     from holdfast.agent import run
-    from holdfast.server.logs import configure
+    from holdfast.server.logs import configure_logging
 
-    configure(values.log)
+    configure_logging(values.log)
 
     def announce(address: str) -> None:
         if json:
-            told = {"address": address, "zone": own.zone, "workload": own.workload}
-            print(msgspec.json.encode(told).decode(), flush=True)
+            facts = {"address": address, "zone": own.zone, "workload": own.workload}
+            print(msgspec.json.encode(facts).decode(), flush=True)
         else:
             whom = own.zone if own.workload is None else f"{own.workload} in {own.zone}"
             print(f"Holdfast {holdfast.__version__} agent for {whom} on {address}", flush=True)
 
-    run(values, announce, token_of_environment())
+    run(values, announce, read_token())

@@ -18,22 +18,22 @@ from holdfast._errors import (
 )
 from holdfast.cli.output import Json, print_error, print_result
 
-FAILED, MISUSED, UNAVAILABLE, REFUSED, INTERRUPTED = 1, 2, 3, 4, 130
+EXIT_FAILED, EXIT_MISUSED, EXIT_UNAVAILABLE, EXIT_REFUSED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
 
-_EXIT_CODES: dict[type[Exception], int] = {
-    CycloptsError: MISUSED,
-    InvalidValue: MISUSED,
-    SettingsError: MISUSED,
-    Backpressure: UNAVAILABLE,
-    CallError: UNAVAILABLE,
-    EngineUnavailable: UNAVAILABLE,
-    CredentialRefused: REFUSED,
-    NotAllowed: REFUSED,
+EXIT_CODES: dict[type[Exception], int] = {
+    CycloptsError: EXIT_MISUSED,
+    InvalidValue: EXIT_MISUSED,
+    SettingsError: EXIT_MISUSED,
+    Backpressure: EXIT_UNAVAILABLE,
+    CallError: EXIT_UNAVAILABLE,
+    EngineUnavailable: EXIT_UNAVAILABLE,
+    CredentialRefused: EXIT_REFUSED,
+    NotAllowed: EXIT_REFUSED,
 }
 
-EXIT_CODES = """Exit codes: 0 done, 1 failed, 2 wrong arguments or settings, 3 something is unavailable (try again), \
-4 not allowed, 130 interrupted. With --json, results go to standard output and an error to standard error, each as one \
-JSON document.
+EXIT_CODES_HELP = """Exit codes: 0 done, 1 failed, 2 wrong arguments or settings, 3 something is unavailable (try \
+again), 4 not allowed, 130 interrupted. With --json, results go to standard output and an error to standard error, \
+each as one JSON document.
 """
 
 EPILOGUE = f"""Examples:
@@ -44,7 +44,7 @@ EPILOGUE = f"""Examples:
   holdfast credential create --role viewer
   holdfast completion bash >> ~/.bashrc
 
-{EXIT_CODES}"""
+{EXIT_CODES_HELP}"""
 
 app = App(
     name="holdfast",
@@ -58,18 +58,18 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 # By name, so that a command imports only what it needs itself.
-app.command("holdfast.cli.agent:agent", name="agent", help_epilogue=EXIT_CODES)
-app.command("holdfast.cli.server:backup", name="backup", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.agent:agent", name="agent", help_epilogue=EXIT_CODES_HELP)
+app.command("holdfast.cli.server:backup", name="backup", help_epilogue=EXIT_CODES_HELP)
 app.command("holdfast.cli.calls:app", name="calls")
-app.command("holdfast.cli.server:check", name="check", help_epilogue=EXIT_CODES)
-app.command("holdfast.cli.commands:completion", name="completion", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.server:check", name="check", help_epilogue=EXIT_CODES_HELP)
+app.command("holdfast.cli.commands:completion", name="completion", help_epilogue=EXIT_CODES_HELP)
 app.command("holdfast.cli.credential:app", name="credential")
-app.command("holdfast.cli.demo:demo", name="demo", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.demo:demo", name="demo", help_epilogue=EXIT_CODES_HELP)
 app.command("holdfast.cli.export:app", name="export")
 app.command("holdfast.cli.queue:app", name="queue")
 app.command("holdfast.cli.shards:app", name="shards")
-app.command("holdfast.cli.server:up", name="up", help_epilogue=EXIT_CODES)
-app.command("holdfast.cli.worker.command:worker", name="worker", help_epilogue=EXIT_CODES)
+app.command("holdfast.cli.server:up", name="up", help_epilogue=EXIT_CODES_HELP)
+app.command("holdfast.cli.worker.command:worker", name="worker", help_epilogue=EXIT_CODES_HELP)
 app.command("holdfast.cli.zone:app", name="zone")
 
 
@@ -82,9 +82,9 @@ def run(words: Sequence[str]) -> int:
         app(words, exit_on_error=False, print_error=False)
     except (HoldfastError, CycloptsError) as error:
         print_error(error, as_json="--json" in words)
-        return next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), FAILED)
+        return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), EXIT_FAILED)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     return 0
 
 

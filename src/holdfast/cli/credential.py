@@ -7,15 +7,15 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from holdfast._clock import SystemClock
-from holdfast.cli.commands import EXIT_CODES
-from holdfast.cli.output import SETTINGS, Json, SettingsOptions, moment, print_result, print_rows
-from holdfast.compose import existing_store, open_database
+from holdfast.cli.commands import EXIT_CODES_HELP
+from holdfast.cli.output import SETTINGS, Json, SettingsOptions, format_time, print_result, print_rows
+from holdfast.compose import open_database, require_store
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore, Role
 
 app = App(
     name="credential",
     help="Create, list and revoke credentials.\n\nExample: holdfast credential list",
-    help_epilogue=EXIT_CODES,
+    help_epilogue=EXIT_CODES_HELP,
 )
 
 
@@ -32,21 +32,21 @@ def create(
 
     Example: holdfast credential create --role tenant --tenant tenant-1
     """
-    with _store(options, is_new=True) as store:
+    with _open_store(options, is_new=True) as store:
         credential, token = store.create(role, tenant=tenant, note=note)
     print_result({"credential": credential, "token": token}, token, as_json=json)
 
 
 @app.command(name="list")
-def show(*, options: SettingsOptions = SETTINGS, json: Json = False) -> None:
+def list_credentials(*, options: SettingsOptions = SETTINGS, json: Json = False) -> None:
     """List all credentials, the revoked ones too; their secrets are not known to anybody.
 
     Example: holdfast credential list --json
     """
-    with _store(options) as store:
+    with _open_store(options) as store:
         credentials = store.list()
     rows = [
-        (entry.id, entry.role, entry.tenant, moment(entry.created_at), moment(entry.revoked_at), entry.note)
+        (entry.id, entry.role, entry.tenant, format_time(entry.created_at), format_time(entry.revoked_at), entry.note)
         for entry in credentials
     ]
     print_rows(credentials, ("id", "role", "tenant", "created", "revoked", "note"), rows, as_json=json)
@@ -64,16 +64,16 @@ def revoke(
 
     Example: holdfast credential revoke 3f9c0a5b7d21
     """
-    with _store(options) as store:
+    with _open_store(options) as store:
         credential = store.revoke(credential_id)
     print_result(credential, f"{credential.id} is revoked", as_json=json)
 
 
 @contextmanager
-def _store(options: SettingsOptions, *, is_new: bool = False) -> Iterator[CredentialStore]:
+def _open_store(options: SettingsOptions, *, is_new: bool = False) -> Iterator[CredentialStore]:
     """The store of the server with these settings; one that is not there yet is made only where that makes sense."""
     values = options.load()
     if not is_new:
-        existing_store(values, SUBSYSTEM)
+        require_store(values, SUBSYSTEM)
     with open_database(values, SUBSYSTEM) as database:
         yield CredentialStore(database, SystemClock())

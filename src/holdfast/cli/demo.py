@@ -22,7 +22,7 @@ def demo(
     directory: Annotated[
         Path | None, Parameter(help="An empty folder for records, summary.json and timeline.svg; else a temporary one.")
     ] = None,
-    keep: Annotated[bool, Parameter(help="Leave everything running until Ctrl-C.")] = False,
+    keep_running: Annotated[bool, Parameter(help="Leave everything running until Ctrl-C.")] = False,
     json: Json = False,
 ) -> None:
     """Run a shop in three zones, let one of them fail quietly, and watch it be found and left. Takes about a minute.
@@ -32,17 +32,19 @@ def demo(
     """
     if not (find_spec("litestar") and find_spec("uvicorn")):  # its server is a process of its own, which needs them
         raise MissingExtra("holdfast demo", "server")
-    from holdfast.demo.story import Options, Story
-    from holdfast.demo.terminal import shown, told
+    from holdfast.demo.run import DemoOptions, DemoRun
+    from holdfast.demo.terminal import format_summary, open_display
 
     folder = directory or Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
-    options = Options(directory=folder, zone=zone, fault=fault, rate=rate, bin_seconds=bin_seconds, keep=keep)
+    options = DemoOptions(
+        directory=folder, zone=zone, fault=fault, rate=rate, bin_seconds=bin_seconds, keep_running=keep_running
+    )
     if json:
-        summary = Story(options, lambda _: None).play()
+        summary = DemoRun(options, lambda _: None).run()
         print_json({"summary": summary, "found": summary.found, "directory": str(folder)})
     else:
-        with shown() as show:
-            summary = Story(options, show).play()
-        print(f"\n{told(summary)}\n  picture                 {folder / 'timeline.svg'}")
+        with open_display() as show:
+            summary = DemoRun(options, show).run()
+        print(f"\n{format_summary(summary)}\n  picture                 {folder / 'timeline.svg'}")
     if not summary.found:
         raise EngineUnavailable(f"zone {zone} was not found and left in time: see the records in {folder}")

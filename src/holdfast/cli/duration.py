@@ -4,9 +4,9 @@ import re
 
 from holdfast._errors import InvalidValue
 
-SHORTEST_SECONDS = 1.0
+MIN_SECONDS = 1.0
 """As over HTTP: a zone that is out for less is in again before anybody has left it."""
-LONGEST_SECONDS = 31_536_000.0
+MAX_SECONDS = 31_536_000.0
 """A year: a zone that is to be out for longer is one to take from the settings."""
 _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 # From the largest unit to the smallest, each once: `30m2h` is more likely a slip than a wish.
@@ -14,7 +14,7 @@ _DURATION = re.compile("".join(rf"(?:(\d{{1,9}}){unit})?" for unit in _UNITS), r
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
 
 
-def seconds_of(text: str) -> float:
+def parse_duration(text: str) -> float:
     """The duration in seconds. Raises InvalidValue, which says what is expected."""
     found = _DURATION.fullmatch(text)
     if found is not None:
@@ -23,7 +23,7 @@ def seconds_of(text: str) -> float:
         )
     else:
         seconds = float(text) if _SECONDS.fullmatch(text) else 0.0
-    if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
+    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
         raise InvalidValue(
             f"duration {text[:40]!r}: expected one such as 90s, 30m, 2h30m or 1d, or seconds; 1 second at least, "
             "and a year at the most"

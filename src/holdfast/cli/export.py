@@ -9,26 +9,26 @@ import msgspec
 from cyclopts import App, Parameter
 
 from holdfast._errors import InvalidValue
-from holdfast._names import zone_of
+from holdfast._names import parse_zone
 from holdfast._types import Zone
-from holdfast.cli.commands import EXIT_CODES
-from holdfast.cli.output import SettingsFile, new_file, print_json
-from holdfast.compose import open_aws
+from holdfast.cli.commands import EXIT_CODES_HELP
+from holdfast.cli.output import SettingsFile, create_file, print_json
+from holdfast.compose import open_aws_session
 from holdfast.config import load
 from holdfast.status.export import (
     BucketOptions,
+    CheckTiming,
+    EndpointCheck,
+    ExistingHealthCheck,
     GatewayOptions,
-    MappedZone,
+    NamedZone,
     ObjectCheck,
-    Pace,
     RecordOptions,
     RoutingControlCheck,
-    SharedCheck,
     StatusBucket,
-    StatusCheck,
-    bucket_template,
-    gateway_template,
-    record_template,
+    build_bucket_template,
+    build_gateway_template,
+    build_record_template,
 )
 from holdfast.status.export.checks import Check
 
@@ -36,7 +36,7 @@ app = App(
     name="export",
     help="Write CloudFormation templates for leaving a zone by DNS.\n\n"
     "Example: holdfast export status-endpoint --kind s3 --output endpoint.json",
-    help_epilogue=EXIT_CODES,
+    help_epilogue=EXIT_CODES_HELP,
 )
 
 
@@ -57,12 +57,12 @@ class TemplateOptions:
             print_json(template)
             return
         text = msgspec.json.format(msgspec.json.encode(template), indent=2) + b"\n"
-        with new_file(self.output, force=self.force) as file:
+        with create_file(self.output, force=self.force) as file:
             file.write(text)
 
 
 PRINTED = TemplateOptions()
-_PACE, _GATEWAY = Pace(), GatewayOptions()
+_TIMING, _GATEWAY = CheckTiming(), GatewayOptions()
 
 
 @app.command
@@ -102,8 +102,10 @@ def route53(
     quorum: Annotated[
         int | None, Parameter(help="How many of --endpoint or --bucket must say out; without it, a majority.")
     ] = None,
-    interval: Annotated[Literal[10, 30], Parameter(help="Seconds between checks.")] = _PACE.interval,
-    failures: Annotated[int, Parameter(help="Checks in a row with the same result before it counts.")] = _PACE.failures,
+    interval: Annotated[Literal[10, 30], Parameter(help="Seconds between checks.")] = _TIMING.interval,
+    failure_threshold: Annotated[
+        int, Parameter(help="Checks in a row with the same result before it counts.")
+    ] = _TIMING.failure_threshold,
     target: TemplateOptions = PRINTED,
     settings: SettingsFile = None,
 ) -> None:
@@ -114,20 +116,21 @@ def route53(
     Example: holdfast export route53 --record a.example.com --discover --bucket out
     """
     zones = _zones(zone or (), discover=discover, region=region, settings=settings)
-    pace = Pace(interval=interval, failures=failures)
+    timing = CheckTiming(interval=interval, failure_threshold=failure_threshold)
     choices: list[Check] = []
     if endpoint:
-        choices.append(StatusCheck(endpoints=tuple(endpoint), workload=workload, quorum=quorum, pace=pace))
+        choices.append(EndpointCheck(endpoints=tuple(endpoint), workload=workload, quorum=quorum, timing=timing))
     if bucket:
         home = zones[0].region if zones else ""
         buckets = tuple(
-            StatusBucket(name, place or home) for name, _, place in (text.partition("=") for text in bucket)
+            StatusBucket(name, region_given or home)
+            for name, _, region_given in (text.partition("=") for text in bucket)
         )
-        choices.append(ObjectCheck(buckets=buckets, prefix=prefix, workload=workload, quorum=quorum, pace=pace))
+        choices.append(ObjectCheck(buckets=buckets, prefix=prefix, workload=workload, quorum=quorum, timing=timing))
     if routing_control:
         choices.append(RoutingControlCheck(arns=_by_zone("--routing-control", routing_control)))
     if health_check:
-        choices.append(SharedCheck(ids=_by_zone("--health-check", health_check)))
+        choices.append(ExistingHealthCheck(ids=_by_zone("--health-check", health_check)))
     if len(choices) != 1:
         raise InvalidValue("expected one of --endpoint, --bucket, --routing-control and --health-check, and only one")
     is_asked = bool(endpoint or bucket)
@@ -136,8 +139,8 @@ def route53(
             "--prefix": prefix and not bucket,
             "--workload": workload is not None and not is_asked,
             "--quorum": quorum is not None and not is_asked,
-            "--interval": pace.interval != _PACE.interval and not is_asked,
-            "--failures": pace.failures != _PACE.failures and not is_asked,
+            "--interval": timing.interval != _TIMING.interval and not is_asked,
+            "--failure-threshold": timing.failure_threshold != _TIMING.failure_threshold and not is_asked,
         },
         "this kind of check",
     )
@@ -150,7 +153,7 @@ def route53(
         balancer=balancer,
         balancer_zone_id=balancer_zone_id,
     )
-    target.write(record_template(options))
+    target.write(build_record_template(options))
 
 
 @app.command(name="status-endpoint")
@@ -191,30 +194,28 @@ def status_endpoint(
             },
             "--kind s3",
         )
-        target.write(bucket_template(BucketOptions(name=bucket)))
+        target.write(build_bucket_template(BucketOptions(name=bucket)))
         return
     _refuse({"--bucket": bucket}, "--kind dynamodb")
     _refuse({"--table": table if existing_table else None}, "--existing-table")
     options = GatewayOptions(
         table=table if existing_table is None else existing_table,
-        existing=existing_table is not None,
+        table_exists=existing_table is not None,
         replicas=tuple(replica or ()),
         stage=stage,
         rate=rate,
         burst=burst,
     )
-    target.write(gateway_template(options))
+    target.write(build_gateway_template(options))
 
 
-def _zones(
-    given: Sequence[str], *, discover: bool, region: str | None, settings: Path | None
-) -> tuple[MappedZone, ...]:
+def _zones(given: Sequence[str], *, discover: bool, region: str | None, settings: Path | None) -> tuple[NamedZone, ...]:
     if not discover:
         _refuse({"--region": region}, "zones that are not to be discovered")
-        return tuple(MappedZone.parse(text) for text in given)
+        return tuple(NamedZone.parse(text) for text in given)
     from holdfast.status.export.discovery import discover_zones
 
-    with open_aws(load(settings, options={("aws", "region"): region}).settings) as session:
+    with open_aws_session(load(settings, options={("aws", "region"): region}).settings) as session:
         return discover_zones(session, given)
 
 
@@ -226,7 +227,7 @@ def _by_zone(option: str, given: Sequence[str]) -> dict[Zone, str]:
             raise InvalidValue(f"{option} {text!r}: expected an AZ-ID, an equals sign and what belongs to it")
         if zone in found:
             raise InvalidValue(f"{option}: {zone} is given twice")
-        found[zone_of(zone)] = value
+        found[parse_zone(zone)] = value
     return found
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
     from holdfast.config import Settings
-    from holdfast.config.places import Place
+    from holdfast.config.paths import SettingPath
 
 Item = TypeVar("Item")
 
@@ -47,7 +47,7 @@ class SettingsOptions:
         Path | None, Parameter(name="--data-directory", help="Instead of data_directory of the settings.")
     ] = None
 
-    def load(self, overrides: "Mapping[Place, object]" = MappingProxyType({})) -> "Settings":
+    def load(self, overrides: "Mapping[SettingPath, object]" = MappingProxyType({})) -> "Settings":
         """Return the settings that they name, with the `overrides` of other options that are not None."""
         from holdfast.config import load  # not above: printing needs no settings
 
@@ -81,19 +81,19 @@ class PictureOptions:
         """Write the picture, if one is wanted."""
         if self.svg is not None:
             drawn = picture().encode()  # first, so that no empty file stays where it cannot be drawn
-            with new_file(self.svg, force=self.force) as file:
+            with create_file(self.svg, force=self.force) as file:
                 file.write(drawn)
 
 
 NO_PICTURE = PictureOptions()
 
 
-def picked(value: object, *names: str) -> dict[str, Any]:
+def pick_attributes(value: object, *names: str) -> dict[str, Any]:
     """Return the attributes of these names, for `print_json`."""
     return {name: getattr(value, name) for name in names}
 
 
-def progress(*columns: "ProgressColumn") -> "Progress":
+def create_progress(*columns: "ProgressColumn") -> "Progress":
     """Return a display of progress on standard error, for as long as it takes, and at a terminal only."""
     from rich.console import Console
     from rich.progress import Progress
@@ -109,7 +109,7 @@ def print_result(value: Any, text: str, *, as_json: bool) -> None:
         print(text)
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Text for people as it is, but for line ends and what a terminal would obey, which are shown and do nothing."""
     return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
@@ -132,7 +132,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     console = Console(width=None if is_terminal else 10_000, soft_wrap=not is_terminal, markup=False, emoji=False)
     table = Table(*header, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*("" if cell is None else printable(str(cell)) for cell in row))
+        table.add_row(*("" if cell is None else escape_unprintable(str(cell)) for cell in row))
     console.print(table)
 
 
@@ -145,21 +145,21 @@ def require_file(path: str) -> None:
         raise InvalidValue(f"{path}: expected a file, and not an option; a file of this name is ./{path}")
 
 
-def decode_json(place: str, text: str) -> Any:
+def decode_json(source: str, text: str) -> Any:
     """Return what the JSON says. Raise InvalidValue, which names the place, for what is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidValue(f"{place}: this is not JSON: {error}") from error
+        raise InvalidValue(f"{source}: this is not JSON: {error}") from error
 
 
-def in_batches(items: Iterator[Item], count: int) -> Iterator[list[Item]]:
+def split_into_batches(items: Iterator[Item], count: int) -> Iterator[list[Item]]:
     """Yield the items in lists of `count`, the last one of fewer."""
-    while some := list(islice(items, count)):
-        yield some
+    while batch := list(islice(items, count)):
+        yield batch
 
 
-def source_of(path: str) -> str:
+def describe_input(path: str) -> str:
     """Return what people call the file at `path`."""
     return "standard input" if path == STANDARD_INPUT else path
 
@@ -179,17 +179,19 @@ def open_input(path: str, *, errors: str) -> Iterator[Iterable[str]]:
             sys.stdin.reconfigure(encoding="utf-8-sig", errors=errors, newline="")
         yield sys.stdin
     except OSError as error:
-        raise InvalidValue(f"{source_of(path)} cannot be read: {error.strerror}") from error
+        raise InvalidValue(f"{describe_input(path)} cannot be read: {error.strerror}") from error
 
 
 @contextmanager
-def new_file(path: Path, *, force: bool = False, otherwise: str = "overwrite it with --force") -> Iterator[BinaryIO]:
+def create_file(
+    path: Path, *, force: bool = False, alternative: str = "overwrite it with --force"
+) -> Iterator[BinaryIO]:
     """A file to write to. Raises Conflict if there is one already, unless it is to be overwritten."""
     try:
         with path.open("wb" if force else "xb") as file:
             yield file
     except FileExistsError as error:
-        raise Conflict(f"{path} exists already: remove it, or {otherwise}") from error
+        raise Conflict(f"{path} exists already: remove it, or {alternative}") from error
     except OSError as error:
         raise InvalidValue(f"{path} cannot be written: {error.strerror}; name another file") from error
 
@@ -199,13 +201,13 @@ def print_error(error: Exception, *, as_json: bool) -> None:
     if as_json:
         slug = error.slug if isinstance(error, HoldfastError) else "usage"
         # A file's name need not be Unicode; JSON must.
-        detail = _told(error).encode(errors="backslashreplace").decode()
+        detail = _format_error(error).encode(errors="backslashreplace").decode()
         print(msgspec.json.encode({"error": slug, "detail": detail}).decode(), file=sys.stderr)
     else:
-        print(f"holdfast: {_told(error)}", file=sys.stderr)
+        print(f"holdfast: {_format_error(error)}", file=sys.stderr)
 
 
-def _told(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     if isinstance(error, MissingArgumentError) and error.argument and not (error.keyword or error.argument.tokens):
         return f"{error.argument.name} is needed"
     return str(error)
@@ -217,6 +219,6 @@ def print_note(text: str, *, as_json: bool) -> None:
     print(msgspec.json.encode({"note": text}).decode() if as_json else f"holdfast: {text}", file=sys.stderr)
 
 
-def moment(at: float | None) -> str:
+def format_time(at: float | None) -> str:
     """A stored time for people: UTC, to the second."""
     return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -21,9 +21,9 @@ from holdfast._errors import (
     OutcomeUnknown,
 )
 from holdfast._types import Zone, ZoneStatus
-from holdfast.server.status_log import Logged
-from holdfast.status.sources.web import LARGEST_ANSWER, check, connect
-from holdfast.status.wire import Snapshot
+from holdfast.server.status_log import StatusLogEntry
+from holdfast.status.sources.web import MAX_RESPONSE_BYTES, check_address, connect
+from holdfast.status.wire import StatusSnapshot
 
 Answer = TypeVar("Answer")
 
@@ -45,7 +45,7 @@ _URN = "urn:holdfast:problem:"
 """Begins the type of a problem that is one of Holdfast's errors."""
 
 
-def token_of_environment() -> str | None:
+def read_token() -> str | None:
     """The token that the environment holds, if there is one; a file that it was read from may end in a line end."""
     return os.environ.get(TOKEN_VARIABLE, "").strip() or None
 
@@ -53,19 +53,19 @@ def token_of_environment() -> str | None:
 class RemoteZones:
     """Reads and changes the statuses that a server keeps. Raises the errors that the server says it met."""
 
-    ends_by_itself = True
+    can_expire = True
     """The server sees to it."""
 
     def __init__(self, address: str, token: str | None) -> None:
-        self._address = check(address)
-        self._shown = _without_user(self._address)
-        self.place = f"server: {self._shown}"
+        self._address = check_address(address)
+        self._display_address = _strip_user(self._address)
+        self.location = f"server: {self._display_address}"
         self._token = token
 
     def read(self, zone: Zone | None = None, workload: str | None = None) -> tuple[Sequence[ZoneStatus], float]:
         """All statuses, and the server's time."""
         del zone, workload  # a server does not tell everybody which it is configured for
-        snapshot = self._ask("GET", "/v1/status", Snapshot)
+        snapshot = self._request("GET", "/v1/status", StatusSnapshot)
         return snapshot.statuses, snapshot.at
 
     def take_out(
@@ -78,9 +78,9 @@ class RemoteZones:
         """Mark a zone as in."""
         return self._change(zone, workload, {"state": "in", "reason": reason})
 
-    def history(self, limit: int) -> Sequence[Logged]:
+    def history(self, limit: int) -> Sequence[StatusLogEntry]:
         """The latest changes that the server has recorded, newest first."""
-        return self._ask("GET", f"/v1/status/history?limit={limit}", list[Logged])
+        return self._request("GET", f"/v1/status/history?limit={limit}", list[StatusLogEntry])
 
     def _change(self, zone: Zone, workload: str | None, wanted: Mapping[str, object]) -> ZoneStatus:
         try:
@@ -88,9 +88,9 @@ class RemoteZones:
         except UnicodeEncodeError as error:
             raise InvalidValue("reason: expected Unicode text") from error
         path = f"/v1/zones/{zone}" + (f"/{workload}" if workload else "")
-        return self._ask("PUT", path, ZoneStatus, body)
+        return self._request("PUT", path, ZoneStatus, body)
 
-    def _ask(self, method: str, path: str, kind: type[Answer], body: bytes | None = None) -> Answer:
+    def _request(self, method: str, path: str, kind: type[Answer], body: bytes | None = None) -> Answer:
         headers = {} if body is None else {"Content-Type": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -98,47 +98,49 @@ class RemoteZones:
         try:
             connection.connect()
         except OSError as error:
-            raise EngineUnavailable(f"server {self._shown} cannot be reached: {error}") from error
+            raise EngineUnavailable(f"server {self._display_address} cannot be reached: {error}") from error
         try:
             connection.request(method, urlsplit(self._address).path + path, body, headers)
             response = connection.getresponse()
-            content = response.read(LARGEST_ANSWER)
+            content = response.read(MAX_RESPONSE_BYTES)
         except ValueError as error:  # a token that cannot stand in a header
             raise CredentialRefused(
                 f"{TOKEN_VARIABLE} holds no token: expected one like hf_3f9c0a5b7d21_..."
             ) from error
         except (OSError, http.client.HTTPException) as error:
             if method == "GET":
-                raise EngineUnavailable(f"server {self._shown} did not answer: {error}") from error
+                raise EngineUnavailable(f"server {self._display_address} did not answer: {error}") from error
             raise OutcomeUnknown(
-                f"server {self._shown} did not answer: {error}; it may or may not have done it, "
+                f"server {self._display_address} did not answer: {error}; it may or may not have done it, "
                 "`holdfast zone status` shows"
             ) from error
         finally:
             connection.close()
         if response.status != http.client.OK:
-            raise self._problem(f"{method} {self._shown}{path}", response.status, content)
+            raise self._build_error(f"{method} {self._display_address}{path}", response.status, content)
         try:
             return msgspec.json.decode(content, type=kind)
         except (msgspec.DecodeError, ValueError) as error:
-            raise EngineError(f"{self._shown} is no Holdfast server, by its answer to {method} {path}") from error
+            raise EngineError(
+                f"{self._display_address} is no Holdfast server, by its answer to {method} {path}"
+            ) from error
 
-    def _problem(self, asked: str, status: int, content: bytes) -> HoldfastError:
+    def _build_error(self, asked: str, status: int, content: bytes) -> HoldfastError:
         try:
             problem = msgspec.json.decode(content, type=_Problem)
         except (msgspec.DecodeError, ValueError):
-            problem = _Problem(f"server {self._shown} answered {status}")
-        told = "; ".join([problem.detail, *map(_complaint, problem.errors)])
+            problem = _Problem(f"server {self._display_address} answered {status}")
+        text = "; ".join([problem.detail, *map(_format_complaint, problem.errors)])
         kind = _ERRORS.get(status, EngineError)
         if problem.type == _URN + OutcomeUnknown.slug:
             kind = OutcomeUnknown
-            if "may or may not" not in told:
-                told += "; it may or may not have been done: look before you repeat it"
+            if "may or may not" not in text:
+                text += "; it may or may not have been done: look before you repeat it"
         if status == http.client.NOT_FOUND and not problem.type.startswith(_URN):
-            told = f"{asked} answered 404: expected the base URL of a Holdfast server, such as http://127.0.0.1:8470"
+            text = f"{asked} answered 404: expected the base URL of a Holdfast server, such as http://127.0.0.1:8470"
         if status == http.client.UNAUTHORIZED and self._token is None:
-            told += f" (set {TOKEN_VARIABLE} to the token of a credential)"
-        return kind(f"{told} (trace {problem.trace})" if problem.trace else told)
+            text += f" (set {TOKEN_VARIABLE} to the token of a credential)"
+        return kind(f"{text} (trace {problem.trace_id})" if problem.trace_id else text)
 
 
 class _Problem(msgspec.Struct, frozen=True):
@@ -146,16 +148,16 @@ class _Problem(msgspec.Struct, frozen=True):
 
     detail: str
     type: str = "about:blank"
-    trace: str | None = None
+    trace_id: str | None = None
     errors: tuple[dict[str, str | None], ...] = ()
 
 
-def _complaint(error: Mapping[str, str | None]) -> str:
+def _format_complaint(error: Mapping[str, str | None]) -> str:
     name, detail = error.get("name"), error.get("detail")
     return f"{name}: {detail}" if name else str(detail)
 
 
-def _without_user(address: str) -> str:
+def _strip_user(address: str) -> str:
     """The address without a name and a password in it, which are not for the screen."""
     parts = urlsplit(address)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

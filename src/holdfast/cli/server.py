@@ -8,10 +8,10 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast._errors import InvalidValue, MissingExtra, NotFound
-from holdfast.cli.output import SETTINGS, Json, SettingsFile, SettingsOptions, print_result, print_rows, progress
+from holdfast.cli.output import SETTINGS, Json, SettingsFile, SettingsOptions, create_progress, print_result, print_rows
 from holdfast.compose import SQLITE_SUFFIX, require_access
 from holdfast.config import load
-from holdfast.config.places import dotted
+from holdfast.config.paths import format_path
 
 
 def up(
@@ -28,11 +28,11 @@ def up(
     """
     values = options.load({("server", "host"): host, ("server", "port"): port})
     try:
-        from holdfast.server.logs import configure
+        from holdfast.server.logs import configure_logging
         from holdfast.server.run import serve
     except ModuleNotFoundError as error:
         raise MissingExtra("holdfast up", "server") from error
-    configure(values.log)
+    configure_logging(values.log)
 
     def announce(address: str, token: str | None) -> None:
         if json:
@@ -57,7 +57,7 @@ def check(
     Example: holdfast check holdfast.toml
     """
     loaded = load(file or settings)
-    effective = [(dotted(place), value, origin) for place, value, origin in loaded.effective()]
+    effective = [(format_path(path), value, origin) for path, value, origin in loaded.list_effective()]
     print_rows(
         {
             "file": None if loaded.file is None else str(loaded.file),
@@ -95,11 +95,11 @@ def backup(
     except OSError as error:
         raise InvalidValue(f"{target} cannot be made: {error.strerror}; name a folder for the copies") from error
     copies = []
-    with progress() as shown:
+    with create_progress() as shown:
         for source in sources:
             task = shown.add_task(source.name)
             copy = target / source.name
-            with SqliteDatabase(source, patience=values.database.patience) as database:
+            with SqliteDatabase(source, timeout=values.database.timeout) as database:
                 database.backup(copy, lambda done, total, task=task: shown.update(task, completed=done, total=total))  # type: ignore[misc]
             copies.append({"source": str(source), "copy": str(copy), "bytes": copy.stat().st_size})
     lines = [f"{entry['source']} -> {entry['copy']} ({entry['bytes']:,} bytes)" for entry in copies]

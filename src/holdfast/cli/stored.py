@@ -7,12 +7,12 @@ from functools import cached_property
 
 from holdfast._clock import Clock
 from holdfast._types import StatusStore, Zone, ZoneStatus
-from holdfast.cli.remote import TOKEN_VARIABLE, token_of_environment
-from holdfast.compose import Databases, database_file, existing_store, open_status_store, user_name
+from holdfast.cli.remote import TOKEN_VARIABLE, read_token
+from holdfast.compose import Databases, get_database_path, get_user_name, open_status_store, require_store
 from holdfast.config import Settings
 from holdfast.config.settings import require_known
-from holdfast.server.status_log import SUBSYSTEM, Logged, StatusLog
-from holdfast.status.change import Changes
+from holdfast.server.status_log import SUBSYSTEM, StatusLog, StatusLogEntry
+from holdfast.status.writer import StatusWriter
 
 
 class StoredZones:
@@ -25,10 +25,10 @@ class StoredZones:
         self._settings = settings
         self._databases = databases
         self._clock = clock
-        self.ends_by_itself = settings.status.store == "database"
+        self.can_expire = settings.status.store == "database"
         """Whether everybody who reads the store knows when a status is over."""
-        in_database = database_file(settings, SUBSYSTEM) or settings.database.url
-        self.place = f"store: {in_database if self.ends_by_itself else settings.status.store}"
+        in_database = get_database_path(settings, SUBSYSTEM) or settings.database.url
+        self.location = f"store: {in_database if self.can_expire else settings.status.store}"
         """Where the statuses are, for people; no secret in it."""
 
     def read(self, zone: Zone | None = None, workload: str | None = None) -> tuple[Sequence[ZoneStatus], float]:
@@ -41,16 +41,16 @@ class StoredZones:
     ) -> ZoneStatus:
         """Mark a zone as out."""
         require_known(self._settings.workload, zone, workload)
-        return Changes(self._store, self._clock).take_out(
-            zone, workload, by=_user(), reason=reason, seconds=seconds, force=force
+        return StatusWriter(self._store, self._clock).take_out(
+            zone, workload, by=_user_name(), reason=reason, seconds=seconds, force=force
         )
 
     def bring_in(self, zone: Zone, workload: str | None, *, reason: str) -> ZoneStatus:
         """Mark a zone as in."""
         require_known(self._settings.workload, zone, workload)
-        return Changes(self._store, self._clock).bring_in(zone, workload, by=_user(), reason=reason)
+        return StatusWriter(self._store, self._clock).bring_in(zone, workload, by=_user_name(), reason=reason)
 
-    def history(self, limit: int) -> Sequence[Logged]:
+    def history(self, limit: int) -> Sequence[StatusLogEntry]:
         """The latest changes that a server has recorded, newest first: in its database, wherever the store is."""
         self._require_database()
         return StatusLog(self._databases.database(SUBSYSTEM)).list(limit)
@@ -63,10 +63,10 @@ class StoredZones:
 
     def _require_database(self) -> None:
         # Whoever takes a zone out in a store that no server reads believes that it is out.
-        meant = f"; {TOKEN_VARIABLE} is set, so --server was probably meant" if token_of_environment() else ""
-        existing_store(self._settings, SUBSYSTEM, hint=f", or ask the server with --server URL{meant}")
+        hint = f"; {TOKEN_VARIABLE} is set, so --server was probably meant" if read_token() else ""
+        require_store(self._settings, SUBSYSTEM, hint=f", or ask the server with --server URL{hint}")
 
 
-def _user() -> str:
+def _user_name() -> str:
     """Who decides, for the record: by the system's word, which no variable changes."""
-    return f"{user_name(os.getuid())}@{socket.gethostname()}"
+    return f"{get_user_name(os.getuid())}@{socket.gethostname()}"

@@ -13,19 +13,19 @@ from cyclopts.validators import Number
 
 from holdfast._clock import SystemClock
 from holdfast._errors import InvalidValue
-from holdfast._names import workload_of, zone_of
+from holdfast._names import check_workload_name, parse_zone
 from holdfast._types import ZoneState, ZoneStatus
-from holdfast.cli.commands import EXIT_CODES
-from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import Json, SettingsOptions, moment, print_json, print_note, print_result, print_rows
-from holdfast.cli.remote import RemoteZones, token_of_environment
+from holdfast.cli.commands import EXIT_CODES_HELP
+from holdfast.cli.duration import parse_duration
+from holdfast.cli.output import Json, SettingsOptions, format_time, print_json, print_note, print_result, print_rows
+from holdfast.cli.remote import RemoteZones, read_token
 from holdfast.cli.stored import StoredZones
 from holdfast.compose import Databases
 
 app = App(
     name="zone",
     help="See which zones are out, take one out, bring it in.\n\nExample: holdfast zone status",
-    help_epilogue=EXIT_CODES,
+    help_epilogue=EXIT_CODES_HELP,
 )
 
 ZoneArgument: TypeAlias = Annotated[str, Parameter(name="ZONE", help="An AZ-ID such as use1-az1.")]
@@ -51,7 +51,7 @@ class ZoneOptions(SettingsOptions):
     def open(self) -> Iterator[StoredZones | RemoteZones]:
         """Open the store, or speak to the server."""
         if self.server is not None:
-            yield RemoteZones(self.server, token_of_environment())
+            yield RemoteZones(self.server, read_token())
             return
         values = self.load()
         with Databases(values) as databases:
@@ -74,23 +74,26 @@ def status(
 
     Example: holdfast zone status use1-az1
     """
-    _expect_alone(others)
-    wanted, concerned = None if zone is None else zone_of(zone), None if workload is None else workload_of(workload)
+    _require_no_others(others)
+    wanted, for_workload = (
+        None if zone is None else parse_zone(zone),
+        None if workload is None else check_workload_name(workload),
+    )
     with options.open() as zones:
-        statuses, now = zones.read(wanted, concerned)
-    shown = sorted(
+        statuses, now = zones.read(wanted, for_workload)
+    listed = sorted(
         (
-            _as_of(each, now)
+            _apply_expiry(each, now)
             for each in statuses
-            if wanted in (None, each.zone) and (concerned is None or each.workload in (None, concerned))
+            if wanted in (None, each.zone) and (for_workload is None or each.workload in (None, for_workload))
         ),
         key=lambda each: (each.zone, each.workload or ""),
     )
-    if not shown:
+    if not listed:
         found = "no zone was ever taken out" if wanted is None else f"{wanted} was never taken out"
-        print_result(shown, found if concerned is None else f"{found} for {concerned}", as_json=json)
+        print_result(listed, found if for_workload is None else f"{found} for {for_workload}", as_json=json)
         return
-    print_rows(shown, _HEADER, map(_row, shown), as_json=json)
+    print_rows(listed, _HEADER, map(_build_row, listed), as_json=json)
 
 
 @app.command(name="out")
@@ -117,15 +120,15 @@ def take_out(
     Refused while another zone is out, unless by force. A server on the same store tells everybody within a second.
     Example: holdfast zone out use1-az2 --reason "errors on checkout" --for 2h
     """
-    _expect_alone(others)
-    wanted, concerned = zone_of(zone), None if workload is None else workload_of(workload)
-    seconds = None if duration is None else seconds_of(duration)
+    _require_no_others(others)
+    wanted, for_workload = parse_zone(zone), None if workload is None else check_workload_name(workload)
+    seconds = None if duration is None else parse_duration(duration)
     with options.open() as zones:
-        written = zones.take_out(wanted, concerned, reason=reason, seconds=seconds, force=force)
-    end = "it is brought in" if written.expires is None else moment(written.expires)
-    told = f"{zone} is out for {workload or 'all workloads'} until {end} ({zones.place})"
-    print_result(written, told, as_json=json)
-    if seconds is not None and not zones.ends_by_itself:
+        written = zones.take_out(wanted, for_workload, reason=reason, seconds=seconds, force=force)
+    end = "it is brought in" if written.expires is None else format_time(written.expires)
+    text = f"{zone} is out for {workload or 'all workloads'} until {end} ({zones.location})"
+    print_result(written, text, as_json=json)
+    if seconds is not None and not zones.can_expire:
         print_note(
             "a server has to run to bring it in at that time for those who know nothing of it, such as Route 53",
             as_json=json,
@@ -147,21 +150,21 @@ def bring_in(
     Brought in for all, it stays out for single workloads that it is out for, and the command says for which.
     Example: holdfast zone in use1-az2 --reason "mended"
     """
-    _expect_alone(others)
-    wanted, concerned = zone_of(zone), None if workload is None else workload_of(workload)
+    _require_no_others(others)
+    wanted, for_workload = parse_zone(zone), None if workload is None else check_workload_name(workload)
     with options.open() as zones:
         # Before the change: if it cannot be read, nothing was done.
-        statuses, now = ((), 0.0) if concerned else zones.read()
-        written = zones.bring_in(wanted, concerned, reason=reason)
+        statuses, now = ((), 0.0) if for_workload else zones.read()
+        written = zones.bring_in(wanted, for_workload, reason=reason)
     left = sorted(each.workload for each in statuses if each.zone == wanted and each.workload and each.is_out(now))
     if json:
         print_json(written)
         if left:
             print_note(f"{zone} is still out for {', '.join(left)}", as_json=True)
     elif left:
-        print(f"{zone} is no longer out for all workloads, but still out for {', '.join(left)} ({zones.place})")
+        print(f"{zone} is no longer out for all workloads, but still out for {', '.join(left)} ({zones.location})")
     else:
-        print(f"{zone} is in for {workload or 'all workloads'} ({zones.place})")
+        print(f"{zone} is in for {workload or 'all workloads'} ({zones.location})")
 
 
 @app.command
@@ -183,18 +186,18 @@ def history(
     if not changes:
         print_result(changes, "no server has recorded a change yet", as_json=json)
         return
-    rows = [(moment(each.seen_at), *_row(each.status)) for each in changes]
+    rows = [(format_time(each.seen_at), *_build_row(each.status)) for each in changes]
     print_rows(changes, ("seen", *_HEADER), rows, as_json=json)
 
 
-def _expect_alone(others: Sequence[str]) -> None:
+def _require_no_others(others: Sequence[str]) -> None:
     if others:
         raise InvalidValue(
             f"one zone at a time, and a reason of several words in quotes: what is {' '.join(others)!r}?"
         )
 
 
-def _as_of(status: ZoneStatus, now: float) -> ZoneStatus:
+def _apply_expiry(status: ZoneStatus, now: float) -> ZoneStatus:
     """The status as it is by now: one whose time is over is in, and has no end to come."""
     return replace(status, state=ZoneState.IN, share=None, expires=None) if status.has_expired(now) else status
 
@@ -202,6 +205,6 @@ def _as_of(status: ZoneStatus, now: float) -> ZoneStatus:
 _HEADER = ("zone", "workload", "status", "since", "until", "by", "reason")
 
 
-def _row(status: ZoneStatus) -> tuple[object, ...]:
-    times = moment(status.since), moment(status.expires)
+def _build_row(status: ZoneStatus) -> tuple[object, ...]:
+    times = format_time(status.since), format_time(status.expires)
     return status.zone, status.workload or "(all)", status.state, *times, status.by, status.reason

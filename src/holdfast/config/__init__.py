@@ -4,7 +4,7 @@ May import the base and the parts' own option values. Start reading at `settings
 `load.py` for where a value comes from.
 """
 
-from holdfast.config.load import DEFAULT_FILE, FILE_VARIABLE, Loaded, load
+from holdfast.config.load import DEFAULT_FILE, FILE_VARIABLE, LoadedSettings, load
 from holdfast.config.queues import LimitSettings, QueueSettings, TenantSettings
 from holdfast.config.settings import (
     DatabaseSettings,
@@ -24,7 +24,7 @@ __all__ = [
     "DatabaseSettings",
     "DatabaseUrl",
     "LimitSettings",
-    "Loaded",
+    "LoadedSettings",
     "LogSettings",
     "MetricsSettings",
     "QueueSettings",

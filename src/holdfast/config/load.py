@@ -14,7 +14,16 @@ from typing import Any, TypeGuard, get_args
 import msgspec
 
 from holdfast._errors import SettingsError
-from holdfast.config.places import EACH, Place, dotted, expand, line_of, look_up, parse, pattern_of
+from holdfast.config.paths import (
+    ANY_INDEX,
+    SettingPath,
+    expand_pattern,
+    find_line,
+    format_path,
+    look_up_value,
+    parse_path,
+    to_pattern,
+)
 from holdfast.config.settings import DatabaseUrl, QueueUrl, Settings
 
 DEFAULT_FILE = Path("holdfast.toml")
@@ -24,43 +33,43 @@ _PREFIX = "HOLDFAST_"
 # Two underscores between levels: Kubernetes sets HOLDFAST_SERVER_PORT by itself for a service named holdfast-server.
 _SEPARATOR = "__"
 # Neither of them is part of an address or a name.
-_BETWEEN = re.compile(r"[,\s]+")
+_LIST_SEPARATOR = re.compile(r"[,\s]+")
 _CREDENTIALS = re.compile("//.*@", re.DOTALL)
-_NOTHING = "none"
-_PLAIN = {
+_NONE = "none"
+_TYPE_NAMES = {
     "int": "a whole number",
     "float": "a number",
     "str": "text",
     "bool": "true or false",
     "object": "a table",
     "array": "a list",
-    "null": f'"{_NOTHING}"',
+    "null": f'"{_NONE}"',
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedSettings:
     """Settings, and where each of their values came from."""
 
     settings: Settings
     file: Path | None
-    origins: Mapping[Place, str]
+    origins: Mapping[SettingPath, str]
 
-    def effective(self) -> Iterator[tuple[Place, Any, str]]:
+    def list_effective(self) -> Iterator[tuple[SettingPath, Any, str]]:
         """Every setting with its value (secrets masked) and its origin: `default`, a file, or what overrode it."""
         shown = msgspec.to_builtins(self.settings, enc_hook=str)
-        for pattern in kinds():
-            for place in expand(shown, pattern):
-                for row in _rows(shown, place):
-                    yield row, look_up(shown, row), self.origins.get(row, "default")
+        for pattern in list_setting_types():
+            for path in expand_pattern(shown, pattern):
+                for row in _expand_table(shown, path):
+                    yield row, look_up_value(shown, row), self.origins.get(row, "default")
 
 
 def load(
     file: Path | None = None,
     environment: Mapping[str, str] = os.environ,
-    options: Mapping[Place, Any] = MappingProxyType({}),
-) -> Loaded:
-    """Read the settings. Raises SettingsError, which names the place, what was found and what is expected.
+    options: Mapping[SettingPath, Any] = MappingProxyType({}),
+) -> LoadedSettings:
+    """Read the settings. Raises SettingsError, which names the path, what was found and what is expected.
 
     Without `file`, the one that HOLDFAST_SETTINGS names, else `holdfast.toml` here if there is one, else defaults.
     Environment variables override the file, and `options` that are not None override both.
@@ -74,33 +83,38 @@ def load(
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also a number, or a nesting, beyond what Python takes
         raise SettingsError(f"{file} is not valid TOML: {error}") from error
-    places = (row for pattern in kinds() for place in expand(data, pattern) for row in _rows(data, place))
-    origins = {place: str(file) for place in places if look_up(data, place) is not None}
-    _put_nothing(data, origins)
+    paths = (
+        row
+        for pattern in list_setting_types()
+        for path in expand_pattern(data, pattern)
+        for row in _expand_table(data, path)
+    )
+    origins = {path: str(file) for path in paths if look_up_value(data, path) is not None}
+    _convert_none(data, origins)
     overrides = _from_environment(environment)
-    overrides |= {place: (value, "command line") for place, value in options.items() if value is not None}
-    for place, (value, origin) in overrides.items():
-        if _put(data, place, value):
-            origins[place] = origin
+    overrides |= {path: (value, "command line") for path, value in options.items() if value is not None}
+    for path, (value, origin) in overrides.items():
+        if _set_value(data, path, value):
+            origins[path] = origin
     try:
         settings = msgspec.convert(data, Settings, dec_hook=_decode)
     except msgspec.ValidationError as error:
         raise SettingsError(_explain(str(error), data, file, text, origins)) from error
-    return Loaded(settings, file, origins)
+    return LoadedSettings(settings, file, origins)
 
 
-def _rows(data: object, place: Place) -> Iterator[Place]:
-    """Yield the place, or, where a table of free form stands there, the place of each of its values."""
-    value = look_up(data, place)
+def _expand_table(data: object, path: SettingPath) -> Iterator[SettingPath]:
+    """Yield the path, or, where a table of free form stands there, the path of each of its values."""
+    value = look_up_value(data, path)
     if isinstance(value, dict):
-        yield from ((*place, name) for name in value)
+        yield from ((*path, name) for name in value)
     else:
-        yield place
+        yield path
 
 
-def variable_of(place: Place) -> str:
+def format_variable_name(path: SettingPath) -> str:
     """The environment variable that overrides a setting. What is in a list has none."""
-    return _PREFIX + _SEPARATOR.join(str(step) for step in place).upper()
+    return _PREFIX + _SEPARATOR.join(str(step) for step in path).upper()
 
 
 def _read(file: Path) -> str:
@@ -112,18 +126,18 @@ def _read(file: Path) -> str:
         raise SettingsError(f"cannot read {file}: {error}") from error
 
 
-def kinds(struct: type[msgspec.Struct] = Settings, above: Place = ()) -> dict[Place, Any]:
-    """Every setting there is, with its type; `EACH` in its place where it is one of every element of a list."""
-    found: dict[Place, Any] = {}
+def list_setting_types(struct: type[msgspec.Struct] = Settings, parent: SettingPath = ()) -> dict[SettingPath, Any]:
+    """Every setting there is, with its type; `ANY_INDEX` in its path where it is one of every element of a list."""
+    found: dict[SettingPath, Any] = {}
     for field in msgspec.structs.fields(struct):
-        place = (*above, field.name)
+        path = (*parent, field.name)
         element = next(iter(get_args(field.type)), None)
         if _is_struct(field.type):
-            found |= kinds(field.type, place)
+            found |= list_setting_types(field.type, path)
         elif _is_struct(element):
-            found |= kinds(element, (*place, EACH))
+            found |= list_setting_types(element, (*path, ANY_INDEX))
         else:
-            found[place] = field.type
+            found[path] = field.type
     return found
 
 
@@ -131,16 +145,18 @@ def _is_struct(kind: Any) -> TypeGuard[type[msgspec.Struct]]:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[Place, tuple[Any, str]]:
+def _from_environment(environment: Mapping[str, str]) -> dict[SettingPath, tuple[Any, str]]:
     """What environment variables set, each with the variable's name."""
-    variables = {variable_of(place): (place, kind) for place, kind in kinds().items() if EACH not in place}
-    found: dict[Place, tuple[Any, str]] = {}
+    variables = {
+        format_variable_name(path): (path, kind) for path, kind in list_setting_types().items() if ANY_INDEX not in path
+    }
+    found: dict[SettingPath, tuple[Any, str]] = {}
     for name, value in environment.items():
         if name in variables:
-            place, kind = variables[name]
-            found[place] = _literal(value, kind), f"environment variable {name}"
+            path, kind = variables[name]
+            found[path] = _parse_literal(value, kind), f"environment variable {name}"
         elif name.startswith(_PREFIX) and (_SEPARATOR in name or _is_mistake(name, value, variables)):
-            raise SettingsError(f"environment variable {name} names no setting{_nearest(name, list(variables))}")
+            raise SettingsError(f"environment variable {name} names no setting{_suggest_name(name, list(variables))}")
     return found
 
 
@@ -149,9 +165,9 @@ def _is_mistake(name: str, value: str, variables: Collection[str]) -> bool:
     return "://" not in value and name in {known.replace(_SEPARATOR, "_") for known in variables}
 
 
-def _put(data: dict[str, Any], place: Place, value: Any) -> bool:
+def _set_value(data: dict[str, Any], path: SettingPath, value: Any) -> bool:
     """Write one value; false where the file has something else than a table on the way, as decoding will say."""
-    *tables, last = place
+    *tables, last = path
     for step in tables:
         data = data.setdefault(str(step), {})
         if not isinstance(data, dict):
@@ -160,25 +176,25 @@ def _put(data: dict[str, Any], place: Place, value: Any) -> bool:
     return True
 
 
-def _put_nothing(data: dict[str, Any], places: Iterable[Place]) -> None:
+def _convert_none(data: dict[str, Any], paths: Iterable[SettingPath]) -> None:
     """Let `"none"` be None where a number is expected, or none: TOML has no word for it."""
-    found = kinds()
-    for place in places:
-        kind = found.get(pattern_of(place))
+    found = list_setting_types()
+    for path in paths:
+        kind = found.get(to_pattern(path))
         is_optional = isinstance(kind, UnionType) and {*get_args(kind)} <= {int, float, NoneType}
-        if is_optional and look_up(data, place) == _NOTHING:
-            *above, last = place
-            look_up(data, above)[last] = None  # type: ignore[index]
+        if is_optional and look_up_value(data, path) == _NONE:
+            *parent, last = path
+            look_up_value(data, parent)[last] = None  # type: ignore[index]
 
 
-def _literal(value: str, kind: Any) -> Any:
+def _parse_literal(value: str, kind: Any) -> Any:
     """A variable's text as the kind of value that its setting has, or as it is for decoding to complain about.
 
     A list is written with commas or spaces between its elements.
     """
     plain = getattr(kind, "__origin__", kind)
     if plain is tuple:
-        return [element for element in _BETWEEN.split(value) if element]
+        return [element for element in _LIST_SEPARATOR.split(value) if element]
     if plain in (bool, int, float):
         with suppress(ValueError, RecursionError):
             statement = tomllib.loads(f"value = {value}")
@@ -197,57 +213,59 @@ def _decode(kind: type, value: Any) -> Any:
     raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
 
 
-def _explain(message: str, data: dict[str, Any], file: Path | None, text: str, origins: Mapping[Place, str]) -> str:
+def _explain(
+    message: str, data: dict[str, Any], file: Path | None, text: str, origins: Mapping[SettingPath, str]
+) -> str:
     """The complaint of msgspec, with the file, the line and the value that was found."""
-    complaint, _, path = message.partition(" - at `")
-    place = parse(path.rstrip("`"))
+    complaint, _, location = message.partition(" - at `")
+    path = parse_path(location.rstrip("`"))
     if unknown := re.search(r"unknown field `(.+)`", complaint):
-        place = (*place, unknown[1])
-        above = pattern_of(place[:-1])
-        siblings = [str(known[len(above)]) for known in kinds() if known[: len(above)] == above]
-        problem = f"there is no such setting{_nearest(unknown[1], siblings)}"
+        path = (*path, unknown[1])
+        parent = to_pattern(path[:-1])
+        siblings = [str(known[len(parent)]) for known in list_setting_types() if known[: len(parent)] == parent]
+        problem = f"there is no such setting{_suggest_name(unknown[1], siblings)}"
     elif complaint.startswith("Invalid enum value"):
-        kind = kinds()[pattern_of(place)]
+        kind = list_setting_types()[to_pattern(path)]
         known = get_args(kind) or tuple(kind)  # words that are listed, or an enumeration
-        problem = f"expected one of {', '.join(known)}, found {_shown(look_up(data, place))}"
+        problem = f"expected one of {', '.join(known)}, found {_format_value(look_up_value(data, path))}"
     elif complaint.startswith("Expected `"):
-        expected = re.sub(r"`([\w |]+)`", lambda kinds: _plain(kinds[1]), complaint.partition(", got")[0])
-        problem = f"{expected.replace('Expected', 'expected', 1)}, found {_shown(look_up(data, place))}"
+        expected = re.sub(r"`([\w |]+)`", lambda kinds: _describe_types(kinds[1]), complaint.partition(", got")[0])
+        problem = f"{expected.replace('Expected', 'expected', 1)}, found {_format_value(look_up_value(data, path))}"
     else:  # of a table as a whole, such as the options of a detector
         problem = re.sub(
             r"Expected `([\w |]+)`, got `(\w+)`",
-            lambda kinds: f"expected {_plain(kinds[1])}, found {_plain(kinds[2])}",
+            lambda kinds: f"expected {_describe_types(kinds[1])}, found {_describe_types(kinds[2])}",
             complaint,
         )
-    if place:
-        problem = f"{dotted(place)}: {problem}"
-    origin = origins.get(place, str(file))
+    if path:
+        problem = f"{format_path(path)}: {problem}"
+    origin = origins.get(path, str(file))
     if origin != str(file):
         return f"{origin}: {problem}"
-    line = line_of(text, _named(place, complaint))
-    if line is None and place:
+    line = find_line(text, _find_named_setting(path, complaint))
+    if line is None and path:
         # A table as a whole, and none that the file has: what was set in it elsewhere is what is wrong.
-        parts = {part for below, part in origins.items() if below[: len(place)] == place}
+        parts = {part for below, part in origins.items() if below[: len(path)] == path}
         origin = ", ".join(sorted(parts - {str(file)})) or origin
     return f"{origin}{f', line {line}' if line else ''}: {problem}"
 
 
-def _named(place: Place, complaint: str) -> Place:
+def _find_named_setting(path: SettingPath, complaint: str) -> SettingPath:
     """The setting that a complaint about a whole table begins with, else the table."""
     word = re.match(r"\w*", complaint)
-    inner = (*place, "" if word is None else word[0])
-    return inner if pattern_of(inner) in kinds() else place
+    inner = (*path, "" if word is None else word[0])
+    return inner if to_pattern(inner) in list_setting_types() else path
 
 
-def _plain(names: str) -> str:
+def _describe_types(names: str) -> str:
     """What msgspec calls kinds of values, as people do."""
     kinds = names.split(" | ")
     if "str" in kinds and "null" in kinds:
         kinds.remove("null")  # one leaves it out
-    return " or ".join(_PLAIN.get(kind, f"`{kind}`") for kind in kinds)
+    return " or ".join(_TYPE_NAMES.get(kind, f"`{kind}`") for kind in kinds)
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list):
@@ -257,7 +275,7 @@ def _shown(value: object) -> str:
     return msgspec.json.encode(value).decode() if isinstance(value, str | bool) else str(value)
 
 
-def _nearest(name: str, known: list[str]) -> str:
+def _suggest_name(name: str, known: list[str]) -> str:
     # Without the prefix, which would make any two variables look alike.
     bare = {each.removeprefix(_PREFIX): each for each in known}
     close = difflib.get_close_matches(name.removeprefix(_PREFIX), bare, n=1)

@@ -12,11 +12,11 @@ from msgspec import Meta
 
 from holdfast._errors import InvalidValue
 from holdfast._names import WORKLOAD_PATTERN
-from holdfast._types import TENANT_BYTES
+from holdfast._types import MAX_TENANT_BYTES
 from holdfast.queue.policy import Limits, QueuePolicy
 
 
-def _told(check: Callable[[], None], what: str) -> None:
+def _check_setting(check: Callable[[], None], what: str) -> None:
     """Check, and begin a complaint with the name of the setting: what it is a setting of is told with its place."""
     try:
         check()
@@ -28,7 +28,7 @@ class LimitSettings(Limits, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What a tenant may do; each default is that of `Limits`, and explained there."""
 
     def __post_init__(self) -> None:
-        _told(super().__post_init__, "limit ")
+        _check_setting(super().__post_init__, "limit ")
 
 
 class TenantSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,8 +38,10 @@ class TenantSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     limits: LimitSettings
 
     def __post_init__(self) -> None:
-        if len(self.name.encode()) > TENANT_BYTES or "\0" in self.name:
-            raise InvalidValue(f"name {self.name[:32]!r}: expected at most {TENANT_BYTES} UTF-8 bytes, none of them 0")
+        if len(self.name.encode()) > MAX_TENANT_BYTES or "\0" in self.name:
+            raise InvalidValue(
+                f"name {self.name[:32]!r}: expected at most {MAX_TENANT_BYTES} UTF-8 bytes, none of them 0"
+            )
 
 
 class QueueSettings(QueuePolicy, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
@@ -50,7 +52,7 @@ class QueueSettings(QueuePolicy, frozen=True, kw_only=True, forbid_unknown_field
     tenant: tuple[TenantSettings, ...] = ()
 
     def __post_init__(self) -> None:
-        _told(super().__post_init__, "queue ")
+        _check_setting(super().__post_init__, "queue ")
         require_once("tenant", [tenant.name for tenant in self.tenant])
 
     @property

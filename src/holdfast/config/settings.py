@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, to_builtins
 from msgspec.structs import force_setattr
 
 from holdfast._errors import InvalidValue, NotFound, SettingsError
-from holdfast._names import WORKLOAD_PATTERN, zone_of
+from holdfast._names import WORKLOAD_PATTERN, parse_zone
 from holdfast._types import Zone
 from holdfast.config.queues import QueueSettings, require_once
 from holdfast.telemetry import BIN_SECONDS
@@ -21,19 +21,19 @@ from holdfast.telemetry import BIN_SECONDS
 if TYPE_CHECKING:
     from holdfast.watch import WatchedWorkload
 
-SNS_TOPIC = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}", re.ASCII)
+SNS_TOPIC_PATTERN = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}", re.ASCII)
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 """A duration: more than nothing, a day at the most."""
 
 
 # What may be secret must be told from what may be shown: a password is over at the first of these characters.
-_ADDRESS = re.compile(
+_POSTGRES_URL = re.compile(
     r"(?P<scheme>postgres|postgresql)://(?:(?P<user>[^:@/?#]*)(?P<password>:[^@/?#]*)?@)?(?P<rest>[^@#]*)"
 )
 
 
-class _Address:
+class _SecretUrl:
     """An address that may contain a password: shown with it masked; `reveal` gives all of it."""
 
     __slots__ = ("_text",)
@@ -55,7 +55,7 @@ class _Address:
         return hash(self._text)
 
 
-class DatabaseUrl(_Address):
+class DatabaseUrl(_SecretUrl):
     """Where a database is."""
 
     __slots__ = ()
@@ -67,7 +67,7 @@ class DatabaseUrl(_Address):
         if self.scheme not in ("sqlite", "postgresql", "postgres"):
             found = f"one of scheme {self.scheme!r}" if "://" in text else "one without a scheme"
             raise InvalidValue(f"expected 'sqlite:' or an address such as postgresql://user@host/name, found {found}")
-        if self.scheme != "sqlite" and not _ADDRESS.fullmatch(text):
+        if self.scheme != "sqlite" and not _POSTGRES_URL.fullmatch(text):
             raise InvalidValue(
                 f"expected an address such as {self.scheme}://user:password@host/name, found another form of "
                 f"{self.scheme}: write @ : / ? # in a name or a password as %40 %3A %2F %3F %23"
@@ -78,30 +78,30 @@ class DatabaseUrl(_Address):
         return self._text.partition(":")[0]
 
     def __str__(self) -> str:
-        address = _ADDRESS.fullmatch(self._text)
+        address = _POSTGRES_URL.fullmatch(self._text)
         if address is None:
             return self._text
-        place, mark, query = address["rest"].partition("?")
+        location, mark, query = address["rest"].partition("?")
         user = "" if address["user"] is None else f"{address['user']}{':****' if address['password'] else ''}@"
-        return f"{address['scheme']}://{user}{place}{mark}{'&'.join(map(_masked, query.split('&')))}"
+        return f"{address['scheme']}://{user}{location}{mark}{'&'.join(map(_mask_secret, query.split('&')))}"
 
 
-class QueueUrl(_Address):
+class QueueUrl(_SecretUrl):
     """Where queues are kept: an address that a queue backend is registered for."""
 
-    __slots__ = ("_shown",)
+    __slots__ = ("_masked_text",)
 
     def __init__(self, text: str) -> None:
-        from holdfast.queue.open import kind_of  # imports backends, which few settings name
+        from holdfast.queue.open import get_backend_kind  # imports backends, which few settings name
 
         super().__init__(text)
-        self._shown = kind_of(text).describe(text)
+        self._masked_text = get_backend_kind(text).describe(text)
 
     def __str__(self) -> str:
-        return self._shown
+        return self._masked_text
 
 
-def _masked(pair: str) -> str:
+def _mask_secret(pair: str) -> str:
     name, equals, _ = pair.partition("=")
     secret = any(word in unquote(name).lower() for word in ("password", "secret"))
     return f"{name}{equals}****" if secret else pair
@@ -114,9 +114,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Loopback: nothing is reachable from outside until somebody decides so."""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8470
     """No well-known service uses it; 0 takes any free port."""
-    open: bool = False
+    allow_anonymous: bool = False
     """Ask for no credentials. For a machine of one's own: refused beyond loopback."""
-    stop_within: Seconds = 2.0
+    shutdown_timeout: Seconds = 2.0
     """Orchestrators wait 10 to 30 s before they kill; two leave room for a slow machine."""
 
 
@@ -133,9 +133,9 @@ class DatabaseSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     url: DatabaseUrl = DatabaseUrl("sqlite:")
     """`sqlite:` keeps one file for each subsystem in the data directory: nothing to install or to run."""
-    patience: Seconds = 5.0
+    timeout: Seconds = 5.0
     """How long to wait for a lock or an absent server: longer than a restart's hiccup, shorter than a caller's."""
-    connections: Annotated[int, Meta(ge=1, le=1000)] = 10
+    max_connections: Annotated[int, Meta(ge=1, le=1000)] = 10
     """PostgreSQL only. A server's default is 100 in all, and Holdfast should leave most of them to others."""
 
 
@@ -173,7 +173,7 @@ class AwsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def _require_topic(topic: str | None) -> None:
-    if topic is not None and not SNS_TOPIC.fullmatch(topic):
+    if topic is not None and not SNS_TOPIC_PATTERN.fullmatch(topic):
         raise InvalidValue(f"sns_topic: expected one like arn:aws:sns:us-east-1:123456789012:zones, found {topic!r}")
 
 
@@ -182,9 +182,9 @@ class StatusSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     store: str = "database"
     """The database that holds everything else, so that there is one thing less to look after."""
-    refresh: Annotated[float, Meta(ge=0.1, le=60)] = 0.5
+    refresh_interval: Annotated[float, Meta(ge=0.1, le=60)] = 0.5
     """How often the store is read for what others wrote: with the push, everybody knows within a second."""
-    open_reads: bool = True
+    allow_anonymous_reads: bool = True
     """Every host has to know, and a balancer has no credential; who is out is no secret to those who are inside."""
     sns_topic: str | None = None
     """The topic that every change is published to."""
@@ -209,11 +209,11 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """None follows what is out for all workloads."""
     endpoints: tuple[str, ...] = ("http://127.0.0.1:8470",)
     """The server's default address. A zone is out when most of the endpoints listed here say so."""
-    period: Annotated[float, Meta(ge=0.5, le=3600)] = 5.0
+    poll_interval: Annotated[float, Meta(ge=0.5, le=3600)] = 5.0
     """Seconds between pulls; push is quicker where an endpoint has it, so that this only bounds a gap."""
     stale_after: Annotated[float, Meta(ge=1, le=86_400)] = 15.0
     """Silence after which an endpoint no longer counts: three pulls."""
-    when_silent: Literal["keep", "return", "leave"] = "keep"
+    when_silent: Literal["keep", "all_in", "own_zone_out"] = "keep"
     """Last known good: an outage of the status service changes nothing."""
     host: Annotated[str, Meta(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
     """Loopback; a balancer that checks from elsewhere needs another."""
@@ -221,7 +221,7 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The next after the server's."""
     file: Path | None = None
     hook: str | None = None
-    hook_within: Seconds = 30.0
+    hook_timeout: Seconds = 30.0
     """A hook that takes longer is ended: one that hangs must not keep the next change from being told."""
     sns_topic: str | None = None
     sns_endpoint: str | None = None
@@ -230,9 +230,10 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         if not self.endpoints and self.sns_topic is None:
             raise InvalidValue("endpoints: expected at least one, found none")
-        if self.stale_after < 2 * self.period:
+        if self.stale_after < 2 * self.poll_interval:
             raise InvalidValue(
-                f"stale_after is {self.stale_after:g} and period {self.period:g}: expected at least twice the period, "
+                f"stale_after is {self.stale_after:g} and poll_interval {self.poll_interval:g}: "
+                "expected at least twice the poll_interval, "
                 "or endpoints would count as silent between two pulls"
             )
         if (self.sns_topic is None) != (self.sns_endpoint is None):
@@ -253,12 +254,12 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         for zone in self.zones:
-            zone_of(zone)
+            parse_zone(zone)
         if len(set(self.zones)) < len(self.zones):
             raise InvalidValue(f"expected every zone once, found {', '.join(self.zones)}")
-        force_setattr(self, "detector", _detector(self.detector))
+        force_setattr(self, "detector", _complete_detector(self.detector))
 
-    def watched(self) -> "WatchedWorkload":
+    def to_watched_workload(self) -> "WatchedWorkload":
         """Return what the loop needs to know of the workload."""
         from holdfast.watch import WatchedWorkload  # most commands never need the loop
 
@@ -268,22 +269,26 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
 
-def _detector(given: dict[str, Any]) -> dict[str, Any]:
+def _complete_detector(given: dict[str, Any]) -> dict[str, Any]:
     """Return the name and every option of a detector. Raise InvalidValue for what it does not have or accept."""
-    from holdfast.detect.detector import DEFAULT_DETECTOR, option_names, options_of  # only for those who have workloads
+    from holdfast.detect.detector import (  # only for those who have workloads
+        DEFAULT_DETECTOR,
+        list_option_names,
+        parse_options,
+    )
 
     options = dict(given)
     name = options.pop("name", DEFAULT_DETECTOR)
     if not isinstance(name, str):
         raise InvalidValue(f"detector.name: expected text, found {name!r}")
     try:
-        found = options_of(name, options)
+        found = parse_options(name, options)
     except SettingsError as error:
         raise InvalidValue(f"detector.name: {error}") from error
     except InvalidValue as error:
         raise InvalidValue(f"detector.{error}") from error
     # One by one: msgspec leaves out what a dataclass has from its class.
-    return {"name": name} | {option: to_builtins(getattr(found, option)) for option in option_names(type(found))}
+    return {"name": name} | {option: to_builtins(getattr(found, option)) for option in list_option_names(type(found))}
 
 
 def require_known(workloads: Sequence[WorkloadSettings], zone: Zone | None, workload: str | None) -> None:

@@ -13,10 +13,10 @@ import msgspec
 
 from holdfast._types import Zone
 from holdfast.calls import Endpoints, NoEndpoint
-from holdfast.demo.process import announce, end_with_parent
-from holdfast.demo.records import Record, Sent
+from holdfast.demo.process import announce, exit_with_parent
+from holdfast.demo.records import RecordFile, SentRequest
 from holdfast.demo.shop import OPERATIONS, WORKLOAD
-from holdfast.status import Board
+from holdfast.status import ZoneTracker
 
 TIMEOUT = 2.0
 """Seconds until a request counts as failed: a customer has left by then."""
@@ -24,10 +24,10 @@ SPARE_THREADS = 32
 """Beside one for each request of a second: even if all took a second, as in a bad zone, none would wait for another."""
 
 
-class Customers:
+class LoadGenerator:
     """Sends requests and records each of them."""
 
-    def __init__(self, endpoints: Endpoints, record: Record) -> None:
+    def __init__(self, endpoints: Endpoints, record: RecordFile) -> None:
         self._endpoints = endpoints
         self._record = record
         self._local = threading.local()
@@ -37,12 +37,12 @@ class Customers:
         try:
             zone, address = self._endpoints.next()
         except NoEndpoint:
-            self._record.write(Sent(at=time.time(), zone="", address="", status=0, seconds=0.0))
+            self._record.write(SentRequest(at=time.time(), zone="", address="", status=0, seconds=0.0))
             return
         at, start = time.time(), time.monotonic()
         status = self._get(address, path)
         seconds = time.monotonic() - start
-        self._record.write(Sent(at=at, zone=zone, address=address, status=status, seconds=seconds))
+        self._record.write(SentRequest(at=at, zone=zone, address=address, status=status, seconds=seconds))
 
     def _get(self, address: str, path: str) -> int:
         connections: dict[str, http.client.HTTPConnection] = self._local.__dict__
@@ -67,17 +67,17 @@ def main() -> None:
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--record", type=Path, required=True)
     arguments = parser.parse_args()
-    end_with_parent()
-    told: list[int] = []  # no event: a signal may come while its lock is held by what it interrupts
-    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    exit_with_parent()
+    signals: list[int] = []  # no event: a signal may come while its lock is held by what it interrupts
+    signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
     by_zone = {Zone(zone): addresses for zone, addresses in msgspec.json.decode(arguments.endpoints).items()}
-    record = Record(arguments.record)
-    with Board(arguments.server) as board, ThreadPoolExecutor(int(arguments.rate) + SPARE_THREADS) as threads:
-        customers = Customers(Endpoints(by_zone, board, WORKLOAD), record)
+    record = RecordFile(arguments.record)
+    with ZoneTracker(arguments.server) as tracker, ThreadPoolExecutor(int(arguments.rate) + SPARE_THREADS) as threads:
+        customers = LoadGenerator(Endpoints(by_zone, tracker, WORKLOAD), record)
         announce(ready=True)
         paths = list(OPERATIONS)
         start, sent = time.monotonic(), 0
-        while not told:
+        while not signals:
             time.sleep(max(0.0, start + sent / arguments.rate - time.monotonic()))
             threads.submit(customers.send, paths[sent % len(paths)])
             sent += 1

@@ -16,7 +16,7 @@ STOP_SECONDS = 3.0
 """How long a child may take to stop before it is killed."""
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     """In a child: end this process as soon as the other end of standard input is gone, which outlasts no parent."""
 
     def watch() -> None:
@@ -49,7 +49,7 @@ class Child:
                 process_group=0,
             )
 
-    def announced(self) -> dict[str, Any]:
+    def wait_until_ready(self) -> dict[str, Any]:
         """What the child said of itself when it was ready. Raises EngineUnavailable if it ended instead."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -60,7 +60,7 @@ class Child:
         facts: dict[str, Any] = msgspec.json.decode(line)
         return facts
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the process has ended by itself."""
         return self._process.poll() is not None
 

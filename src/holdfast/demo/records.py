@@ -10,7 +10,7 @@ import msgspec
 Kind = TypeVar("Kind")
 
 
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
+class SentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request as the client saw it."""
 
     at: float
@@ -26,7 +26,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
         return self.status == 0 or self.status >= 500
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
+class InjectedFault(msgspec.Struct, frozen=True, kw_only=True):
     """An instance of the shop began to fail, by its own word."""
 
     at: float
@@ -36,7 +36,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     delay: float
 
 
-class Record:
+class RecordFile:
     """A file that records are appended to. Thread-safe; a line is written whole."""
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +53,7 @@ class Record:
         self._file.close()
 
 
-def read(path: Path, kind: type[Kind]) -> Iterator[Kind]:
+def read_records(path: Path, kind: type[Kind]) -> Iterator[Kind]:
     """The records of a file, oldest first; an unfinished last line (the writer was killed) is left out."""
     decoder = msgspec.json.Decoder(kind)
     with path.open("rb") as file:

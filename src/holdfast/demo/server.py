@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from holdfast.config import load
-from holdfast.demo.process import announce, end_with_parent
-from holdfast.server.logs import configure
+from holdfast.demo.process import announce, exit_with_parent
+from holdfast.server.logs import configure_logging
 from holdfast.server.run import serve
 
 
@@ -14,9 +14,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--settings", type=Path, required=True)
     arguments = parser.parse_args()
-    end_with_parent()
+    exit_with_parent()
     settings = load(arguments.settings, environment={}).settings
-    configure(settings.log)
+    configure_logging(settings.log)
     serve(settings, lambda address, _: announce(address=address))
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from holdfast._types import Operation, Zone
-from holdfast.demo.process import announce, end_with_parent
-from holdfast.demo.records import Fault, Record
-from holdfast.telemetry import Request, encode
+from holdfast.demo.process import announce, exit_with_parent
+from holdfast.demo.records import InjectedFault, RecordFile
+from holdfast.telemetry import RequestRecord, encode_emf
 from holdfast.telemetry.sinks.server import ServerSink
 
 WORKLOAD = "shop"
@@ -27,13 +27,13 @@ USUAL_SECONDS = (0.005, 0.025)
 """What a request takes on a good day: anything between these."""
 
 
-class Shop(ThreadingHTTPServer):
+class ShopServer(ThreadingHTTPServer):
     """The server of one instance, and what it knows of itself."""
 
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, region: str, zone: Zone, instance: str, sink: ServerSink, record: Record) -> None:
+    def __init__(self, region: str, zone: Zone, instance: str, sink: ServerSink, record: RecordFile) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.region = region
         self.zone = zone
@@ -41,11 +41,11 @@ class Shop(ThreadingHTTPServer):
         self.sink = sink
         self.record = record
         self.randomness = random.Random(instance)
-        self.fault: Fault | None = None
+        self.fault: InjectedFault | None = None
 
     def begin_fault(self, errors: float, delay: float) -> None:
         """Fail a share of the requests, and make all of them slower, from now on."""
-        self.fault = Fault(at=time.time(), instance=self.instance, zone=self.zone, errors=errors, delay=delay)
+        self.fault = InjectedFault(at=time.time(), instance=self.instance, zone=self.zone, errors=errors, delay=delay)
         self.record.write(self.fault)
 
     def work(self) -> int:
@@ -54,9 +54,9 @@ class Shop(ThreadingHTTPServer):
         time.sleep(self.randomness.uniform(*USUAL_SECONDS) + (fault.delay if fault else 0.0))
         return 500 if fault and self.randomness.random() < fault.errors else 200
 
-    def tell(self, path: str, at: float, status: int, seconds: float) -> None:
+    def report(self, path: str, at: float, status: int, seconds: float) -> None:
         """Report one request."""
-        request = Request(
+        request = RequestRecord(
             namespace=NAMESPACE,
             operation=OPERATIONS[path],
             region=self.region,
@@ -70,10 +70,10 @@ class Shop(ThreadingHTTPServer):
             source="127.0.0.1",
             trace=f"{self.randomness.getrandbits(128):032x}",
         )
-        self.sink.emit(encode(request))
+        self.sink.emit(encode_emf(request))
 
 
-class _Faulty(msgspec.Struct, forbid_unknown_fields=True):
+class _FaultRequest(msgspec.Struct, forbid_unknown_fields=True):
     errors: float
     delay: float
 
@@ -81,7 +81,7 @@ class _Faulty(msgspec.Struct, forbid_unknown_fields=True):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: Shop
+    server: ShopServer
 
     def do_GET(self) -> None:
         if self.path == "/health":
@@ -94,10 +94,10 @@ class _Handler(BaseHTTPRequestHandler):
         status = self.server.work()
         self._answer(status, b'{"items": []}' if status == 200 else b'{"error": "internal"}')
         # By its end: one that hangs would come too late for the bin in which it began.
-        self.server.tell(self.path, time.time(), status, time.monotonic() - start)
+        self.server.report(self.path, time.time(), status, time.monotonic() - start)
 
     def do_POST(self) -> None:
-        wanted = msgspec.json.decode(self.rfile.read(int(self.headers["Content-Length"])), type=_Faulty)
+        wanted = msgspec.json.decode(self.rfile.read(int(self.headers["Content-Length"])), type=_FaultRequest)
         self.server.begin_fault(wanted.errors, wanted.delay)
         self._answer(204, b"")
 
@@ -119,10 +119,10 @@ def main() -> None:
         parser.add_argument(name, required=True)
     parser.add_argument("--record", type=Path, required=True)
     arguments = parser.parse_args()
-    end_with_parent()
+    exit_with_parent()
     sink = ServerSink(arguments.server)
-    record = Record(arguments.record)
-    shop = Shop(arguments.region, Zone(arguments.zone), arguments.instance, sink, record)
+    record = RecordFile(arguments.record)
+    shop = ShopServer(arguments.region, Zone(arguments.zone), arguments.instance, sink, record)
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=shop.shutdown).start())
     with sink:
         announce(address=f"http://127.0.0.1:{shop.server_port}")

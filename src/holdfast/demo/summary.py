@@ -8,7 +8,7 @@ from msgspec import Struct
 from holdfast._types import VerdictKind, ZoneStatus
 
 if TYPE_CHECKING:
-    from holdfast.demo.records import Fault, Sent
+    from holdfast.demo.records import InjectedFault, SentRequest
     from holdfast.watch import RecordedVerdict
 
 
@@ -45,10 +45,10 @@ class Summary(Struct, frozen=True, kw_only=True):
         return self.seconds_to_last_request is not None and self.verdict_at is not None and not self.wrong_zones
 
 
-def summarise(
+def summarize(
     zone: str,
-    faults: "Sequence[Fault]",
-    sent: "Sequence[Sent]",
+    faults: "Sequence[InjectedFault]",
+    sent: "Sequence[SentRequest]",
     verdicts: "Sequence[RecordedVerdict]",
     statuses: Sequence[ZoneStatus],
 ) -> Summary:
@@ -83,5 +83,5 @@ def _since(start: float, end: float | None) -> float | None:
     return None if end is None else round(end - start, 3)
 
 
-def _phase(sent: "Sequence[Sent]") -> Phase:
+def _phase(sent: "Sequence[SentRequest]") -> Phase:
     return Phase(len(sent), sum(request.failed for request in sent))

@@ -6,9 +6,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.demo.records import Sent
+    from holdfast.demo.records import SentRequest
 
-WIDTH, LANE, GAP, LEFT, RIGHT, TOP = 860, 64, 18, 110, 20, 64
+WIDTH, ROW, GAP, LEFT, RIGHT, TOP = 860, 64, 18, 110, 20, 64
 _WHAT = "Failures and latency by zone over time"
 _SLOWEST = 2.0
 """Seconds at the top of a lane: the client gives up there."""
@@ -25,30 +25,32 @@ _STYLE = """
 """
 
 
-def timeline(sent: "Sequence[Sent]", zones: Sequence[str], marks: Mapping[str, float], out: Mapping[str, float]) -> str:
+def draw_timeline(
+    sent: "Sequence[SentRequest]", zones: Sequence[str], marks: Mapping[str, float], out: Mapping[str, float]
+) -> str:
     """The run as SVG. `marks` are moments with a name; `out` says since when a zone was out."""
     start = min(request.at for request in sent)
     seconds = max(1, math.ceil(max(request.at for request in sent) - start))
     scale = (WIDTH - LEFT - RIGHT) / seconds
-    height = TOP + len(zones) * (LANE + GAP) + 34
+    height = TOP + len(zones) * (ROW + GAP) + 34
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{_WHAT}">',
         f"<style>{_STYLE}</style>",
         f'<text x="{LEFT}" y="18" font-weight="600">One zone fails; the others keep serving</text>',
         f'<text x="{LEFT}" y="36" class="faint">bars: share of failed requests; line: median latency, 0 to 2 s</text>',
     ]
-    for row, zone in enumerate(zones):
-        top = TOP + row * (LANE + GAP)
-        parts.append(f'<rect class="lane" x="{LEFT}" y="{top}" width="{seconds * scale:.1f}" height="{LANE}"/>')
-        parts.append(f'<text x="{LEFT - 10}" y="{top + LANE / 2 + 4}" text-anchor="end">{escape(zone)}</text>')
+    for index, zone in enumerate(zones):
+        top = TOP + index * (ROW + GAP)
+        parts.append(f'<rect class="row" x="{LEFT}" y="{top}" width="{seconds * scale:.1f}" height="{ROW}"/>')
+        parts.append(f'<text x="{LEFT - 10}" y="{top + ROW / 2 + 4}" text-anchor="end">{escape(zone)}</text>')
         if zone in out:
             left = LEFT + (out[zone] - start) * scale
             parts.append(
                 f'<rect class="out" x="{left:.1f}" y="{top}" width="{LEFT + seconds * scale - left:.1f}" '
-                f'height="{LANE}"/><text x="{left + 6:.1f}" y="{top + 16}">out</text>'
+                f'height="{ROW}"/><text x="{left + 6:.1f}" y="{top + 16}">out</text>'
             )
-        parts.extend(_lane([request for request in sent if request.zone == zone], start, seconds, scale, top))
-    bottom = TOP + len(zones) * (LANE + GAP)
+        parts.extend(_draw_row([request for request in sent if request.zone == zone], start, seconds, scale, top))
+    bottom = TOP + len(zones) * (ROW + GAP)
     for number, (name, at) in enumerate(sorted(marks.items(), key=lambda mark: mark[1])):
         x = LEFT + (at - start) * scale
         parts.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 6}" y2="{bottom}"/>')
@@ -63,8 +65,8 @@ def timeline(sent: "Sequence[Sent]", zones: Sequence[str], marks: Mapping[str, f
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _lane(sent: "Sequence[Sent]", start: float, seconds: int, scale: float, top: float) -> list[str]:
-    by_second: list[list[Sent]] = [[] for _ in range(seconds)]
+def _draw_row(sent: "Sequence[SentRequest]", start: float, seconds: int, scale: float, top: float) -> list[str]:
+    by_second: list[list[SentRequest]] = [[] for _ in range(seconds)]
     for request in sent:
         by_second[min(int(request.at - start), seconds - 1)].append(request)
     parts, points = [], []
@@ -73,13 +75,13 @@ def _lane(sent: "Sequence[Sent]", start: float, seconds: int, scale: float, top:
             continue
         share = sum(request.failed for request in requests) / len(requests)
         if share:
-            high = share * LANE
+            high = share * ROW
             parts.append(
-                f'<rect class="failed" x="{LEFT + second * scale:.1f}" y="{top + LANE - high:.1f}" '
+                f'<rect class="failed" x="{LEFT + second * scale:.1f}" y="{top + ROW - high:.1f}" '
                 f'width="{max(scale - 1, 0.5):.1f}" height="{high:.1f}"/>'
             )
         median = sorted(request.seconds for request in requests)[len(requests) // 2]
-        level = top + LANE - min(median / _SLOWEST, 1.0) * LANE
+        level = top + ROW - min(median / _SLOWEST, 1.0) * ROW
         points.append(f"{LEFT + (second + 0.5) * scale:.1f},{level:.1f}")
     if points:
         parts.append(f'<polyline class="latency" points="{" ".join(points)}"/>')

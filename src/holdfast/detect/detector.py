@@ -49,17 +49,17 @@ DETECTORS: Plugins[DetectorType] = Plugins("detector", package="holdfast.detect.
 
 def build_detector(name: str, options: Mapping[str, Any]) -> Detector[Any]:
     """Build the detector called `name`. Raise InvalidValue for an option that it does not have or accept."""
-    return DETECTORS.get(name)(options_of(name, options))
+    return DETECTORS.get(name)(parse_options(name, options))
 
 
-def options_of(name: str, given: Mapping[str, Any]) -> Any:
+def parse_options(name: str, given: Mapping[str, Any]) -> Any:
     """Return the options of the detector called `name`, with defaults where `given` has none."""
     detector = DETECTORS.get(name)
     for attribute in ("options_type", "state_type"):
         if not hasattr(detector, attribute):
             raise InvalidValue(f"the detector {name} has no {attribute}: see holdfast.detect.DetectorType")
     kind = detector.options_type
-    known = option_names(kind)
+    known = list_option_names(kind)
     for option in given:
         if option not in known:
             raise InvalidValue(f"{option}: the detector {name} has no such option, but {', '.join(sorted(known))}")
@@ -70,6 +70,6 @@ def options_of(name: str, given: Mapping[str, Any]) -> Any:
         raise InvalidValue(f"{path.rstrip('`')}: {complaint}" if path else complaint) from error
 
 
-def option_names(kind: type[Any]) -> tuple[str, ...]:
+def list_option_names(kind: type[Any]) -> tuple[str, ...]:
     """Return the names of the options that a class of options has."""
     return tuple(each.name for each in (fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind)))

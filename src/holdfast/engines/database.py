@@ -59,11 +59,11 @@ class Database(Protocol):
         failure in the same group commit, a lost connection): it must have no effect outside its transaction.
         """
 
-    def write_one(self, sql: str, parameters: Sequence[Value] = (), *, can_repeat: bool = False) -> list[Row]:
+    def write_statement(self, sql: str, parameters: Sequence[Value] = (), *, is_idempotent: bool = False) -> list[Row]:
         """Run one statement that is a transaction of its own, and return its rows when it is durable.
 
         Like `write` with a work that has one statement, and quicker where every word to a server takes its time. With
-        `can_repeat` a lost reply is no reason to give up: running it twice does no harm.
+        `is_idempotent` a lost reply is no reason to give up: running it twice does no harm.
         """
 
     def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:
@@ -80,7 +80,9 @@ class Database(Protocol):
     def __exit__(self, *exception: object) -> None: ...
 
 
-_UNREAD = re.compile(r"'[^']*'|\"[^\"]*\"|\$(?P<tag>[A-Za-z_]*)\$.*?\$(?P=tag)\$|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_QUOTED_OR_COMMENT = re.compile(
+    r"'[^']*'|\"[^\"]*\"|\$(?P<tag>[A-Za-z_]*)\$.*?\$(?P=tag)\$|--[^\n]*|/\*.*?\*/", re.DOTALL
+)
 _OTHER_PARAMETERS = re.compile(r"\?|(?<![\w:]):[A-Za-z_]")
 _SECOND_STATEMENT = re.compile(r";\s*\S")
 _TRANSACTION = re.compile(
@@ -88,20 +90,20 @@ _TRANSACTION = re.compile(
 )
 
 
-def _blanked(unread: re.Match[str]) -> str:
+def _blank_out(match: re.Match[str]) -> str:
     """Comments are nothing; a text or a quoted name is still something."""
-    return " " if unread[0].startswith(("--", "/*")) else "''"
+    return " " if match[0].startswith(("--", "/*")) else "''"
 
 
 @lru_cache(maxsize=1024)
 def require_portable(sql: str) -> None:
     """Raise InvalidValue for a statement that only one engine takes, or that would end the transaction."""
-    read = _UNREAD.sub(_blanked, sql)
-    if _SECOND_STATEMENT.search(read) or _OTHER_PARAMETERS.search(read):
+    stripped = _QUOTED_OR_COMMENT.sub(_blank_out, sql)
+    if _SECOND_STATEMENT.search(stripped) or _OTHER_PARAMETERS.search(stripped):
         raise InvalidValue(f"expected one statement with parameters $1, $2, ..., as every engine takes them: {sql}")
-    if _TRANSACTION.search(read):
+    if _TRANSACTION.search(stripped):
         raise InvalidValue(f"a work must not begin, commit or roll back: the engine does that: {sql}")
     # SQLite numbers $1, $2 by where they first appear, PostgreSQL by the digits.
-    first_seen = list(dict.fromkeys(re.findall(r"\$(\d+)", read)))
+    first_seen = list(dict.fromkeys(re.findall(r"\$(\d+)", stripped)))
     if first_seen != [str(number + 1) for number in range(len(first_seen))]:
         raise InvalidValue(f"parameters must first appear in the order $1, $2, ...: {sql}")

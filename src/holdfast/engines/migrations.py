@@ -27,7 +27,7 @@ class Migration:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def pending(subsystem: str, known: Sequence[Migration], applied: Mapping[int, str]) -> list[Migration]:
+def find_pending(subsystem: str, known: Sequence[Migration], applied: Mapping[int, str]) -> list[Migration]:
     """What is left to apply, given the fingerprints of what was (by number).
 
     Raises EngineMismatch when the tables were made by a newer Holdfast, or by a step that was edited since.
@@ -54,7 +54,9 @@ def pending(subsystem: str, known: Sequence[Migration], applied: Mapping[int, st
     return [step for step in known if step.number not in applied]
 
 
-def apply(transaction: "Transaction", subsystem: str, known: Sequence[Migration], now: float) -> list[Migration]:
+def apply_migrations(
+    transaction: "Transaction", subsystem: str, known: Sequence[Migration], now: float
+) -> list[Migration]:
     """Apply what is pending inside one transaction, which the caller has made safe from others doing the same."""
     transaction.execute(
         "create table if not exists holdfast_migrations (subsystem text not null, number bigint not null, "
@@ -62,7 +64,7 @@ def apply(transaction: "Transaction", subsystem: str, known: Sequence[Migration]
         "primary key (subsystem, number))"
     )
     rows = transaction.execute("select number, fingerprint from holdfast_migrations where subsystem = $1", (subsystem,))
-    steps = pending(subsystem, known, dict(rows))
+    steps = find_pending(subsystem, known, dict(rows))
     for step in steps:
         for statement in step.statements:
             transaction.execute(statement)

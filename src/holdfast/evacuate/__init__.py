@@ -4,6 +4,6 @@ May import the base, the engines, `detect`, `calls`, `status` and `telemetry`. S
 """
 
 from holdfast.evacuate.evacuator import Evacuator
-from holdfast.evacuate.guard import Decision, decide
+from holdfast.evacuate.guard import EvacuationDecision, decide_evacuation
 
-__all__ = ["Decision", "Evacuator", "decide"]
+__all__ = ["EvacuationDecision", "Evacuator", "decide_evacuation"]

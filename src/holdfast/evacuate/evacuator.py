@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from holdfast._clock import Clock
 from holdfast._types import StatusStore, Verdict, Zone, ZoneState, ZoneStatus
-from holdfast.evacuate.guard import decide
-from holdfast.status.change import Changes
+from holdfast.evacuate.guard import decide_evacuation
+from holdfast.status.writer import StatusWriter
 
 BY = "holdfast"
 _STRICTEST_FIRST = (ZoneState.OUT, ZoneState.DRAINING, ZoneState.RETURNING)
@@ -14,12 +14,12 @@ _STRICTEST_FIRST = (ZoneState.OUT, ZoneState.DRAINING, ZoneState.RETURNING)
 class Evacuator:
     """Carries out what the guard allows. Idempotent: acting on a verdict again changes nothing more."""
 
-    def __init__(self, store: StatusStore, clock: Clock, changes: Changes) -> None:
+    def __init__(self, store: StatusStore, clock: Clock, status_writer: StatusWriter) -> None:
         self._store = store
         self._clock = clock
-        self._changes = changes
+        self._status_writer = status_writer
 
-    def states(self, workload: str) -> Mapping[Zone, ZoneState]:
+    def read_states(self, workload: str) -> Mapping[Zone, ZoneState]:
         """Return the state of each zone that is not in, for a workload or for all; the stricter one of the two."""
         now = self._clock.wall()
         found: dict[Zone, ZoneState] = {}
@@ -35,8 +35,8 @@ class Evacuator:
 
         Raise Conflict if another zone is taken out at the same moment.
         """
-        decision = decide(verdict, zones, self.states(verdict.workload))
+        decision = decide_evacuation(verdict, zones, self.read_states(verdict.workload))
         if decision.zone is None:
             return None
         # A zone that an operator has taken out meanwhile keeps the operator's reason and end.
-        return self._changes.take_out(decision.zone, verdict.workload, by=BY, reason=decision.reason, renew=False)
+        return self._status_writer.take_out(decision.zone, verdict.workload, by=BY, reason=decision.reason, renew=False)

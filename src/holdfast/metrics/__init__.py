@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget, open_exporters
 from holdfast.metrics.histogram import Histogram
-from holdfast.metrics.instruments import Instrument, Label, LogLine, Measurement, Series, Type
+from holdfast.metrics.instruments import Instrument, InstrumentType, Label, LogLine, Measurement, Series
 from holdfast.metrics.sink import MetricsSink
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = [
     "Exporter",
     "Histogram",
     "Instrument",
+    "InstrumentType",
     "Label",
     "LogExporter",
     "LogLine",
@@ -33,7 +34,6 @@ __all__ = [
     "OpenTelemetryExporter",
     "PrometheusExporter",
     "Series",
-    "Type",
     "open_exporters",
 ]
 

@@ -12,7 +12,7 @@ from holdfast.metrics.instruments import Instrument, LogLine, Measurement, Serie
 
 log = logging.getLogger(__name__)
 
-Read = Callable[[], Iterable[Measurement]]
+GaugeReader = Callable[[], Iterable[Measurement]]
 """Measures gauges when it is called."""
 
 
@@ -54,13 +54,15 @@ class Exporter:
     def record(self, measurements: Sequence[Measurement]) -> None:
         """Take the measurements of one event."""
 
-    def begin(self, series: Sequence[Series]) -> None:
+    def start_series(self, series: Sequence[Series]) -> None:
         """Begin these series at 0, so that their first increase is seen as one."""
 
-    def keep(self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]) -> None:
+    def keep_only(
+        self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]
+    ) -> None:
         """End the series of all values of the breakdown but these: the others are not told apart any more."""
 
-    def observe(self, instruments: Sequence[Instrument], read: Read) -> None:
+    def observe(self, instruments: Sequence[Instrument], read: GaugeReader) -> None:
         """Call `read` for the values of these gauges whenever they are exported."""
 
     def log(self, line: LogLine) -> None:
@@ -80,14 +82,14 @@ class Exporter:
         self.close()
 
 
-class GaugeReads:
+class GaugeReaders:
     """Calls functions that measure gauges, for exporters that keep values in memory. One that raises is left out."""
 
     def __init__(self) -> None:
-        self._reads: list[Read] = []
+        self._reads: list[GaugeReader] = []
         self._has_failed = False
 
-    def add(self, read: Read) -> None:
+    def add(self, read: GaugeReader) -> None:
         self._reads.append(read)
 
     def measure(self) -> list[Measurement]:

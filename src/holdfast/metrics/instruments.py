@@ -23,7 +23,7 @@ def powers_of_two(first: int, last: int, step: int = 1) -> tuple[float, ...]:
     return tuple(2.0**exponent for exponent in range(first, last + 1, step))
 
 
-class Type(StrEnum):
+class InstrumentType(StrEnum):
     """What values of an instrument do over time."""
 
     COUNTER = "counter"
@@ -56,7 +56,7 @@ class Label:
 class Instrument:
     """One metric: what it is called, what it counts, and by which labels. Validates when built."""
 
-    type: Type
+    type: InstrumentType
     name: str
     """In OpenTelemetry, dotted."""
     description: str
@@ -79,9 +79,9 @@ class Instrument:
     """Buckets for OpenTelemetry, where its conventions recommend some; else `buckets`."""
     buckets: tuple[float, ...] = powers_of_two(-8, 4)
     """Upper edges of buckets for Prometheus, each a power of two: 4 ms to 16 s unless they are given."""
-    prometheus: str = ""
+    prometheus_name: str = ""
     """The name in Prometheus; by default it is made from `name` by OpenTelemetry's rules."""
-    cloudwatch: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cloudwatch_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names in CloudWatch by the value of `detail`, with `""` for all other values; empty: it is not in CloudWatch."""
     cloudwatch_zeros: tuple[str, ...] = ()
     """Counters in CloudWatch that are 0, and not absent, where this one was counted: alarms need a value."""
@@ -93,9 +93,9 @@ class Instrument:
     def __post_init__(self) -> None:
         if list(self.buckets) != sorted(set(self.buckets)) or not all(edge > 0 for edge in self.buckets):
             raise InvalidValue(f"buckets {self.buckets!r} of {self.name}: expected positive values in ascending order")
-        if not self.prometheus:
-            suffix = _UNIT_SUFFIXES.get(self.unit, "") + ("_total" if self.type is Type.COUNTER else "")
-            object.__setattr__(self, "prometheus", self.name.replace(".", "_") + suffix)
+        if not self.prometheus_name:
+            suffix = _UNIT_SUFFIXES.get(self.unit, "") + ("_total" if self.type is InstrumentType.COUNTER else "")
+            object.__setattr__(self, "prometheus_name", self.name.replace(".", "_") + suffix)
         if not self.cloudwatch_unit:
             object.__setattr__(self, "cloudwatch_unit", "Seconds" if self.unit == "s" else "Count")
 
@@ -144,7 +144,7 @@ class LogLine:
     subject: str
     """What it is about: a dependency, a queue. Records are limited for each subject and `event`."""
     event: str
-    words: Callable[[], str]
+    message: Callable[[], str]
     fields: Callable[[], dict[str, Any]]
     """Values by names that no attribute of a log record has."""
     every: float = 1.0

@@ -5,9 +5,12 @@ from typing import Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from holdfast.metrics.instruments import Instrument, Measurement, Series, Type
+from holdfast.metrics.instruments import Instrument, InstrumentType, Measurement, Series
 
-COUNTER, HISTOGRAM = Type.COUNTER, Type.HISTOGRAM  # looking up a member of an enum takes longer than the rest of it
+COUNTER, HISTOGRAM = (
+    InstrumentType.COUNTER,
+    InstrumentType.HISTOGRAM,
+)  # looking up a member of an enum takes longer than the rest of it
 
 
 class Distribution(Protocol):
@@ -45,10 +48,10 @@ class SeriesTable(Generic[D]):
             if distribution is not None:
                 distribution.add(value)
             else:
-                self.begin((series,))
+                self.start_series((series,))
                 self.add((measurement,))
 
-    def begin(self, series: Sequence[Series]) -> None:
+    def start_series(self, series: Sequence[Series]) -> None:
         """Begin series at nothing, where they have not begun."""
         for one in series:
             if one.instrument.type is HISTOGRAM:
@@ -58,7 +61,9 @@ class SeriesTable(Generic[D]):
             if one.breakdown is not None:
                 self._broken_down.setdefault((one.instrument, one.labels), set()).add(one)
 
-    def keep(self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]) -> None:
+    def keep_only(
+        self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]
+    ) -> None:
         """Remove all values of the breakdown but these. What they have counted stays in the total."""
         for instrument in instruments:
             told_apart = self._broken_down.get((instrument, labels), set())

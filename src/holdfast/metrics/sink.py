@@ -16,14 +16,14 @@ class MetricsSink(Generic[Event]):
     """Measures and describes events for exporters. A part overrides `measure`, `describe`, or both.
 
     An exporter that raises keeps nothing from the others. The first failure of each is logged, and all are counted in
-    `failed`.
+    `failures`.
     """
 
     instruments: Sequence[Instrument] = ()
 
     def __init__(self, *exporters: Exporter) -> None:
         self.exporters = exporters
-        self.failed = 0
+        self.failures = 0
         """Batches and lines that exporters have lost by raising."""
         self._logged: set[int] = set()  # ids: an exporter need not be hashable
         self._logs = tuple(exporter for exporter in exporters if exporter.uses_logs)
@@ -47,16 +47,16 @@ class MetricsSink(Generic[Event]):
                 try:
                     exporter.record(measurements)
                 except Exception as error:  # noqa: BLE001 - an exporter may fail in any way, and work goes on
-                    self._lost(exporter, error)
+                    self._count_failure(exporter, error)
         if self._logs and (line := self.describe(event)) is not None:
             for exporter in self._logs:
                 try:
                     exporter.log(line)
                 except Exception as error:  # noqa: BLE001 - as above
-                    self._lost(exporter, error)
+                    self._count_failure(exporter, error)
 
-    def _lost(self, exporter: Exporter, error: Exception) -> None:
-        self.failed += 1
+    def _count_failure(self, exporter: Exporter, error: Exception) -> None:
+        self.failures += 1
         if id(exporter) not in self._logged:
             self._logged.add(id(exporter))
             log.error("the exporter %r failed; its further failures are only counted", exporter, exc_info=error)

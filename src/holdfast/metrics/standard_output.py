@@ -11,9 +11,9 @@ from typing import Self
 logger = logging.getLogger("holdfast.metrics")
 
 STANDARD_OUTPUT = 1
-MOST = 1000
+MAX_LINES = 1000
 """Lines that wait to be written, while nobody reads."""
-PATIENCE = 3.0
+CLOSE_SECONDS = 3.0
 """Seconds for which the end waits until they are written."""
 
 
@@ -26,17 +26,17 @@ class StandardOutput:
 
     def __init__(self, file: int = STANDARD_OUTPUT) -> None:
         self._file = file
-        self._lines: Queue[str | None] = Queue(MOST)
+        self._lines: Queue[str | None] = Queue(MAX_LINES)
         # A daemon: whoever does not read must not keep the process from ending.
         self._thread = threading.Thread(target=self._write_all, name="holdfast-output", daemon=True)
-        self._is_torn = False
+        self._has_partial_line = False
 
     def write(self, line: str) -> None:
         """Have a line written, with its end. Raises OSError if so many wait already that it is left out."""
         try:
             self._lines.put_nowait(line)
         except Full:
-            raise OSError(f"nobody reads standard output: {MOST} lines wait to be written") from None
+            raise OSError(f"nobody reads standard output: {MAX_LINES} lines wait to be written") from None
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -44,8 +44,8 @@ class StandardOutput:
 
     def __exit__(self, *exception: object) -> None:
         with suppress(Full):
-            self._lines.put(None, timeout=PATIENCE)
-        self._thread.join(PATIENCE)
+            self._lines.put(None, timeout=CLOSE_SECONDS)
+        self._thread.join(CLOSE_SECONDS)
 
     def _write_all(self) -> None:
         has_failed = False
@@ -58,16 +58,16 @@ class StandardOutput:
                 has_failed = True
 
     def _write(self, line: str) -> None:
-        begin = "\n" if self._is_torn else ""
+        begin = "\n" if self._has_partial_line else ""
         rest = f"{begin}{line}\n".encode()
         # Others must not write meanwhile: what is longer than PIPE_BUF, 4096 bytes, is not written at one go.
         with suppress(OSError):  # not every system locks every kind of file
             fcntl.lockf(self._file, fcntl.LOCK_EX)
         try:
             while rest:
-                self._is_torn = True  # until all of it is written
+                self._has_partial_line = True  # until all of it is written
                 rest = rest[os.write(self._file, rest) :]
-            self._is_torn = False
+            self._has_partial_line = False
         finally:
             with suppress(OSError):
                 fcntl.lockf(self._file, fcntl.LOCK_UN)

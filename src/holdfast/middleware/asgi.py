@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._types import Operation
 from holdfast.calls.context import SCOPE
-from holdfast.middleware.gate import Exchange, Middleware
-from holdfast.middleware.rules import CARRIED, Answer, Bounds, overrun, routed
+from holdfast.middleware.gate import Middleware, ServedRequest
+from holdfast.middleware.rules import CARRIER_HEADERS, Bounds, MiddlewareResponse, name_operation, respond_overrun
 
 if TYPE_CHECKING:
     from asyncio import Timeout
@@ -19,7 +19,7 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 """Of any framework: each has types of its own for the three."""
 
-_HEADERS = {name.encode(): name for name in CARRIED}
+_HEADERS = {name.encode(): name for name in CARRIER_HEADERS}
 _BODY = frozenset({"http.response.body", "http.response.zerocopysend", "http.response.pathsend"})
 
 
@@ -38,8 +38,8 @@ class AsgiMiddleware(Middleware[Application]):
         admitted = self._gate.admit(scope["path"], headers)
         if admitted is None:
             return await self._app(scope, receive, send)
-        if isinstance(admitted, Answer):
-            self._gate.refuse(scope, scope["path"], admitted)
+        if isinstance(admitted, MiddlewareResponse):
+            self._gate.report_refusal(scope, scope["path"], admitted)
             return await _answer(admitted, scope, send)
         token = SCOPE.set(admitted)
         try:
@@ -48,48 +48,48 @@ class AsgiMiddleware(Middleware[Application]):
             SCOPE.reset(token)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, bounds: Bounds) -> None:
-        watch = _Watch(Exchange(self._gate, scope, bounds), receive, send)
+        channels = _WatchedChannels(ServedRequest(self._gate, scope, bounds), receive, send)
         try:
-            if self._gate.service.cut:
-                await self._cut(scope, watch, bounds.expires - self._gate.runtime.monotonic())
+            if self._gate.service.cancel_overruns:
+                await self._serve_within(scope, channels, bounds.expires - self._gate.runtime.monotonic())
             else:
-                await self._app(scope, watch.receive, watch.send)
+                await self._app(scope, channels.receive, channels.send)
         except Exception as error:
-            answer = None if watch.has_begun else watch.exchange.gives_up(error)
+            answer = None if channels.has_begun else channels.served.respond_to(error)
             if answer is None:
-                watch.exchange.end(failed=True)
+                channels.served.end(failed=True)
                 raise
-            await _answer(answer, scope, watch.send)
+            await _answer(answer, scope, channels.send)
         except BaseException:
-            watch.exchange.leave()  # cancelled, because the client or the whole process goes away
+            channels.served.end_client_gone()  # cancelled, because the client or the whole process goes away
             raise
-        watch.exchange.end(failed=True)  # it returned before its response was whole, or this changes nothing
+        channels.served.end(failed=True)  # it returned before its response was whole, or this changes nothing
 
-    async def _cut(self, scope: Scope, watch: "_Watch", seconds: float) -> None:
+    async def _serve_within(self, scope: Scope, channels: "_WatchedChannels", seconds: float) -> None:
         import asyncio  # for those who want this, and on asyncio only
 
-        watch.timer = timer = asyncio.timeout(None if seconds == math.inf else seconds)
+        channels.timer = timer = asyncio.timeout(None if seconds == math.inf else seconds)
         try:
             async with timer:
-                await self._app(scope, watch.receive, watch.send)
+                await self._app(scope, channels.receive, channels.send)
         except TimeoutError:
             if not timer.expired():
                 raise
-        if timer.expired() and not watch.has_begun:
-            await _answer(overrun(self._gate.service), scope, watch.send)
+        if timer.expired() and not channels.has_begun:
+            await _answer(respond_overrun(self._gate.service), scope, channels.send)
 
     def _route(self, request: Mapping[str, Any]) -> Operation:
         template = request.get("path_template") or getattr(request.get("route"), "path", None)
-        return routed(self._gate.service.workload, request["method"], template)
+        return name_operation(self._gate.service.workload, request["method"], template)
 
 
-class _Watch:
+class _WatchedChannels:
     """The two channels of one request, with somebody who looks at what passes."""
 
-    __slots__ = ("_receive", "_send", "exchange", "has_begun", "timer")
+    __slots__ = ("_receive", "_send", "has_begun", "served", "timer")
 
-    def __init__(self, exchange: Exchange, receive: Receive, send: Send) -> None:
-        self.exchange = exchange
+    def __init__(self, served: ServedRequest, receive: Receive, send: Send) -> None:
+        self.served = served
         self.has_begun = False
         """Whether the application has begun to answer: from then on it is not cut off."""
         self.timer: Timeout | None = None
@@ -99,7 +99,7 @@ class _Watch:
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.disconnect":
-            self.exchange.lose()
+            self.served.mark_client_gone()
         return message
 
     async def send(self, message: Message) -> None:
@@ -111,15 +111,15 @@ class _Watch:
         try:
             await self._send(message)
         except OSError:  # how servers say that the client is gone, since version 2.4 of the specification
-            self.exchange.lose()
+            self.served.mark_client_gone()
             raise
         if begins:
-            self.exchange.begin(message["status"])
+            self.served.begin(message["status"])
         elif message["type"] in _BODY and not message.get("more_body", False):
-            self.exchange.end()
+            self.served.end()
 
 
-async def _answer(answer: Answer, scope: Scope, send: Send) -> None:
+async def _answer(answer: MiddlewareResponse, scope: Scope, send: Send) -> None:
     headers = [(name.encode(), value.encode()) for name, value in answer.headers]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})

@@ -7,16 +7,16 @@ from typing import Any, Generic, TypeVar
 
 from holdfast._errors import DeadlineExceeded, InvalidValue
 from holdfast._types import Operation, Outcome, Side, Sink, ZoneView
-from holdfast.calls.outcomes import counts_of
+from holdfast.calls.outcomes import build_counts
 from holdfast.calls.periodic import host_name
 from holdfast.calls.runtime import PROCESS, Runtime
-from holdfast.calls.scope import carrier_of
+from holdfast.calls.scope import parse_carrier
 from holdfast.middleware import rules
-from holdfast.middleware.rules import UNMATCHED, Answer, Bounds, Service
+from holdfast.middleware.rules import UNMATCHED, Bounds, MiddlewareResponse, Service
 
 log = logging.getLogger("holdfast.middleware")
 
-Name = Callable[[Mapping[str, Any]], Operation]
+NameOperation = Callable[[Mapping[str, Any]], Operation]
 """Tells the operation of a request from its ASGI scope or WSGI environment, once the response begins."""
 Application = TypeVar("Application")
 
@@ -31,7 +31,7 @@ class Middleware(ABC, Generic[Application]):
         *,
         sink: Sink[Outcome] | None = None,
         zones: ZoneView | None = None,
-        operation: Name | None = None,
+        operation: NameOperation | None = None,
         runtime: Runtime = PROCESS,
     ) -> None:
         self._app = app
@@ -46,12 +46,18 @@ class Gate:
     """One service's door. Thread-safe, as far as the sink and the view are."""
 
     def __init__(
-        self, service: Service, *, name: Name, sink: Sink[Outcome] | None, zones: ZoneView | None, runtime: Runtime
+        self,
+        service: Service,
+        *,
+        name: NameOperation,
+        sink: Sink[Outcome] | None,
+        zones: ZoneView | None,
+        runtime: Runtime,
     ) -> None:
         for what, given in (("a sink", sink), ("a view of zones", zones)):
             if given is not None and service.zone is None:
                 raise InvalidValue(f"service {service.workload} has {what}, but no zone: say in which zone it runs")
-        if service.refuse and zones is None:
+        if service.refuse_while_out and zones is None:
             raise InvalidValue(f"service {service.workload} is to refuse requests: expected a view of zones as well")
         self.service = service
         self.runtime = runtime
@@ -59,23 +65,25 @@ class Gate:
         self._sink = sink
         self._zones = zones
         self._instance = service.instance or host_name()
-        self.lost = 0
+        self.dropped_outcomes = 0
         """Outcomes that the sink failed to take; about so many if several threads lose some at once."""
 
-    def admit(self, path: str, headers: Mapping[str, str]) -> Bounds | Answer | None:
+    def admit(self, path: str, headers: Mapping[str, str]) -> Bounds | MiddlewareResponse | None:
         """Return the scope to serve a request in, or how to refuse it; None: a health check for the application."""
         service = self.service
         is_out = self._zones is not None and service.zone in self._zones.out(service.workload)
         if path == service.health_path:
-            return rules.unhealthy(service) if is_out else None
-        if is_out and service.refuse:
-            return rules.refused(service, self.runtime.chance)
-        return rules.bounds(service, carrier_of(headers), self.runtime.monotonic()) or rules.late(service)
+            return rules.respond_unhealthy(service) if is_out else None
+        if is_out and service.refuse_while_out:
+            return rules.respond_refused(service, self.runtime.chance)
+        return rules.build_bounds(service, parse_carrier(headers), self.runtime.monotonic()) or rules.respond_late(
+            service
+        )
 
-    def refuse(self, request: Mapping[str, Any], path: str, answer: Answer) -> None:
+    def report_refusal(self, request: Mapping[str, Any], path: str, answer: MiddlewareResponse) -> None:
         """A request was refused by `admit`."""
         if path != self.service.health_path:
-            self.tell(self.name(request), status=answer.status, seconds=0.0, internal=True)
+            self.report(self.name(request), status=answer.status, seconds=0.0, internal=True)
 
     def name(self, request: Mapping[str, Any]) -> Operation:
         """The operation of a request; whatever goes wrong with that, it has one."""
@@ -87,7 +95,7 @@ class Gate:
             log.exception("a request of %s could not be named", self.service.workload)
             return Operation(self.service.workload, UNMATCHED)
 
-    def tell(self, operation: Operation, *, status: int, seconds: float, internal: bool = False) -> None:
+    def report(self, operation: Operation, *, status: int, seconds: float, internal: bool = False) -> None:
         """Report a request that has ended; a failing sink changes nothing. `internal`: the middleware answered it."""
         service = self.service
         if self._sink is None or service.zone is None:
@@ -102,16 +110,16 @@ class Gate:
                     at=self.runtime.clock.wall(),
                     side=Side.SERVER,
                     internal=internal,
-                    **counts_of(status, seconds),
+                    **build_counts(status, seconds),
                 )
             )
         except Exception:
-            self.lost += 1
-            if self.lost == 1:  # a sink that fails once mostly fails for every event
+            self.dropped_outcomes += 1
+            if self.dropped_outcomes == 1:  # a sink that fails once mostly fails for every event
                 log.exception("an outcome of %s could not be told; others are only counted", service.workload)
 
 
-class Exchange:
+class ServedRequest:
     """One request and its response, as they go on. However it ends, that is told once."""
 
     def __init__(self, gate: Gate, request: Mapping[str, Any], bounds: Bounds) -> None:
@@ -124,7 +132,7 @@ class Exchange:
         self._is_late = False
         self.has_begun = False
         """Whether the application has begun to answer."""
-        self.is_gone = False
+        self.is_client_gone = False
         """Whether the client has left."""
         self.is_over = False
 
@@ -133,16 +141,16 @@ class Exchange:
         """Whether the deadline has passed."""
         return self._gate.runtime.monotonic() >= self._bounds.expires
 
-    def gives_up(self, error: BaseException) -> Answer | None:
+    def respond_to(self, error: BaseException) -> MiddlewareResponse | None:
         """Return the answer if this error says that the request's own deadline has passed; None: raise it on."""
-        if not isinstance(error, DeadlineExceeded) or self.is_gone or not self.has_expired:
+        if not isinstance(error, DeadlineExceeded) or self.is_client_gone or not self.has_expired:
             return None
         log.info("a request of %s was given up: %s", self._gate.service.workload, error)
-        return rules.overrun(self._gate.service)
+        return rules.respond_overrun(self._gate.service)
 
     def begin(self, status: int | None) -> None:
         """The response has begun; what is said to a client that had left before is not its answer."""
-        if not self.is_gone:
+        if not self.is_client_gone:
             self._status = status
             self._is_late = self.has_expired
         self.has_begun = True
@@ -153,21 +161,21 @@ class Exchange:
         if self.is_over:
             return
         self.is_over = True
-        if self._status is None and not self.is_gone:
+        if self._status is None and not self.is_client_gone:
             self._is_late = self.has_expired
         late = self._bounds if self._is_late else None
-        status = rules.counted(self._status, failed=failed, gone=self.is_gone, late=late)
+        status = rules.choose_status(self._status, failed=failed, is_client_gone=self.is_client_gone, late=late)
         seconds = self._gate.runtime.monotonic() - self._began
-        self._gate.tell(self._operation or self._gate.name(self._request), status=status, seconds=seconds)
+        self._gate.report(self._operation or self._gate.name(self._request), status=status, seconds=seconds)
 
-    def lose(self) -> None:
+    def mark_client_gone(self) -> None:
         """The client is gone, and nobody reads what is still to be sent."""
-        if not self.is_gone:
-            self.is_gone = True
+        if not self.is_client_gone:
+            self.is_client_gone = True
             if self._status is None:
-                self._is_late = self._gate.runtime.monotonic() >= self._bounds.waited
+                self._is_late = self._gate.runtime.monotonic() >= self._bounds.waited_from
 
-    def leave(self) -> None:
+    def end_client_gone(self) -> None:
         """The client is gone, and the application is done."""
-        self.lose()
+        self.mark_client_gone()
         self.end()

@@ -7,15 +7,15 @@ from typing import Any, TypeAlias
 
 from holdfast._types import Operation
 from holdfast.calls.context import SCOPE
-from holdfast.middleware.gate import Exchange, Middleware
-from holdfast.middleware.rules import CARRIED, Answer, code_of, routed
+from holdfast.middleware.gate import Middleware, ServedRequest
+from holdfast.middleware.rules import CARRIER_HEADERS, MiddlewareResponse, name_operation, parse_status
 
 Environment = dict[str, Any]
 ErrorInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None] | None
 StartResponse = Callable[..., Callable[[bytes], object]]
 Application = Callable[[Environment, StartResponse], Iterable[bytes]]
 
-_HEADERS = {f"HTTP_{name.upper().replace('-', '_')}": name for name in CARRIED}
+_HEADERS = {f"HTTP_{name.upper().replace('-', '_')}": name for name in CARRIER_HEADERS}
 
 
 class WsgiMiddleware(Middleware[Application]):
@@ -33,22 +33,22 @@ class WsgiMiddleware(Middleware[Application]):
         admitted = self._gate.admit(path, headers)
         if admitted is None:
             return self._app(environ, start_response)
-        if isinstance(admitted, Answer):
-            self._gate.refuse(environ, path, admitted)
-            start_response(admitted.line, list(admitted.headers))
+        if isinstance(admitted, MiddlewareResponse):
+            self._gate.report_refusal(environ, path, admitted)
+            start_response(admitted.status_line, list(admitted.headers))
             return [] if environ["REQUEST_METHOD"] == "HEAD" else [admitted.body]
         # The body is made piece by piece when the server asks for it: in this context, and not in the server's own.
         context = copy_context()
         context.run(SCOPE.set, admitted)
-        exchange = Exchange(self._gate, environ, admitted)
-        start = _watched(start_response, exchange)
+        served = ServedRequest(self._gate, environ, admitted)
+        start = _watch_start(start_response, served)
 
         def give_up(error: BaseException) -> list[bytes] | None:
-            answer = None if exchange.has_begun else exchange.gives_up(error)
+            answer = None if served.has_begun else served.respond_to(error)
             if answer is None:
-                exchange.end(failed=True)
+                served.end(failed=True)
                 return None
-            start(answer.line, list(answer.headers))
+            start(answer.status_line, list(answer.headers))
             return [] if environ["REQUEST_METHOD"] == "HEAD" else [answer.body]
 
         try:
@@ -59,27 +59,27 @@ class WsgiMiddleware(Middleware[Application]):
                 raise
             pieces = instead
         kind = _SizedBody if isinstance(pieces, Sized) else _Body
-        return kind(pieces, context, exchange, give_up)
+        return kind(pieces, context, served, give_up)
 
     def _route(self, request: Mapping[str, Any]) -> Operation:
         rule = getattr(request.get("werkzeug.request"), "url_rule", None) or request.get("bottle.route")
-        return routed(self._gate.service.workload, request["REQUEST_METHOD"], getattr(rule, "rule", None))
+        return name_operation(self._gate.service.workload, request["REQUEST_METHOD"], getattr(rule, "rule", None))
 
 
-def _watched(start_response: StartResponse, exchange: Exchange) -> StartResponse:
+def _watch_start(start_response: StartResponse, served: ServedRequest) -> StartResponse:
     def start(status: str, headers: list[tuple[str, str]], exc_info: ErrorInfo = None, /) -> Callable[[bytes], object]:
         try:
             # A server that has sent the headers already raises what is in `exc_info`.
             write = start_response(status, headers, exc_info) if exc_info else start_response(status, headers)
         finally:
             exc_info = None  # its traceback holds this frame
-        exchange.begin(code_of(status))
+        served.begin(parse_status(status))
 
         def watched_write(data: bytes) -> object:
             try:
                 return write(data)
             except OSError:
-                exchange.lose()
+                served.mark_client_gone()
                 raise
 
         return watched_write
@@ -94,12 +94,12 @@ class _Body:
         self,
         pieces: Iterable[bytes],
         context: Context,
-        exchange: Exchange,
+        served: ServedRequest,
         give_up: Callable[[BaseException], list[bytes] | None],
     ) -> None:
         self._pieces = pieces
         self._context = context
-        self._exchange = exchange
+        self._served = served
         self._give_up = give_up
         self._iterator: Iterator[bytes] | None = None
 
@@ -112,7 +112,7 @@ class _Body:
                 self._iterator = self._context.run(iter, self._pieces)
             return self._context.run(next, self._iterator)
         except StopIteration:
-            self._exchange.end()
+            self._served.end()
             raise
         except BaseException as error:
             instead = self._give_up(error)
@@ -123,13 +123,13 @@ class _Body:
 
     def close(self) -> None:
         """The server wants no more; if that is before the end, the client is gone."""
-        self._exchange.leave()
+        self._served.end_client_gone()
         close = getattr(self._pieces, "close", None)
         if close is not None:
             self._context.run(close)
 
     def __del__(self) -> None:
-        self._exchange.leave()  # a server that closes nothing
+        self._served.end_client_gone()  # a server that closes nothing
 
 
 class _SizedBody(_Body):

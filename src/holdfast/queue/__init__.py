@@ -10,28 +10,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.queue.job import HandlerOptions, Handling, Job, Postpone, Reject, current_message
-    from holdfast.queue.message import Delivery, Outgoing, Refusal, Refused, Sent
+    from holdfast.queue.job import CurrentMessage, HandlerOptions, Job, Postpone, Reject, current_message
+    from holdfast.queue.message import Delivery, OutgoingMessage, RefusalReason, RefusedMessage, SentMessage
     from holdfast.queue.open import open_backend
-    from holdfast.queue.policy import Limits, Over, QueuePolicy
+    from holdfast.queue.policy import Limits, OverMaxRate, QueuePolicy
     from holdfast.queue.queue import Queue, Topic
     from holdfast.queue.worker import Worker, WorkerOptions
 
 __all__ = [
+    "CurrentMessage",
     "Delivery",
     "HandlerOptions",
-    "Handling",
     "Job",
     "Limits",
-    "Outgoing",
-    "Over",
+    "OutgoingMessage",
+    "OverMaxRate",
     "Postpone",
     "Queue",
     "QueuePolicy",
-    "Refusal",
-    "Refused",
+    "RefusalReason",
+    "RefusedMessage",
     "Reject",
-    "Sent",
+    "SentMessage",
     "Topic",
     "Worker",
     "WorkerOptions",
@@ -40,10 +40,10 @@ __all__ = [
 ]
 
 _NAMES = {
-    "job": ("HandlerOptions", "Handling", "Job", "Postpone", "Reject", "current_message"),
-    "message": ("Delivery", "Outgoing", "Refusal", "Refused", "Sent"),
+    "job": ("HandlerOptions", "CurrentMessage", "Job", "Postpone", "Reject", "current_message"),
+    "message": ("Delivery", "OutgoingMessage", "RefusalReason", "RefusedMessage", "SentMessage"),
     "open": ("open_backend",),
-    "policy": ("Limits", "Over", "QueuePolicy"),
+    "policy": ("Limits", "OverMaxRate", "QueuePolicy"),
     "queue": ("Queue", "Topic"),
     "worker": ("Worker", "WorkerOptions"),
 }

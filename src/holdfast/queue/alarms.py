@@ -11,7 +11,7 @@ from enum import StrEnum
 from holdfast._errors import InvalidValue
 
 
-class What(StrEnum):
+class AlarmKind(StrEnum):
     """What an alarm is about."""
 
     DEAD_LETTERS = "dead-letters"
@@ -40,31 +40,33 @@ class AlarmRules:
     """Looks in a row after which it closes: a minute. Slower, because it is told as good news."""
 
     def __post_init__(self) -> None:
-        for what in What:
-            threshold = self.threshold(what)
+        for kind in AlarmKind:
+            threshold = self.threshold(kind)
             if threshold is not None and not threshold > 0:
-                raise InvalidValue(f"alarm rule {_field(what)} {threshold}: expected more than 0, or None for no alarm")
+                raise InvalidValue(
+                    f"alarm rule {_get_field_name(kind)} {threshold}: expected more than 0, or None for no alarm"
+                )
         for name in ("open_after", "close_after"):
             if getattr(self, name) < 1:
                 raise InvalidValue(f"alarm rule {name} {getattr(self, name)}: expected 1 look or more")
 
-    def threshold(self, what: What) -> float | None:
+    def threshold(self, kind: AlarmKind) -> float | None:
         """From which value on; None: never."""
-        threshold: float | None = getattr(self, _field(what))
+        threshold: float | None = getattr(self, _get_field_name(kind))
         return threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class QueueReading:
     """What one look at a queue tells."""
 
     queue: str
     at: float
-    values: Mapping[What, float] = field(default_factory=dict, hash=False)
+    values: Mapping[AlarmKind, float] = field(default_factory=dict, hash=False)
     """What is not here is not known."""
-    tenants: Mapping[What, str] = field(default_factory=dict, hash=False)
+    tenants: Mapping[AlarmKind, str] = field(default_factory=dict, hash=False)
     """The tenant that causes nearly all of it, where there is one."""
-    alarms: Mapping[What, bool] = field(default_factory=dict, hash=False)
+    alarms: Mapping[AlarmKind, bool] = field(default_factory=dict, hash=False)
     """Whether each alarm is open that there is a rule for, after this look."""
 
 
@@ -73,7 +75,7 @@ class QueueAlarm:
     """A queue needs attention, or does not any more."""
 
     queue: str
-    what: What
+    kind: AlarmKind
     is_open: bool
     at: float
     value: float
@@ -85,17 +87,17 @@ class QueueAlarm:
 
     @property
     def sentence(self) -> str:
-        about = f"queue {self.queue}: {_WORDS[self.what].format(value=self.value, threshold=self.threshold)}"
+        about = f"queue {self.queue}: {_SENTENCES[self.kind].format(value=self.value, threshold=self.threshold)}"
         if not self.is_open:
             return f"{about}: it is over, after {self.at - self.since:.0f} s"
         return about if self.tenant is None else f"{about}, nearly all of it of tenant {self.tenant}"
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class AlarmTrack:
     """One rule over time."""
 
-    opened: float | None = None
+    opened_at: float | None = None
     """When it opened; None: it is closed."""
     streak: int = 0
     """Looks in a row that say the opposite of what it is."""
@@ -105,63 +107,65 @@ class Track:
 class AlarmState:
     """What is known of a queue's alarms from the looks so far."""
 
-    tracks: Mapping[What, Track] = field(default_factory=dict, hash=False)
+    tracks: Mapping[AlarmKind, AlarmTrack] = field(default_factory=dict, hash=False)
 
     @property
-    def is_open(self) -> frozenset[What]:
-        return frozenset(what for what, track in self.tracks.items() if track.opened is not None)
+    def open_alarms(self) -> frozenset[AlarmKind]:
+        return frozenset(kind for kind, track in self.tracks.items() if track.opened_at is not None)
 
-    def standing(self, rules: AlarmRules) -> dict[What, bool]:
+    def list_states(self, rules: AlarmRules) -> dict[AlarmKind, bool]:
         """Whether each alarm is open that there is a rule for."""
-        return {what: what in self.is_open for what in What if rules.threshold(what) is not None}
+        return {kind: kind in self.open_alarms for kind in AlarmKind if rules.threshold(kind) is not None}
 
 
-def step(rules: AlarmRules, state: AlarmState, reading: Reading) -> tuple[AlarmState, tuple[QueueAlarm, ...]]:
+def update_alarms(
+    rules: AlarmRules, state: AlarmState, reading: QueueReading
+) -> tuple[AlarmState, tuple[QueueAlarm, ...]]:
     """The alarms after one more look, and those that have opened or closed by it."""
     tracks = dict(state.tracks)
     changed: list[QueueAlarm] = []
-    for what in What:
-        threshold, value = rules.threshold(what), reading.values.get(what)
+    for kind in AlarmKind:
+        threshold, value = rules.threshold(kind), reading.values.get(kind)
         if threshold is None or value is None:
             continue
-        before = tracks.get(what, Track())
-        after = tracks[what] = _next(before, rules, reading.at, is_beyond=value >= threshold)
-        if (after.opened is None) == (before.opened is None):
+        before = tracks.get(kind, AlarmTrack())
+        after = tracks[kind] = _advance(before, rules, reading.at, is_beyond=value >= threshold)
+        if (after.opened_at is None) == (before.opened_at is None):
             continue
         changed.append(
             QueueAlarm(
                 queue=reading.queue,
-                what=what,
-                is_open=after.opened is not None,
+                kind=kind,
+                is_open=after.opened_at is not None,
                 at=reading.at,
                 value=value,
                 threshold=threshold,
-                since=reading.at if before.opened is None else before.opened,
-                tenant=reading.tenants.get(what),
+                since=reading.at if before.opened_at is None else before.opened_at,
+                tenant=reading.tenants.get(kind),
             )
         )
     return AlarmState(tracks), tuple(changed)
 
 
-def _next(track: Track, rules: AlarmRules, at: float, *, is_beyond: bool) -> Track:
-    is_open = track.opened is not None
+def _advance(track: AlarmTrack, rules: AlarmRules, at: float, *, is_beyond: bool) -> AlarmTrack:
+    is_open = track.opened_at is not None
     if is_beyond == is_open:
         return replace(track, streak=0)
     if track.streak + 1 < (rules.close_after if is_open else rules.open_after):
         return replace(track, streak=track.streak + 1)
-    return Track(None if is_open else at)
+    return AlarmTrack(None if is_open else at)
 
 
-def _field(what: What) -> str:
-    return what.value.replace("-", "_")
+def _get_field_name(kind: AlarmKind) -> str:
+    return kind.value.replace("-", "_")
 
 
-_WORDS = {
-    What.DEAD_LETTERS: "there are {value:.0f} dead letters (alarm from {threshold:.0f} on): "
+_SENTENCES = {
+    AlarmKind.DEAD_LETTERS: "there are {value:.0f} dead letters (alarm from {threshold:.0f} on): "
     "look at them, mend what failed, and redrive them",
-    What.FIRST_ATTEMPT_AGE: "new messages wait {value:.1f} s for the first attempt (alarm from {threshold:.0f} s on): "
-    "there are too few workers, or they do not get on",
-    What.OLDEST_AGE: "the oldest message has waited {value:.0f} s (alarm from {threshold:.0f} s on)",
-    What.NO_EMPTY_POLLS: "of {value:.0f} polls none was empty (alarm from {threshold:.0f} on): "
+    AlarmKind.FIRST_ATTEMPT_AGE: "new messages wait {value:.1f} s for the first attempt "
+    "(alarm from {threshold:.0f} s on): there are too few workers, or they do not get on",
+    AlarmKind.OLDEST_AGE: "the oldest message has waited {value:.0f} s (alarm from {threshold:.0f} s on)",
+    AlarmKind.NO_EMPTY_POLLS: "of {value:.0f} polls none was empty (alarm from {threshold:.0f} on): "
     "the workers have nothing in reserve",
 }

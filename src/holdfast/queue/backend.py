@@ -18,59 +18,59 @@ from typing import Protocol, Self
 import msgspec
 
 from holdfast._errors import InvalidValue
-from holdfast._names import queue_of
+from holdfast._names import check_queue_name
 from holdfast.queue.message import (
-    LONGEST,
+    MAX_DURATION,
     Ack,
     Bury,
     DeadLetter,
     Delivery,
     Drop,
     ExtendLease,
-    Outgoing,
+    OutgoingMessage,
     Receipt,
-    Refused,
+    RefusedMessage,
     Release,
     RetryLater,
-    Sent,
+    SentMessage,
     Settlement,
-    checked_message,
-    checked_settlement,
-    checked_tenant,
+    check_message,
+    check_settlement,
+    check_tenant,
 )
 from holdfast.queue.policy import Limits, QueuePolicy
-from holdfast.queue.rules.leasing import Counters
+from holdfast.queue.rules.leasing import TenantCounters
 
 __all__ = [
-    "FULL",
+    "FULL_CAPABILITIES",
     "Ack",
     "Backend",
     "Bury",
     "Capabilities",
-    "Change",
-    "Counters",
     "DeadLetter",
-    "DeadQuery",
+    "DeadLetterQuery",
     "Drop",
     "ExtendLease",
     "LaneDepth",
     "LeaseRequest",
-    "Leased",
+    "LeaseResult",
+    "MessageInfo",
     "MessageState",
+    "QueueChange",
+    "QueueSnapshot",
     "Receipt",
     "Release",
     "RetryLater",
     "Settlement",
-    "Snapshot",
-    "Stage",
+    "TenantCounters",
     "TenantDepth",
     "Totals",
-    "checked_change",
-    "checked_message",
-    "checked_query",
-    "checked_request",
-    "checked_settlement",
-    "totals_of",
+    "check_change",
+    "check_message",
+    "check_query",
+    "check_request",
+    "check_settlement",
+    "sum_lanes",
 ]
 
 
@@ -87,30 +87,30 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Depths are exact. Without it, they are estimates of a while ago, and commands mark them as such."""
     fleet_limits: bool = True
     """Limits of tenants hold across all processes. Without it, `holdfast queue limits` says that they do not."""
-    longest_delay: float | None = None
+    max_delay: float | None = None
     """Seconds that a message can be delayed at most; None: a year. Sending a longer one is refused; workers retry no
     later than that."""
-    longest_lease: float | None = None
+    max_lease: float | None = None
     """Seconds that a lease can last at most; None: as long as a policy may say. Workers lease for no longer."""
 
 
-FULL = Capabilities()
+FULL_CAPABILITIES = Capabilities()
 """What a backend can do that can do everything."""
 
 
-def require_support(backend: "Backend", messages: Iterable[Outgoing]) -> None:
+def require_support(backend: "Backend", messages: Iterable[OutgoingMessage]) -> None:
     """Raise InvalidValue if a message asks for what the backend cannot do: groups, deduplication, so long a delay."""
     able = backend.capabilities
-    if able is FULL:
+    if able is FULL_CAPABILITIES:
         return
     for message in messages:
         if message.group is not None and not able.groups:
             raise InvalidValue(f"group {message.group}: these queues cannot keep the order of a group; send without it")
         if message.key is not None and not able.deduplication:
             raise InvalidValue(f"deduplication key {message.key}: these queues keep duplicates; send without it")
-        if able.longest_delay is not None and message.delay > able.longest_delay:
+        if able.max_delay is not None and message.delay > able.max_delay:
             raise InvalidValue(
-                f"a delay of {message.delay:g} s: these queues delay a message by at most {able.longest_delay:g} s"
+                f"a delay of {message.delay:g} s: these queues delay a message by at most {able.max_delay:g} s"
             )
 
 
@@ -128,23 +128,23 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """At most so many messages."""
     lease: float
     """Seconds after which they are delivered again, unless they are settled or the lease is made longer."""
-    before: int = 0
+    leased_before: int = 0
     """Messages that this worker was handed before, by which the shares of old and other messages are counted."""
     caps: Mapping[str, int] = {}
     """Tenants of which at most so many may be in the hands of workers; the rest of theirs is moved aside."""
 
 
-class Leased(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker was given."""
 
     deliveries: Sequence[Delivery] = ()
-    tenants: Mapping[str, Counters] = {}
+    tenants: Mapping[str, TenantCounters] = {}
     """The tenants whose messages were looked at, as they are now."""
-    others_wait: bool = False
+    are_others_waiting: bool = False
     """Whether messages wait in lanes of other tenants than those."""
     next_due: float | None = None
     """Seconds until there may be something that there is not now: a delay, or the lease of somebody else, ends."""
-    sidelined: int = 0
+    spilled: int = 0
     """Messages that were moved to where the excess of their tenants waits."""
     dropped: int = 0
     """Messages that were too old to be worth anything."""
@@ -154,9 +154,9 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True):
     """Messages whose leases had ended."""
 
 
-def checked_request(request: LeaseRequest) -> LeaseRequest:
+def check_request(request: LeaseRequest) -> LeaseRequest:
     """Return `request`, or raise InvalidValue if no backend can fulfil it."""
-    if request.count < 1 or not 0 < request.lease <= LONGEST:
+    if request.count < 1 or not 0 < request.lease <= MAX_DURATION:
         raise InvalidValue(
             f"{request.count} messages for {request.lease} s: expected at least 1, for more than 0 s and at most a year"
         )
@@ -172,7 +172,7 @@ class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
     leased: int
     delayed: int
     dead: int
-    oldest: float | None
+    oldest_since: float | None
     """Since when the message has been waiting that waits the longest; None: none waits."""
 
 
@@ -186,11 +186,11 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     leased: int = 0
     delayed: int = 0
     dead: int = 0
-    lanes: int = 0
+    lanes_in_use: int = 0
     """Lanes that are not empty."""
-    oldest: float | None = None
+    oldest_since: float | None = None
     """Since when the message has been waiting that waits the longest; None: none waits."""
-    oldest_ready: float | None = None
+    oldest_ready_since: float | None = None
     """The same, without those that are spilled."""
 
     @property
@@ -199,7 +199,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
         return self.ready + self.spilled
 
 
-def totals_of(lanes: Iterable[LaneDepth]) -> Totals:
+def sum_lanes(lanes: Iterable[LaneDepth]) -> Totals:
     """The sums over lanes, for a backend that has all of them at hand."""
     lanes = tuple(lanes)
     shared = [lane for lane in lanes if lane.lane >= 0]
@@ -210,9 +210,9 @@ def totals_of(lanes: Iterable[LaneDepth]) -> Totals:
         leased=sum(lane.leased for lane in lanes),
         delayed=sum(lane.delayed for lane in lanes),
         dead=sum(lane.dead for lane in lanes),
-        lanes=len(lanes),
-        oldest=min((lane.oldest for lane in lanes if lane.oldest is not None), default=None),
-        oldest_ready=min((lane.oldest for lane in shared if lane.oldest is not None), default=None),
+        lanes_in_use=len(lanes),
+        oldest_since=min((lane.oldest_since for lane in lanes if lane.oldest_since is not None), default=None),
+        oldest_ready_since=min((lane.oldest_since for lane in shared if lane.oldest_since is not None), default=None),
     )
 
 
@@ -235,7 +235,7 @@ class TenantDepth(msgspec.Struct, frozen=True, kw_only=True):
         return self.ready + self.spilled
 
 
-class Stage(StrEnum):
+class MessageState(StrEnum):
     """Where a message is in its life."""
 
     WAITING = "waiting"
@@ -245,20 +245,20 @@ class Stage(StrEnum):
     DEAD = "dead"
 
 
-class MessageState(msgspec.Struct, frozen=True, kw_only=True):
+class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One message that has not been handled yet."""
 
     tenant: str
-    stage: Stage
+    state: MessageState
     attempts: int
     """Deliveries so far, without those that were handed back unhandled."""
-    sent: float
+    sent_at: float
     """When it was first sent, or fell due for the first time."""
     until: float | None = None
     """When its delay, or the lease of whoever holds it, ends."""
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A queue at one moment."""
 
     queue: str
@@ -274,11 +274,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The topics that it is subscribed to."""
     lanes_left_out: int = 0
     """Lanes of single tenants that are not empty and not listed, because there are so many."""
-    messages: Mapping[int, MessageState] = {}
+    messages: Mapping[int, MessageInfo] = {}
     """Those that were asked for, by id, as far as they are in the queue."""
 
 
-class DeadQuery(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which dead letters are meant: all of a queue, or those that fulfil every condition that is given."""
 
     queue: str
@@ -292,14 +292,14 @@ class DeadQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 100
 
 
-def checked_query(query: DeadQuery) -> DeadQuery:
+def check_query(query: DeadLetterQuery) -> DeadLetterQuery:
     """Return `query`, or raise InvalidValue if it can match nothing."""
     if query.limit < 1:
         raise InvalidValue(f"at most {query.limit} dead letters: expected 1 or more")
     return query
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be different about a queue; what is None stays as it is."""
 
     policy: QueuePolicy | None = None
@@ -310,12 +310,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     unsubscribe: Sequence[str] = ()
 
 
-def checked_change(change: Change) -> Change:
+def check_change(change: QueueChange) -> QueueChange:
     """Return `change`, or raise InvalidValue for a name that no topic or no tenant can have."""
     for topic in change.subscribe:
-        queue_of(topic, "topic")
+        check_queue_name(topic, "topic")
     for tenant in change.limits:
-        checked_tenant(tenant)
+        check_tenant(tenant)
     return change
 
 
@@ -326,14 +326,16 @@ class Backend(Protocol):
     def capabilities(self) -> Capabilities:
         """What it can do."""
 
-    def send(self, to: str, messages: Sequence[Outgoing], *, topic: bool = False) -> Sequence[Sent | Refused]:
-        """Keep messages in the queue `to`, all of them in one step, and say what became of each.
+    def send(
+        self, destination: str, messages: Sequence[OutgoingMessage], *, is_topic: bool = False
+    ) -> Sequence[SentMessage | RefusedMessage]:
+        """Keep messages in the queue `destination`, all of them in one step, and say what became of each.
 
-        With `topic`, `to` is a topic: every queue that subscribes to it gets each message, in the order of the
-        messages. Raises NotFound for a queue that nobody has made. Of a topic without subscribers nothing is kept.
+        With `is_topic`, `destination` is a topic: every queue that subscribes to it gets each message, in the order of
+        the messages. Raises NotFound for a queue that nobody has made. Of a topic without subscribers nothing is kept.
         """
 
-    def lease(self, request: LeaseRequest) -> Leased:
+    def lease(self, request: LeaseRequest) -> LeaseResult:
         """Lease messages that wait to a worker."""
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
@@ -348,7 +350,7 @@ class Backend(Protocol):
         Also does what else is due: makes what was delayed ready, and what was leased for too long.
         """
 
-    def look(
+    def inspect(
         self,
         queue: str,
         *,
@@ -356,26 +358,26 @@ class Backend(Protocol):
         top: int = 20,
         messages: Sequence[int] = (),
         lanes: bool = True,
-    ) -> Snapshot:
+    ) -> QueueSnapshot:
         """How deep the queue is. Takes as long as it has lanes, however many messages there are.
 
         `messages` are ids of those to look for. Without `lanes` none is listed or counted, and it takes no longer than
         what else is asked for.
         """
 
-    def dead(self, query: DeadQuery) -> Sequence[DeadLetter]:
+    def list_dead_letters(self, query: DeadLetterQuery) -> Sequence[DeadLetter]:
         """The dead letters, in the order of their ids."""
 
-    def redrive(self, query: DeadQuery, *, discard: bool = False) -> int:
+    def redrive(self, query: DeadLetterQuery, *, discard: bool = False) -> int:
         """Put dead letters back into their queue, or forget them; how many, at most `query.limit`."""
 
-    def change(self, queue: str, change: Change, *, create: bool = False) -> QueuePolicy:
+    def change(self, queue: str, change: QueueChange, *, create: bool = False) -> QueuePolicy:
         """Change a queue that exists, or with `create` make one with all that; returns its policy.
 
         With `create`, a queue that exists already keeps what it has, and nothing about it is changed.
         """
 
-    def queues(self) -> Sequence[str]:
+    def list_queues(self) -> Sequence[str]:
         """Return the names of all queues, sorted."""
 
     def close(self) -> None:

@@ -1,42 +1,42 @@
 """How deep a queue is, and how old its messages are, in few numbers. Pure."""
 
-from holdfast.metrics.names import OTHER, StickyNames
-from holdfast.queue.backend import Snapshot, TenantDepth, Totals
+from holdfast.metrics.cardinality import OTHER, TopNames
+from holdfast.queue.backend import QueueSnapshot, TenantDepth, Totals
 from holdfast.queue.message import Delivery
 
 STATES = ("ready", "spilled", "leased", "delayed", "dead")
 """Every message of a queue is in one of them."""
 
 
-def states_of(counted: Totals | TenantDepth) -> dict[str, int]:
+def count_by_state(counted: Totals | TenantDepth) -> dict[str, int]:
     """Return how many messages of a queue, or of a tenant, are in each state."""
     return {state: getattr(counted, state) for state in STATES}
 
 
-def age_at(snapshot: Snapshot, since: float | None) -> float | None:
+def compute_age(snapshot: QueueSnapshot, since: float | None) -> float | None:
     """Return the seconds from `since` to the moment of the snapshot; None: there is no such time."""
     return None if since is None else max(0.0, snapshot.at - since)
 
 
-def tenants_of(snapshot: Snapshot, names: StickyNames) -> dict[str, dict[str, int]]:
+def count_tenants_by_state(snapshot: QueueSnapshot, names: TopNames) -> dict[str, dict[str, int]]:
     """Return the messages of tenants in each state, for those that have names; `other` is the sum of the rest."""
     listed = {tenant.tenant: tenant for tenant in snapshot.tenants}
     if names.is_due(snapshot.at):
         names.review({name: tenant.waiting for name, tenant in listed.items()}, snapshot.totals.waiting, snapshot.at)
-    rest = states_of(snapshot.totals)
+    rest = count_by_state(snapshot.totals)
     found: dict[str, dict[str, int]] = {}
     for name, tenant in sorted(listed.items(), key=lambda item: (-item[1].waiting, item[0])):
         if names.name(name) == name != OTHER:
-            found[name] = states_of(tenant)
+            found[name] = count_by_state(tenant)
             for state, count in found[name].items():
                 rest[state] -= count
     # Lanes and tenants may be counted at different moments: the rest is never less than nothing.
     return found | {OTHER: {state: max(0, count) for state, count in rest.items()}}
 
 
-def age_of(delivery: Delivery, now: float) -> float:
+def compute_delivery_age(delivery: Delivery, now: float) -> float:
     """Return the seconds since a message was sent or first fell due; never below 0, though clocks may differ."""
-    return max(0.0, now - delivery.sent)
+    return max(0.0, now - delivery.sent_at)
 
 
 def is_first_attempt(delivery: Delivery) -> bool:
@@ -45,4 +45,4 @@ def is_first_attempt(delivery: Delivery) -> bool:
     A message that was postponed, or put back after it was buried, counts its attempts anew, but it could be handled
     before: it waits for the second time. One that was returned unhandled still waits for the first time.
     """
-    return delivery.attempt == 1 and delivery.at <= delivery.sent
+    return delivery.attempt == 1 and delivery.ready_since <= delivery.sent_at

@@ -5,62 +5,62 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.queue.alarms import QueueAlarm, Reading
-from holdfast.queue.backend import Leased, Snapshot
+from holdfast.queue.alarms import QueueAlarm, QueueReading
+from holdfast.queue.backend import LeaseResult, QueueSnapshot
 from holdfast.queue.message import Delivery
 
 
-class Polled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class PollEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A worker has asked for messages."""
 
     queue: str
     at: float
-    wanted: int
-    leased: Leased
+    requested: int
+    result: LeaseResult
 
     @property
     def is_empty(self) -> bool:
         """Whether there was nothing: if that never happens, there are too few workers."""
-        return not self.leased.deliveries
+        return not self.result.deliveries
 
 
-class Ending(StrEnum):
+class AttemptResult(StrEnum):
     """How an attempt to handle a message ended."""
 
-    DONE = "done"
+    ACKED = "acked"
     RETRIED = "retried"
     """It failed, and is delivered again later."""
     POSTPONED = "postponed"
     """The handler asked for it to be delivered again later; it did not fail."""
     BURIED = "buried"
-    RETURNED = "returned"
+    RELEASED = "released"
     """It was handed back: the worker stops, or its zone is out."""
     LOST = "lost"
     """The lease had ended before the handler did: somebody else has it."""
 
 
-class Handled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class AttemptEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An attempt to handle a message has ended."""
 
     delivery: Delivery
     at: float
     seconds: float
     """How long the handler took."""
-    ending: Ending
+    result: AttemptResult
     error: str | None = None
     """The name of the exception's class, if the handler raised one."""
     job: str | None = None
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+class BackendErrorEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A worker cannot reach what keeps the messages; it tries again."""
 
     queue: str
     at: float
-    doing: str
+    operation: str
     error: str
 
 
-QueueEvent: TypeAlias = Polled | Handled | Trouble
-Observed: TypeAlias = QueueEvent | Snapshot | Reading | QueueAlarm
+QueueEvent: TypeAlias = PollEvent | AttemptEvent | BackendErrorEvent
+QueueObservation: TypeAlias = QueueEvent | QueueSnapshot | QueueReading | QueueAlarm
 """What sinks for metrics take: events of workers, and what a `Watcher` sees and concludes."""

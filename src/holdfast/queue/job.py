@@ -17,9 +17,9 @@ import msgspec
 
 from holdfast._backoff import Backoff
 from holdfast._errors import InvalidValue, LeaseLost
-from holdfast._forks import renew_after_fork
-from holdfast.queue.message import LONGEST, NORMAL, Delivery, Outgoing, Sent
-from holdfast.queue.rules.disposition import RETRIES
+from holdfast._forks import register_after_fork
+from holdfast.queue.message import DEFAULT_PRIORITY, MAX_DURATION, Delivery, OutgoingMessage, SentMessage
+from holdfast.queue.rules.disposition import DEFAULT_BACKOFF
 
 if TYPE_CHECKING:
     from holdfast.queue.queue import Queue
@@ -40,7 +40,7 @@ class HandlerOptions:
     A message that was delivered so often, to workers that died with it, is buried without another attempt. Deaths of
     workers count against the queue's own `attempts` as well: more than those help against handlers that fail only.
     """
-    backoff: Backoff = RETRIES
+    backoff: Backoff = DEFAULT_BACKOFF
     """How long to wait between them."""
 
     def __post_init__(self) -> None:
@@ -68,10 +68,10 @@ class Job(Generic[Parameters, Result]):
             if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
                 raise InvalidValue(f"job {name} takes {one}: expected parameters that have a name each")
         can_be_given_by_order = all(one.kind is not one.KEYWORD_ONLY for one in parameters.values())
-        self._in_order = tuple(parameters) if can_be_given_by_order else ()
-        self._takes_all = all(one.default is one.empty for one in parameters.values())
+        self._positional_names = tuple(parameters) if can_be_given_by_order else ()
+        self._requires_all = all(one.default is one.empty for one in parameters.values())
         self._decoder: msgspec.msgpack.Decoder[Any] | None = None
-        with suppress(_NotYet):  # a class that is written further below, perhaps
+        with suppress(_UnknownType):  # a class that is written further below, perhaps
             self.prepare()
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -81,75 +81,78 @@ class Job(Generic[Parameters, Result]):
         self,
         tenant: str,
         *,
-        priority: int = NORMAL,
+        priority: int = DEFAULT_PRIORITY,
         delay: float = 0.0,
         group: str | None = None,
         key: str | None = None,
         ttl: float | None = None,
-    ) -> "Call[Parameters]":
-        """For a tenant: `resize.to("tenant-a").send(image)`. What the options mean, `Outgoing` says."""
-        return Call(
-            self, Outgoing(tenant=tenant, body=b"", priority=priority, delay=delay, group=group, key=key, ttl=ttl)
+    ) -> "JobCall[Parameters]":
+        """For a tenant: `resize.to("tenant-a").send(image)`. What the options mean, `OutgoingMessage` says."""
+        return JobCall(
+            self,
+            OutgoingMessage(tenant=tenant, body=b"", priority=priority, delay=delay, group=group, key=key, ttl=ttl),
         )
 
     def encode(self, *args: Any, **kwargs: Any) -> bytes:
         """The body of a message that calls it. Raises InvalidValue for what cannot be sent."""
-        if len(args) == len(self._in_order) and not kwargs:
-            return call_body(self.name, dict(zip(self._in_order, args, strict=True)))  # quicker than `bind`, ten times
+        if len(args) == len(self._positional_names) and not kwargs:
+            return encode_call(
+                self.name, dict(zip(self._positional_names, args, strict=True))
+            )  # quicker than `bind`, ten times
         try:
             arguments = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise InvalidValue(f"a call of {self.name} cannot be sent: {error}") from error
-        return call_body(self.name, arguments)
+        return encode_call(self.name, arguments)
 
-    def arguments(self, packed: bytes | msgspec.Raw) -> dict[str, Any]:
+    def decode_arguments(self, packed: bytes | msgspec.Raw) -> dict[str, Any]:
         """The arguments, checked. Raises InvalidValue for what the function does not take."""
         try:
             found = msgspec.structs.asdict(self.prepare().decode(packed))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidValue(f"{self.name} does not take these arguments: {error}") from error
-        if self._takes_all:
+        if self._requires_all:
             return found
         return {name: value for name, value in found.items() if value is not msgspec.UNSET}
 
     def prepare(self) -> "msgspec.msgpack.Decoder[Any]":
         """Learn the types of its arguments, if that is not done. Raises InvalidValue for those that nobody knows."""
         if self._decoder is None:
-            self._decoder = _decoder(self.name, self.function, self._signature)
+            self._decoder = _build_decoder(self.name, self.function, self._signature)
         return self._decoder
 
 
-class Call(Generic[Parameters]):
+class JobCall(Generic[Parameters]):
     """A call of a job for one tenant, ready to be sent."""
 
-    def __init__(self, job: Job[Parameters, Any], message: Outgoing) -> None:
+    def __init__(self, job: Job[Parameters, Any], message: OutgoingMessage) -> None:
         self._job = job
         self._message = message
 
-    def message(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Outgoing:
+    def message(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> OutgoingMessage:
         """The message, to be sent together with others by `Queue.send_many`."""
         return msgspec.structs.replace(self._message, body=self._job.encode(*args, **kwargs))
 
-    def send(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Sent:
+    def send(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> SentMessage:
         """Send it. Raises Backpressure when the tenant has sent too much."""
         return self._job.queue.send_one(self.message(*args, **kwargs))
 
-    def send_async(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Coroutine[Any, Any, Sent]:
+    def send_async(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Coroutine[Any, Any, SentMessage]:
         """The same, without blocking the event loop."""
         return self._job.queue.send_one_async(self.message(*args, **kwargs))
 
 
-class Packed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PackedCall(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The body of a message that calls a job."""
 
     job: str
     arguments: msgspec.Raw
 
 
-unpack = msgspec.msgpack.Decoder(Packed).decode
+unpack_call = msgspec.msgpack.Decoder(PackedCall).decode
 
 
-def name_of(function: Callable[..., Any]) -> str:
+def get_function_name(function: Callable[..., Any]) -> str:
     """What a function is called. Raises InvalidValue for what has no name."""
     name: str | None = getattr(function, "__name__", None)
     if name is None or not name.isidentifier():
@@ -157,34 +160,36 @@ def name_of(function: Callable[..., Any]) -> str:
     return name
 
 
-def _called(function: Callable[..., Any]) -> tuple[Any, Any]:
+def _list_callables(function: Callable[..., Any]) -> tuple[Any, Any]:
     """The function, and what runs if it is an object that is called like one."""
     return function, getattr(type(function), "__call__", None)  # noqa: B004
 
 
 def is_asynchronous(function: Callable[..., Any]) -> bool:
     """Whether what a function returns is to be awaited."""
-    return any(map(inspect.iscoroutinefunction, _called(function)))
+    return any(map(inspect.iscoroutinefunction, _list_callables(function)))
 
 
-def require_that_it_runs(function: Callable[..., Any]) -> None:
+def require_no_generator(function: Callable[..., Any]) -> None:
     """Raise InvalidValue for a generator, of which a call runs nothing."""
-    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in _called(function)):
+    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in _list_callables(function)):
         raise InvalidValue(
             f"{function!r} is a generator, and calling it would do nothing: expected a function without `yield`; "
             "let one such function go through what the generator yields"
         )
 
 
-class _NotYet(InvalidValue):
+class _UnknownType(InvalidValue):
     """A type that is not known, or not yet."""
 
 
-def _decoder(job: str, function: Callable[..., Any], signature: inspect.Signature) -> "msgspec.msgpack.Decoder[Any]":
+def _build_decoder(
+    job: str, function: Callable[..., Any], signature: inspect.Signature
+) -> "msgspec.msgpack.Decoder[Any]":
     """What makes arguments of bytes: a structure with a field for every parameter."""
     fields: list[Any] = []
     for name, parameter in signature.parameters.items():
-        kind = _type(job, function, parameter)
+        kind = _resolve_type(job, function, parameter)
         # Left out by the sender, it is left out here: the function's own default holds, that of today.
         fields.append(
             (name, kind)
@@ -198,7 +203,7 @@ def _decoder(job: str, function: Callable[..., Any], signature: inspect.Signatur
         raise InvalidValue(f"job {job} has parameters that cannot be sent: {error}") from error
 
 
-def _type(job: str, function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+def _resolve_type(job: str, function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     """The type of one parameter: of each alone, because those that need not be known are often not there."""
     annotation = parameter.annotation
     if annotation is parameter.empty:
@@ -208,13 +213,13 @@ def _type(job: str, function: Callable[..., Any], parameter: inspect.Parameter) 
     try:
         return get_type_hints(holder, globalns=scope, include_extras=True)[parameter.name]
     except NameError as error:
-        raise _NotYet(
+        raise _UnknownType(
             f"job {job}: the type {annotation!r} of {parameter.name} is not known when it runs: {error}; "
             "import it for good, not for the type checker alone"
         ) from error
 
 
-def call_body(name: str, arguments: dict[str, Any]) -> bytes:
+def encode_call(name: str, arguments: dict[str, Any]) -> bytes:
     """The body of a message that calls a job by its name. Raises InvalidValue for what cannot be sent."""
     try:
         return msgspec.msgpack.encode((name, arguments))
@@ -222,58 +227,58 @@ def call_body(name: str, arguments: dict[str, Any]) -> bytes:
         raise InvalidValue(f"a call of {name} cannot be sent: {error}") from error
 
 
-class Handling:
+class CurrentMessage:
     """One message being handled. `check` in loops that nothing else interrupts. Thread-safe."""
 
-    __slots__ = ("_ended", "delivery", "is_over", "why")
+    __slots__ = ("_ended", "delivery", "is_over", "reason")
 
     def __init__(self, delivery: Delivery) -> None:
         self.delivery = delivery
         self.is_over = False
         """Whether what is done from here on will not count: another worker has the message, or may have it soon."""
-        self.why = ""
+        self.reason = ""
         """Why it must stop, if it must."""
         self._ended: threading.Event | None = None  # made for those who wait: few do, and it takes a microsecond
 
     def check(self) -> None:
         """Raise LeaseLost if what is done from here on will not count."""
         if self.is_over:
-            raise LeaseLost(f"message {self.delivery.id} of {self.delivery.queue}: {self.why}")
+            raise LeaseLost(f"message {self.delivery.id} of {self.delivery.queue}: {self.reason}")
 
     def wait(self, seconds: float) -> bool:
         """Sleep, but not beyond the end: true if it must stop."""
-        with _MAKING.lock:
+        with _EVENT_LOCK.lock:
             if self._ended is None:
                 self._ended = threading.Event()
         if self.is_over:  # perhaps told before there was anything to set
             return True
         return self._ended.wait(seconds)
 
-    def end(self, why: str) -> None:
+    def end(self, reason: str) -> None:
         """Tell the handler that it must stop."""
-        self.why = why
+        self.reason = reason
         self.is_over = True
         if self._ended is not None:
             self._ended.set()
 
 
-class _Making:
+class _EventLock:
     def __init__(self) -> None:
-        self.renew()
-        renew_after_fork(self)
+        self.reset_after_fork()
+        register_after_fork(self)
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         self.lock = threading.Lock()
 
 
-_MAKING = _Making()
-HANDLING: ContextVar[Handling] = ContextVar("holdfast.queue.job")
+_EVENT_LOCK = _EventLock()
+CURRENT_MESSAGE: ContextVar[CurrentMessage] = ContextVar("holdfast.queue.job")
 
 
-def current_message() -> Handling:
+def current_message() -> CurrentMessage:
     """The message that is being handled here. Raises InvalidValue outside of a handler."""
     try:
-        return HANDLING.get()
+        return CURRENT_MESSAGE.get()
     except LookupError:
         raise InvalidValue("no message is being handled here: call this from a handler or a job") from None
 
@@ -288,8 +293,8 @@ class Postpone(Exception):
     """Seconds to wait. A class derived from this one may set them as well, instead of calling `__init__`."""
 
     def __init__(self, seconds: float) -> None:
-        if not 0 <= seconds <= LONGEST:
-            raise InvalidValue(f"a message postponed by {seconds} s: expected 0 to {LONGEST}, which is a year")
+        if not 0 <= seconds <= MAX_DURATION:
+            raise InvalidValue(f"a message postponed by {seconds} s: expected 0 to {MAX_DURATION}, which is a year")
         super().__init__(seconds)
         self.seconds = float(seconds)
 

@@ -12,30 +12,30 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast._errors import InvalidValue
-from holdfast._types import TENANT_BYTES
+from holdfast._types import MAX_TENANT_BYTES
 
-PRIORITIES = 4
+PRIORITY_LEVELS = 4
 """Priorities there are: 0 is the most urgent, 3 the least."""
-NORMAL = 2
+DEFAULT_PRIORITY = 2
 """The priority of whoever names none: there is room on both sides."""
-BODY_BYTES = 1 << 20
+MAX_BODY_BYTES = 1 << 20
 """Longest body: what is larger belongs into a store of its own, with its address in the message."""
-KEY_BYTES = 256
+MAX_KEY_BYTES = 256
 """Longest deduplication key and longest name of a group, in UTF-8 bytes: they are indexed."""
-LONGEST = 366 * 86400.0
+MAX_DURATION = 366 * 86400.0
 """Longest delay and ttl, in seconds."""
-LATEST = 1e11
+MAX_DEADLINE = 1e11
 """Latest deadline, some 3000 years from now: whoever gives milliseconds by mistake is told so."""
-_PRIORITIES = range(PRIORITIES)
+_PRIORITIES = range(PRIORITY_LEVELS)
 _NUMBER: tuple[type, ...] = (int, float)
 
 
-class Outgoing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message to be sent."""
 
     tenant: str
     body: bytes
-    priority: int = NORMAL
+    priority: int = DEFAULT_PRIORITY
     delay: float = 0.0
     """Seconds before it may be handled."""
     group: str | None = None
@@ -50,30 +50,30 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The W3C `traceparent`; None: one that follows from the message's id."""
 
 
-def checked_message(message: Outgoing) -> Outgoing:
+def check_message(message: OutgoingMessage) -> OutgoingMessage:
     """Return `message`, or raise InvalidValue if no backend accepts it."""
-    checked_tenant(message.tenant)
+    check_tenant(message.tenant)
     if not isinstance(message.body, bytes):
         raise InvalidValue(f"a body of type {type(message.body).__name__}: expected bytes")
-    if len(message.body) > BODY_BYTES:
+    if len(message.body) > MAX_BODY_BYTES:
         raise InvalidValue(
-            f"a body of {len(message.body)} bytes for tenant {message.tenant}: expected at most {BODY_BYTES}; "
+            f"a body of {len(message.body)} bytes for tenant {message.tenant}: expected at most {MAX_BODY_BYTES}; "
             "store what is larger elsewhere, and send its address"
         )
     if type(message.priority) is not int or message.priority not in _PRIORITIES:
-        raise InvalidValue(f"priority {message.priority!r}: expected 0, the most urgent, to {PRIORITIES - 1}")
-    if not isinstance(message.delay, _NUMBER) or not 0 <= message.delay <= LONGEST:
-        raise _wrong("a delay", message.delay, f"0 to {LONGEST:.0f}, which is a year")
-    if message.ttl is not None and (not isinstance(message.ttl, _NUMBER) or not 0 < message.ttl <= LONGEST):
-        raise _wrong("a ttl", message.ttl, f"more than 0, up to {LONGEST:.0f}, which is a year")
+        raise InvalidValue(f"priority {message.priority!r}: expected 0, the most urgent, to {PRIORITY_LEVELS - 1}")
+    if not isinstance(message.delay, _NUMBER) or not 0 <= message.delay <= MAX_DURATION:
+        raise _wrong("a delay", message.delay, f"0 to {MAX_DURATION:.0f}, which is a year")
+    if message.ttl is not None and (not isinstance(message.ttl, _NUMBER) or not 0 < message.ttl <= MAX_DURATION):
+        raise _wrong("a ttl", message.ttl, f"more than 0, up to {MAX_DURATION:.0f}, which is a year")
     if message.deadline is not None and (
-        not isinstance(message.deadline, _NUMBER) or not 0 <= message.deadline <= LATEST
+        not isinstance(message.deadline, _NUMBER) or not 0 <= message.deadline <= MAX_DEADLINE
     ):
         raise InvalidValue(f"a deadline at {message.deadline!r}: expected seconds since the epoch")
     if message.group is not None:
-        _require_text("group", message.group, KEY_BYTES)
+        _require_text("group", message.group, MAX_KEY_BYTES)
     if message.key is not None:
-        _require_text("deduplication key", message.key, KEY_BYTES)
+        _require_text("deduplication key", message.key, MAX_KEY_BYTES)
     if message.trace is not None and not isinstance(message.trace, str):
         raise InvalidValue(f"a trace of type {type(message.trace).__name__}: expected text, a W3C traceparent")
     return message
@@ -85,26 +85,26 @@ def _wrong(what: str, seconds: object, expected: str) -> InvalidValue:
     return InvalidValue(f"{what} of type {type(seconds).__name__}: expected a number of seconds, {expected}")
 
 
-def checked_tenant(tenant: str) -> str:
+def check_tenant(tenant: str) -> str:
     """Return `tenant`, or raise InvalidValue if no tenant of a queue can have this name."""
-    _require_text("tenant", tenant, TENANT_BYTES)
+    _require_text("tenant", tenant, MAX_TENANT_BYTES)
     return tenant
 
 
-def _require_text(what: str, text: str, most: int) -> None:
+def _require_text(what: str, text: str, max_bytes: int) -> None:
     if not isinstance(text, str):
         raise InvalidValue(f"{what} of type {type(text).__name__}: expected text")
-    if text.isascii() and 1 <= len(text) <= most and "\0" not in text:
+    if text.isascii() and 1 <= len(text) <= max_bytes and "\0" not in text:
         return  # most are so, and need not be encoded to see it
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise InvalidValue(f"{what} {text[:32]!r} is not valid Unicode text") from error
-    if not 1 <= size <= most or "\0" in text:
-        raise InvalidValue(f"{what} {text[:32]!r} has {size} UTF-8 bytes: expected 1 to {most}, none of them 0")
+    if not 1 <= size <= max_bytes or "\0" in text:
+        raise InvalidValue(f"{what} {text[:32]!r} has {size} UTF-8 bytes: expected 1 to {max_bytes}, none of them 0")
 
 
-class Sent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class SentMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message that is kept: from here on it will be handled at least once, dropped for its age, or buried."""
 
     id: int
@@ -123,18 +123,18 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.lane < 0
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class RefusedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message that was not kept, because its tenant has sent too much."""
 
     queue: str
     tenant: str
-    reason: "Refusal"
+    reason: "RefusalReason"
     retry_after: float
     """Seconds after which it would have been kept, if nothing else is sent."""
     pressure: float
 
 
-class Refusal(StrEnum):
+class RefusalReason(StrEnum):
     """Why a message was not kept."""
 
     RATE = "rate"
@@ -147,7 +147,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     """What a worker holds a message by. A message that was delivered again since has another one."""
 
     id: int
-    tries: int
+    deliveries: int
     """Deliveries of the message so far, this one included."""
 
 
@@ -161,9 +161,9 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     body: bytes
     attempt: int
     """The number of this attempt, counted from 1; without those that were handed back unhandled."""
-    sent: float
+    sent_at: float
     """When it was first sent, or fell due for the first time."""
-    at: float
+    ready_since: float
     """Since when it could have been handled this time."""
     trace: str
     deadline: float | None = None
@@ -186,7 +186,7 @@ class RetryLater(msgspec.Struct, frozen=True, gc=False):
     """Deliver it again after a delay."""
 
     delay: float
-    counts: bool = True
+    is_attempt: bool = True
     """Whether this delivery was an attempt that failed; else it does not count as one."""
 
 
@@ -212,23 +212,25 @@ class Drop(msgspec.Struct, frozen=True, gc=False):
     """It is worth nothing any more: forget it, unhandled."""
 
 
-Outcome: TypeAlias = Ack | RetryLater | Bury | Release | ExtendLease | Drop
+Disposition: TypeAlias = Ack | RetryLater | Bury | Release | ExtendLease | Drop
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
     """What becomes of a message that a worker holds."""
 
     receipt: Receipt
-    outcome: Outcome
+    disposition: Disposition
 
 
-def checked_settlement(settlement: Settlement) -> Settlement:
+def check_settlement(settlement: Settlement) -> Settlement:
     """Return `settlement`, or raise InvalidValue if no backend accepts it."""
-    outcome = settlement.outcome
-    if isinstance(outcome, RetryLater) and not 0 <= outcome.delay <= LONGEST:
-        raise InvalidValue(f"again after {outcome.delay} s: expected 0 to {LONGEST:.0f}, which is a year")
-    if isinstance(outcome, ExtendLease) and not 0 < outcome.seconds <= LONGEST:
-        raise InvalidValue(f"longer by {outcome.seconds} s: expected more than 0, up to {LONGEST:.0f}, which is a year")
+    disposition = settlement.disposition
+    if isinstance(disposition, RetryLater) and not 0 <= disposition.delay <= MAX_DURATION:
+        raise InvalidValue(f"again after {disposition.delay} s: expected 0 to {MAX_DURATION:.0f}, which is a year")
+    if isinstance(disposition, ExtendLease) and not 0 < disposition.seconds <= MAX_DURATION:
+        raise InvalidValue(
+            f"longer by {disposition.seconds} s: expected more than 0, up to {MAX_DURATION:.0f}, which is a year"
+        )
     return settlement
 
 
@@ -242,8 +244,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     group: str | None
     attempts: int
-    sent: float
-    buried: float
+    sent_at: float
+    buried_at: float
     reason: str
     detail: str
     trace: str
@@ -281,13 +283,13 @@ class BatchKeys:
         self._key = key
         self._seen: Counter[bytes] = Counter()
 
-    def of(self, message: Outgoing) -> str:
+    def next_key(self, message: OutgoingMessage) -> str:
         """Return the key of the next message: the same for the same body, priority, delay, group and ttl alone.
 
         Trace and deadline are those of a request, and do not count.
         """
-        said = (self._key, message.priority, message.delay, message.group, message.ttl, message.body)
-        digest = hashlib.blake2b(msgspec.msgpack.encode(said), digest_size=_DIGEST_BYTES).digest()
+        content = (self._key, message.priority, message.delay, message.group, message.ttl, message.body)
+        digest = hashlib.blake2b(msgspec.msgpack.encode(content), digest_size=_DIGEST_BYTES).digest()
         before = self._seen[digest]
         self._seen[digest] = before + 1
         return f"batch:{digest.hex()}:{before}"

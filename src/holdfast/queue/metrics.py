@@ -6,55 +6,68 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from holdfast._forks import renew_after_fork
+from holdfast._forks import register_after_fork
+from holdfast.metrics.cardinality import (
+    MAX_BUSIEST_NAMES,
+    OTHER,
+    BusiestNames,
+    CardinalityLimit,
+    TopNames,
+    check_max_busiest,
+)
 from holdfast.metrics.exporter import Exporter
 from holdfast.metrics.instruments import (
     AttributeValue,
     Instrument,
+    InstrumentType,
     Label,
     LogLine,
     Measurement,
     Series,
-    Type,
     powers_of_two,
 )
-from holdfast.metrics.names import MOST_BUSIEST, OTHER, BusiestNames, FirstNames, StickyNames, check_most_busiest
 from holdfast.metrics.sink import MetricsSink
-from holdfast.queue.alarms import QueueAlarm, Reading, What
-from holdfast.queue.backend import Snapshot
-from holdfast.queue.depth import STATES, age_at, age_of, is_first_attempt, tenants_of
-from holdfast.queue.events import Ending, Handled, Observed, Polled, Trouble
+from holdfast.queue.alarms import AlarmKind, QueueAlarm, QueueReading
+from holdfast.queue.backend import QueueSnapshot
+from holdfast.queue.depth import STATES, compute_age, compute_delivery_age, count_tenants_by_state, is_first_attempt
+from holdfast.queue.events import AttemptEvent, AttemptResult, BackendErrorEvent, PollEvent, QueueObservation
 
 __all__ = ["QueueMetrics"]
 
-MOST_LEFT_OUT = 10_000
+MAX_LEFT_OUT = 10_000
 """Queues without names are counted up to this number: their names take memory."""
 
 QUEUE, TENANT = Label("queue", "messaging.destination.name"), Label("tenant")
 EMPTY, FILLED = "empty", "filled"
 _AGE_BUCKETS = powers_of_two(-6, 18, 2)  # among them a second, about a minute, an hour, and three days
-_ENDED = {ending.value: (f"Messages{ending.value.capitalize()}",) for ending in Ending}
+_ENDED = {ending.value: (f"Messages{ending.value.capitalize()}",) for ending in AttemptResult}
 _WORKER_COUNTS = (
     *("Polls", "NumberOfEmptyReceives", "NumberOfMessagesReceived"),
     *(name for names in _ENDED.values() for name in names),
-    *("MessagesRedelivered", "MessagesDropped", "MessagesSidelined", "MessagesAbandoned"),
+    *("MessagesRedelivered", "MessagesDropped", "MessagesSpilled", "MessagesAbandoned"),
 )
 
 
 def _counter(name: str, description: str, unit: str, **more: Any) -> Instrument:
     labels = (QUEUE,)
-    return Instrument(type=Type.COUNTER, name=name, description=description, unit=unit, labels=labels, **more)
+    return Instrument(type=InstrumentType.COUNTER, name=name, description=description, unit=unit, labels=labels, **more)
 
 
 def _histogram(name: str, description: str, **more: Any) -> Instrument:
     return Instrument(
-        type=Type.HISTOGRAM, name=name, description=description, unit="s", labels=(QUEUE,), breakdown=TENANT, **more
+        type=InstrumentType.HISTOGRAM,
+        name=name,
+        description=description,
+        unit="s",
+        labels=(QUEUE,),
+        breakdown=TENANT,
+        **more,
     )
 
 
 def _gauge(name: str, description: str, unit: str, **more: Any) -> Instrument:
     options = {"labels": (QUEUE,), **more}
-    return Instrument(type=Type.GAUGE, name=name, description=description, unit=unit, **options)
+    return Instrument(type=InstrumentType.GAUGE, name=name, description=description, unit=unit, **options)
 
 
 POLLS = _counter(
@@ -62,8 +75,8 @@ POLLS = _counter(
     "Times that workers asked for messages.",
     "{poll}",
     detail=Label("result"),
-    cloudwatch={EMPTY: ("Polls", "NumberOfEmptyReceives"), FILLED: ("Polls",)},
-    cloudwatch_zeros=(*_WORKER_COUNTS, "Troubles"),
+    cloudwatch_names={EMPTY: ("Polls", "NumberOfEmptyReceives"), FILLED: ("Polls",)},
+    cloudwatch_zeros=(*_WORKER_COUNTS, "BackendErrors"),
     cloudwatch_shares={EMPTY: "EmptyPollRatio"},
 )
 RECEIVED = _counter(
@@ -72,35 +85,37 @@ RECEIVED = _counter(
     "{message}",
     breakdown=TENANT,
     constants={"messaging.system": "holdfast", "messaging.operation.name": "receive"},
-    prometheus="holdfast_queue_received_total",
-    cloudwatch={"": ("NumberOfMessagesReceived",)},
+    prometheus_name="holdfast_queue_received_total",
+    cloudwatch_names={"": ("NumberOfMessagesReceived",)},
 )
 HANDLED = _counter(
     "holdfast.queue.handled",
     "Attempts to handle a message that have ended.",
     "{message}",
-    detail=Label("ending"),
+    detail=Label("result"),
     breakdown=TENANT,
     in_opentelemetry=False,  # the duration counts them, too
-    cloudwatch=_ENDED,
+    cloudwatch_names=_ENDED,
     cloudwatch_zeros=_WORKER_COUNTS,
 )
-MOVED = {
-    field: _counter(f"holdfast.queue.{name}", description, "{message}", cloudwatch={"": (f"Messages{name.title()}",)})
+LEASE_COUNTERS = {
+    field: _counter(
+        f"holdfast.queue.{name}", description, "{message}", cloudwatch_names={"": (f"Messages{name.title()}",)}
+    )
     for field, name, description in (
         ("redelivered", "redelivered", "Messages whose leases had ended, and that were delivered again."),
         ("dropped", "dropped", "Messages that were too old to be worth anything."),
-        ("sidelined", "sidelined", "Messages that were moved to where the excess of their tenants waits."),
+        ("spilled", "spilled", "Messages that were moved to where the excess of their tenants waits."),
         ("buried", "abandoned", "Messages that were buried because none of their workers was ever heard of again."),
     )
 }
-"""By the field of `Leased` that counts them."""
-TROUBLES = _counter(
-    "holdfast.queue.troubles",
+"""By the field of `LeaseResult` that counts them."""
+BACKEND_ERRORS = _counter(
+    "holdfast.queue.backend_errors",
     "Times that what keeps the messages could not be reached.",
     "{time}",
-    detail=Label("doing"),
-    cloudwatch={"": ("Troubles",)},
+    detail=Label("operation"),
+    cloudwatch_names={"": ("BackendErrors",)},
 )
 HANDLER = _histogram(
     "messaging.process.duration",
@@ -109,12 +124,12 @@ HANDLER = _histogram(
     # Those that the conventions of OpenTelemetry recommend.
     boundaries=(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
     buckets=powers_of_two(-8, 10),  # 4 ms to 17 minutes, which only work in the background may take
-    prometheus="holdfast_queue_handler_seconds",
-    cloudwatch={"": ("HandlerLatency",)},
+    prometheus_name="holdfast_queue_handler_seconds",
+    cloudwatch_names={"": ("HandlerLatency",)},
     cloudwatch_unit="Milliseconds",
 )
 AGE, FIRST_ATTEMPT_AGE, FIRST_SUBSCRIBER_AGE = (
-    _histogram(f"holdfast.queue.{name}", description, buckets=_AGE_BUCKETS, cloudwatch={"": (cloudwatch,)})
+    _histogram(f"holdfast.queue.{name}", description, buckets=_AGE_BUCKETS, cloudwatch_names={"": (cloudwatch,)})
     for name, description, cloudwatch in (
         ("age", "Age of messages when they were received.", "AgeOnReceipt"),
         ("first_attempt.age", "Age at the first attempt.", "AgeOfFirstAttempt"),
@@ -131,28 +146,30 @@ MESSAGES = _gauge(
     "{message}",
     detail=Label("state"),
     breakdown=TENANT,
-    cloudwatch={
+    cloudwatch_names={
         "ready": ("ApproximateNumberOfMessagesVisible",),
-        "spilled": ("ApproximateNumberOfMessagesVisible", "MessagesSpilled"),
+        "spilled": ("ApproximateNumberOfMessagesVisible", "ApproximateNumberOfMessagesSpilled"),
         "leased": ("ApproximateNumberOfMessagesNotVisible",),
         "delayed": ("ApproximateNumberOfMessagesDelayed",),
         "dead": ("DeadLetters",),
     },
 )
-OLDEST = _gauge(
-    "holdfast.queue.oldest.age",
+OLDEST_AGE = _gauge(
+    "holdfast.queue.oldest_age",
     "How long the message has been waiting that waits the longest; 0 if none waits.",
     "s",
-    cloudwatch={"": ("ApproximateAgeOfOldestMessage",)},
+    cloudwatch_names={"": ("ApproximateAgeOfOldestMessage",)},
 )
-LANES = _gauge(
-    "holdfast.queue.lanes",
+LANES_IN_USE = _gauge(
+    "holdfast.queue.lanes_in_use",
     "Lanes that are not empty.",
     "{lane}",
-    prometheus="holdfast_queue_lanes_in_use",
-    cloudwatch={"": ("LanesInUse",)},
+    prometheus_name="holdfast_queue_lanes_in_use",
+    cloudwatch_names={"": ("LanesInUse",)},
 )
-LOOKED_AT = _gauge("holdfast.queue.looked_at.timestamp", "When the queue was looked at.", "s", in_opentelemetry=False)
+SNAPSHOT_TIMESTAMP = _gauge(
+    "holdfast.queue.snapshot.timestamp", "When the queue was looked at.", "s", in_opentelemetry=False
+)
 # Alarms are not in CloudWatch and OpenTelemetry: whoever takes the metrics there has alarms of their own.
 FIRST_ATTEMPT_WAIT = _gauge(
     "holdfast.queue.first_attempt.wait",
@@ -172,25 +189,39 @@ LEFT_OUT = _gauge(
     "Queues without depths and alarms, because there are so many.",
     "{queue}",
     labels=(),
-    cloudwatch={"": ("QueuesLeftOut",)},
+    cloudwatch_names={"": ("QueuesLeftOut",)},
 )
-_WORKER = (POLLS, RECEIVED, HANDLED, *MOVED.values(), TROUBLES, HANDLER, AGE, FIRST_ATTEMPT_AGE, FIRST_SUBSCRIBER_AGE)
+_WORKER = (
+    POLLS,
+    RECEIVED,
+    HANDLED,
+    *LEASE_COUNTERS.values(),
+    BACKEND_ERRORS,
+    HANDLER,
+    AGE,
+    FIRST_ATTEMPT_AGE,
+    FIRST_SUBSCRIBER_AGE,
+)
 _BY_TENANT = tuple(instrument for instrument in _WORKER if instrument.breakdown is not None)
-_RETURNED = Ending.RETURNED  # looking up a member of an enum takes long
-_FAILED = frozenset({Ending.RETRIED, Ending.BURIED})
-_ENDING_LEVELS = {Ending.RETRIED: logging.INFO, Ending.POSTPONED: logging.DEBUG, Ending.BURIED: logging.WARNING}
+_RELEASED = AttemptResult.RELEASED  # looking up a member of an enum takes long
+_FAILED = frozenset({AttemptResult.RETRIED, AttemptResult.BURIED})
+_ENDING_LEVELS = {
+    AttemptResult.RETRIED: logging.INFO,
+    AttemptResult.POSTPONED: logging.DEBUG,
+    AttemptResult.BURIED: logging.WARNING,
+}
 
 
-class _Names:
+class _QueueSeries:
     """The labels of one queue, which of its tenants are told apart, and series that are measured often."""
 
     __slots__ = ("busiest", "deepest", "has_worked", "labels", "listed", "named", "polls", "series")
 
-    def __init__(self, name: str, most_tenants: int) -> None:
+    def __init__(self, name: str, max_tenants: int) -> None:
         self.labels = (name,)
-        self.busiest = BusiestNames(most_tenants)
+        self.busiest = BusiestNames(max_tenants)
         self.named = self.busiest.names
-        self.deepest = StickyNames(most_tenants)
+        self.deepest = TopNames(max_tenants)
         self.listed: set[str] = set()
         """The tenants of the last snapshot."""
         self.has_worked = False
@@ -201,7 +232,7 @@ class _Names:
         self.series: dict[str | None, _TenantSeries] = {}
         """By tenant, of those that are told apart, and `other`; None: tenants are not."""
 
-    def of(self, tenant: str | None) -> "_TenantSeries":
+    def get_series(self, tenant: str | None) -> "_TenantSeries":
         series = self.series.get(tenant)
         if series is None:
             series = self.series[tenant] = _TenantSeries(self.labels, tenant)
@@ -215,17 +246,19 @@ class _TenantSeries:
 
     def __init__(self, labels: tuple[str, ...], tenant: str | None) -> None:
         self.received = Series(RECEIVED, labels, "", tenant)
-        self.handled = {ending: Measurement(Series(HANDLED, labels, ending.value, tenant), 1) for ending in Ending}
+        self.handled = {
+            ending: Measurement(Series(HANDLED, labels, ending.value, tenant), 1) for ending in AttemptResult
+        }
         self.handler = Series(HANDLER, labels, "", tenant)
         self.age = Series(AGE, labels, "", tenant)
         self.first_attempt_age = Series(FIRST_ATTEMPT_AGE, labels, "", tenant)
         self.first_subscriber_age = Series(FIRST_SUBSCRIBER_AGE, labels, "", tenant)
 
 
-class QueueMetrics(MetricsSink[Observed]):
+class QueueMetrics(MetricsSink[QueueObservation]):
     """Measures and logs queues, with one exporter or several: `Worker(work, sink=QueueMetrics(exporter))`.
 
-    A `Watcher` takes it, too, for depths and alarms. Of each queue, the `most_tenants` busiest tenants are told apart,
+    A `Watcher` takes it, too, for depths and alarms. Of each queue, the `max_tenants` busiest tenants are told apart,
     and as many with the most messages waiting; the others are `other`. 0: no tenant is told apart. The first 200 queues
     have series of their own; what workers do in others is counted as `other`, and `holdfast.queue.left_out` says how
     many are without depths and alarms. The series of `queues` begin at 0, so that the first event is seen as an
@@ -235,46 +268,50 @@ class QueueMetrics(MetricsSink[Observed]):
 
     instruments = (
         *_WORKER,
-        *(MESSAGES, OLDEST, LANES, LOOKED_AT, FIRST_ATTEMPT_WAIT, ALARM_OPEN, LEFT_OUT),
+        *(MESSAGES, OLDEST_AGE, LANES_IN_USE, SNAPSHOT_TIMESTAMP, FIRST_ATTEMPT_WAIT, ALARM_OPEN, LEFT_OUT),
     )
 
-    def __init__(self, *exporters: Exporter, queues: Iterable[str] = (), most_tenants: int = MOST_BUSIEST) -> None:
-        self._most_tenants = check_most_busiest(most_tenants)
-        self._first = FirstNames()
-        self._queues: dict[str, _Names] = {}
-        self._other = _Names(OTHER, most_tenants)
+    def __init__(self, *exporters: Exporter, queues: Iterable[str] = (), max_tenants: int = MAX_BUSIEST_NAMES) -> None:
+        self._max_tenants = check_max_busiest(max_tenants)
+        self._first = CardinalityLimit()
+        self._queues: dict[str, _QueueSeries] = {}
+        self._other = _QueueSeries(OTHER, max_tenants)
         self._left_out: set[str] = set()
-        self.renew()
-        renew_after_fork(self)
+        self.reset_after_fork()
+        register_after_fork(self)
         super().__init__(*exporters)
         for queue in queues:
-            self._worker(queue)
+            self._begin_series(queue)
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         self._lock = threading.Lock()
 
-    def measure(self, event: Observed) -> Sequence[Measurement]:
+    def measure(self, event: QueueObservation) -> Sequence[Measurement]:
         match event:
-            case Handled():
-                return self._handled(event)
-            case Polled():
-                return self._polled(event)
-            case Trouble():
-                attributes = {"holdfast.doing": event.doing, "error.type": event.error}
-                labels = self._worker(event.queue).labels
-                return (Measurement(Series(TROUBLES, labels, event.doing), 1, attributes),)
+            case AttemptEvent():
+                return self._measure_attempt(event)
+            case PollEvent():
+                return self._measure_poll(event)
+            case BackendErrorEvent():
+                attributes = {"holdfast.operation": event.operation, "error.type": event.error}
+                labels = self._begin_series(event.queue).labels
+                return (Measurement(Series(BACKEND_ERRORS, labels, event.operation), 1, attributes),)
             case _:
-                names = self._names(event.queue)
+                names = self._find_series(event.queue)
                 if names is self._other:  # no gauge can stand for several queues
                     return (Measurement(Series(LEFT_OUT), len(self._left_out)),)
-                return list(self._depths(event, names) if isinstance(event, Snapshot) else _alarms(event, names.labels))
+                return list(
+                    self._measure_depths(event, names)
+                    if isinstance(event, QueueSnapshot)
+                    else _measure_alarms(event, names.labels)
+                )
 
-    def describe(self, event: Observed) -> LogLine | None:
+    def describe(self, event: QueueObservation) -> LogLine | None:
         match event:
-            case Handled() if event.ending in _ENDING_LEVELS:
-                level, queue, kind = _ENDING_LEVELS[event.ending], event.delivery.queue, f"Handled {event.ending}"
-            case Polled() if event.leased.buried:
-                level, queue, kind = logging.WARNING, event.queue, "Polled"
+            case AttemptEvent() if event.result in _ENDING_LEVELS:
+                level, queue, kind = _ENDING_LEVELS[event.result], event.delivery.queue, f"AttemptEvent {event.result}"
+            case PollEvent() if event.result.buried:
+                level, queue, kind = logging.WARNING, event.queue, "PollEvent"
             case QueueAlarm():
                 level, queue, kind = logging.WARNING if event.is_open else logging.INFO, event.queue, "QueueAlarm"
             case _:  # it went well, or a worker has logged it already
@@ -284,27 +321,27 @@ class QueueMetrics(MetricsSink[Observed]):
             level=level,
             subject=queue,
             event=kind,
-            words=lambda: _words(event),
+            message=lambda: _describe(event),
             fields=lambda: _fields(event),
             every=0.0 if isinstance(event, QueueAlarm) else 1.0,
         )
 
-    def _handled(self, event: Handled) -> Sequence[Measurement]:
-        names, ending = self._worker(event.delivery.queue), event.ending
+    def _measure_attempt(self, event: AttemptEvent) -> Sequence[Measurement]:
+        names, ending = self._begin_series(event.delivery.queue), event.result
         series = self._series(names, event.delivery.tenant)
         handled = series.handled[ending]
-        if ending is _RETURNED:  # it has not ended, so nobody knows how long it takes
+        if ending is _RELEASED:  # it has not ended, so nobody knows how long it takes
             return (handled,)
         attributes: dict[str, AttributeValue] | None = None
         if self._uses_attributes:
-            attributes = {"holdfast.ending": ending.value}
+            attributes = {"holdfast.result": ending.value}
             if ending in _FAILED:
                 attributes["error.type"] = event.error or ending.value
         return handled, Measurement(series.handler, event.seconds, attributes)
 
-    def _polled(self, event: Polled) -> Sequence[Measurement]:
-        leased, now = event.leased, event.at
-        names = self._worker(event.queue)
+    def _measure_poll(self, event: PollEvent) -> Sequence[Measurement]:
+        leased, now = event.result, event.at
+        names = self._begin_series(event.queue)
         is_empty = event.is_empty
         found = [names.polls[is_empty]]
         if not is_empty:
@@ -313,30 +350,30 @@ class QueueMetrics(MetricsSink[Observed]):
             tenants = {tenant: self._series(names, tenant) for tenant in counts}
             found += [Measurement(tenants[tenant].received, count) for tenant, count in counts.items()]
             for delivery in leased.deliveries:
-                series, age = tenants[delivery.tenant], age_of(delivery, now)
+                series, age = tenants[delivery.tenant], compute_delivery_age(delivery, now)
                 found.append(Measurement(series.age, age))
                 if is_first_attempt(delivery):
                     found.append(Measurement(series.first_attempt_age, age))
                 if delivery.is_first_of_topic:
                     found.append(Measurement(series.first_subscriber_age, age))
-        if leased.redelivered or leased.dropped or leased.sidelined or leased.buried:
-            for field, instrument in MOVED.items():
+        if leased.redelivered or leased.dropped or leased.spilled or leased.buried:
+            for field, instrument in LEASE_COUNTERS.items():
                 count = getattr(leased, field)
                 if count:
                     found.append(Measurement(Series(instrument, names.labels), count))
         return found
 
-    def _depths(self, event: Snapshot, names: _Names) -> Iterator[Measurement]:
+    def _measure_depths(self, event: QueueSnapshot, names: _QueueSeries) -> Iterator[Measurement]:
         totals, labels = event.totals, names.labels
         for state in STATES:
             yield Measurement(Series(MESSAGES, labels, state), getattr(totals, state))
-        yield Measurement(Series(OLDEST, labels), age_at(event, totals.oldest) or 0.0)
-        yield Measurement(Series(LANES, labels), totals.lanes)
-        yield Measurement(Series(LOOKED_AT, labels), event.at)
-        if not self._most_tenants:
+        yield Measurement(Series(OLDEST_AGE, labels), compute_age(event, totals.oldest_since) or 0.0)
+        yield Measurement(Series(LANES_IN_USE, labels), totals.lanes_in_use)
+        yield Measurement(Series(SNAPSHOT_TIMESTAMP, labels), event.at)
+        if not self._max_tenants:
             return
         with self._lock:
-            tenants = tenants_of(event, names.deepest)
+            tenants = count_tenants_by_state(event, names.deepest)
             are_gone = bool(names.listed - tenants.keys())
             names.listed = set(tenants)
         if are_gone:
@@ -345,37 +382,37 @@ class QueueMetrics(MetricsSink[Observed]):
             for state, count in states.items():
                 yield Measurement(Series(MESSAGES, labels, state, tenant), count)
 
-    def _names(self, queue: str) -> _Names:
+    def _find_series(self, queue: str) -> _QueueSeries:
         names = self._queues.get(queue)
         if names is not None:
             return names
         with self._lock:
             if self._first.admits(queue):
-                return self._queues.setdefault(queue, _Names(queue, self._most_tenants))
-            if len(self._left_out) < MOST_LEFT_OUT:
+                return self._queues.setdefault(queue, _QueueSeries(queue, self._max_tenants))
+            if len(self._left_out) < MAX_LEFT_OUT:
                 self._left_out.add(queue)
             return self._other
 
-    def _worker(self, queue: str) -> _Names:
+    def _begin_series(self, queue: str) -> _QueueSeries:
         """Return the names of a queue that workers are at work on; its series begin at 0."""
-        names = self._names(queue)
+        names = self._find_series(queue)
         if not names.has_worked:
             names.has_worked = True
             begun = list(_worker_series(names.labels))
             for exporter in self.exporters:
-                exporter.begin(begun)
+                exporter.start_series(begun)
         return names
 
-    def _series(self, names: _Names, tenant: str) -> _TenantSeries:
+    def _series(self, names: _QueueSeries, tenant: str) -> _TenantSeries:
         if tenant in names.named:  # without a lock, as this is by far the most frequent
-            return names.of(tenant)
-        if not self._most_tenants:
-            return names.of(None)
+            return names.get_series(tenant)
+        if not self._max_tenants:
+            return names.get_series(None)
         with self._lock:
-            return names.of(names.busiest.name(tenant))
+            return names.get_series(names.busiest.name(tenant))
 
-    def _count_tenants(self, names: _Names, counts: Counter[str], at: float) -> None:
-        if self._most_tenants:
+    def _count_tenants(self, names: _QueueSeries, counts: Counter[str], at: float) -> None:
+        if self._max_tenants:
             with self._lock:
                 replaced = names.busiest.count(counts, at)
                 kept = {*names.named, OTHER}
@@ -386,14 +423,14 @@ class QueueMetrics(MetricsSink[Observed]):
 
     def _keep(self, instruments: Sequence[Instrument], labels: tuple[str, ...], tenants: set[str]) -> None:
         for exporter in self.exporters:
-            exporter.keep(instruments, labels, tenants)
+            exporter.keep_only(instruments, labels, tenants)
 
 
-def _alarms(event: Reading | QueueAlarm, labels: tuple[str, ...]) -> Iterator[Measurement]:
+def _measure_alarms(event: QueueReading | QueueAlarm, labels: tuple[str, ...]) -> Iterator[Measurement]:
     if isinstance(event, QueueAlarm):
-        yield Measurement(Series(ALARM_OPEN, labels, event.what.value), int(event.is_open))
+        yield Measurement(Series(ALARM_OPEN, labels, event.kind.value), int(event.is_open))
         return
-    wait = event.values.get(What.FIRST_ATTEMPT_AGE)
+    wait = event.values.get(AlarmKind.FIRST_ATTEMPT_AGE)
     if wait is not None:
         yield Measurement(Series(FIRST_ATTEMPT_WAIT, labels), wait)
     for what, is_open in event.alarms.items():
@@ -402,37 +439,39 @@ def _alarms(event: Reading | QueueAlarm, labels: tuple[str, ...]) -> Iterator[Me
 
 def _worker_series(labels: tuple[str, ...]) -> Iterator[Series]:
     for instrument in _WORKER:
-        details = {POLLS: (EMPTY, FILLED), HANDLED: tuple(_ENDED), TROUBLES: ("lease", "settle")}.get(instrument, ("",))
+        details = {POLLS: (EMPTY, FILLED), HANDLED: tuple(_ENDED), BACKEND_ERRORS: ("lease", "settle")}.get(
+            instrument, ("",)
+        )
         for detail in details:
             yield Series(instrument, labels, detail)
 
 
-def _words(event: Handled | Polled | QueueAlarm) -> str:
+def _describe(event: AttemptEvent | PollEvent | QueueAlarm) -> str:
     if isinstance(event, QueueAlarm):
         return event.sentence
-    if isinstance(event, Polled):
+    if isinstance(event, PollEvent):
         return (
-            f"queue {event.queue}: {event.leased.buried} messages were buried, because none of the workers that "
+            f"queue {event.queue}: {event.result.buried} messages were buried, because none of the workers that "
             "they were delivered to was heard of again"
         )
     delivery = event.delivery
     why = f": {event.error}" if event.error else ""
     return (
-        f"queue {delivery.queue}: message {delivery.id} of tenant {delivery.tenant} was {event.ending} "
+        f"queue {delivery.queue}: message {delivery.id} of tenant {delivery.tenant} was {event.result} "
         f"after attempt {delivery.attempt}, in {event.seconds:.3f} s{why}"
     )
 
 
-def _fields(event: Handled | Polled | QueueAlarm) -> dict[str, Any]:
+def _fields(event: AttemptEvent | PollEvent | QueueAlarm) -> dict[str, Any]:
     """Return the event's values by names that no attribute of a log record has; those that are None are left out."""
     fields: dict[str, Any] = {"event": type(event).__name__, "at": event.at}
     if isinstance(event, QueueAlarm):
-        fields |= {name: getattr(event, name) for name in event.__slots__} | {"what": str(event.what)}
-    elif isinstance(event, Polled):
-        fields |= {"queue": event.queue, "abandoned": event.leased.buried}
+        fields |= {name: getattr(event, name) for name in event.__slots__} | {"kind": str(event.kind)}
+    elif isinstance(event, PollEvent):
+        fields |= {"queue": event.queue, "abandoned": event.result.buried}
     else:
         delivery = event.delivery
         fields |= {"queue": delivery.queue, "tenant": delivery.tenant, "message_id": delivery.id}
-        fields |= {"attempt": delivery.attempt, "ending": str(event.ending), "seconds": event.seconds}
+        fields |= {"attempt": delivery.attempt, "result": str(event.result), "seconds": event.seconds}
         fields |= {"error": event.error, "job": event.job, "trace": delivery.trace}
     return {name: value for name, value in fields.items() if value is not None}

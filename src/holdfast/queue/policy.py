@@ -6,10 +6,10 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from holdfast._errors import EngineMismatch, InvalidValue
-from holdfast.queue.message import LONGEST
+from holdfast.queue.message import MAX_DURATION
 
-_MANY = 1 << 40
-_RATES = (1e-6, 1e6)
+_MAX_COUNT = 1 << 40
+_RATE_RANGE = (1e-6, 1e6)
 """Per second: one in twelve days, to more than any backend takes, and than times are exact enough for."""
 _BURSTS = {
     "rate": ("burst", 10.0),
@@ -17,42 +17,42 @@ _BURSTS = {
     # More would come in bursts, less would need too many looks.
     "run_rate": ("run_burst", 0.1),
 }
-_SHARES = 0.9
-MOST_DIFFERENCES = 10
+_MAX_SHARES = 0.9
+MAX_DIFFERENCES = 10
 """Differences that are named: settings may have thousands of tenants."""
 _OPTIONAL = ("spill_above", "max_backlog", "ttl")
-_WHOLE: dict[str, tuple[int, int]] = {
+_INTEGER_RANGES: dict[str, tuple[int, int]] = {
     "lanes": (1, 4096),
     "hand": (0, 64),
-    "spill_above": (0, _MANY),
-    "max_backlog": (1, _MANY),
+    "spill_above": (0, _MAX_COUNT),
+    "max_backlog": (1, _MAX_COUNT),
     "attempts": (1, 1000),
 }
-_NUMBERS: dict[str, tuple[float, float]] = {
+_NUMBER_RANGES: dict[str, tuple[float, float]] = {
     "drain_rate": (1e-6, 1e12),
-    "fresh_for": (0, LONGEST),
-    "old_share": (0, 0.5),
-    "low_share": (0, 0.5),
+    "fresh_for": (0, MAX_DURATION),
+    "backlog_share": (0, 0.5),
+    "low_priority_share": (0, 0.5),
     "spill_share": (0, 0.5),
-    "ttl": (1e-3, LONGEST),
+    "ttl": (1e-3, MAX_DURATION),
     "lease": (0.1, 43200),
-    "dedupe_for": (0, LONGEST),
+    "dedupe_for": (0, MAX_DURATION),
 }
 
 
 def _require(
-    what: str, value: Any, least: float, most: float, *, is_optional: bool = False, is_whole: bool = False
+    what: str, value: Any, minimum: float, maximum: float, *, is_optional: bool = False, is_whole: bool = False
 ) -> None:
     if value is None and is_optional:
         return
     kinds = int if is_whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+    if isinstance(value, bool) or not isinstance(value, kinds) or not minimum <= value <= maximum:
         kind = "a whole number from" if is_whole else "a number from"
         none = ", or none" if is_optional else ""
-        raise InvalidValue(f"{what} {value!r}: expected {kind} {least:g} to {most:g}{none}")
+        raise InvalidValue(f"{what} {value!r}: expected {kind} {minimum:g} to {maximum:g}{none}")
 
 
-class Over(StrEnum):
+class OverMaxRate(StrEnum):
     """What becomes of a message beyond a tenant's `max_rate`."""
 
     REJECT = "reject"
@@ -71,7 +71,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """Messages per second that are accepted at all."""
     max_burst: float | None = None
     """Messages at once within `max_rate`; None: those of ten seconds."""
-    over: Over = Over.REJECT
+    over_max_rate: OverMaxRate = OverMaxRate.REJECT
     """What becomes of what exceeds `max_rate`."""
     run_rate: float | None = None
     """Messages per second that are handed to workers, of which ever so many are waiting."""
@@ -84,13 +84,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
     def __post_init__(self) -> None:
         for name, (burst, _) in _BURSTS.items():
-            _require(f"limit {name}", getattr(self, name), *_RATES, is_optional=True)
-            _require(f"limit {burst}", getattr(self, burst), 1e-6, _MANY, is_optional=True)
+            _require(f"limit {name}", getattr(self, name), *_RATE_RANGE, is_optional=True)
+            _require(f"limit {burst}", getattr(self, burst), 1e-6, _MAX_COUNT, is_optional=True)
         for name in ("concurrency", "max_backlog"):
-            _require(f"limit {name}", getattr(self, name), 1, _MANY, is_optional=True, is_whole=True)
-        if self.over not in tuple(Over):
-            raise InvalidValue(f"limit over {self.over!r}: expected {' or '.join(Over)}")
-        msgspec.structs.force_setattr(self, "over", Over(self.over))
+            _require(f"limit {name}", getattr(self, name), 1, _MAX_COUNT, is_optional=True, is_whole=True)
+        if self.over_max_rate not in tuple(OverMaxRate):
+            raise InvalidValue(f"limit over_max_rate {self.over_max_rate!r}: expected {' or '.join(OverMaxRate)}")
+        msgspec.structs.force_setattr(self, "over_max_rate", OverMaxRate(self.over_max_rate))
 
     def bucket(self, name: Literal["rate", "max_rate", "run_rate"]) -> tuple[float, float] | None:
         """The rate and burst of one of the rates; None: it has no limit."""
@@ -120,9 +120,9 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """Messages per second that a tenant may still send when backpressure begins; the limit falls to 0 from there."""
     fresh_for: float = 60.0
     """Seconds for which a message comes before those that are older."""
-    old_share: float = 0.1
+    backlog_share: float = 0.1
     """The share of turns that older messages get while there are fresh ones; 0: none."""
-    low_share: float = 0.1
+    low_priority_share: float = 0.1
     """The share of turns that less urgent messages get while there are more urgent ones."""
     spill_share: float = 0.1
     """The share of turns that spilled messages get while there are others."""
@@ -136,8 +136,8 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """Seconds for which a deduplication key is remembered; 5 minutes, as in SQS."""
 
     def __post_init__(self) -> None:
-        for name, expected in (*_WHOLE.items(), *_NUMBERS.items()):
-            is_optional, is_whole = name in _OPTIONAL, name in _WHOLE
+        for name, expected in (*_INTEGER_RANGES.items(), *_NUMBER_RANGES.items()):
+            is_optional, is_whole = name in _OPTIONAL, name in _INTEGER_RANGES
             _require(f"queue {name}", getattr(self, name), *expected, is_optional=is_optional, is_whole=is_whole)
         if not isinstance(self.limits, Limits):
             raise InvalidValue(
@@ -145,32 +145,32 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
             )
         if self.hand > self.lanes:
             raise InvalidValue(f"queue hand {self.hand}: expected at most its {self.lanes} lanes")
-        shares = self.old_share + self.low_share + self.spill_share
-        if shares > _SHARES + 1e-9:
+        shares = self.backlog_share + self.low_priority_share + self.spill_share
+        if shares > _MAX_SHARES + 1e-9:
             raise InvalidValue(
-                f"queue old_share, low_share and spill_share {shares:g} together: expected at most {_SHARES:g}, "
-                "so that fresh and urgent messages have turns, too"
+                f"queue backlog_share, low_priority_share and spill_share {shares:g} together: "
+                f"expected at most {_MAX_SHARES:g}, so that fresh and urgent messages have turns, too"
             )
 
 
-def kept_policy(kept: bytes) -> QueuePolicy:
+def decode_policy(kept: bytes) -> QueuePolicy:
     """Return a kept policy, without what a newer release has added. Raise EngineMismatch for one of no use here."""
-    return _kept(kept, QueuePolicy)
+    return _decode(kept, QueuePolicy)
 
 
-def kept_limits(kept: bytes) -> Limits:
+def decode_limits(kept: bytes) -> Limits:
     """The limits of a tenant as they are kept, in the same way."""
-    return _kept(kept, Limits)
+    return _decode(kept, Limits)
 
 
 _Kind = TypeVar("_Kind", Limits, QueuePolicy)
 
 
-def _kept(kept: bytes, kind: type[_Kind]) -> _Kind:
+def _decode(kept: bytes, kind: type[_Kind]) -> _Kind:
     try:
-        values = _known(msgspec.json.decode(kept, type=dict[str, Any]), kind)
+        values = _keep_known(msgspec.json.decode(kept, type=dict[str, Any]), kind)
         if kind is QueuePolicy and isinstance(values.get("limits"), dict):
-            values["limits"] = _known(values["limits"], Limits)
+            values["limits"] = _keep_known(values["limits"], Limits)
         return msgspec.convert(values, kind)
     except msgspec.MsgspecError as error:
         raise EngineMismatch(
@@ -179,37 +179,39 @@ def _kept(kept: bytes, kind: type[_Kind]) -> _Kind:
         ) from error
 
 
-def _known(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+def _keep_known(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in kind.__struct_fields__}
 
 
-def differences(kept: msgspec.Struct, wanted: msgspec.Struct, whose: str = "") -> list[str]:
+def list_differences(kept: msgspec.Struct, wanted: msgspec.Struct, whose: str = "") -> list[str]:
     """Each value that differs, such as `limits.rate is 5 and not none`."""
-    here = _flat(kept)
+    here = _flatten(kept)
     return [
-        f"{name}{whose} is {shown(here[name])} and not {shown(value)}"
-        for name, value in _flat(wanted).items()
+        f"{name}{whose} is {format_value(here[name])} and not {format_value(value)}"
+        for name, value in _flatten(wanted).items()
         if here[name] != value
     ]
 
 
-def in_words(differing: list[str]) -> str:
+def format_differences(differing: list[str]) -> str:
     """The first of them, and how many more there are."""
-    more = f" and {len(differing) - MOST_DIFFERENCES} more" if len(differing) > MOST_DIFFERENCES else ""
-    return f"{', '.join(differing[:MOST_DIFFERENCES])}{more}"
+    more = f" and {len(differing) - MAX_DIFFERENCES} more" if len(differing) > MAX_DIFFERENCES else ""
+    return f"{', '.join(differing[:MAX_DIFFERENCES])}{more}"
 
 
-def _flat(rules: msgspec.Struct) -> dict[str, object]:
+def _flatten(rules: msgspec.Struct) -> dict[str, object]:
     """Each value by its name in the settings."""
     found: dict[str, object] = {}
     for name, value in msgspec.structs.asdict(rules).items():
         inner = (
-            {f"{name}.{key}": each for key, each in _flat(value).items()} if isinstance(value, msgspec.Struct) else {}
+            {f"{name}.{key}": each for key, each in _flatten(value).items()}
+            if isinstance(value, msgspec.Struct)
+            else {}
         )
         found |= inner or {name: value}
     return found
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a limit or an option of a policy for people."""
     return "none" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)

@@ -10,17 +10,25 @@ import msgspec
 from holdfast._backoff import Backoff
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Backpressure, InvalidValue
-from holdfast._forks import renew_after_fork
-from holdfast._names import queue_of
-from holdfast.calls.context import around
+from holdfast._forks import register_after_fork
+from holdfast._names import check_queue_name
+from holdfast.calls.context import current_scope
 from holdfast.calls.runtime import PROCESS
-from holdfast.calls.scope import Scope, trace_of
-from holdfast.queue.backend import Backend, Change, require_support, require_topics
-from holdfast.queue.job import HandlerOptions, Job, name_of, require_that_it_runs
-from holdfast.queue.message import LONGEST, NORMAL, Delivery, Outgoing, Refusal, Refused, Sent
-from holdfast.queue.open import kind_of, open_backend
-from holdfast.queue.policy import QueuePolicy, differences, in_words
-from holdfast.queue.rules.disposition import RETRIES
+from holdfast.calls.scope import Scope, find_trace
+from holdfast.queue.backend import Backend, QueueChange, require_support, require_topics
+from holdfast.queue.job import HandlerOptions, Job, get_function_name, require_no_generator
+from holdfast.queue.message import (
+    DEFAULT_PRIORITY,
+    MAX_DURATION,
+    Delivery,
+    OutgoingMessage,
+    RefusalReason,
+    RefusedMessage,
+    SentMessage,
+)
+from holdfast.queue.open import get_backend_kind, open_backend
+from holdfast.queue.policy import QueuePolicy, format_differences, list_differences
+from holdfast.queue.rules.disposition import DEFAULT_BACKOFF
 
 Parameters = ParamSpec("Parameters")
 Argument = TypeVar("Argument")
@@ -34,9 +42,9 @@ log = logging.getLogger(__name__)
 class Queue:
     """A named queue for the work of many tenants.
 
-    `at` is an address, such as `sqlite:work.sqlite` (see `open_backend`), or a backend. An address is opened when it is
-    first needed, and again in a forked child; a backend that was passed is left open by `close`. A queue that does not
-    exist yet is made, with `policy`; one that exists keeps the policy it has, and a warning says what differs.
+    `backend` is an address, such as `sqlite:work.sqlite` (see `open_backend`), or a backend. An address is opened when
+    it is first needed, and again in a forked child; a backend that was passed is left open by `close`. A queue that
+    does not exist yet is made, with `policy`; one that exists keeps the policy it has, and a warning says what differs.
     Thread-safe.
 
     A message takes along the trace and the deadline that hold where it is sent (see `holdfast.calls`); send it within
@@ -44,54 +52,54 @@ class Queue:
     """
 
     def __init__(
-        self, name: str, at: Backend | str, *, policy: QueuePolicy | None = None, clock: Clock | None = None
+        self, name: str, backend: Backend | str, *, policy: QueuePolicy | None = None, clock: Clock | None = None
     ) -> None:
-        self.name = queue_of(name)
+        self.name = check_queue_name(name)
         self.jobs: dict[str, Job[..., Any]] = {}
         self.handler: Handler | None = None
         """What handles messages that call no job."""
         self.handler_options = HandlerOptions()
         self._clock = clock or SystemClock()
         # The caller's own or none: a backend with a server goes by its time then, not by that of each machine.
-        self._opening = Opening(at, clock, lambda backend: self._make(backend, policy))
+        self._lazy_backend = LazyBackend(backend, clock, lambda opened: self._make(opened, policy))
 
     @property
     def backend(self) -> Backend:
         """What keeps its messages; opened when it is first asked for."""
-        return self._opening.get()
+        return self._lazy_backend.get()
 
     @property
     def policy(self) -> QueuePolicy:
         """What its producers and workers agree on now."""
-        return self.backend.change(self.name, Change(), create=True)
+        return self.backend.change(self.name, QueueChange(), create=True)
 
     @property
     def address(self) -> str:
         """Where its messages are, for people: no password in it."""
-        return self._opening.address
+        return self._lazy_backend.address
 
     def open(self) -> None:
         """Open it now, so that what is wrong with its address is known now. May be repeated."""
-        self._opening.get()
+        self._lazy_backend.get()
 
     def send(
         self,
         body: bytes,
         *,
         tenant: str,
-        priority: int = NORMAL,
+        priority: int = DEFAULT_PRIORITY,
         delay: float = 0.0,
         group: str | None = None,
         key: str | None = None,
         ttl: float | None = None,
-    ) -> Sent:
-        """Send one message; when it returns, the message is kept. What the options mean, `Outgoing` says.
+    ) -> SentMessage:
+        """Send one message; when it returns, the message is kept. What the options mean, `OutgoingMessage` says.
 
         Raises Backpressure when the tenant has sent too much. After OutcomeUnknown it may have been kept or not: send
         it again with the same `key`, and it is kept once.
         """
         return self.send_one(
-            Outgoing(tenant=tenant, body=body, priority=priority, delay=delay, group=group, key=key, ttl=ttl)
+            OutgoingMessage(tenant=tenant, body=body, priority=priority, delay=delay, group=group, key=key, ttl=ttl)
         )
 
     async def send_async(
@@ -99,37 +107,37 @@ class Queue:
         body: bytes,
         *,
         tenant: str,
-        priority: int = NORMAL,
+        priority: int = DEFAULT_PRIORITY,
         delay: float = 0.0,
         group: str | None = None,
         key: str | None = None,
         ttl: float | None = None,
-    ) -> Sent:
+    ) -> SentMessage:
         """The same, without blocking the event loop."""
         return await self.send_one_async(
-            Outgoing(tenant=tenant, body=body, priority=priority, delay=delay, group=group, key=key, ttl=ttl)
+            OutgoingMessage(tenant=tenant, body=body, priority=priority, delay=delay, group=group, key=key, ttl=ttl)
         )
 
-    def send_many(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+    def send_many(self, messages: Sequence[OutgoingMessage]) -> Sequence[SentMessage | RefusedMessage]:
         """Send messages in one step: far faster than one by one. Raises InvalidValue for what the backend cannot do."""
         backend = self.backend
         require_support(backend, messages)
-        return backend.send(self.name, stamped(messages, self._clock))
+        return backend.send(self.name, add_trace_and_deadline(messages, self._clock))
 
-    async def send_many_async(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+    async def send_many_async(self, messages: Sequence[OutgoingMessage]) -> Sequence[SentMessage | RefusedMessage]:
         """The same, without blocking the event loop."""
-        return await _in_thread(self.send_many, messages)
+        return await _run_in_thread(self.send_many, messages)
 
-    def send_one(self, message: Outgoing) -> Sent:
+    def send_one(self, message: OutgoingMessage) -> SentMessage:
         """Send one message. Raises Backpressure when its tenant has sent too much."""
         [result] = self.send_many([message])
-        if isinstance(result, Refused):
-            raise refused(self.name, result)
+        if isinstance(result, RefusedMessage):
+            raise build_backpressure(self.name, result)
         return result
 
-    async def send_one_async(self, message: Outgoing) -> Sent:
+    async def send_one_async(self, message: OutgoingMessage) -> SentMessage:
         """The same, without blocking the event loop."""
-        return await _in_thread(self.send_one, message)
+        return await _run_in_thread(self.send_one, message)
 
     @overload
     def job(self, function: Callable[Parameters, Result], /) -> Job[Parameters, Result]: ...
@@ -143,7 +151,7 @@ class Queue:
         name: str | None = None,
         timeout: float | None = None,
         attempts: int | None = None,
-        backoff: Backoff = RETRIES,
+        backoff: Backoff = DEFAULT_BACKOFF,
     ) -> Callable[[Callable[Parameters, Result]], Job[Parameters, Result]]: ...
 
     def job(
@@ -154,7 +162,7 @@ class Queue:
         name: str | None = None,
         timeout: float | None = None,
         attempts: int | None = None,
-        backoff: Backoff = RETRIES,
+        backoff: Backoff = DEFAULT_BACKOFF,
     ) -> Any:
         """Make a function, synchronous or not, one that can be sent: `@queue.job`.
 
@@ -163,8 +171,8 @@ class Queue:
         options = HandlerOptions(timeout=timeout, attempts=attempts, backoff=backoff)
 
         def decorate(function: Callable[..., Any]) -> Job[..., Any]:
-            require_that_it_runs(function)
-            called = name or name_of(function)
+            require_no_generator(function)
+            called = name or get_function_name(function)
             if called in self.jobs:
                 raise InvalidValue(f"queue {self.name} has a job {called} already: give one of them another name")
             self.jobs[called] = job = Job(self, function, called, options)
@@ -173,13 +181,13 @@ class Queue:
         return decorate if function is None else decorate(function)
 
     def handle(
-        self, *, timeout: float | None = None, attempts: int | None = None, backoff: Backoff = RETRIES
+        self, *, timeout: float | None = None, attempts: int | None = None, backoff: Backoff = DEFAULT_BACKOFF
     ) -> Callable[[HandlerFunction], HandlerFunction]:
         """Make a function the handler of messages that call no job: `@queue.handle()`. It gets a Delivery."""
         options = HandlerOptions(timeout=timeout, attempts=attempts, backoff=backoff)
 
         def decorate(function: HandlerFunction) -> HandlerFunction:
-            require_that_it_runs(function)
+            require_no_generator(function)
             if self.handler is not None:
                 raise InvalidValue(f"queue {self.name} has a handler already: one queue has one")
             self.handler, self.handler_options = function, options
@@ -189,7 +197,7 @@ class Queue:
 
     def close(self) -> None:
         """Close what was opened; stop its workers before. May be repeated. Used later, it is opened again."""
-        self._opening.close()
+        self._lazy_backend.close()
 
     def __enter__(self) -> Self:
         return self
@@ -198,26 +206,26 @@ class Queue:
         self.close()
 
     def _make(self, backend: Backend, policy: QueuePolicy | None) -> None:
-        kept = backend.change(self.name, Change(policy=policy), create=True)
+        kept = backend.change(self.name, QueueChange(policy=policy), create=True)
         if policy is not None and kept != policy:
             log.warning(
                 "queue %s exists, and is not as this program has it: %s. A program's policy is what a queue begins "
                 "with: change it with `holdfast queue limits`, `holdfast queue resize` or over HTTP, or change the "
                 "program",
                 self.name,
-                in_words(differences(kept, policy)),
+                format_differences(list_differences(kept, policy)),
             )
 
 
-async def _in_thread(function: Callable[[Argument], Result], argument: Argument) -> Result:
+async def _run_in_thread(function: Callable[[Argument], Result], argument: Argument) -> Result:
     import asyncio  # for programs that have an event loop
 
     return await asyncio.to_thread(function, argument)
 
 
-def refused(queue: str, result: Refused) -> Backpressure:
+def build_backpressure(queue: str, result: RefusedMessage) -> Backpressure:
     """The error for a message that was not kept."""
-    why = "has sent more than its max_rate" if result.reason is Refusal.RATE else "has too much waiting"
+    why = "has sent more than its max_rate" if result.reason is RefusalReason.RATE else "has too much waiting"
     return Backpressure(
         f"queue {queue}: tenant {result.tenant} {why}; try again in {result.retry_after:.3f} s", result.retry_after
     )
@@ -226,36 +234,36 @@ def refused(queue: str, result: Refused) -> Backpressure:
 class Topic:
     """A name under which messages are sent to every queue that subscribes to it.
 
-    `at` is the address, or the backend, of these queues: all of them are in one place. Thread-safe.
+    `backend` is the address, or the backend, of these queues: all of them are in one place. Thread-safe.
     """
 
-    def __init__(self, name: str, at: Backend | str, *, clock: Clock | None = None) -> None:
-        self.name = queue_of(name, "topic")
+    def __init__(self, name: str, backend: Backend | str, *, clock: Clock | None = None) -> None:
+        self.name = check_queue_name(name, "topic")
         self._clock = clock or SystemClock()
-        self._opening = Opening(at, clock)
+        self._lazy_backend = LazyBackend(backend, clock)
 
     def subscribe(self, queue: Queue) -> None:
         """Let a queue have what is published from now on. Raises NotFound for one that is kept elsewhere."""
         queue.open()
-        self._backend().change(queue.name, Change(subscribe=[self.name]))
+        self._backend().change(queue.name, QueueChange(subscribe=[self.name]))
 
     def unsubscribe(self, queue: Queue) -> None:
         """Stop delivering to `queue`. Messages that are already in it stay."""
         queue.open()
-        self._backend().change(queue.name, Change(unsubscribe=[self.name]))
+        self._backend().change(queue.name, QueueChange(unsubscribe=[self.name]))
 
-    def publish(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+    def publish(self, messages: Sequence[OutgoingMessage]) -> Sequence[SentMessage | RefusedMessage]:
         """Send messages to all subscribers in one step; return for each message what became of it in every queue."""
         backend = self._backend()
         require_support(backend, messages)
-        return backend.send(self.name, stamped(messages, self._clock), topic=True)
+        return backend.send(self.name, add_trace_and_deadline(messages, self._clock), is_topic=True)
 
-    async def publish_async(self, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+    async def publish_async(self, messages: Sequence[OutgoingMessage]) -> Sequence[SentMessage | RefusedMessage]:
         """The same, without blocking the event loop."""
-        return await _in_thread(self.publish, messages)
+        return await _run_in_thread(self.publish, messages)
 
     def close(self) -> None:
-        self._opening.close()
+        self._lazy_backend.close()
 
     def __enter__(self) -> Self:
         return self
@@ -264,12 +272,12 @@ class Topic:
         self.close()
 
     def _backend(self) -> Backend:
-        backend = self._opening.get()
+        backend = self._lazy_backend.get()
         require_topics(backend)
         return backend
 
 
-class Opening:
+class LazyBackend:
     """An address that is opened when it is first needed, and again in a forked child; or a backend, left as it is.
 
     Thread-safe. Without a clock it goes by the time of the server, where there is one. `prepare` is called with what
@@ -277,15 +285,15 @@ class Opening:
     """
 
     def __init__(
-        self, at: Backend | str, clock: Clock | None, prepare: Callable[[Backend], object] = lambda _: None
+        self, backend: Backend | str, clock: Clock | None, prepare: Callable[[Backend], object] = lambda _: None
     ) -> None:
-        self._at = at
+        self._backend = backend
         self._clock = clock
         self._prepare = prepare
         self._lock = threading.Lock()
         self._opened: Backend | None = None
         self._inherited: list[Backend] = []
-        renew_after_fork(self)
+        register_after_fork(self)
 
     def get(self) -> Backend:
         """Return the backend, opened now if it is not open."""
@@ -299,16 +307,20 @@ class Opening:
 
     @property
     def address(self) -> str:
-        return kind_of(self._at).describe(self._at) if isinstance(self._at, str) else type(self._at).__name__
+        return (
+            get_backend_kind(self._backend).describe(self._backend)
+            if isinstance(self._backend, str)
+            else type(self._backend).__name__
+        )
 
     def close(self) -> None:
         """Close what was opened. May be repeated; `get` opens it again."""
         with self._lock:
             backend, self._opened = self._opened, None
-        if backend is not None and isinstance(self._at, str):
+        if backend is not None and isinstance(self._backend, str):
             backend.close()
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Have a lock that nobody holds, and no backend, in the child of a fork."""
         self._lock = threading.Lock()
         if self._opened is not None:
@@ -316,10 +328,10 @@ class Opening:
             self._opened = None
 
     def _open(self) -> Backend:
-        if not isinstance(self._at, str):
-            self._prepare(self._at)
-            return self._at
-        backend = open_backend(self._at, clock=self._clock)
+        if not isinstance(self._backend, str):
+            self._prepare(self._backend)
+            return self._backend
+        backend = open_backend(self._backend, clock=self._clock)
         try:
             self._prepare(backend)
         except BaseException:
@@ -328,16 +340,16 @@ class Opening:
         return backend
 
 
-class HandlerTime(Scope, eq=False):
+class HandlerScope(Scope, eq=False):
     """The bounds of a handler: they hold for the calls that it makes, and not for the messages that it sends."""
 
 
-def stamped(messages: Sequence[Outgoing], clock: Clock) -> Sequence[Outgoing]:
+def add_trace_and_deadline(messages: Sequence[OutgoingMessage], clock: Clock) -> Sequence[OutgoingMessage]:
     """The messages with the trace and the deadline that hold here, where they have none of their own."""
-    scope = around()
+    scope = current_scope()
     if scope is None:
         return messages
-    trace, seconds = trace_of(scope), _seconds_left(scope)
+    trace, seconds = find_trace(scope), _seconds_left(scope)
     if trace is None and seconds is None:
         return messages
     deadline = None if seconds is None else clock.wall() + seconds
@@ -352,7 +364,7 @@ def stamped(messages: Sequence[Outgoing], clock: Clock) -> Sequence[Outgoing]:
 
 
 def _seconds_left(scope: Scope) -> float | None:
-    while isinstance(scope, HandlerTime):
+    while isinstance(scope, HandlerScope):
         scope = scope.enclosing
     seconds = scope.expires - PROCESS.monotonic()
-    return None if seconds > LONGEST else max(0.0, seconds)
+    return None if seconds > MAX_DURATION else max(0.0, seconds)

@@ -7,23 +7,23 @@ from typing import Any
 
 from litestar.types import ASGIApp, Message, Receive, Send
 
-from holdfast.calls.scope import TRACE
-from holdfast.server.credentials import masked
+from holdfast.calls.scope import TRACEPARENT_PATTERN
+from holdfast.server.credentials import mask_tokens
 
 logger = logging.getLogger("holdfast.access")
 
-_KEY = "holdfast_trace"
-_QUIET = ("/health", "/ready", "/status/", "/metrics")
+_TRACE_KEY = "holdfast_trace"
+_QUIET_PATHS = ("/health", "/ready", "/status/", "/metrics")
 """Paths that balancers, hosts and scrapers ask for again and again."""
 
 
-def trace_of(scope: Any) -> str:
+def get_trace_id(scope: Any) -> str:
     """The trace id of a request: the caller's own (W3C trace context), or a new one."""
-    if _KEY not in scope:
+    if _TRACE_KEY not in scope:
         header = dict(scope["headers"]).get(b"traceparent", b"")
-        match = TRACE.fullmatch(header.decode("latin-1"))
-        scope[_KEY] = match[1] if match else secrets.token_hex(16)
-    trace: str = scope[_KEY]
+        match = TRACEPARENT_PATTERN.fullmatch(header.decode("latin-1"))
+        scope[_TRACE_KEY] = match[1] if match else secrets.token_hex(16)
+    trace: str = scope[_TRACE_KEY]
     return trace
 
 
@@ -34,12 +34,12 @@ def log_access(app: ASGIApp) -> ASGIApp:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        is_quiet = scope["path"].startswith(_QUIET) or scope["path"] == "/v1/status"
+        is_quiet = scope["path"].startswith(_QUIET_PATHS) or scope["path"] == "/v1/status"
         if is_quiet and not logger.isEnabledFor(logging.DEBUG):
             await app(scope, receive, send)
             return
         start = time.monotonic()
-        trace = trace_of(scope)
+        trace = get_trace_id(scope)
         status = 500
 
         async def watched(message: Message) -> None:
@@ -51,7 +51,7 @@ def log_access(app: ASGIApp) -> ASGIApp:
         try:
             await app(scope, receive, watched)
         finally:
-            path = masked(scope["path"])  # somebody may have sent a token where an id belongs
+            path = mask_tokens(scope["path"])  # somebody may have sent a token where an id belongs
             logger.log(
                 logging.DEBUG if is_quiet else logging.INFO,
                 "%s %s %d",
@@ -59,7 +59,7 @@ def log_access(app: ASGIApp) -> ASGIApp:
                 path,
                 status,
                 extra={
-                    "trace": trace,
+                    "trace_id": trace,
                     "http.request.method": scope["method"],
                     "url.path": path,
                     "http.response.status_code": status,

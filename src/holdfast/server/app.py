@@ -11,30 +11,30 @@ from litestar.types import Message, Scope
 
 from holdfast.metrics import Exporter, LogExporter, PrometheusExporter
 from holdfast.queue.metrics import QueueMetrics
-from holdfast.server.auth import Authority
+from holdfast.server.auth import Authenticator
 from holdfast.server.executor import BoundedExecutor
-from holdfast.server.metrics import Answered, ServerMetrics
-from holdfast.server.problems import answer
-from holdfast.server.queues import QueueWatch
+from holdfast.server.metrics import AnsweredRequest, ServerMetrics
+from holdfast.server.problems import build_problem_response
+from holdfast.server.queues import QueueMonitor
 from holdfast.server.routes.credentials import create_credential, list_credentials, revoke_credential, whoami
 from holdfast.server.routes.dead_letters import dead_letters, redrive
-from holdfast.server.routes.description import CONFIG, description
-from holdfast.server.routes.health import Probe, health, health_without_body, ready, ready_without_body
+from holdfast.server.routes.description import OPENAPI_CONFIG, description
+from holdfast.server.routes.health import DatabaseProbe, health, health_without_body, ready, ready_without_body
 from holdfast.server.routes.limits import clear_limits, queue_policy, set_limits, set_policy, tenant_limits
 from holdfast.server.routes.messages import message_status, send_message, send_messages
-from holdfast.server.routes.metrics import Scrape, metrics
+from holdfast.server.routes.metrics import ScrapeCache, metrics
 from holdfast.server.routes.page import events, overview, page, verdicts
-from holdfast.server.routes.queues import list_queues, own, queue_state, sweep
-from holdfast.server.routes.status import change_workload, change_zone, history, reading
+from holdfast.server.routes.queues import list_queues, queue_state, sweep, tenant_usage
+from holdfast.server.routes.status import build_status_router, change_workload, change_zone, history
 from holdfast.server.routes.telemetry import ingest
 from holdfast.server.state import ServerState, Services
 from holdfast.status.metrics import observe_zones
 
-REQUEST_BYTES = 1 << 20
+MAX_REQUEST_BYTES = 1 << 20
 """Largest body taken: far above anything the API is sent, far below what would hurt."""
 
 
-async def _allow(request: Request[Any, Any, Any]) -> Response[None] | None:
+async def _answer_options(request: Request[Any, Any, Any]) -> Response[None] | None:
     """The answer to OPTIONS: Litestar's own leaves out every method but the first that a path was given.
 
     Asynchronous, because every request passes here: a plain function would wait for a thread, as works do for a
@@ -53,23 +53,27 @@ async def _allow(request: Request[Any, Any, Any]) -> Response[None] | None:
 
 
 def create_app(
-    services: Services, *, is_open: bool = False, open_reads: bool = True, exporters: Sequence[Exporter] = ()
+    services: Services,
+    *,
+    allow_anonymous: bool = False,
+    allow_anonymous_reads: bool = True,
+    exporters: Sequence[Exporter] = (),
 ) -> Litestar:
     """Return the application over its services. Metrics go to `GET /metrics`, to the log, and to `exporters`."""
-    of_queues, others, exporters = PrometheusExporter(), PrometheusExporter(), (LogExporter(), *exporters)
-    queue_metrics = QueueMetrics(of_queues, *exporters)
+    queue_exporter, other_exporter, exporters = PrometheusExporter(), PrometheusExporter(), (LogExporter(), *exporters)
+    queue_metrics = QueueMetrics(queue_exporter, *exporters)
     streams = {"events": services.hub, "status": services.status_hub}
-    server_metrics = ServerMetrics(others, *exporters, streams=streams)
-    observe_zones(services.statuses, others, *exporters)
-    queue_watch = QueueWatch(services.queues, queue_metrics)
+    server_metrics = ServerMetrics(other_exporter, *exporters, streams=streams)
+    observe_zones(services.status_cache, other_exporter, *exporters)
+    queue_watch = QueueMonitor(services.queues, queue_metrics)
 
     async def count_answer(message: Message, scope: Scope) -> None:
         if message["type"] == "http.response.start":
             route = scope.get("path_template")
-            server_metrics.emit(Answered(str(scope.get("method", "GET")), route, message["status"]))
+            server_metrics.emit(AnsweredRequest(str(scope.get("method", "GET")), route, message["status"]))
 
     @asynccontextmanager
-    async def hubs_in_loop(_: Litestar) -> AsyncIterator[None]:
+    async def run_in_loop(_: Litestar) -> AsyncIterator[None]:
         services.hub.start()
         services.status_hub.start()
         watching = asyncio.create_task(queue_watch.run())
@@ -85,27 +89,33 @@ def create_app(
             *(page, overview, verdicts, events, description),
             *(health, health_without_body, ready, ready_without_body, metrics),
             *(whoami, list_credentials, create_credential, revoke_credential),
-            *(ingest, reading(is_open=is_open or open_reads), history, change_zone, change_workload),
+            *(
+                ingest,
+                build_status_router(is_open=allow_anonymous or allow_anonymous_reads),
+                history,
+                change_zone,
+                change_workload,
+            ),
             *(send_message, send_messages, message_status),
-            *(list_queues, queue_state, own, sweep, dead_letters, redrive),
+            *(list_queues, queue_state, tenant_usage, sweep, dead_letters, redrive),
             *(tenant_limits, set_limits, clear_limits, queue_policy, set_policy),
         ],
         state=ServerState(
             {
                 "services": services,
-                "authority": Authority(None if is_open else services.credentials),
+                "authenticator": Authenticator(None if allow_anonymous else services.credentials),
                 "stopping": False,
-                "probe": Probe(services.database),
-                "changing": BoundedExecutor("holdfast-changing"),
-                "scrape": Scrape(services.queues, queue_metrics, of_queues, others),
+                "database_probe": DatabaseProbe(services.database),
+                "change_executor": BoundedExecutor("holdfast-changes"),
+                "scrape_cache": ScrapeCache(services.queues, queue_metrics, queue_exporter, other_exporter),
                 "server_metrics": server_metrics,
             }
         ),
-        before_request=_allow,
+        before_request=_answer_options,
         before_send=[count_answer],
-        exception_handlers={Exception: answer},
-        lifespan=[hubs_in_loop],
-        request_max_body_size=REQUEST_BYTES,
+        exception_handlers={Exception: build_problem_response},
+        lifespan=[run_in_loop],
+        request_max_body_size=MAX_REQUEST_BYTES,
         logging_config=None,
-        openapi_config=CONFIG,
+        openapi_config=OPENAPI_CONFIG,
     )

@@ -12,23 +12,23 @@ from litestar.types import Guard
 
 from holdfast._errors import CredentialRefused, NotAllowed
 from holdfast.server.credentials import Credential, CredentialStore, Role
-from holdfast.server.problems import described
+from holdfast.server.problems import describe_errors
 
-LOCAL = Credential(id="local", role=Role.OPERATOR, tenant=None, note="the server is open", created_at=0.0)
+LOCAL_OPERATOR = Credential(id="local", role=Role.OPERATOR, tenant=None, note="the server is open", created_at=0.0)
 """Who everybody is on an open server."""
 
 
-class Authority:
+class Authenticator:
     """Decides who a request comes from. With no store the server is open, on loopback only, to whoever is there."""
 
     def __init__(self, store: CredentialStore | None) -> None:
         self._store = store
 
-    async def identify(self, connection: ASGIConnection[Any, Any, Any, Any]) -> Credential:
+    async def authenticate(self, connection: ASGIConnection[Any, Any, Any, Any]) -> Credential:
         """The credential of the request. Raises CredentialRefused, or NotAllowed for another site's page."""
         if self._store is None:
             _require_local(connection.headers)
-            return LOCAL
+            return LOCAL_OPERATOR
         scheme, _, token = connection.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise CredentialRefused("no credential: send it as `Authorization: Bearer <token>`")
@@ -61,12 +61,12 @@ def _is_loopback(url: str) -> bool:
         return False
 
 
-def requires(*roles: Role) -> Guard:
+def create_role_guard(*roles: Role) -> Guard:
     """A guard that lets the named roles through, and operators always; it leaves who it was in the request's state."""
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-        authority: Authority = connection.app.state.authority
-        credential = await authority.identify(connection)
+        authenticator: Authenticator = connection.app.state.authenticator
+        credential = await authenticator.authenticate(connection)
         if not any(credential.role.includes(role) for role in roles):
             wanted = " or ".join(roles)
             raise NotAllowed(f"credential {credential.id} has role {credential.role}: this needs role {wanted}")
@@ -75,11 +75,15 @@ def requires(*roles: Role) -> Guard:
     return guard
 
 
-def guarded(*roles: Role) -> dict[str, Any]:
+def build_guard_options(*roles: Role) -> dict[str, Any]:
     """Return the options of routes that let the named roles through, and say so in their description."""
-    return {"guards": [requires(*roles)], "security": [{"credential": []}]}
+    return {"guards": [create_role_guard(*roles)], "security": [{"credential": []}]}
 
 
-def restricted(tag: str, *roles: Role, errors: Sequence[int] = ()) -> dict[str, Any]:
+def build_route_options(tag: str, *roles: Role, errors: Sequence[int] = ()) -> dict[str, Any]:
     """Return the same options for one route, with its tag and what it answers: `errors`, and those of every guard."""
-    return {**guarded(*roles), "responses": described(*sorted({401, 403, 503, *errors})), "tags": [tag]}
+    return {
+        **build_guard_options(*roles),
+        "responses": describe_errors(*sorted({401, 403, 503, *errors})),
+        "tags": [tag],
+    }

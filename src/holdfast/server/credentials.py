@@ -44,20 +44,20 @@ _REVOKE = f"update holdfast_credential set revoked_at = coalesce(revoked_at, $1)
 _COUNT_OPERATORS = "select count(*) from holdfast_credential where role = 'operator' and revoked_at is null"
 
 # Counting, and then inserting, is one step in SQLite, which has one writer; PostgreSQL has many.
-_ONE_AT_A_TIME = {"postgres": "lock table holdfast_credential in share row exclusive mode"}
+_LOCK_STATEMENTS = {"postgres": "lock table holdfast_credential in share row exclusive mode"}
 
 _PREFIX = "hf"
 _TOKEN = re.compile(r"hf_([0-9a-f]{12})_[0-9a-f]{64}")
-NOTE_LENGTH = 200
+MAX_NOTE_LENGTH = 200
 NOTE_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
 """No control characters: notes are shown on operators' terminals."""
 _ID = re.compile("[0-9a-f]{12}")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-_NOBODY = hashlib.sha256(secrets.token_bytes(32)).hexdigest()
+_DUMMY_DIGEST = hashlib.sha256(secrets.token_bytes(32)).hexdigest()
 """What an unknown id is compared with, so that it takes as long to refuse as a wrong secret."""
 
 
-def masked(text: str) -> str:
+def mask_tokens(text: str) -> str:
     """The text with the secret of every token in it left out, for logs and answers."""
     return _TOKEN.sub(r"hf_\1_****", text)
 
@@ -100,12 +100,12 @@ class CredentialStore:
         self._database.write(lambda transaction: _insert(transaction, credential, digest))
         return credential, token
 
-    def create_first(self) -> str | None:
+    def create_first_operator(self) -> str | None:
         """The token of a new operator if there is no operator yet, else None. Safe from several processes."""
         credential, token, digest = self._mint(Role.OPERATOR, None, "made at the first start")
 
         def insert_if_first(transaction: Transaction) -> bool:
-            if lock := _ONE_AT_A_TIME.get(self._database.dialect):
+            if lock := _LOCK_STATEMENTS.get(self._database.dialect):
                 transaction.execute(lock)
             if _has_operator(transaction):
                 return False
@@ -141,9 +141,9 @@ class CredentialStore:
         rows: list[Row] = []
         if _ID.fullmatch(credential_id):
             rows = self._database.read(lambda transaction: transaction.execute(_FIND, (credential_id,)))
-        digest = rows[0][-1] if rows else _NOBODY
-        right = hmac.compare_digest(_digest(secret), digest)
-        if not (right and rows and prefix == _PREFIX):
+        digest = rows[0][-1] if rows else _DUMMY_DIGEST
+        is_right = hmac.compare_digest(_digest(secret), digest)
+        if not (is_right and rows and prefix == _PREFIX):
             raise CredentialRefused("unknown credential: send one that `holdfast credential create` printed")
         credential = _credential(rows[0][:-1])
         if credential.revoked_at is not None:
@@ -153,9 +153,9 @@ class CredentialStore:
     def _mint(self, role: Role, tenant: str | None, note: str) -> tuple[Credential, str, str]:
         if (role is Role.TENANT) != (tenant is not None):
             raise InvalidValue(f"role {role} with tenant {tenant!r}: role tenant needs a tenant, others have none")
-        if len(note) > NOTE_LENGTH or not re.search(NOTE_PATTERN, note):
+        if len(note) > MAX_NOTE_LENGTH or not re.search(NOTE_PATTERN, note):
             raise InvalidValue(
-                f"note {note[:NOTE_LENGTH]!r}: expected up to {NOTE_LENGTH} characters, no control characters"
+                f"note {note[:MAX_NOTE_LENGTH]!r}: expected up to {MAX_NOTE_LENGTH} characters, no control characters"
             )
         if _UNSTORABLE.search(note + (tenant or "")):
             raise InvalidValue(f"note {note!r}, tenant {tenant!r}: expected Unicode text without NUL")

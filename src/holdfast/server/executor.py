@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import EngineUnavailable
-from holdfast._log_gate import LogGate
+from holdfast._log_limiter import LogLimiter
 
 Result = TypeVar("Result")
 
@@ -17,53 +17,59 @@ logger = logging.getLogger("holdfast.server")
 
 
 class BoundedExecutor:
-    """Runs work in threads of its own, at most `most` at a time, and refuses more instead of queueing it.
+    """Runs work in threads of its own, at most `max_running` at a time, and refuses more instead of queueing it.
 
-    One tenant may have `share` of them under way. Work counts until it is done, also if the caller has gone away.
-    Refusals are logged, at most once a second. For one event loop.
+    One tenant may have `max_per_tenant` of them under way. Work counts until it is done, also if the caller
+    has gone away. Refusals are logged, at most once a second. For one event loop.
     """
 
     def __init__(
-        self, name: str, *, threads: int = 4, most: int = 16, share: int | None = None, clock: Clock | None = None
+        self,
+        name: str,
+        *,
+        threads: int = 4,
+        max_running: int = 16,
+        max_per_tenant: int | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._name = name
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._most = most
-        self._share = most if share is None else share
+        self._max_running = max_running
+        self._max_per_tenant = max_running if max_per_tenant is None else max_per_tenant
         self._clock = clock or SystemClock()
         self._running = 0
-        self._of_tenants: Counter[str] = Counter()
-        self._gate = LogGate(1, 1.0)
+        self._running_by_tenant: Counter[str] = Counter()
+        self._log_limiter = LogLimiter(1, 1.0)
 
     async def run(self, work: Callable[[], Result], tenant: str | None = None) -> Result:
         """Return what `work` returns; `tenant` asked for it, or nobody in particular.
 
         Work that was begun goes on if the caller goes away. Raises EngineUnavailable if too much is under way.
         """
-        if tenant is not None and self._of_tenants[tenant] >= self._share:
-            raise self._refused(f"{self._share} requests of tenant {tenant}")
-        if self._running >= self._most:
-            raise self._refused(f"{self._most} of {self._name}")
+        if tenant is not None and self._running_by_tenant[tenant] >= self._max_per_tenant:
+            raise self._refuse(f"{self._max_per_tenant} requests of tenant {tenant}")
+        if self._running >= self._max_running:
+            raise self._refuse(f"{self._max_running} of {self._name}")
         self._running += 1
         if tenant is not None:
-            self._of_tenants[tenant] += 1
+            self._running_by_tenant[tenant] += 1
 
-        def leave(done: "asyncio.Future[Result]") -> None:
+        def finish(done: "asyncio.Future[Result]") -> None:
             self._running -= 1
             if tenant is not None:
-                self._of_tenants[tenant] -= 1
-                if not self._of_tenants[tenant]:
-                    del self._of_tenants[tenant]  # there may be very many tenants
+                self._running_by_tenant[tenant] -= 1
+                if not self._running_by_tenant[tenant]:
+                    del self._running_by_tenant[tenant]  # there may be very many tenants
             if not done.cancelled():
                 done.exception()  # marks it as seen, in case nobody waits for it any more
 
-        doing = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        doing.add_done_callback(leave)
-        return await asyncio.shield(doing)
+        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        future.add_done_callback(finish)
+        return await asyncio.shield(future)
 
-    def _refused(self, what: str) -> EngineUnavailable:
-        left_out = self._gate.admit("", self._clock.monotonic())
-        if left_out is not None:
-            more = f" ({left_out} more were refused before)" if left_out else ""
+    def _refuse(self, what: str) -> EngineUnavailable:
+        suppressed = self._log_limiter.admit("", self._clock.monotonic())
+        if suppressed is not None:
+            more = f" ({suppressed} more were refused before)" if suppressed else ""
             logger.warning("a request is refused: %s are under way and take long%s", what, more)
         return EngineUnavailable(f"{what} are under way and take long: try again later")

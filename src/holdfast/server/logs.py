@@ -8,7 +8,7 @@ from typing import TextIO
 
 from holdfast.config import LogSettings
 
-_ORDINARY = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
+_STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 
 
 class JsonFormatter(logging.Formatter):
@@ -16,11 +16,11 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
-            "time": _time(record),
+            "time": _format_time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **_extra(record),
+            **_get_extra(record),
         }
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
@@ -31,13 +31,13 @@ class TextFormatter(logging.Formatter):
     """The same for people at a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        extra = " ".join(f"{name}={value}" for name, value in _extra(record).items())
-        line = f"{_time(record)} {record.levelname.lower():<7} {record.name}: {record.getMessage()}"
+        extra = " ".join(f"{name}={value}" for name, value in _get_extra(record).items())
+        line = f"{_format_time(record)} {record.levelname.lower():<7} {record.name}: {record.getMessage()}"
         exception = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
-        return f"{_harmless(line + ('  ' + extra if extra else ''))}{exception}"
+        return f"{_escape_control_characters(line + ('  ' + extra if extra else ''))}{exception}"
 
 
-def configure(settings: LogSettings, stream: TextIO | None = None, *, with_pid: bool = False) -> None:
+def configure_logging(settings: LogSettings, stream: TextIO | None = None, *, with_pid: bool = False) -> None:
     """Send everything that is logged in this process to standard error. For programs; a library never calls it.
 
     Where several processes share a log, `with_pid` says in each entry whose it is.
@@ -60,14 +60,14 @@ def _add_pid(record: logging.LogRecord) -> bool:
     return True
 
 
-def _time(record: logging.LogRecord) -> str:
+def _format_time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _harmless(line: str) -> str:
+def _escape_control_characters(line: str) -> str:
     """Without line ends, which would forge a second entry, and escape sequences, which a terminal would obey."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
 
 
-def _extra(record: logging.LogRecord) -> dict[str, object]:
-    return {name: value for name, value in vars(record).items() if name not in _ORDINARY}
+def _get_extra(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD_ATTRIBUTES}

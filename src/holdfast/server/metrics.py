@@ -5,13 +5,13 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.metrics.cardinality import OTHER
 from holdfast.metrics.exporter import Exporter
-from holdfast.metrics.instruments import Instrument, Label, Measurement, Series, Type
-from holdfast.metrics.names import OTHER
+from holdfast.metrics.instruments import Instrument, InstrumentType, Label, Measurement, Series
 from holdfast.metrics.sink import MetricsSink
 
 REQUESTS = Instrument(
-    type=Type.COUNTER,
+    type=InstrumentType.COUNTER,
     name="holdfast.server.requests",
     unit="{request}",
     description="Requests that were answered.",
@@ -19,23 +19,23 @@ REQUESTS = Instrument(
     detail=Label("status", "http.response.status_code"),
 )
 TELEMETRY_LINES = Instrument(
-    type=Type.COUNTER,
+    type=InstrumentType.COUNTER,
     name="holdfast.server.telemetry.lines",
     unit="{line}",
     description="Lines of telemetry that arrived.",
     detail=Label("result"),
-    cloudwatch={"accepted": ("TelemetryAccepted",), "refused": ("TelemetryRefused",)},
+    cloudwatch_names={"accepted": ("TelemetryAccepted",), "refused": ("TelemetryRefused",)},
 )
 LISTENERS = Instrument(
-    type=Type.GAUGE,
+    type=InstrumentType.GAUGE,
     name="holdfast.server.listeners",
     unit="{listener}",
     description="Clients that events are pushed to.",
     detail=Label("stream"),
-    cloudwatch={"": ("Listeners",)},
+    cloudwatch_names={"": ("Listeners",)},
 )
 QUEUES_READABLE = Instrument(
-    type=Type.GAUGE,
+    type=InstrumentType.GAUGE,
     name="holdfast.server.queues_readable",
     unit="",
     description="Whether the store of queues could be read for this scrape.",
@@ -44,7 +44,7 @@ QUEUES_READABLE = Instrument(
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-class Answered(msgspec.Struct, frozen=True, gc=False):
+class AnsweredRequest(msgspec.Struct, frozen=True, gc=False):
     """A request was answered."""
 
     method: str
@@ -53,7 +53,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
     status: int
 
 
-class LinesTaken(msgspec.Struct, frozen=True, gc=False):
+class ReceivedLines(msgspec.Struct, frozen=True, gc=False):
     """Lines of telemetry arrived."""
 
     accepted: int
@@ -64,11 +64,11 @@ class Stream(Protocol):
     """Pushes events to clients."""
 
     @property
-    def listeners(self) -> int:
+    def listener_count(self) -> int:
         """How many clients there are."""
 
 
-class ServerMetrics(MetricsSink[Answered | LinesTaken]):
+class ServerMetrics(MetricsSink[AnsweredRequest | ReceivedLines]):
     """Measures what the server does."""
 
     instruments = (REQUESTS, TELEMETRY_LINES)
@@ -79,12 +79,12 @@ class ServerMetrics(MetricsSink[Answered | LinesTaken]):
             exporter.observe(
                 (LISTENERS,),
                 lambda: [
-                    Measurement(Series(LISTENERS, (), name), stream.listeners) for name, stream in streams.items()
+                    Measurement(Series(LISTENERS, (), name), stream.listener_count) for name, stream in streams.items()
                 ],
             )
 
-    def measure(self, event: Answered | LinesTaken) -> Sequence[Measurement]:
-        if isinstance(event, Answered):
+    def measure(self, event: AnsweredRequest | ReceivedLines) -> Sequence[Measurement]:
+        if isinstance(event, AnsweredRequest):
             method = event.method if event.method in METHODS else OTHER
             return (Measurement(Series(REQUESTS, (method, event.route or OTHER), str(event.status)), 1),)
         found = {"accepted": event.accepted, "refused": event.refused}

@@ -21,16 +21,16 @@ from holdfast._errors import (
     CredentialRefused,
     DatabaseFull,
     EngineUnavailable,
-    HeldBack,
     HoldfastError,
     InvalidValue,
     LimitReached,
     NotAllowed,
     NotFound,
     OutcomeUnknown,
+    RetryAfterTooLong,
 )
-from holdfast.server.access import trace_of
-from holdfast.server.credentials import masked
+from holdfast.server.access import get_trace_id
+from holdfast.server.credentials import mask_tokens
 
 logger = logging.getLogger("holdfast.server")
 
@@ -38,21 +38,21 @@ CONTENT_TYPE = "application/problem+json"
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """What went wrong: `type` names it for programs, `detail` says it to people, `trace` finds it in the log."""
+    """What went wrong: `type` names it for programs, `detail` says it to people, `trace_id` finds it in the log."""
 
     type: str
     title: str
     status: int
     detail: str
     instance: str
-    trace: str
+    trace_id: str
     errors: list[dict[str, str | None]] | UnsetType = UNSET
     """The parts of the request that are not valid."""
     retry_after: float | UnsetType = UNSET
     """Seconds after which it would be taken, more exactly than the header can say."""
 
 
-class Uncertain(OutcomeUnknown):
+class OutcomeUnknownWithAdvice(OutcomeUnknown):
     """It may or may not have been done, and there is something better to do about it than to look."""
 
     def __init__(self, message: str, advice: str) -> None:
@@ -60,7 +60,7 @@ class Uncertain(OutcomeUnknown):
         self.advice = advice
 
 
-def described(*statuses: int) -> Mapping[int, ResponseSpec]:
+def describe_errors(*statuses: int) -> Mapping[int, ResponseSpec]:
     """For the description of a route: the errors it may answer with."""
     return {
         status: ResponseSpec(
@@ -70,7 +70,7 @@ def described(*statuses: int) -> Mapping[int, ResponseSpec]:
     }
 
 
-_STATUS_OF: dict[type[HoldfastError], http.HTTPStatus] = {
+_STATUS_BY_ERROR: dict[type[HoldfastError], http.HTTPStatus] = {
     InvalidValue: http.HTTPStatus.BAD_REQUEST,
     CredentialRefused: http.HTTPStatus.UNAUTHORIZED,
     NotAllowed: http.HTTPStatus.FORBIDDEN,
@@ -79,52 +79,54 @@ _STATUS_OF: dict[type[HoldfastError], http.HTTPStatus] = {
     CapacityExhausted: http.HTTPStatus.CONFLICT,
     Backpressure: http.HTTPStatus.TOO_MANY_REQUESTS,
     CallError: http.HTTPStatus.GATEWAY_TIMEOUT,
-    HeldBack: http.HTTPStatus.SERVICE_UNAVAILABLE,
+    RetryAfterTooLong: http.HTTPStatus.SERVICE_UNAVAILABLE,
     LimitReached: http.HTTPStatus.SERVICE_UNAVAILABLE,
     EngineUnavailable: http.HTTPStatus.SERVICE_UNAVAILABLE,
     DatabaseFull: http.HTTPStatus.INSUFFICIENT_STORAGE,
 }
 """Where a class is not listed, the nearest class above it is; where none is, 500."""
 
-_HEADERS_OF = {
+_HEADERS_BY_STATUS = {
     http.HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'Bearer realm="holdfast"'},
     http.HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
 }
 
 
 # Files, hosts and statements are not for everybody who can send a request.
-_UNTOLD = "the server could not do its part; its log says why, under this trace"
+_HIDDEN_DETAIL = "the server could not do its part; its log says why, under this trace"
 
 
-def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+def build_problem_response(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     """The response for any error. What is not the caller's fault is logged in full and told in general."""
     match error:
         case HoldfastError():
-            status = _status_of(type(error))
+            status = _find_status(type(error))
             detail = str(error)
             if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
-                logger.error("%s", error, extra={"trace": trace_of(request.scope), "error": error.slug})
-                detail = _told(error)
-            wait = error.retry_after if isinstance(error, Backpressure) else UNSET
-            return _problem(request, status, detail, kind=f"urn:holdfast:problem:{error.slug}", wait=wait)
+                logger.error("%s", error, extra={"trace_id": get_trace_id(request.scope), "error": error.slug})
+                detail = _describe_publicly(error)
+            retry_after = error.retry_after if isinstance(error, Backpressure) else UNSET
+            return _problem(
+                request, status, detail, problem_type=f"urn:holdfast:problem:{error.slug}", retry_after=retry_after
+            )
         case ValidationException():
             errors = [
-                {"in": item.get("source"), "name": _name(item), "detail": _complaint(item)}
-                for item in _dictionaries(error.extra)
-            ] or _missing(error.detail)
+                {"in": item.get("source"), "name": _get_parameter_name(item), "detail": _format_complaint(item)}
+                for item in _select_dictionaries(error.extra)
+            ] or _parse_missing(error.detail)
             return _problem(request, http.HTTPStatus.BAD_REQUEST, "the request is not valid", errors=errors)
         case HTTPException():
             status = http.HTTPStatus(error.status_code)
             return _problem(request, status, error.detail or status.description, headers=error.headers)
-        case RecursionError() | UnicodeDecodeError() if _is_of_the_body(error):
+        case RecursionError() | UnicodeDecodeError() if _is_body_error(error):
             found = "is nested too deeply" if isinstance(error, RecursionError) else "is not UTF-8"
             return _problem(request, http.HTTPStatus.BAD_REQUEST, f"JSON is malformed: it {found}")
         case _:
-            logger.error("request failed", exc_info=error, extra={"trace": trace_of(request.scope)})
-            return _problem(request, http.HTTPStatus.INTERNAL_SERVER_ERROR, _UNTOLD)
+            logger.error("request failed", exc_info=error, extra={"trace_id": get_trace_id(request.scope)})
+            return _problem(request, http.HTTPStatus.INTERNAL_SERVER_ERROR, _HIDDEN_DETAIL)
 
 
-def _is_of_the_body(error: Exception) -> bool:
+def _is_body_error(error: Exception) -> bool:
     """Whether it was raised by the decoding of a body, where Litestar does not expect these."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
@@ -132,10 +134,10 @@ def _is_of_the_body(error: Exception) -> bool:
     return last is not None and last.tb_frame.f_code is decode_json.__code__
 
 
-def _told(error: HoldfastError) -> str:
+def _describe_publicly(error: HoldfastError) -> str:
     if not isinstance(error, OutcomeUnknown):
-        return _UNTOLD
-    advice = error.advice if isinstance(error, Uncertain) else "look before you repeat it"
+        return _HIDDEN_DETAIL
+    advice = error.advice if isinstance(error, OutcomeUnknownWithAdvice) else "look before you repeat it"
     return f"it may or may not have been done: {advice}; the log says why, under this trace"
 
 
@@ -144,29 +146,33 @@ def _problem(
     status: http.HTTPStatus,
     detail: str,
     *,
-    kind: str = "about:blank",
+    problem_type: str = "about:blank",
     headers: Any = None,
     errors: list[dict[str, str | None]] | UnsetType = UNSET,
-    wait: float | UnsetType = UNSET,
+    retry_after: float | UnsetType = UNSET,
 ) -> Response[Problem]:
     problem = Problem(
-        type=kind,
+        type=problem_type,
         title=status.phrase,
         status=int(status),
         detail=detail,
-        instance=masked(request.scope["path"]),  # not of request.url, which a malformed Host header makes unreadable
-        trace=trace_of(request.scope),
+        instance=mask_tokens(
+            request.scope["path"]
+        ),  # not of request.url, which a malformed Host header makes unreadable
+        trace_id=get_trace_id(request.scope),
         errors=errors,
-        retry_after=wait,
+        retry_after=retry_after,
     )
-    headers = {**_HEADERS_OF.get(status, {}), **(headers or {})}
-    if wait is not UNSET:
-        headers["Retry-After"] = str(max(1, math.ceil(wait)))  # whole seconds, of which 0 would be no wait at all
+    headers = {**_HEADERS_BY_STATUS.get(status, {}), **(headers or {})}
+    if retry_after is not UNSET:
+        headers["Retry-After"] = str(
+            max(1, math.ceil(retry_after))
+        )  # whole seconds, of which 0 would be no wait at all
     return Response(content=problem, status_code=status, media_type=CONTENT_TYPE, headers=headers)
 
 
-def _status_of(kind: type[HoldfastError]) -> http.HTTPStatus:
-    listed = (_STATUS_OF[base] for base in kind.__mro__ if base in _STATUS_OF)
+def _find_status(error_type: type[HoldfastError]) -> http.HTTPStatus:
+    listed = (_STATUS_BY_ERROR[base] for base in error_type.__mro__ if base in _STATUS_BY_ERROR)
     return next(listed, http.HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
@@ -174,7 +180,7 @@ def _status_of(kind: type[HoldfastError]) -> http.HTTPStatus:
 _BODY = "data"
 
 
-def _name(item: dict[str, Any]) -> str | None:
+def _get_parameter_name(item: dict[str, Any]) -> str | None:
     name: str | None = item.get("key")
     return None if name == _BODY and item.get("source") == "body" else name
 
@@ -183,17 +189,17 @@ def _name(item: dict[str, Any]) -> str | None:
 _MISSING = re.compile(r"Missing required (?P<source>\w+) parameter '(?P<name>[^']+)'")
 
 
-def _missing(detail: str) -> list[dict[str, str | None]]:
+def _parse_missing(detail: str) -> list[dict[str, str | None]]:
     found = _MISSING.match(detail)
     return [] if found is None else [{"in": found["source"], "name": found["name"], "detail": "it is missing"}]
 
 
-def _complaint(item: dict[str, Any]) -> str | None:
+def _format_complaint(item: dict[str, Any]) -> str | None:
     complaint: str | None = item.get("message")
     if complaint is not None and " matching regex " in complaint:  # nobody reads those at night
         return "expected text of another form: /openapi.json says which; a reason is one line, and not blank"
     return "expected a body, found none" if complaint == repr(_BODY) else complaint
 
 
-def _dictionaries(extra: Any) -> list[dict[str, Any]]:
+def _select_dictionaries(extra: Any) -> list[dict[str, Any]]:
     return [item for item in extra if isinstance(item, dict)] if isinstance(extra, list) else []

@@ -11,17 +11,17 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-KEPT = 256
+KEPT_EVENTS = 256
 """Events that are kept for listeners who come back. One who missed more begins again with what is."""
-LIFE_SECONDS = 15
+KEEPALIVE_SECONDS = 15
 """Between two signs of life of a quiet stream: proxies commonly cut one that is silent for 30 to 60 s."""
-AT_ONCE = 250
+BATCH_LISTENERS = 250
 """Listeners that are told before others get their turn: a few milliseconds of work."""
-LIFE = b": still here\n\n"
+KEEPALIVE = b": still here\n\n"
 
 
 @dataclass(frozen=True)
-class Event:
+class StreamEvent:
     """Something that happened: the run and the number of it, a name, and JSON without line breaks.
 
     Each of its two forms is made once for all listeners.
@@ -32,30 +32,30 @@ class Event:
     data: bytes
 
     @cached_property
-    def lines(self) -> bytes:
+    def sse_bytes(self) -> bytes:
         """The event in a stream of server-sent events."""
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (self.id.encode(), self.name.encode(), self.data)
 
     @cached_property
-    def text(self) -> str:
+    def websocket_text(self) -> str:
         """The event as one message of a WebSocket."""
         return msgspec.json.encode({"id": self.id, "event": self.name, "data": msgspec.Raw(self.data)}).decode()
 
 
-Write: TypeAlias = Callable[[Event | None], Coroutine[Any, Any, None]]
+Write: TypeAlias = Callable[[StreamEvent | None], Coroutine[Any, Any, None]]
 """Sends an event, or (None) a sign of life."""
 
 
 @dataclass(slots=True, eq=False)
 class _Listener:
     write: Write
-    slot: int
+    keepalive_second: int
     task: asyncio.Task[Any] | None = field(default_factory=asyncio.current_task)
     is_ready: bool = False
-    is_cut: bool = False
+    is_disconnected: bool = False
 
 
-class Hub:
+class EventHub:
     """Hands every event to every listener. Lives in one event loop, except for the methods that say otherwise.
 
     Events are numbered from 1, and `run` tells the numbers of this hub from those of the one before a restart.
@@ -64,38 +64,38 @@ class Hub:
     def __init__(self) -> None:
         self.run = secrets.token_hex(4)
         self._listeners: dict[_Listener, None] = {}
-        self._kept: deque[Event] = deque(maxlen=KEPT)
-        self._due: deque[tuple[Event, list[_Listener]]] = deque()
+        self._kept: deque[StreamEvent] = deque(maxlen=KEPT_EVENTS)
+        self._due: deque[tuple[StreamEvent, list[_Listener]]] = deque()
         self._number = 0
-        self._joined = 0
+        self._listener_number = 0
         self._second = 0
         self._open = True
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
-    def listeners(self) -> int:
+    def listener_count(self) -> int:
         return len(self._listeners)
 
     @property
-    def last(self) -> str:
+    def last_id(self) -> str:
         """The id of the latest event."""
         return f"{self.run}-{self._number}"
 
     def start(self) -> None:
         """Remember the event loop in which this is called: the one in which listeners live."""
         self._loop = asyncio.get_running_loop()
-        self._loop.call_later(1.0, self._give_life)
+        self._loop.call_later(1.0, self._send_keepalives)
 
     def publish(self, name: str, data: bytes) -> None:
         """Tell everybody who listens now, soon and in order."""
         self._number += 1
-        event = Event(self.last, name, data)
+        event = StreamEvent(self.last_id, name, data)
         self._kept.append(event)
         if not self._listeners or self._loop is None:
             return
         self._due.append((event, list(self._listeners)))
         if len(self._due) == 1:
-            self._loop.call_soon(self._tell_some)
+            self._loop.call_soon(self._send_batches)
 
     def publish_threadsafe(self, name: str, data: bytes) -> None:
         """The same from any thread. Before `start` and after `close` nobody listens, and it does nothing."""
@@ -103,7 +103,7 @@ class Hub:
             with suppress(RuntimeError):  # the loop was closed just now
                 self._loop.call_soon_threadsafe(self.publish, name, data)
 
-    def missed(self, last: str) -> Sequence[Event] | None:
+    def find_missed(self, last: str) -> Sequence[StreamEvent] | None:
         """What was published after the event with this id; None if that is not known any more, or never was."""
         run, _, number = last.partition("-")
         if run != self.run or not number.isascii() or not number.isdigit() or len(number) > len(str(self._number)):
@@ -111,27 +111,30 @@ class Hub:
         count = self._number - int(number)
         return None if not 0 <= count <= len(self._kept) else [*self._kept][len(self._kept) - count :]
 
-    async def attend(
-        self, write: Write, gone: Callable[[], Coroutine[Any, Any, None]], greet: Callable[[], Sequence[Event]]
+    async def serve_listener(
+        self,
+        write: Write,
+        wait_until_gone: Callable[[], Coroutine[Any, Any, None]],
+        get_first_events: Callable[[], Sequence[StreamEvent]],
     ) -> None:
-        """Let somebody listen until `gone` returns, or until they are cut off: too slow, or the hub is closed.
+        """Serve one listener until `wait_until_gone` returns, it is too slow, or the hub is closed.
 
-        `greet` says what they are to be told first. Everything that is published after it was called follows.
+        `get_first_events` returns what to send first. Everything that is published after that call follows.
         """
         if not self._open:
             return
-        self._joined += 1
-        listener = _Listener(write, self._joined % LIFE_SECONDS)
+        self._listener_number += 1
+        listener = _Listener(write, self._listener_number % KEEPALIVE_SECONDS)
         try:
-            greeting = greet()
+            greeting = get_first_events()
             self._listeners[listener] = None
             for event in greeting:
                 await write(event)
             listener.is_ready = True
-            await gone()
+            await wait_until_gone()
         except asyncio.CancelledError:
             assert listener.task is not None
-            if not listener.is_cut or listener.task.uncancel() > 0:  # somebody else wants the task to end, too
+            if not listener.is_disconnected or listener.task.uncancel() > 0:  # somebody else wants the task to end, too
                 raise
         finally:
             self._listeners.pop(listener, None)
@@ -140,9 +143,9 @@ class Hub:
         """End every stream, after what was published before, and refuse new ones. May be repeated."""
         self._open = False
         while self._due:
-            self._tell_next()
+            self._send_batch()
         for listener in list(self._listeners):
-            self._cut(listener)
+            self._disconnect(listener)
 
     def close_threadsafe(self) -> None:
         """The same from any thread, or from a signal handler."""
@@ -151,31 +154,31 @@ class Hub:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.close)
 
-    def _tell_some(self) -> None:
+    def _send_batches(self) -> None:
         assert self._loop is not None
         if self._due:  # nothing is, if the hub was closed meanwhile
-            self._tell_next()
+            self._send_batch()
         if self._due:
-            self._loop.call_soon(self._tell_some)
+            self._loop.call_soon(self._send_batches)
 
-    def _tell_next(self) -> None:
+    def _send_batch(self) -> None:
         event, listeners = self._due[0]
-        for listener in listeners[-AT_ONCE:]:
-            self._hand(listener, event)
-        del listeners[-AT_ONCE:]
+        for listener in listeners[-BATCH_LISTENERS:]:
+            self._send_to(listener, event)
+        del listeners[-BATCH_LISTENERS:]
         if not listeners:
             self._due.popleft()
 
-    def _give_life(self) -> None:
+    def _send_keepalives(self) -> None:
         """A fifteenth of the listeners hear every second that the stream lives: never all of them at once."""
         if self._loop is None or not self._open:
             return
         self._second += 1
-        for listener in [each for each in self._listeners if each.slot == self._second % LIFE_SECONDS]:
-            self._hand(listener, None)
-        self._loop.call_later(1.0, self._give_life)
+        for listener in [each for each in self._listeners if each.keepalive_second == self._second % KEEPALIVE_SECONDS]:
+            self._send_to(listener, None)
+        self._loop.call_later(1.0, self._send_keepalives)
 
-    def _hand(self, listener: _Listener, event: Event | None) -> None:
+    def _send_to(self, listener: _Listener, event: StreamEvent | None) -> None:
         """Send without waiting. Whoever would have to be waited for is behind by all that buffers hold: cut off.
 
         Instead of ten thousand tasks that wake up, one runs the first step of each send, which is also the last one
@@ -193,10 +196,10 @@ class Hub:
                 pass
             else:
                 sending.close()
-        self._cut(listener)
+        self._disconnect(listener)
 
-    def _cut(self, listener: _Listener) -> None:
+    def _disconnect(self, listener: _Listener) -> None:
         self._listeners.pop(listener, None)
-        listener.is_cut = True
+        listener.is_disconnected = True
         assert listener.task is not None
         listener.task.cancel()

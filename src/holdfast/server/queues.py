@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError
-from holdfast.queue import Outgoing, Refused, Sent
+from holdfast.queue import OutgoingMessage, RefusedMessage, SentMessage
 from holdfast.queue.backend import Backend, require_support
 from holdfast.queue.metrics import QueueMetrics
 from holdfast.queue.watcher import EVERY, Watcher
@@ -23,15 +23,15 @@ logger = logging.getLogger("holdfast.server")
 
 THREADS = 16
 """What is sent at the same time shares a commit: about so many messages get one where a disk is slow."""
-MOST = 256
+MAX_SENDING = 256
 """Requests to send that may be under way: a second of work for a slow disk."""
-SHARE = MOST // 4
+MAX_SENDING_PER_TENANT = MAX_SENDING // 4
 """Those of one tenant among them: it may slow itself down, not keep everybody else out."""
 ASKING_THREADS = 4
 """Questions are few, and some of them keep a store busy: more at a time would only slow down what is sent."""
-ASKING_MOST = 32
+MAX_ASKING = 32
 """Questions that may be under way: who asks the last of them waits for eight others."""
-ASKING_SHARE = ASKING_MOST // 4
+MAX_ASKING_PER_TENANT = MAX_ASKING // 4
 """Those of one tenant among them."""
 
 SWEEP_EVERY = 30.0
@@ -41,7 +41,7 @@ SWEEP_EVERY = 30.0
 class Queues:
     """Sends to queues and asks about them, from the event loop; a server that does neither opens nothing.
 
-    `open_backend` opens the store, and `is_there` says whether there is a store that could be opened without making
+    `open_backend` opens the store, and `exists` says whether there is a store that could be opened without making
     one; both may block.
     """
 
@@ -49,18 +49,24 @@ class Queues:
         self,
         open_backend: Callable[[], Backend],
         *,
-        is_there: Callable[[], bool] = lambda: True,
+        exists: Callable[[], bool] = lambda: True,
         clock: Clock | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self._open_backend = open_backend
-        self._is_there = is_there
+        self._exists = exists
         self._backend: Backend | None = None
         self._lock = threading.Lock()
-        self._sending = BoundedExecutor("holdfast-sending", threads=THREADS, most=MOST, share=SHARE)
-        self._asking = BoundedExecutor("holdfast-queues", threads=ASKING_THREADS, most=ASKING_MOST, share=ASKING_SHARE)
+        self._sending = BoundedExecutor(
+            "holdfast-sending", threads=THREADS, max_running=MAX_SENDING, max_per_tenant=MAX_SENDING_PER_TENANT
+        )
+        self._asking = BoundedExecutor(
+            "holdfast-queues", threads=ASKING_THREADS, max_running=MAX_ASKING, max_per_tenant=MAX_ASKING_PER_TENANT
+        )
 
-    async def send(self, queue: str, tenant: str, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+    async def send(
+        self, queue: str, tenant: str, messages: Sequence[OutgoingMessage]
+    ) -> Sequence[SentMessage | RefusedMessage]:
         """What became of each message of one tenant. Raises EngineUnavailable where the tenant has too many under way.
 
         What was begun is ended also if the caller goes away.
@@ -74,20 +80,20 @@ class Queues:
         """
         return await self._asking.run(lambda: work(self.open()), tenant)
 
-    async def names(self) -> Sequence[str]:
+    async def list_names(self) -> Sequence[str]:
         """The names of all queues, in order."""
-        return await self.ask(lambda backend: backend.queues())
+        return await self.ask(lambda backend: backend.list_queues())
 
-    async def known(self) -> Sequence[str]:
+    async def list_known(self) -> Sequence[str]:
         """The same for who only watches: where there is no store yet, there are none, and it is not made."""
         return await self._asking.run(self._known, None)
 
     def _known(self) -> Sequence[str]:
         with self._lock:  # to look at a file while another thread opens it would undo that thread's locks on it
-            is_absent = self._backend is None and not self._is_there()
-        return [] if is_absent else self.open().queues()
+            is_absent = self._backend is None and not self._exists()
+        return [] if is_absent else self.open().list_queues()
 
-    def _send(self, queue: str, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+    def _send(self, queue: str, messages: Sequence[OutgoingMessage]) -> Sequence[SentMessage | RefusedMessage]:
         backend = self.open()
         require_support(backend, messages)
         return backend.send(queue, messages)
@@ -108,7 +114,7 @@ class Queues:
             backend.close()
 
 
-class QueueWatch:
+class QueueMonitor:
     """Raises the alarms of every queue that there is, with a `Watcher` each: for the log and other exporters.
 
     Sweeps them, too, so that what died with its worker counts as waiting. Where there is no store yet, none is made.
@@ -120,28 +126,28 @@ class QueueWatch:
         self._metrics = metrics
         self._watchers: dict[str, Watcher] = {}
         self._swept = -SWEEP_EVERY
-        self._is_away = False
+        self._is_unavailable = False
 
     async def run(self) -> None:
         """Look until it is cancelled."""
         while True:
             await asyncio.sleep(EVERY)
-            await self.look()
+            await self.inspect()
 
-    async def look(self) -> None:
+    async def inspect(self) -> None:
         """Look at all of them once. What goes wrong is logged, once for all the time that it does."""
         try:
-            names = await self._queues.known()
+            names = await self._queues.list_known()
             if names:
                 await self._queues.ask(lambda backend: self._look(backend, names))
         except HoldfastError as error:
-            level = logging.DEBUG if self._is_away else logging.WARNING
+            level = logging.DEBUG if self._is_unavailable else logging.WARNING
             logger.log(level, "queues cannot be watched, trying again every %g s: %s", EVERY, error)
-            self._is_away = True
+            self._is_unavailable = True
         except Exception:
             logger.exception("queues could not be watched; the next look follows")
         else:
-            self._is_away = False
+            self._is_unavailable = False
 
     def _look(self, backend: Backend, names: Sequence[str]) -> None:
         self._watchers = {
@@ -154,4 +160,4 @@ class QueueWatch:
             for name in names:
                 backend.sweep(name)
         for watcher in self._watchers.values():
-            watcher.look()
+            watcher.inspect()

@@ -17,13 +17,13 @@ import uvicorn
 import holdfast
 from holdfast._clock import SystemClock
 from holdfast._errors import EngineUnavailable, NotAllowed
-from holdfast._listen import address_of, listen
+from holdfast._listen import get_base_url, listen
 from holdfast.compose import (
     Databases,
-    has_queues,
-    only_server,
+    has_queue_store,
+    lock_data_directory,
     open_publisher,
-    open_queues,
+    open_queue_backend,
     open_status_store,
     seed_queues,
 )
@@ -33,79 +33,83 @@ from holdfast.metrics import ExportTarget, open_exporters
 from holdfast.queue.backend import Backend
 from holdfast.server import status_log
 from holdfast.server.access import log_access
-from holdfast.server.announce import Announcer
 from holdfast.server.app import create_app
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore
-from holdfast.server.push import Hub
+from holdfast.server.push import EventHub
 from holdfast.server.queues import Queues
 from holdfast.server.state import Services
+from holdfast.server.status_cache import StatusCache
 from holdfast.server.status_log import StatusLog
-from holdfast.server.statuses import Statuses
-from holdfast.status.change import Changes
-from holdfast.status.wire import Change
-from holdfast.watch import Pulse, Watch, WatchEvent, WatchStore, store
+from holdfast.server.status_publisher import StatusLogPublisher
+from holdfast.status.wire import StatusChange
+from holdfast.status.writer import StatusWriter
+from holdfast.watch import TrafficSample, WatchEvent, WatchStore, WorkloadWatcher, store
 
 logger = logging.getLogger("holdfast.server")
 
 BACKLOG = 4096
 """Connections that may wait to be accepted: what Linux allows by default, for thousands that come back at once."""
-_LOST_SECONDS = 30
+_DEAD_PEER_SECONDS = 30
 """A peer that takes nothing and answers nothing for this long is gone, or as good as."""
 # Linux and macOS name them differently, or do not have them; connections inherit them from their listener.
-_HALF_OPEN = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)] + [
+_KEEPALIVE_OPTIONS = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)] + [
     (socket.IPPROTO_TCP, getattr(socket, name), value)
     for name, value in {
-        "TCP_KEEPIDLE": _LOST_SECONDS // 2,
-        "TCP_KEEPINTVL": _LOST_SECONDS // 6,
+        "TCP_KEEPIDLE": _DEAD_PEER_SECONDS // 2,
+        "TCP_KEEPINTVL": _DEAD_PEER_SECONDS // 6,
         "TCP_KEEPCNT": 3,
-        "TCP_USER_TIMEOUT": _LOST_SECONDS * 1000,
+        "TCP_USER_TIMEOUT": _DEAD_PEER_SECONDS * 1000,
     }.items()
     if hasattr(socket, name)
 ]
-_WORD_BYTES = 1024
+_MAX_WEBSOCKET_BYTES = 1024
 """Largest message over a WebSocket: nobody has anything to say there."""
-_RESERVE = 0.5
-"""Seconds of `stop_within` that are kept back for closing the database, and the process, after the last request."""
-_LAST_RESERVE = 0.2
+_CLOSE_RESERVE = 0.5
+"""Seconds of `shutdown_timeout` that are kept back for closing the database, and the process, after the last
+request."""
+_EXIT_RESERVE = 0.2
 """Seconds of it that are left when closing is given up; uvicorn takes up to 0.1 s to notice a signal."""
 
 
 def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> None:
-    """Run until SIGTERM or SIGINT, then stop within `server.stop_within` seconds, open streams or not.
+    """Run until SIGTERM or SIGINT, then stop within `server.shutdown_timeout` seconds, open streams or not.
 
     `announce` is called once, when requests are taken, with the address and, at the very first start, the token of a
     new operator. Raises HoldfastError when the server cannot start.
     """
     # Work that waits for a database cannot be interrupted, only left. Nothing of it was acknowledged to anybody.
-    overdue = threading.Timer(max(0.1, settings.server.stop_within - _LAST_RESERVE), _leave)
-    overdue.daemon = True
+    exit_timer = threading.Timer(max(0.1, settings.server.shutdown_timeout - _EXIT_RESERVE), _force_exit)
+    exit_timer.daemon = True
     with ExitStack() as stack:
-        stack.callback(overdue.cancel)
+        stack.callback(exit_timer.cancel)
         _raise_file_limit()
-        stack.enter_context(only_server(settings))
+        stack.enter_context(lock_data_directory(settings))
         databases = stack.enter_context(Databases(settings))
         credentials = CredentialStore(databases.database(SUBSYSTEM), SystemClock())
         is_local = is_loopback(settings.server.host)
         if not is_local:
             require_credentials(settings.server, credentials)
         listener = stack.enter_context(bind(settings.server))
-        services = _services(settings, databases, credentials)
+        services = _create_services(settings, databases, credentials)
         stack.callback(services.queues.close)
         if settings.queue:
             services.queues.open()
-        services.statuses.start()
-        stack.callback(services.statuses.close)
+        services.status_cache.start()
+        stack.callback(services.status_cache.close)
         if settings.status.sns_topic is not None:
-            announcer = Announcer(services.status_log, open_publisher(databases, settings.status.sns_topic))
-            announcer.start()
-            stack.callback(announcer.close)
+            publisher = StatusLogPublisher(services.status_log, open_publisher(databases, settings.status.sns_topic))
+            publisher.start()
+            stack.callback(publisher.close)
         services.watch.start()
         stack.callback(services.watch.close)
         exporters = stack.enter_context(
             open_exporters(settings.metrics.export, ExportTarget(namespace="holdfast/server"))
         )
         app = create_app(
-            services, is_open=settings.server.open, open_reads=settings.status.open_reads, exporters=exporters
+            services,
+            allow_anonymous=settings.server.allow_anonymous,
+            allow_anonymous_reads=settings.status.allow_anonymous_reads,
+            exporters=exporters,
         )
 
         def stopping() -> None:
@@ -113,18 +117,18 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
             services.hub.close_threadsafe()
             services.status_hub.close_threadsafe()
 
-        address = address_of(listener)
-        untold: list[OSError] = []
+        address = get_base_url(listener)
+        announce_errors: list[OSError] = []
 
         def started() -> None:
             # Only now, because it is shown this once; and not kept if it could not be shown.
-            token = credentials.create_first() if is_local and not settings.server.open else None
+            token = credentials.create_first_operator() if is_local and not settings.server.allow_anonymous else None
             try:
                 announce(address, token)
             except OSError as error:
                 if token is not None:
                     credentials.revoke(token)
-                untold.append(error)
+                announce_errors.append(error)
                 server.should_exit = True
 
         server = _Server(
@@ -135,38 +139,42 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
                 server_header=False,
                 proxy_headers=False,  # anybody on this machine could name another client
                 ws="websockets-sansio",
-                ws_max_size=_WORD_BYTES,
+                ws_max_size=_MAX_WEBSOCKET_BYTES,
                 ws_per_message_deflate=False,  # would compress each event anew for every listener
                 backlog=BACKLOG,
-                timeout_graceful_shutdown=max(0.1, settings.server.stop_within - _RESERVE),  # type: ignore[arg-type]
+                timeout_graceful_shutdown=max(0.1, settings.server.shutdown_timeout - _CLOSE_RESERVE),  # type: ignore[arg-type]
             ),
             on_started=started,
             on_stopping=stopping,
-            on_shutdown=overdue.start,
+            on_shutdown=exit_timer.start,
         )
         logger.info("starting", extra={"address": address, "version": holdfast.__version__})
         server.run(sockets=[listener])
-        if untold:
-            raise EngineUnavailable(f"nobody could be told that the server had started: {untold[0]}") from untold[0]
+        if announce_errors:
+            raise EngineUnavailable(
+                f"nobody could be told that the server had started: {announce_errors[0]}"
+            ) from announce_errors[0]
         logger.info("stopped")
 
 
-def _services(settings: Settings, databases: Databases, credentials: CredentialStore) -> Services:
-    clock, hub, status_hub = SystemClock(), Hub(), Hub()
-    log = StatusLog(databases.database(status_log.SUBSYSTEM), announces=settings.status.sns_topic is not None)
+def _create_services(settings: Settings, databases: Databases, credentials: CredentialStore) -> Services:
+    clock, hub, status_hub = SystemClock(), EventHub(), EventHub()
+    log = StatusLog(databases.database(status_log.SUBSYSTEM), publishes=settings.status.sns_topic is not None)
 
-    def tell(change: Change) -> None:
+    def publish_change(change: StatusChange) -> None:
         hub.publish_threadsafe("status", msgspec.json.encode(change.status))
         status_hub.publish_threadsafe("status", msgspec.json.encode(change))
 
     status_store = open_status_store(settings, databases)
-    statuses = Statuses(status_store, log, clock=clock, refresh=settings.status.refresh, tell=tell)
-    changes = Changes(statuses, clock, claims=status_store)
+    cache = StatusCache(
+        status_store, log, clock=clock, refresh_interval=settings.status.refresh_interval, on_change=publish_change
+    )
+    status_writer = StatusWriter(cache, clock, claim_store=status_store)
     watch_store = WatchStore(databases.database(store.SUBSYSTEM))
-    watch = Watch(
-        [workload.watched() for workload in settings.workload],
+    watch = WorkloadWatcher(
+        [workload.to_watched_workload() for workload in settings.workload],
         watch_store,
-        evacuator=Evacuator(statuses, clock, changes),
+        evacuator=Evacuator(cache, clock, status_writer),
         events=_HubEvents(hub),
         bin_seconds=settings.telemetry.bin_seconds,
         clock=clock,
@@ -174,12 +182,12 @@ def _services(settings: Settings, databases: Databases, credentials: CredentialS
     return Services(
         database=databases.database(SUBSYSTEM),
         credentials=credentials,
-        statuses=statuses,
+        status_cache=cache,
         status_log=log,
-        changes=changes,
+        status_writer=status_writer,
         watch_store=watch_store,
         watch=watch,
-        queues=_queues(settings, databases),
+        queues=_create_queues(settings, databases),
         workloads=settings.workload,
         hub=hub,
         status_hub=status_hub,
@@ -189,23 +197,23 @@ def _services(settings: Settings, databases: Databases, credentials: CredentialS
 class _HubEvents:
     """Publishes what the loop reports to everybody who listens to the server."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: EventHub) -> None:
         self._hub = hub
 
     def emit(self, event: WatchEvent) -> None:
-        name = "pulse" if isinstance(event, Pulse) else "verdict"
+        name = "traffic" if isinstance(event, TrafficSample) else "verdict"
         self._hub.publish_threadsafe(name, msgspec.json.encode(event))
 
 
-def _queues(settings: Settings, databases: Databases) -> Queues:
+def _create_queues(settings: Settings, databases: Databases) -> Queues:
     """Their store is not opened, or even imported, before somebody asks for a queue."""
 
     def open_backend() -> Backend:
-        backend = open_queues(settings, databases)
+        backend = open_queue_backend(settings, databases)
         seed_queues(settings, backend)
         return backend
 
-    return Queues(open_backend, is_there=lambda: has_queues(settings, databases))
+    return Queues(open_backend, exists=lambda: has_queue_store(settings, databases))
 
 
 def is_loopback(host: str) -> bool:
@@ -219,10 +227,10 @@ def is_loopback(host: str) -> bool:
 
 def require_credentials(settings: ServerSettings, credentials: CredentialStore) -> None:
     """Refuse to be reachable from elsewhere for everybody, or with nobody who could be let in."""
-    if settings.open:
+    if settings.allow_anonymous:
         raise NotAllowed(
-            f"server.open with server.host {settings.host}: without credentials only loopback is allowed; "
-            "set server.open = false, or server.host = '127.0.0.1'"
+            f"server.allow_anonymous with server.host {settings.host}: without credentials only loopback is allowed; "
+            "set server.allow_anonymous = false, or server.host = '127.0.0.1'"
         )
     if not credentials.has_operator():
         raise NotAllowed(
@@ -234,19 +242,19 @@ def require_credentials(settings: ServerSettings, credentials: CredentialStore) 
 def bind(settings: ServerSettings) -> socket.socket:
     """A socket that listens at the configured address."""
     listener = listen(settings.host, settings.port, section="server", backlog=BACKLOG)
-    for level, option, value in _HALF_OPEN:
+    for level, option, value in _KEEPALIVE_OPTIONS:
         listener.setsockopt(level, option, value)
     return listener
 
 
 def _raise_file_limit() -> None:
     """Allow as many connections as may be had: the usual soft limit is 1024, and every host is a listener."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # what cannot be had is not needed to start
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
-def _leave() -> None:
+def _force_exit() -> None:
     logger.warning("stopped over unfinished work")
     logging.shutdown()
     os._exit(0)

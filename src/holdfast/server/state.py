@@ -8,20 +8,20 @@ from litestar.datastructures import State
 
 from holdfast.config import WorkloadSettings
 from holdfast.engines import Database
-from holdfast.server.auth import Authority
+from holdfast.server.auth import Authenticator
 from holdfast.server.credentials import CredentialStore
 from holdfast.server.executor import BoundedExecutor
 from holdfast.server.metrics import ServerMetrics
-from holdfast.server.push import Hub
+from holdfast.server.push import EventHub
 from holdfast.server.queues import Queues
+from holdfast.server.status_cache import StatusCache
 from holdfast.server.status_log import StatusLog
-from holdfast.server.statuses import Statuses
-from holdfast.status.change import Changes
-from holdfast.watch import Watch, WatchStore
+from holdfast.status.writer import StatusWriter
+from holdfast.watch import WatchStore, WorkloadWatcher
 
 if TYPE_CHECKING:
-    from holdfast.server.routes.health import Probe
-    from holdfast.server.routes.metrics import Scrape
+    from holdfast.server.routes.health import DatabaseProbe
+    from holdfast.server.routes.metrics import ScrapeCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +30,16 @@ class Services:
 
     database: Database
     credentials: CredentialStore
-    statuses: Statuses
+    status_cache: StatusCache
     status_log: StatusLog
-    changes: Changes
+    status_writer: StatusWriter
     watch_store: WatchStore
-    watch: Watch
+    watch: WorkloadWatcher
     queues: Queues
     workloads: Sequence[WorkloadSettings]
-    hub: Hub
+    hub: EventHub
     """Everything that happens, for the page."""
-    status_hub: Hub
+    status_hub: EventHub
     """Changes of zone statuses alone, for every host there is."""
 
 
@@ -47,10 +47,10 @@ class ServerState(State):
     """The state of the application, as routes take it."""
 
     services: Services
-    authority: Authority
+    authenticator: Authenticator
     stopping: bool
-    probe: "Probe"
-    changing: BoundedExecutor
+    database_probe: "DatabaseProbe"
+    change_executor: BoundedExecutor
     """Runs changes of zone statuses."""
-    scrape: "Scrape"
+    scrape_cache: "ScrapeCache"
     server_metrics: ServerMetrics

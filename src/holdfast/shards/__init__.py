@@ -4,38 +4,38 @@ May import the base, and `stores/` the engines; everything else is pure. Start r
 at `designed.py` for who gets what, and at `assignments.py` for how that is kept.
 """
 
-from holdfast.shards.assignments import Assignments, Change, Version
-from holdfast.shards.designed import Designed
+from holdfast.shards.assignments import Assignments, LayoutChange, LayoutVersion
+from holdfast.shards.designed import DesignedSharding
 from holdfast.shards.fleet import Fleet, Slot
-from holdfast.shards.hashed import Hashed
-from holdfast.shards.layout import Layout, Numbered, adapted
+from holdfast.shards.hashed import HashedSharding
+from holdfast.shards.layout import Layout, NumberedTenant, adapt_layout
 from holdfast.shards.plan import Move, Plan, Sharding, plan
-from holdfast.shards.registry import Registry, ShardStore, StoredLayout
-from holdfast.shards.searched import Searched
-from holdfast.shards.shard import Shard, pick
-from holdfast.shards.suspects import Suspect, suspects
+from holdfast.shards.registry import ShardStore, StoredLayout, TenantRegistry
+from holdfast.shards.searched import SearchedSharding
+from holdfast.shards.shard import Shard, pick_worker
+from holdfast.shards.suspects import Suspect, find_suspects
 
 __all__ = [
     "Assignments",
-    "Change",
-    "Designed",
+    "DesignedSharding",
     "Fleet",
-    "Hashed",
+    "HashedSharding",
     "Layout",
+    "LayoutChange",
+    "LayoutVersion",
     "Move",
-    "Numbered",
+    "NumberedTenant",
     "Plan",
-    "Registry",
-    "Searched",
+    "SearchedSharding",
     "Shard",
     "ShardStore",
     "Sharding",
     "Slot",
     "StoredLayout",
     "Suspect",
-    "Version",
-    "adapted",
-    "pick",
+    "TenantRegistry",
+    "adapt_layout",
+    "find_suspects",
+    "pick_worker",
     "plan",
-    "suspects",
 ]

@@ -11,11 +11,11 @@ from operator import add, xor
 
 from holdfast._errors import InvalidValue
 
-LARGEST = 1 << 16
+MAX_FIELD_SIZE = 1 << 16
 """Largest field: its tables take some hundred kilobytes, and no group of workers is larger."""
 
 
-def prime_power(number: int) -> tuple[int, int] | None:
+def factor_prime_power(number: int) -> tuple[int, int] | None:
     """Return the prime p and the exponent m with p^m = number; None if there are none."""
     if number < 2:
         return None
@@ -27,18 +27,18 @@ def prime_power(number: int) -> tuple[int, int] | None:
     return (prime, exponent) if rest == 1 else None
 
 
-def largest_prime_power(limit: int) -> int | None:
+def find_largest_prime_power(limit: int) -> int | None:
     """Return the largest prime power up to the limit that is not too large for a field; None below 2."""
-    return next((number for number in range(min(limit, LARGEST), 1, -1) if prime_power(number)), None)
+    return next((number for number in range(min(limit, MAX_FIELD_SIZE), 1, -1) if factor_prime_power(number)), None)
 
 
 class Field:
-    """The field with q elements. Immutable; `field_of` hands out one for each size."""
+    """The field with q elements. Immutable; `get_field` hands out one for each size."""
 
     def __init__(self, size: int) -> None:
-        found = prime_power(size)
-        if found is None or size > LARGEST:
-            raise InvalidValue(f"a field of {size} elements: expected a prime power, 2 to {LARGEST}")
+        found = factor_prime_power(size)
+        if found is None or size > MAX_FIELD_SIZE:
+            raise InvalidValue(f"a field of {size} elements: expected a prime power, 2 to {MAX_FIELD_SIZE}")
         self.size = size
         self.characteristic, exponent = found
         powers = _powers_of_generator(self.characteristic, exponent)
@@ -73,18 +73,18 @@ class Field:
 
 
 @lru_cache(maxsize=64)
-def field_of(size: int) -> Field:
+def get_field(size: int) -> Field:
     """Return the field with `size` elements. Raises InvalidValue if there is none, or it is too large."""
     return Field(size)
 
 
 def _add_digits(left: int, right: int, base: int) -> int:
-    total, place = 0, 1
+    total, digit_value = 0, 1
     while left or right:
         left, one = divmod(left, base)
         right, other = divmod(right, base)
-        total += (one + other) % base * place
-        place *= base
+        total += (one + other) % base * digit_value
+        digit_value *= base
     return total
 
 

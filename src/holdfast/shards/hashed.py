@@ -16,21 +16,21 @@ from itertools import permutations, product
 
 from holdfast._errors import InvalidValue
 from holdfast.shards.fleet import Fleet
-from holdfast.shards.names import mixed, name_of, number_of, score
+from holdfast.shards.names import compute_score, encode_name, hash_name, mix_bits
 from holdfast.shards.shard import Shard
 
 Window = Sequence[int]
 """The cells of a shard, by their numbers."""
 
 
-def diagonals(dimensions: Sequence[int]) -> Sequence[Sequence[tuple[int, ...]]]:
+def build_diagonals(dimensions: Sequence[int]) -> Sequence[Sequence[tuple[int, ...]]]:
     """All cells of a lattice of so many groups in each dimension, in diagonals of equal length."""
     length = math.lcm(*dimensions)
     found, seen = [], set[tuple[int, ...]]()
     for start in product(*(range(count) for count in dimensions)):
         if start not in seen:
             line = [
-                tuple((at + step) % count for at, count in zip(start, dimensions, strict=True))
+                tuple((index + step) % count for index, count in zip(start, dimensions, strict=True))
                 for step in range(length)
             ]
             seen.update(line)
@@ -38,7 +38,7 @@ def diagonals(dimensions: Sequence[int]) -> Sequence[Sequence[tuple[int, ...]]]:
     return found
 
 
-def rounds(count: int, length: int, size: int) -> Sequence[Sequence[Window]]:
+def build_rounds(count: int, length: int, size: int) -> Sequence[Sequence[Window]]:
     """The ways to take windows of `size` cells from so many diagonals of such a length: in a round, none overlap.
 
     Cell c of diagonal d is number d * length + c. A window has whole diagonals and cells in a row of one more. All
@@ -75,7 +75,7 @@ def rounds(count: int, length: int, size: int) -> Sequence[Sequence[Window]]:
     return found
 
 
-def require_all(dimensions: Sequence[Sequence[str]], present: Collection[tuple[str, ...]]) -> None:
+def require_all_combinations(dimensions: Sequence[Sequence[str]], present: Collection[tuple[str, ...]]) -> None:
     """Raise InvalidValue if there is a combination of groups, one of each dimension, that is not present."""
     for cell in product(*dimensions):
         if cell not in present:
@@ -85,11 +85,11 @@ def require_all(dimensions: Sequence[Sequence[str]], present: Collection[tuple[s
             )
 
 
-_LISTED = 5040
+_MAX_LISTED_ORDERS = 5040
 """Orders of dimensions that are gone through to tell the odds: past that they are as if cells were drawn alone."""
 
 
-class Hashed:
+class HashedSharding:
     """The shards of a fleet, `size` workers each, spread over its groups; drained workers are in none. Immutable.
 
     A worker of weight 2 is twice as likely to be drawn as one of weight 1, and so in nearly twice as many shards.
@@ -100,81 +100,81 @@ class Hashed:
         self._key = key
         # By what they are called: where a zone comes in the list of zones decides nothing.
         self._cells: dict[tuple[str, ...], dict[int, int]] = {}
-        for place, slot in enumerate(fleet.slots):
+        for index, slot in enumerate(fleet.slots):
             if not slot.is_drained:
-                self._cells.setdefault(slot.group, {})[place] = number_of(key, b"worker:" + slot.worker.encode())
+                self._cells.setdefault(slot.group, {})[index] = hash_name(key, b"worker:" + slot.worker.encode())
         kept = {name for group in self._cells for name in enumerate(group)}
         self._dimensions = [
-            {name: number_of(key, b"%d:%b" % (number, name.encode())) for name in names if (number, name) in kept}
+            {name: hash_name(key, b"%d:%b" % (number, name.encode())) for name in names if (number, name) in kept}
             for number, names in enumerate(fleet.dimensions())
         ]
         if self._cells:
-            require_all([list(names) for names in self._dimensions], self._cells)
-        self._walk = [cell for line in diagonals([*map(len, self._dimensions)]) for cell in line]
-        self.size = self._checked(size)
+            require_all_combinations([list(names) for names in self._dimensions], self._cells)
+        self._cell_order = [cell for line in build_diagonals([*map(len, self._dimensions)]) for cell in line]
+        self.size = self._check_size(size)
 
     def shard(self, tenant: str | bytes, size: int | None = None) -> Shard:
         """Return the shard of a tenant, of `size` workers if given; no group gives more than one more than another."""
-        wanted = self.size if size is None else self._checked(size)
-        name = number_of(self._key, name_of(tenant))
+        wanted = self.size if size is None else self._check_size(size)
+        name = hash_name(self._key, encode_name(tenant))
         slots, chosen = self.fleet.slots, list[int]()
-        for cell, count in self._counts(name, wanted).items():
+        for cell, count in self._count_per_cell(name, wanted).items():
             seeds = self._cells[cell]
-            chosen += nlargest(count, seeds, key=lambda place: score(name ^ seeds[place], slots[place].weight))
-        return Shard(tuple(chosen), tuple([slots[place] for place in chosen]))
+            chosen += nlargest(count, seeds, key=lambda index: compute_score(name ^ seeds[index], slots[index].weight))
+        return Shard(tuple(chosen), tuple([slots[index] for index in chosen]))
 
-    def _counts(self, name: int, wanted: int) -> dict[tuple[str, ...], int]:
+    def _count_per_cell(self, name: int, wanted: int) -> dict[tuple[str, ...], int]:
         """How many workers each cell gives: a walk along diagonals through dimensions that each tenant orders anew."""
         orders = [
-            sorted(seeds, key=lambda group: mixed(name ^ seeds[group]), reverse=True) for seeds in self._dimensions
+            sorted(seeds, key=lambda group: mix_bits(name ^ seeds[group]), reverse=True) for seeds in self._dimensions
         ]
         found: dict[tuple[str, ...], int] = {}
         each, more = divmod(wanted, len(self._cells))
-        for rank, cell in enumerate(self._walk if each else self._walk[:more]):
-            found[tuple(order[at] for order, at in zip(orders, cell, strict=True))] = each + (rank < more)
+        for rank, cell in enumerate(self._cell_order if each else self._cell_order[:more]):
+            found[tuple(order[index] for order, index in zip(orders, cell, strict=True))] = each + (rank < more)
         return found
 
-    def chance(self, shared: int, tenants: int) -> float:
-        """The share of tenants that have a neighbour with `shared` or more workers in common, when there are so many.
+    def overlap_probability(self, min_shared: int, tenants: int) -> float:
+        """The share of tenants that have a neighbour with `min_shared` or more workers in common, of so many tenants.
 
         By the odds of two shards drawn by chance from groups of equal size and weight: real fleets are a little worse.
         """
-        if shared < 0 or tenants < 1:
-            raise InvalidValue(f"{shared} workers shared by {tenants} tenants: expected 0 or more, and 1 or more")
+        if min_shared < 0 or tenants < 1:
+            raise InvalidValue(f"{min_shared} workers shared by {tenants} tenants: expected 0 or more, and 1 or more")
         count = sum(map(len, self._cells.values())) // len(self._cells)
         each, more = divmod(self.size, len(self._cells))
         pair = 0.0
-        for both, odds in enumerate(self._common(more)):
+        for both, odds in enumerate(self._common_cell_odds(more)):
             # Cells from which both have one worker more, only one of them, and neither.
             kinds = [(each + 1, each + 1)] * both + [(each + 1, each)] * 2 * (more - both)
             kinds += [(each, each)] * (len(self._cells) - len(kinds))
-            pair += odds * _at_least(shared, count, kinds) if odds else 0.0
+            pair += odds * _probability_of_sharing(min_shared, count, kinds) if odds else 0.0
         return -math.expm1((tenants - 1) * math.log1p(-pair)) if pair < 1 else 1.0
 
-    def _common(self, more: int) -> Sequence[float]:
+    def _common_cell_odds(self, more: int) -> Sequence[float]:
         """The odds that two tenants have 0, 1 and so on cells in common, of those that give one worker more."""
         sizes = [len(names) for names in self._dimensions]
         ways = math.prod(map(math.factorial, sizes))
-        if len(sizes) <= 1 or ways > _LISTED:
+        if len(sizes) <= 1 or ways > _MAX_LISTED_ORDERS:
             cells = len(self._cells)
             return [
                 math.comb(more, both) * math.comb(cells - more, more - both) / math.comb(cells, more)
                 for both in range(more + 1)
             ]
-        mine, found = {*self._walk[:more]}, [0] * (more + 1)
+        mine, found = {*self._cell_order[:more]}, [0] * (more + 1)
         for orders in product(*(permutations(range(size)) for size in sizes)):
-            other = {tuple(order[at] for order, at in zip(orders, cell, strict=True)) for cell in mine}
+            other = {tuple(order[index] for order, index in zip(orders, cell, strict=True)) for cell in mine}
             found[len(mine & other)] += 1
         return [number / ways for number in found]
 
-    def _checked(self, size: int) -> int:
+    def _check_size(self, size: int) -> int:
         most = min((len(members) for members in self._cells.values()), default=0) * len(self._cells)
         if not 1 <= size <= most:
             raise InvalidValue(f"shards of {size}: expected 1 to {most}, as many of each group as its smallest allows")
         return size
 
 
-def _at_least(shared: int, count: int, kinds: Sequence[tuple[int, int]]) -> float:
+def _probability_of_sharing(shared: int, count: int, kinds: Sequence[tuple[int, int]]) -> float:
     """The odds that two shards share so many workers or more, of cells of so many from which they have so many."""
     odds = [1.0]
     for mine, other in kinds:

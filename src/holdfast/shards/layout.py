@@ -1,7 +1,7 @@
 """Everything that decides which tenant has which workers, except the tenants' numbers: one value, kept as text. Pure.
 
 A change is another layout. Older layouts say what a tenant had before, so that only its number is kept for each tenant.
-`adapted` fits a layout to a new list of workers so that few tenants move.
+`adapt_layout` fits a layout to a new list of workers so that few tenants move.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from holdfast._errors import CapacityExhausted, Conflict, InvalidValue, NotFound
-from holdfast.shards.designed import Designed
+from holdfast.shards.designed import DesignedSharding
 from holdfast.shards.fleet import Fleet, Slot
-from holdfast.shards.names import shown
+from holdfast.shards.names import format_name
 from holdfast.shards.shard import Shard
 
 
-class Numbered(NamedTuple):
+class NumberedTenant(NamedTuple):
     """A tenant by both its names."""
 
     name: bytes
@@ -26,104 +26,116 @@ class Numbered(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A fleet, how its shards are made, and who has workers of its own. See `Designed` for what each of them means."""
+    """A fleet, how its shards are made, and who has workers of its own. See `DesignedSharding` for what each means."""
 
     fleet: Fleet
     size: int
     overlap: int
     key: bytes = field(repr=False)
-    first: int
+    design_slot_count: int
     """How many slots of the fleet the design is made of; those that came later are spare."""
-    twins: tuple[int, ...] = ()
+    doubling_starts: tuple[int, ...] = ()
     isolated: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
     """Tenants that have slots for themselves, which nobody else has, and which."""
     version: int = field(default=0, compare=False)
     """The version that holds, or that this was made from; 0 where there was none. It is not written with the rest."""
-    designed: Designed = field(init=False, repr=False, compare=False)
-    _alone: dict[bytes, tuple[int, ...]] = field(init=False, repr=False, compare=False)
+    sharding: DesignedSharding = field(init=False, repr=False, compare=False)
+    _isolated_slots: dict[bytes, tuple[int, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        designed = Designed(self.fleet, self.size, self.overlap, key=self.key, first=self.first, twins=self.twins)
-        object.__setattr__(self, "designed", designed)
-        object.__setattr__(self, "_alone", dict(self.isolated))
-        free = set(designed.spare)
-        for name, places in self.isolated:
-            if not places or not free.issuperset(places) or len({*places}) < len(places) or self._alone[name] != places:
+        sharding = DesignedSharding(
+            self.fleet,
+            self.size,
+            self.overlap,
+            key=self.key,
+            design_slot_count=self.design_slot_count,
+            doubling_starts=self.doubling_starts,
+        )
+        object.__setattr__(self, "sharding", sharding)
+        object.__setattr__(self, "_isolated_slots", dict(self.isolated))
+        free = set(sharding.spare_slots)
+        for name, indexes in self.isolated:
+            if (
+                not indexes
+                or not free.issuperset(indexes)
+                or len({*indexes}) < len(indexes)
+                or self._isolated_slots[name] != indexes
+            ):
                 raise InvalidValue(
-                    f"tenant {shown(name)} is isolated on slots that are not spare, or not its own: "
+                    f"tenant {format_name(name)} is isolated on slots that are not spare, or not its own: "
                     "release it, or leave these slots out of the design"
                 )
-            free.difference_update(places)
+            free.difference_update(indexes)
 
     @classmethod
-    def of(cls, fleet: Fleet, size: int, overlap: int, *, key: bytes) -> "Layout":
+    def create(cls, fleet: Fleet, size: int, overlap: int, *, key: bytes) -> "Layout":
         """A first layout: the design is made of the whole fleet."""
-        return cls(fleet=fleet, size=size, overlap=overlap, key=key, first=len(fleet))
+        return cls(fleet=fleet, size=size, overlap=overlap, key=key, design_slot_count=len(fleet))
 
     @property
     def capacity(self) -> int:
-        return self.designed.capacity
+        return self.sharding.capacity
 
     @property
-    def survives(self) -> int:
-        """As `Designed.survives`, as if one tenant had all slots that are empty, as far as its shard goes."""
-        live = self.size - min(self.size, len(self.empty))
+    def attackers_survived(self) -> int:
+        """As `DesignedSharding.attackers_survived`, as if one tenant had all empty slots, as far as its shard goes."""
+        live = self.size - min(self.size, len(self.empty_slots))
         if live == self.size:
-            return self.designed.survives
+            return self.sharding.attackers_survived
         return max(0, (live - 1) // self.overlap) if self.overlap else (self.capacity - 1) * (live > 0)
 
     @property
-    def spare(self) -> Sequence[int]:
+    def spare_slots(self) -> Sequence[int]:
         """The slots that are in no shard and are nobody's."""
-        taken = {place for _, places in self.isolated for place in places}
-        return [place for place in self.designed.spare if place not in taken]
+        taken = {index for _, indexes in self.isolated for index in indexes}
+        return [index for index in self.sharding.spare_slots if index not in taken]
 
     @property
-    def ready(self) -> Sequence[int]:
+    def live_spare_slots(self) -> Sequence[int]:
         """Those of the spare slots whose workers can take work."""
-        return [place for place in self.spare if not self.fleet.slots[place].is_drained]
+        return [index for index in self.spare_slots if not self.fleet.slots[index].is_drained]
 
     @property
-    def empty(self) -> Sequence[int]:
+    def empty_slots(self) -> Sequence[int]:
         """The slots of the design whose workers are drained, and that nobody relieves: who has them has one less."""
-        slots, relieved = self.fleet.slots, self.fleet.reliefs()
+        slots, relieved = self.fleet.slots, self.fleet.relief_groups()
         return [
-            place
-            for cell in self.designed.cells
-            for place in cell
-            if slots[place].is_drained and all(slots[other].is_drained for other in relieved.get(place, ()))
+            index
+            for cell in self.sharding.cells
+            for index in cell
+            if slots[index].is_drained and all(slots[other].is_drained for other in relieved.get(index, ()))
         ]
 
-    def shard(self, tenant: Numbered) -> Shard:
+    def shard(self, tenant: NumberedTenant) -> Shard:
         """The shard of a tenant. Raises CapacityExhausted for a number past the capacity."""
-        places = self._alone.get(tenant.name)
-        if places is None:
-            return self.designed.shard(tenant.number)
-        return Shard(places, tuple([self.fleet.slots[place] for place in places]))
+        indexes = self._isolated_slots.get(tenant.name)
+        if indexes is None:
+            return self.sharding.shard(tenant.number)
+        return Shard(indexes, tuple([self.fleet.slots[index] for index in indexes]))
 
-    def redesigned(self, size: int, overlap: int) -> "Layout":
+    def redesign(self, size: int, overlap: int) -> "Layout":
         """With new shards of all workers that are not drained, spare ones and those that relieve others among them.
 
         Nearly everybody moves. Raises Conflict while a tenant is isolated: its workers would be given to others.
         """
         if self.isolated:
-            names = ", ".join(shown(name) for name, _ in self.isolated)
+            names = ", ".join(format_name(name) for name, _ in self.isolated)
             raise Conflict(f"new shards of all workers, while {names} has workers of its own: release it first")
         live = tuple(replace(slot, relieves=None) for slot in self.fleet.slots if not slot.is_drained)
-        made = Layout.of(replace(self.fleet, slots=live), size, overlap, key=self.key)
+        made = Layout.create(replace(self.fleet, slots=live), size, overlap, key=self.key)
         return replace(made, version=self.version)
 
     def is_isolated(self, name: bytes) -> bool:
         """Whether a tenant has workers of its own."""
-        return name in self._alone
+        return name in self._isolated_slots
 
     def with_fleet(self, fleet: Fleet) -> "Layout":
         """With another fleet and the same design: workers that were replaced, drained, relieved, or added as spare."""
         return replace(self, fleet=fleet)
 
-    def doubled(self, workers: Sequence[str]) -> "Layout":
+    def double(self, workers: Sequence[str]) -> "Layout":
         """With a twin for each worker there is: more shards, and nobody moves. Raises InvalidValue where none fits."""
-        return replace(self, fleet=self.fleet.double(workers), twins=(*self.twins, len(self.fleet)))
+        return replace(self, fleet=self.fleet.double(workers), doubling_starts=(*self.doubling_starts, len(self.fleet)))
 
     def isolate(self, name: bytes, count: int | None = None) -> "Layout":
         """With a tenant on spare workers of its own, as many as its shard has or `count`; nobody else moves.
@@ -133,65 +145,67 @@ class Layout:
         wanted = self.size if count is None else count
         if wanted < 1:
             raise InvalidValue(f"{wanted} workers for a tenant of its own: expected 1 or more")
-        if name in self._alone:
-            raise Conflict(f"tenant {shown(name)} is isolated already: release it before it gets other workers")
-        free = self.ready
+        if name in self._isolated_slots:
+            raise Conflict(f"tenant {format_name(name)} is isolated already: release it before it gets other workers")
+        free = self.live_spare_slots
         if len(free) < wanted:
             raise CapacityExhausted(
-                f"{len(free)} spare workers for tenant {shown(name)}, and {wanted} are wanted: add workers, which are "
-                "spare at first, or isolate it on fewer"
+                f"{len(free)} spare workers for tenant {format_name(name)}, and {wanted} are wanted: add workers, "
+                "which are spare at first, or isolate it on fewer"
             )
-        places = tuple(sorted(_spread(self.fleet, free)[:wanted]))
-        return replace(self, isolated=(*self.isolated, (name, places)))
+        indexes = tuple(sorted(_order_across_groups(self.fleet, free)[:wanted]))
+        return replace(self, isolated=(*self.isolated, (name, indexes)))
 
     def release(self, name: bytes) -> "Layout":
         """With an isolated tenant back in its shard. Raises NotFound if it is not isolated."""
-        if name not in self._alone:
-            raise NotFound(f"tenant {shown(name)} is not isolated: there is nothing to release")
+        if name not in self._isolated_slots:
+            raise NotFound(f"tenant {format_name(name)} is not isolated: there is nothing to release")
         return replace(self, isolated=tuple(entry for entry in self.isolated if entry[0] != name))
 
-    def to_text(self) -> bytes:
+    def to_json(self) -> bytes:
         """All of it as JSON, the key too: keep it where tenants cannot read it."""
-        rest = {name: getattr(self, name) for name in _KEPT}
-        return msgspec.json.encode(_Written(slots=self.fleet.slots, shared_hosts=self.fleet.shared_hosts, **rest))
+        rest = {name: getattr(self, name) for name in _COPIED_FIELDS}
+        return msgspec.json.encode(
+            _LayoutDocument(slots=self.fleet.slots, shared_host_policy=self.fleet.shared_host_policy, **rest)
+        )
 
     @classmethod
-    def from_text(cls, text: bytes) -> "Layout":
-        """What `to_text` wrote. Raises InvalidValue."""
+    def from_json(cls, text: bytes) -> "Layout":
+        """What `to_json` wrote. Raises InvalidValue."""
         try:
-            written = msgspec.json.decode(text, type=_Written)
+            written = msgspec.json.decode(text, type=_LayoutDocument)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidValue(f"this is no layout of shards: {error}") from error
-        fleet = Fleet(slots=written.slots, shared_hosts=written.shared_hosts)
-        return cls(fleet=fleet, **{name: getattr(written, name) for name in _KEPT})
+        fleet = Fleet(slots=written.slots, shared_host_policy=written.shared_host_policy)
+        return cls(fleet=fleet, **{name: getattr(written, name) for name in _COPIED_FIELDS})
 
 
-class _Written(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _LayoutDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     slots: tuple[Slot, ...]
-    shared_hosts: Literal["refuse", "warn", "allow"] = "refuse"
+    shared_host_policy: Literal["refuse", "warn", "allow"] = "refuse"
     size: int
     overlap: int
     key: bytes
-    first: int
-    twins: tuple[int, ...] = ()
+    design_slot_count: int
+    doubling_starts: tuple[int, ...] = ()
     isolated: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
 
 
-_KEPT = ("size", "overlap", "key", "first", "twins", "isolated")
+_COPIED_FIELDS = ("size", "overlap", "key", "design_slot_count", "doubling_starts", "isolated")
 """Fields of a layout that are written as they are."""
 
 
-def _spread(fleet: Fleet, places: Sequence[int]) -> Sequence[int]:
+def _order_across_groups(fleet: Fleet, indexes: Sequence[int]) -> Sequence[int]:
     """These slots, so that the first ones are of different groups."""
     seen: dict[tuple[str, ...], int] = {}
     ranks = {}
-    for place in places:
-        group = fleet.slots[place].group
-        ranks[place] = seen[group] = seen.get(group, 0) + 1
-    return sorted(places, key=lambda place: (ranks[place], place))
+    for index in indexes:
+        group = fleet.slots[index].group
+        ranks[index] = seen[group] = seen.get(group, 0) + 1
+    return sorted(indexes, key=lambda index: (ranks[index], index))
 
 
-def adapted(layout: Layout, workers: Fleet) -> Layout:
+def adapt_layout(layout: Layout, workers: Fleet) -> Layout:
     """Return the same design with these workers: a worker that is still there keeps its slot.
 
     Slots whose workers are gone get new ones of the same group, or else spare ones; where there are neither, they stay
@@ -201,27 +215,27 @@ def adapted(layout: Layout, workers: Fleet) -> Layout:
     there = {slot.worker: slot for slot in workers.slots}
     known = {slot.worker for slot in layout.fleet.slots}
     new = [slot for slot in workers.slots if slot.worker not in known]
-    renewed = tuple(_renewed(slot, there.get(slot.worker)) for slot in layout.fleet.slots)
-    fleet = replace(layout.fleet, slots=renewed, shared_hosts=workers.shared_hosts)
-    spare = [place for place in layout.spare if not fleet.slots[place].is_drained]
-    idle = {*layout.spare}
+    renewed = tuple(_renew_slot(slot, there.get(slot.worker)) for slot in layout.fleet.slots)
+    fleet = replace(layout.fleet, slots=renewed, shared_host_policy=workers.shared_host_policy)
+    spare = [index for index in layout.spare_slots if not fleet.slots[index].is_drained]
+    idle = {*layout.spare_slots}
     # Slots with tenants first: what is left for the others matters less.
-    empty = [place for place, slot in enumerate(fleet.slots) if slot.is_drained]
-    for place in sorted(empty, key=lambda place: place in idle):
-        group = fleet.slots[place].group
+    empty = [index for index, slot in enumerate(fleet.slots) if slot.is_drained]
+    for index in sorted(empty, key=lambda index: index in idle):
+        group = fleet.slots[index].group
         newcomer = next((slot for slot in new if slot.group == group), None)
         if newcomer is not None:
             new.remove(newcomer)
-            fleet = fleet.replace(place, newcomer.worker, host=newcomer.host, weight=newcomer.weight)
-        elif place not in idle and fleet.slots[place].relieves is None:
+            fleet = fleet.replace(index, newcomer.worker, host=newcomer.host, weight=newcomer.weight)
+        elif index not in idle and fleet.slots[index].relieves is None:
             substitute = next((other for other in spare if fleet.slots[other].group == group), None)
             if substitute is not None:
                 spare.remove(substitute)
-                fleet = fleet.substitute(fleet.slots[place].worker, fleet.slots[substitute].worker)
+                fleet = fleet.substitute(fleet.slots[index].worker, fleet.slots[substitute].worker)
     return layout.with_fleet(fleet.add(*new))
 
 
-def _renewed(slot: Slot, found: Slot | None) -> Slot:
+def _renew_slot(slot: Slot, found: Slot | None) -> Slot:
     if found is None:
         return replace(slot, is_drained=True, host=None)  # on none: a new worker may be where it was
     if found.group != slot.group:

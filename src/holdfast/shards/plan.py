@@ -12,7 +12,7 @@ Tenant_contra = TypeVar("Tenant_contra", contravariant=True)
 
 
 class Sharding(Protocol[Tenant_contra]):
-    """Whatever knows the shard of each tenant, by number or by name: `Designed`, `Hashed`, a `Layout`."""
+    """Whatever knows the shard of a tenant, by number or by name: `DesignedSharding`, `HashedSharding`, a `Layout`."""
 
     def shard(self, tenant: Tenant_contra, /) -> Shard:
         """The shard of a tenant."""
@@ -35,15 +35,15 @@ class Plan(Generic[Tenant]):
     new: Sharding[Tenant]
     tenants: int
     movers: Sequence[Tenant]
-    changed: tuple[int, ...]
+    tenants_by_workers_changed: tuple[int, ...]
     """How many tenants have 0, 1, 2 and so on of their workers changed."""
-    short: int
+    degraded: int
     """How many tenants have a worker that is drained, and so one less than they should."""
     down: Sequence[Tenant]
     """The tenants that lose their last worker that is not drained: nobody would serve them any more."""
 
     @property
-    def share(self) -> float:
+    def moving_share(self) -> float:
         """The share of tenants that move."""
         return len(self.movers) / self.tenants if self.tenants else 0.0
 
@@ -59,19 +59,27 @@ def plan(old: Sharding[Tenant], new: Sharding[Tenant], tenants: Iterable[Tenant]
     """What moves when the new sharding takes the place of the old. Raises what either raises for a tenant."""
     movers: list[Tenant] = []
     down: list[Tenant] = []
-    changed = Counter[int]()
-    count = short = 0
+    tenants_by_workers_changed = Counter[int]()
+    count = degraded = 0
     for tenant in tenants:
         count += 1
         shard = new.shard(tenant)
         previous = old.shard(tenant)
-        if len(shard.live) < len(shard.slots):
-            short += 1
-            if previous.live and not shard.live:
+        if len(shard.live_workers) < len(shard.slots):
+            degraded += 1
+            if previous.live_workers and not shard.live_workers:
                 down.append(tenant)
         before, after = previous.workers, shard.workers
         if before != after and (different := max(len({*before} - {*after}), len({*after} - {*before}))):
-            changed[different] += 1
+            tenants_by_workers_changed[different] += 1
             movers.append(tenant)
-    changed[0] = count - len(movers)
-    return Plan(old, new, count, movers, tuple(changed[number] for number in range(max(changed) + 1)), short, down)
+    tenants_by_workers_changed[0] = count - len(movers)
+    return Plan(
+        old,
+        new,
+        count,
+        movers,
+        tuple(tenants_by_workers_changed[number] for number in range(max(tenants_by_workers_changed) + 1)),
+        degraded,
+        down,
+    )

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from holdfast._errors import CapacityExhausted, Conflict, NotFound
-from holdfast.shards.names import name_of, names_of, shown
+from holdfast.shards.names import encode_name, encode_names, format_name
 
-MANY = (1 << 63) - 1
+MAX_TENANTS = (1 << 63) - 1
 """The most numbers there are: what a store can keep. Designs may have more shards."""
 
 
@@ -32,62 +32,62 @@ class ShardStore(Protocol):
         Raises CapacityExhausted, assigning none, for a number of `limit` or more, or past the newest layout.
         """
 
-    def release(self, tenants: Sequence[bytes]) -> int:
+    def remove(self, tenants: Sequence[bytes]) -> int:
         """Take the numbers of tenants back, to be given to others; returns how many had one."""
 
     def count(self) -> int:
         """How many tenants have a number."""
 
-    def tenants(self, after: bytes | None, limit: int) -> list[tuple[bytes, int]]:
+    def list_tenants(self, after: bytes | None, limit: int) -> list[tuple[bytes, int]]:
         """Tenants and their numbers, in the order of their names: so many of those that come after one, or first."""
 
-    def layouts(self, after: int) -> list[StoredLayout]:
+    def list_layouts(self, after: int) -> list[StoredLayout]:
         """The layouts of a version above `after`, oldest first."""
 
-    def write_layout(self, text: bytes, expected: int, at: float, capacity: int) -> StoredLayout:
+    def write_layout(self, text: bytes, expected_version: int, at: float, capacity: int) -> StoredLayout:
         """Keep a layout, which holds from now on; never from before the one that it follows.
 
         From then on nobody gets a number of `capacity` or more. Raises Conflict if a tenant has one, or if the newest
-        version is not `expected`.
+        version is not `expected_version`.
         """
 
     def forget_layouts(self, before: float) -> int:
         """Remove layouts that another had followed by then; returns how many. The newest stays."""
 
 
-class Registry:
+class TenantRegistry:
     """Numbers for the tenants of one design, from 0 to its capacity. Thread-safe as far as the store is."""
 
     def __init__(self, store: ShardStore, capacity: int) -> None:
         self._store = store
         self._capacity = capacity
 
-    def number(self, tenant: str | bytes) -> int:
+    def assign(self, tenant: str | bytes) -> int:
         """The number of a tenant, which gets one if it has none. Raises CapacityExhausted."""
-        return self._store.assign([name_of(tenant)], self._capacity)[0]
+        return self._store.assign([encode_name(tenant)], self._capacity)[0]
 
-    def numbers(self, tenants: Iterable[str | bytes]) -> list[int]:
+    def assign_many(self, tenants: Iterable[str | bytes]) -> list[int]:
         """The same for many at once, which is much quicker."""
-        return self._store.assign(names_of(tenants), self._capacity)
+        return self._store.assign(encode_names(tenants), self._capacity)
 
-    def known(self, tenant: str | bytes) -> int:
+    def find(self, tenant: str | bytes) -> int:
         """The number of a tenant that has one. Raises NotFound, and assigns nothing."""
-        [found] = self._store.find([name_of(tenant)])
+        [found] = self._store.find([encode_name(tenant)])
         if found is None:
-            raise NotFound(f"tenant {shown(name_of(tenant))} has no number yet")
+            raise NotFound(f"tenant {format_name(encode_name(tenant))} has no number yet")
         return found
 
-    def release(self, tenants: Iterable[str | bytes]) -> int:
+    def remove(self, tenants: Iterable[str | bytes]) -> int:
         """Take numbers back; returns how many tenants had one. Whoever comes next may get their shards."""
-        return self._store.release(names_of(tenants))
+        return self._store.remove(encode_names(tenants))
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """How many more tenants there is room for."""
         return self._capacity - self._store.count()
 
 
-def exhausted(limit: int, wanted: int, taken: int) -> CapacityExhausted:
+def capacity_error(limit: int, wanted: int, taken: int) -> CapacityExhausted:
     """What a store raises when there are not enough numbers for those who want one."""
     return CapacityExhausted(
         f"{wanted} tenants want a shard, and {max(0, limit - taken)} of {limit} are left: remove tenants that are "
@@ -95,7 +95,7 @@ def exhausted(limit: int, wanted: int, taken: int) -> CapacityExhausted:
     )
 
 
-def too_few(capacity: int, highest: int) -> Conflict:
+def too_few_shards_error(capacity: int, highest: int) -> Conflict:
     """What a store raises when a layout has no shard for somebody who has a number."""
     return Conflict(
         f"a layout of {capacity} shards, and a tenant has number {highest}: somebody came meanwhile; plan again, with "
@@ -103,9 +103,9 @@ def too_few(capacity: int, highest: int) -> Conflict:
     )
 
 
-def changed_meanwhile(expected: int, found: int) -> Conflict:
+def version_conflict(expected_version: int, found: int) -> Conflict:
     """What a store raises when the newest layout is not the one that was expected."""
     return Conflict(
-        f"the layout of shards is at version {found}, and {expected} was expected: somebody changed it meanwhile; "
-        "plan again from what there is"
+        f"the layout of shards is at version {found}, and {expected_version} was expected: somebody changed it "
+        "meanwhile; plan again from what there is"
     )

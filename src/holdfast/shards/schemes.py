@@ -18,23 +18,23 @@ class Scheme:
     name: str
     shards: int
     """How many different shards there are."""
-    hit: Fraction
+    down_share: Fraction
     """The share of tenants that one bad tenant takes down, itself among them: all that have the same shard."""
     capacity_lost: Fraction
     """The share of workers that one bad tenant takes down."""
-    slack: Fraction | None
+    required_headroom: Fraction | None
     """How much more than usual a worker must be able to take when another fails; None where nobody takes over."""
     gain: Fraction
     """How many times fewer tenants one bad tenant takes down than with plain shards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schemes:
+class SchemeComparison:
     """All three, for as many workers and shards of the same size."""
 
     workers: int
     size: int
-    none: Scheme
+    unsharded: Scheme
     """No sharding: every tenant has all workers."""
     plain: Scheme
     """Every worker is in one shard. What is left over when the shards do not come out even is spare."""
@@ -42,7 +42,7 @@ class Schemes:
     """Every combination of workers is a shard."""
 
 
-def schemes(workers: int, size: int) -> Schemes:
+def compare_schemes(workers: int, size: int) -> SchemeComparison:
     """Compare no sharding, plain shards and shuffle shards of so many workers."""
     if not 1 <= size <= workers:
         raise InvalidValue(f"shards of {size} in a fleet of {workers}: expected 1 to {workers} workers")
@@ -51,15 +51,22 @@ def schemes(workers: int, size: int) -> Schemes:
     # Whoever has lost a worker spreads over the others of its shard. In all combinations any two workers are together
     # equally often, so that a loss is spread over the whole fleet, as it is without shards.
     everybody = Fraction(1, workers - 1) if workers > 1 else None
-    return Schemes(
+    return SchemeComparison(
         workers=workers,
         size=size,
-        none=_scheme("no sharding", 1, plain, Fraction(1), everybody),
+        unsharded=_scheme("no sharding", 1, plain, Fraction(1), everybody),
         plain=_scheme("plain shards", plain, plain, taken, Fraction(1, size - 1) if size > 1 else None),
         shuffle=_scheme("shuffle shards", shuffle, plain, taken, everybody if size > 1 else None),
     )
 
 
-def _scheme(name: str, shards: int, plain: int, lost: Fraction, slack: Fraction | None) -> Scheme:
-    hit, gain = Fraction(1, shards), Fraction(shards, plain)
-    return Scheme(name=name, shards=shards, hit=hit, capacity_lost=lost, slack=slack, gain=gain)
+def _scheme(name: str, shards: int, plain: int, lost: Fraction, required_headroom: Fraction | None) -> Scheme:
+    down_share, gain = Fraction(1, shards), Fraction(shards, plain)
+    return Scheme(
+        name=name,
+        shards=shards,
+        down_share=down_share,
+        capacity_lost=lost,
+        required_headroom=required_headroom,
+        gain=gain,
+    )

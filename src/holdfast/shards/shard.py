@@ -9,14 +9,14 @@ from holdfast._types import Zone
 from holdfast.shards.fleet import Fleet, Slot
 
 if TYPE_CHECKING:
-    from holdfast.shards.hashed import Hashed
+    from holdfast.shards.hashed import HashedSharding
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
     """The workers of one tenant."""
 
-    places: tuple[int, ...]
+    slot_indexes: tuple[int, ...]
     """Which slots they are in, of the fleet that the shard was made of; a sub-shard is made of its parent's alone."""
     slots: tuple[Slot, ...]
 
@@ -25,31 +25,31 @@ class Shard:
         return tuple([slot.worker for slot in self.slots])
 
     @property
-    def live(self) -> tuple[str, ...]:
+    def live_workers(self) -> tuple[str, ...]:
         """Those of them that are not drained: who may be given work."""
         return tuple([slot.worker for slot in self.slots if not slot.is_drained])
 
     @property
-    def drained(self) -> tuple[str, ...]:
+    def drained_workers(self) -> tuple[str, ...]:
         """The others."""
         return tuple([slot.worker for slot in self.slots if slot.is_drained])
 
-    def sub(self, size: int, *, key: bytes) -> "Hashed":
+    def subdivide(self, size: int, *, key: bytes) -> "HashedSharding":
         """Return shards within this one, `size` workers each, for the tenant's own tenants, by their names.
 
         A poison request of one of them takes some workers of this shard, and the others have the rest. They are spread
         over the first dimension of groups, such as zones: of several, a shard does not have all combinations.
         """
-        from holdfast.shards.hashed import Hashed
+        from holdfast.shards.hashed import HashedSharding
 
         slots = tuple(replace(slot, group=slot.group[:1], relieves=None) for slot in self.slots)
-        return Hashed(Fleet(slots=slots, shared_hosts="allow"), size, key=key)
+        return HashedSharding(Fleet(slots=slots, shared_host_policy="allow"), size, key=key)
 
 
-def pick(
+def pick_worker(
     shard: Shard | Sequence[Slot],
     *,
-    out: Collection[str] = (),
+    workers_out: Collection[str] = (),
     zones_out: Collection[Zone] = (),
     tried: Collection[str] = (),
     depths: Mapping[str, float] | None = None,
@@ -67,7 +67,7 @@ def pick(
         slot.worker
         for slot in slots
         if not slot.is_drained
-        and slot.worker not in out
+        and slot.worker not in workers_out
         and slot.worker not in tried
         and not any(group in zones_out for group in slot.group)
     ]

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from holdfast._errors import InvalidValue
 
 Tenant = TypeVar("Tenant")
-_TRIED = 20_000
+_MAX_SETS_TRIED = 20_000
 """Sets of tenants that are tried: tens of milliseconds. Four bad tenants rarely leave a dozen to choose from."""
 
 
@@ -21,15 +21,15 @@ class Suspect(Generic[Tenant]):
     tenant: Tenant
     failing: tuple[str, ...]
     """Its workers that fail."""
-    sound: tuple[str, ...]
+    healthy: tuple[str, ...]
     """Its workers that do not: a poison request would have reached them, too, sooner or later."""
     score: float
     """Of all workers that fail or are its own, the share that are both: 1 explains everything, and nothing else."""
-    is_needed: bool
+    is_in_minimal_set: bool
     """Whether it is one of the few that explain together all that one can: those who are looked at first."""
 
 
-def suspects(
+def find_suspects(
     failing: Collection[str], shards: Iterable[tuple[Tenant, Collection[str]]], *, limit: int = 10
 ) -> list[Suspect[Tenant]]:
     """Return the tenants that explain these failing workers best, best first, reading all shards once.
@@ -52,7 +52,7 @@ def suspects(
         if len(ranked) > 1000 + 2 * limit:
             ranked = nlargest(limit, ranked, key=lambda one: one[:2])
     best = nlargest(limit, ranked, key=lambda one: one[:2])
-    needed = _cover(wanted, whole, limit)
+    needed = _find_cover(wanted, whole, limit)
     chosen = {id(shard) for _, shard in needed}
     listed = [(len(shard) / len(wanted), tenant, shard) for tenant, shard in needed]
     listed += [(score, tenant, shard) for score, _, tenant, shard in best if id(shard) not in chosen]
@@ -62,13 +62,13 @@ def suspects(
     ]
 
 
-def _cover(
+def _find_cover(
     wanted: frozenset[str], whole: list[tuple[Tenant, frozenset[str]]], limit: int
 ) -> list[tuple[Tenant, frozenset[str]]]:
     """Return as few tenants as possible that have all these workers; where there are too many sets, a good guess."""
     covered = frozenset[str]().union(*(shard for _, shard in whole))
     for count in range(1, limit + 1):
-        if math.comb(len(whole), count) > _TRIED:
+        if math.comb(len(whole), count) > _MAX_SETS_TRIED:
             break
         for some in combinations(whole, count):
             if covered == frozenset[str]().union(*(shard for _, shard in some)):

@@ -5,9 +5,20 @@ frozen description and `compare`. Start reading at `jitter.py`; `advice.py` appl
 """
 
 from holdfast.simulate.advice import Advice, advise
-from holdfast.simulate.amplification import Amplified, Stack
-from holdfast.simulate.jitter import Contended, Contention
-from holdfast.simulate.metastability import Stall, Stalled
-from holdfast.simulate.timeout import Shift, Window
+from holdfast.simulate.amplification import AmplificationResult, ServiceStack
+from holdfast.simulate.jitter import Contention, ContentionResult
+from holdfast.simulate.metastability import Stall, StallResult
+from holdfast.simulate.timeout import LatencyShift, WindowResult
 
-__all__ = ["Advice", "Amplified", "Contended", "Contention", "Shift", "Stack", "Stall", "Stalled", "Window", "advise"]
+__all__ = [
+    "Advice",
+    "AmplificationResult",
+    "Contention",
+    "ContentionResult",
+    "LatencyShift",
+    "ServiceStack",
+    "Stall",
+    "StallResult",
+    "WindowResult",
+    "advise",
+]

@@ -10,9 +10,9 @@ from holdfast.calls.histogram import Histogram
 from holdfast.calls.limits import Limit
 from holdfast.calls.timeout import Percentile
 
-REFUSED = 1e-4
+MAX_REFUSED_SHARE = 1e-4
 """The share of calls that a limit may refuse by chance alone, when the dependency is as fast as it was."""
-SURE = 1.96
+STANDARD_ERRORS = 1.96
 """Standard errors of a range that holds in 95 % of cases."""
 
 
@@ -29,13 +29,13 @@ class Advice:
     """Of the latencies: p50, p99, p99.9, and the one that was asked for."""
     mean: float
     """Of those that ended."""
-    wanted: float
+    percentile: float
     """The percentile that was asked for, as `Percentile` counts it: within 3 %."""
-    lowest: float
-    """The percentile lies between this and `highest` in 95 % of cases."""
-    highest: float | None
+    percentile_low: float
+    """The percentile lies between this and `percentile_high` in 95 % of cases."""
+    percentile_high: float | None
     """None: there are too few latencies to say."""
-    needed: int
+    samples_needed: int
     """Latencies that make the percentile credible."""
     false_timeouts: float
     """The share of these latencies that the timeout would have cut off."""
@@ -44,13 +44,13 @@ class Advice:
     """What to write."""
     limit: int | None = None
     """Calls at once, if the rate was given."""
-    under_way: float | None = None
+    in_flight: float | None = None
     """Calls that are under way on average, if the rate was given."""
 
     @property
-    def is_enough(self) -> bool:
+    def has_enough_samples(self) -> bool:
         """Whether there are enough latencies to believe it."""
-        return self.count >= self.needed
+        return self.count >= self.samples_needed
 
 
 def advise(latencies: Iterable[float], policy: Percentile, *, rate: float | None = None) -> Advice:
@@ -63,105 +63,109 @@ def advise(latencies: Iterable[float], policy: Percentile, *, rate: float | None
         raise InvalidValue("no latencies that could be learned from: expected at least one request that has ended")
     if not ordered[0] >= 0:
         raise InvalidValue(f"latency {ordered[0]}: expected seconds, 0 or more")
-    seen = Histogram()
-    seen.add(ordered)
-    count, cut = len(ordered), int(seen.unbounded)
-    if cut >= policy.accepted * count and cut:
+    histogram = Histogram()
+    histogram.add(ordered)
+    count, cut = len(ordered), int(histogram.unfinished)
+    if cut >= policy.accepted_false_timeouts * count and cut:
         raise InvalidValue(
-            f"{cut:,} of {count:,} were cut off, and {_name(policy.percent)} accepts {policy.accepted * count:.3g}: "
+            f"{cut:,} of {count:,} were cut off, and {_name_percentile(policy.percent)} accepts "
+            f"{policy.accepted_false_timeouts * count:.3g}: "
             "how long they take is not known. Measure with a longer timeout, or accept more with a lower percentile"
         )
-    timeout = policy.choose(seen, policy.first)
-    lowest, highest = _between(ordered, policy.accepted)
+    timeout = policy.choose(histogram, policy.start_timeout)
+    lowest, highest = _confidence_interval(ordered, policy.accepted_false_timeouts)
     ended = ordered[: count - cut]
     mean = math.fsum(ended) / len(ended)
-    limit, under_way = (None, None) if rate is None else _limit(rate, mean)
+    limit, in_flight = (None, None) if rate is None else _choose_limit(rate, mean)
     shown = sorted({50.0, 99.0, 99.9, policy.percent})
     return Advice(
         timeout=timeout,
         count=count,
         cut_off=cut,
-        percentiles={_name(percent): _exceeded(ordered, 1 - percent / 100) for percent in shown},
+        percentiles={_name_percentile(percent): _find_exceeded(ordered, 1 - percent / 100) for percent in shown},
         mean=mean,
-        wanted=seen.above(policy.accepted),
-        lowest=lowest,
-        highest=highest,
-        needed=policy.samples_needed,
+        percentile=histogram.exceeded_by(policy.accepted_false_timeouts),
+        percentile_low=lowest,
+        percentile_high=highest,
+        samples_needed=policy.samples_needed,
         false_timeouts=(count - bisect_right(ordered, timeout)) / count,
-        reasons=tuple(_reasons(policy, seen, timeout)),
-        code=_code(policy, timeout),
+        reasons=tuple(_reasons(policy, histogram, timeout)),
+        code=_format_code(policy, timeout),
         limit=limit,
-        under_way=under_way,
+        in_flight=in_flight,
     )
 
 
-def refused(most: int, under_way: float) -> float:
+def refused_share(max_in_flight: int, in_flight: float) -> float:
     """Return the share of calls that a limit refuses by chance, whatever the latencies: Erlang's B formula."""
     share = 1.0
-    for number in range(1, most + 1):
-        share = under_way * share / (number + under_way * share)
+    for number in range(1, max_in_flight + 1):
+        share = in_flight * share / (number + in_flight * share)
     return share
 
 
-def _limit(rate: float, mean: float) -> tuple[int, float]:
+def _choose_limit(rate: float, mean: float) -> tuple[int, float]:
     """By Little's law, with headroom; and so many that chance alone fills them rarely, where they are few."""
     seconds = max(mean, 1e-6)
-    most = Limit.for_load(rate=rate, seconds=seconds).most
-    under_way = rate * seconds
-    while refused(most, under_way) > REFUSED:
-        most += 1
-    return most, under_way
+    max_in_flight = Limit.for_load(rate=rate, seconds=seconds).max_in_flight
+    in_flight = rate * seconds
+    while refused_share(max_in_flight, in_flight) > MAX_REFUSED_SHARE:
+        max_in_flight += 1
+    return max_in_flight, in_flight
 
 
-def _name(percent: float) -> str:
+def _name_percentile(percent: float) -> str:
     return f"p{percent:g}"
 
 
-def _exceeded(ordered: Sequence[float], share: float) -> float:
+def _find_exceeded(ordered: Sequence[float], share: float) -> float:
     """The latency that this share exceeds: of few, the longest."""
     return ordered[max(0, len(ordered) - 1 - math.floor(len(ordered) * share + 1e-9))]
 
 
-def _between(ordered: Sequence[float], accepted: float) -> tuple[float, float | None]:
+def _confidence_interval(ordered: Sequence[float], accepted: float) -> tuple[float, float | None]:
     """Between which of these latencies the percentile lies: how many exceed it varies as counts of rare things do."""
     expected = len(ordered) * accepted
-    error = SURE * math.sqrt(expected)
-    lowest = _exceeded(ordered, min(0.5, (expected + error) / len(ordered)))
+    error = STANDARD_ERRORS * math.sqrt(expected)
+    lowest = _find_exceeded(ordered, min(0.5, (expected + error) / len(ordered)))
     if expected - error < 1:
         return lowest, None
-    highest = _exceeded(ordered, (expected - error) / len(ordered))
+    highest = _find_exceeded(ordered, (expected - error) / len(ordered))
     return lowest, None if highest == math.inf else highest
 
 
-def _reasons(policy: Percentile, seen: Histogram, timeout: float) -> Iterator[str]:
-    wanted, median = seen.above(policy.accepted), seen.above(0.5)
-    percentile, share = _name(policy.percent), f"{policy.accepted:.3%}"
-    yield f"{percentile} is {_told(wanted)}, as Percentile counts it, within 3 %: {share} of answers may be cut off"
+def _reasons(policy: Percentile, histogram: Histogram, timeout: float) -> Iterator[str]:
+    wanted, median = histogram.exceeded_by(policy.accepted_false_timeouts), histogram.exceeded_by(0.5)
+    percentile, share = _name_percentile(policy.percent), f"{policy.accepted_false_timeouts:.3%}"
+    yield (
+        f"{percentile} is {_format_seconds(wanted)}, as Percentile counts it, within 3 %: {share} of answers "
+        "may be cut off"
+    )
     padded = median * (1 + policy.padding)
     if padded > wanted:
         yield (
-            f"padded to {_told(padded)}, which is p50 and {policy.padding:.0%} of it: the percentile is so close to "
-            "p50 that a small shift would time out everything"
+            f"padded to {_format_seconds(padded)}, which is p50 and {policy.padding:.0%} of it: the percentile is so "
+            "close to p50 that a small shift would time out everything"
         )
     else:
-        yield f"no padding: {_told(padded)}, which is p50 and {policy.padding:.0%} of it, is less"
-    if policy.network:
-        yield f"{_told(policy.network)} are added for the network"
-    before = max(wanted, padded) + policy.network
+        yield f"no padding: {_format_seconds(padded)}, which is p50 and {policy.padding:.0%} of it, is less"
+    if policy.network_latency:
+        yield f"{_format_seconds(policy.network_latency)} are added for the network"
+    before = max(wanted, padded) + policy.network_latency
     if timeout > before:
-        yield f"raised to the floor of {_told(policy.floor)}: a pause of the garbage collector takes as long"
+        yield f"raised to the floor of {_format_seconds(policy.floor)}: a pause of the garbage collector takes as long"
     elif timeout < before:
         yield (
-            f"cut to the ceiling of {_told(policy.ceiling)}: threads and connections are held for that time. More than "
-            "accepted are cut off"
+            f"cut to the ceiling of {_format_seconds(policy.ceiling)}: threads and connections are held for that "
+            "time. More than accepted are cut off"
         )
 
 
-def _told(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
-def _code(policy: Percentile, timeout: float) -> str:
+def _format_code(policy: Percentile, timeout: float) -> str:
     """The policy as it would be written, beginning with the timeout that is known now."""
     default = Percentile()
     # Upwards, so that the beginning does not lie below the floor; three digits are more than is known.
@@ -170,7 +174,7 @@ def _code(policy: Percentile, timeout: float) -> str:
     words = [f"{policy.percent:g}", f"start={start:g}"]
     words += [
         f"{name}={getattr(policy, name):g}"
-        for name in ("floor", "ceiling", "padding", "network", "enough")
+        for name in ("floor", "ceiling", "padding", "network_latency", "min_samples")
         if getattr(policy, name) != getattr(default, name)
     ]
     return f"Percentile({', '.join(words)})"

@@ -14,29 +14,29 @@ from holdfast._types import Operation
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.dependency import Dependency, state_of
 from holdfast.calls.engine import Call
-from holdfast.calls.limits import Bucket
-from holdfast.calls.retry import Budget, Retry
+from holdfast.calls.limits import TokenBucket
+from holdfast.calls.retry import Retry, RetryBudget
 from holdfast.calls.runtime import Runtime
 from holdfast.calls.scope import Scope
 from holdfast.calls.state import DependencyState
 from holdfast.calls.timeout import Timeouts
-from holdfast.simulate.budgets import FailureBucket, OtherBucket, RequestBucket
-from holdfast.simulate.virtual import Failed, Process, Timeline, chance_of, pursue
+from holdfast.simulate.budgets import FailureBucket, ObservingBucket, RequestBucket
+from holdfast.simulate.virtual import FailureProcess, Process, Timeline, seeded_random, simulate_call
 
-ENOUGH_CALLS = 20_000
+MEASURED_CALLS = 20_000
 """Calls of the service that a policy without memory is measured by: the mean is known to 1 % then."""
 
 _UNBOUNDED = Timeouts(attempt=None, total=None)
-_FREE = Budget(cost=0.0, throttle_cost=0.0)
+_FREE = RetryBudget(cost=0.0, throttle_cost=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
+class ServiceStack:
     """How many layers there are, what each of them may do, and how badly the service fails."""
 
     layers: int = 5
-    attempts: int = 3
-    failing: float = 1.0
+    max_attempts: int = 3
+    failure_rate: float = 1.0
     """The share of the service's calls that fail."""
     requests: int = 20_000
     rate: float = 100.0
@@ -46,14 +46,15 @@ class Stack:
     def __post_init__(self) -> None:
         if not 1 <= self.layers <= 10:
             raise InvalidValue(f"{self.layers} layers: expected 1 to 10")
-        if not 1 <= self.attempts <= 10:
-            raise InvalidValue(f"{self.attempts} attempts: expected 1 to 10")
-        if self.attempts**self.layers > ENOUGH_CALLS:
+        if not 1 <= self.max_attempts <= 10:
+            raise InvalidValue(f"{self.max_attempts} attempts: expected 1 to 10")
+        if self.max_attempts**self.layers > MEASURED_CALLS:
             raise InvalidValue(
-                f"{self.layers} layers of {self.attempts} attempts: expected at most {ENOUGH_CALLS} calls for a request"
+                f"{self.layers} layers of {self.max_attempts} attempts: expected at most {MEASURED_CALLS} calls for "
+                "a request"
             )
-        if not 0 <= self.failing <= 1:
-            raise InvalidValue(f"failing {self.failing}: expected a share, 0 to 1")
+        if not 0 <= self.failure_rate <= 1:
+            raise InvalidValue(f"failure_rate {self.failure_rate}: expected a share, 0 to 1")
         if not 1 <= self.requests <= 1_000_000:
             raise InvalidValue(f"{self.requests} requests: expected 1 to 1000000")
         if not 0 < self.rate < math.inf:
@@ -61,7 +62,7 @@ class Stack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Amplified:
+class AmplificationResult:
     """What one policy did to the service at the bottom, and for the callers at the top."""
 
     policy: str
@@ -73,12 +74,12 @@ class Amplified:
     """Requests that were answered in the end."""
 
     @property
-    def per_request(self) -> float:
+    def calls_per_request(self) -> float:
         """Calls of the service for each request."""
         return self.calls / self.requests
 
     @property
-    def success(self) -> float:
+    def success_rate(self) -> float:
         """The share of requests that were answered."""
         return self.succeeded / self.requests
 
@@ -90,9 +91,9 @@ class Policy:
     name: str
     is_aware: bool
     """Whether a layer learns who is above it, and so that its retries belong to another."""
-    budget: Budget = _FREE
+    budget: RetryBudget = _FREE
     """What pays for retries."""
-    bucket: Callable[[], Bucket] | None = None
+    bucket: Callable[[], TokenBucket] | None = None
     """In place of the budget, to compare with."""
     timeouts: Timeouts = _UNBOUNDED
 
@@ -101,9 +102,9 @@ class Policy:
         """Return whether what happened to one request changes what happens to the next."""
         return self.bucket is not None or self.budget is not _FREE
 
-    def layer(self, name: str, options: Stack, runtime: Runtime) -> DependencyState:
+    def build_layer(self, name: str, options: ServiceStack, runtime: Runtime) -> DependencyState:
         """Return one layer with this policy."""
-        retry = Retry(attempts=options.attempts)
+        retry = Retry(max_attempts=options.max_attempts)
         made = state_of(Dependency(name, retry=retry, budget=self.budget, timeouts=self.timeouts, runtime=runtime))
         if self.bucket is not None:
             made.bucket = self.bucket()
@@ -114,44 +115,44 @@ POLICIES = (
     Policy(name="every layer, no budget", is_aware=False),
     Policy(name="one layer, no budget", is_aware=True),
     Policy(name="every layer, 10 % of requests", is_aware=False, bucket=lambda: RequestBucket(0.1)),
-    Policy(name="every layer, 500 tokens of 5", is_aware=False, budget=Budget(cost=5.0, trickle=0.0)),
-    Policy(name="every layer, 500 tokens of 14", is_aware=False, budget=Budget(trickle=0.0)),
+    Policy(name="every layer, 500 tokens of 5", is_aware=False, budget=RetryBudget(cost=5.0, trickle=0.0)),
+    Policy(name="every layer, 500 tokens of 14", is_aware=False, budget=RetryBudget(trickle=0.0)),
     Policy(name="every layer, gRPC 10/0.1", is_aware=False, bucket=FailureBucket),
-    Policy(name="Holdfast's defaults", is_aware=True, budget=Budget(), timeouts=Timeouts()),
+    Policy(name="Holdfast's defaults", is_aware=True, budget=RetryBudget(), timeouts=Timeouts()),
 )
 """What is compared. The second last three are the AWS SDKs' of before and of now, and that of gRPC."""
 
 
-def compare(options: Stack) -> Iterator[Amplified]:
+def compare(options: ServiceStack) -> Iterator[AmplificationResult]:
     """Send the requests through a stack with each policy, one after the other."""
     for policy in POLICIES:
         yield amplify(options, policy)
 
 
-def expected(options: Stack, *, is_aware: bool) -> float:
+def expected_calls(options: ServiceStack, *, is_aware: bool) -> float:
     """Calls of the service for each request without any budget, as arithmetic has it."""
-    calls, failing = 1.0, options.failing
+    calls, failure_rate = 1.0, options.failure_rate
     for _ in range(1 if is_aware else options.layers):
-        calls *= sum(failing**number for number in range(options.attempts))
-        failing **= options.attempts
+        calls *= sum(failure_rate**number for number in range(options.max_attempts))
+        failure_rate **= options.max_attempts
     return calls
 
 
-def amplify(options: Stack, policy: Policy) -> Amplified:
+def amplify(options: ServiceStack, policy: Policy) -> AmplificationResult:
     """Send the requests through a stack with one policy."""
     requests = options.requests
     if not policy.has_memory:
-        requests = min(requests, math.ceil(ENOUGH_CALLS / expected(options, is_aware=policy.is_aware)))
+        requests = min(requests, math.ceil(MEASURED_CALLS / expected_calls(options, is_aware=policy.is_aware)))
     timeline = Timeline()
-    runtime = Runtime(timeline.clock, chance_of("amplification", options.seed, policy.name, "backoff").random)
-    layers = [policy.layer(f"layer-{number}", options, runtime) for number in range(1, options.layers + 1)]
-    stack = _Layers(layers, options, policy, chance_of("amplification", options.seed, policy.name))
-    timeline.start(0.0, _coming(timeline, stack, requests, 1 / options.rate))
+    runtime = Runtime(timeline.clock, seeded_random("amplification", options.seed, policy.name, "backoff").random)
+    layers = [policy.build_layer(f"layer-{number}", options, runtime) for number in range(1, options.layers + 1)]
+    stack = _Layers(layers, options, policy, seeded_random("amplification", options.seed, policy.name))
+    timeline.start(0.0, _send_requests(timeline, stack, requests, 1 / options.rate))
     timeline.run()
-    return Amplified(policy=policy.name, requests=requests, calls=stack.calls, succeeded=stack.succeeded)
+    return AmplificationResult(policy=policy.name, requests=requests, calls=stack.calls, succeeded=stack.succeeded)
 
 
-def _coming(timeline: Timeline, stack: "_Layers", requests: int, interval: float) -> Process[None]:
+def _send_requests(timeline: Timeline, stack: "_Layers", requests: int, interval: float) -> Process[None]:
     for _ in range(requests):
         timeline.start(timeline.clock.now, stack.request())
         yield interval
@@ -160,9 +161,11 @@ def _coming(timeline: Timeline, stack: "_Layers", requests: int, interval: float
 class _Layers:
     """The stack, and the service under it."""
 
-    def __init__(self, layers: list[DependencyState], options: Stack, policy: Policy, chance: random.Random) -> None:
+    def __init__(
+        self, layers: list[DependencyState], options: ServiceStack, policy: Policy, chance: random.Random
+    ) -> None:
         self._layers = layers
-        self._failing = options.failing
+        self._failure_rate = options.failure_rate
         self._is_aware = policy.is_aware
         self._chance = chance
         self._operations = [Operation(layer.name, "call") for layer in layers]
@@ -171,23 +174,23 @@ class _Layers:
 
     def request(self) -> Process[None]:
         """One request from the top."""
-        error = yield from self._down(0, None)
+        error = yield from self._call_layer(0, None)
         self.succeeded += error is None
 
-    def _down(self, depth: int, outer: Scope | None) -> Failed:
+    def _call_layer(self, depth: int, outer: Scope | None) -> FailureProcess:
         if depth == len(self._layers):
             self.calls += 1
-            return ConnectionError() if self._chance.random() < self._failing else None
+            return ConnectionError() if self._chance.random() < self._failure_rate else None
         layer = self._layers[depth]
         now, bucket = layer.runtime.monotonic(), layer.bucket
-        if isinstance(bucket, OtherBucket):
-            bucket.began(now)
+        if isinstance(bucket, ObservingBucket):
+            bucket.on_call_begin(now)
 
-        def attempted(attempt: Attempt) -> Failed:
-            error = yield from self._down(depth + 1, attempt if self._is_aware else None)
-            if error is not None and isinstance(bucket, OtherBucket):
-                bucket.failed()
+        def make_attempt(attempt: Attempt) -> FailureProcess:
+            error = yield from self._call_layer(depth + 1, attempt if self._is_aware else None)
+            if error is not None and isinstance(bucket, ObservingBucket):
+                bucket.on_attempt_failed()
             return error
 
         call = Call(layer, self._operations[depth], outer, now, idempotent=True)
-        return (yield from pursue(call, attempted))
+        return (yield from simulate_call(call, make_attempt))

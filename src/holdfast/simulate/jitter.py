@@ -13,9 +13,9 @@ from random import Random
 
 from holdfast._backoff import Backoff, Jitter
 from holdfast._errors import InvalidValue
-from holdfast.simulate.virtual import chance_of
+from holdfast.simulate.virtual import seeded_random
 
-_READS = -1
+_NOT_READ = -1
 """In place of the version that a client has read: it has not read one yet."""
 
 
@@ -29,7 +29,7 @@ class Contention:
     """Seconds, as for `Backoff`."""
     cap: float = 2.0
     """Seconds."""
-    network: float = 0.010
+    network_latency: float = 0.010
     """Seconds that a message takes on average, one way."""
     spread: float = 0.002
     """Seconds; the standard deviation of it."""
@@ -40,8 +40,10 @@ class Contention:
             raise InvalidValue(f"{self.clients} clients: expected 1 to 2000")
         if not 1 <= self.runs <= 10_000:
             raise InvalidValue(f"{self.runs} runs: expected 1 to 10000")
-        if not (0 < self.network < math.inf and 0 <= self.spread <= self.network / 4):
-            raise InvalidValue(f"network {self.network} with spread {self.spread}: expected above 0, at most a quarter")
+        if not (0 < self.network_latency < math.inf and 0 <= self.spread <= self.network_latency / 4):
+            raise InvalidValue(
+                f"network_latency {self.network_latency} with spread {self.spread}: expected above 0, at most a quarter"
+            )
         if not 0 < self.base < math.inf:  # else doubling it comes to nothing
             raise InvalidValue(f"backoff base {self.base}: expected seconds, more than 0")
         Backoff(base=self.base, cap=self.cap)
@@ -57,7 +59,7 @@ class Contention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contended:
+class ContentionResult:
     """What one way to back off came to, as the mean of all runs."""
 
     strategy: str
@@ -65,41 +67,41 @@ class Contended:
     """Writes that the server got, by all clients together."""
     seconds: float
     """Until the last client was done."""
-    moments: tuple[float, ...]
+    call_times: tuple[float, ...]
     """When each write of the first run came, in seconds: the picture is made of them."""
 
 
-def compare(options: Contention) -> Iterator[Contended]:
+def compare(options: Contention) -> Iterator[ContentionResult]:
     """Let the clients contend with each way to back off, one after the other."""
     for name, backoff in options.strategies().items():
-        chance = chance_of("jitter", options.seed, name)
+        chance = seeded_random("jitter", options.seed, name)
         runs = [contend(options, backoff, chance) for _ in range(options.runs)]
-        yield Contended(
+        yield ContentionResult(
             strategy=name,
-            calls=sum(len(moments) for moments, _ in runs) / options.runs,
+            calls=sum(len(call_times) for call_times, _ in runs) / options.runs,
             seconds=sum(end for _, end in runs) / options.runs,
-            moments=tuple(runs[0][0]),
+            call_times=tuple(runs[0][0]),
         )
 
 
 def contend(options: Contention, backoff: Backoff, chance: Random) -> tuple[list[float], float]:
     """One run: when the server got each write, and when the last client heard that it was done."""
     gauss, draw, delay = chance.gauss, chance.random, backoff.delay
-    mean, spread = options.network, options.spread
+    mean, spread = options.network_latency, options.spread
     # Between two messages at the server lie two ways through the network: the sum of two normal times is one again.
     trip, trip_spread = 2 * mean, math.sqrt(2) * spread
-    waiting = [(abs(gauss(mean, spread)), client, _READS) for client in range(options.clients)]
+    waiting = [(abs(gauss(mean, spread)), client, _NOT_READ) for client in range(options.clients)]
     heapify(waiting)
     failed = [0] * options.clients
     previous = [0.0] * options.clients
     version, end = 0, 0.0
-    moments = []
+    call_times = []
     while waiting:
         now, client, seen = waiting[0]
-        if seen == _READS:
+        if seen == _NOT_READ:
             heapreplace(waiting, (now + abs(gauss(trip, trip_spread)), client, version))
             continue
-        moments.append(now)
+        call_times.append(now)
         if seen == version:
             version += 1
             end = max(end, now + abs(gauss(mean, spread)))
@@ -108,5 +110,5 @@ def contend(options: Contention, backoff: Backoff, chance: Random) -> tuple[list
         failed[client] += 1
         # The article doubles the base already for the first retry, so its retries are one ahead of ours.
         previous[client] = wait = delay(failed[client] + 1, previous[client], draw)
-        heapreplace(waiting, (now + abs(gauss(trip, trip_spread)) + wait, client, _READS))
-    return moments, end
+        heapreplace(waiting, (now + abs(gauss(trip, trip_spread)) + wait, client, _NOT_READ))
+    return call_times, end

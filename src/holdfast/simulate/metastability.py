@@ -13,17 +13,17 @@ from holdfast._types import Operation
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.dependency import Dependency, state_of
 from holdfast.calls.engine import Call
-from holdfast.calls.limits import Bucket
-from holdfast.calls.retry import Budget, Retry
+from holdfast.calls.limits import TokenBucket
+from holdfast.calls.retry import Retry, RetryBudget
 from holdfast.calls.runtime import Runtime
 from holdfast.calls.state import DependencyState
 from holdfast.calls.timeout import Timeouts
-from holdfast.simulate.budgets import OtherBucket, RequestBucket
-from holdfast.simulate.virtual import Failed, Process, Timeline, chance_of, pursue
+from holdfast.simulate.budgets import ObservingBucket, RequestBucket
+from holdfast.simulate.virtual import FailureProcess, Process, Timeline, seeded_random, simulate_call
 
-GOOD = 0.95
+GOOD_SHARE = 0.95
 """A second is good if this share of its requests was answered."""
-QUIET = 10
+QUIET_SECONDS = 10
 """Seconds that must be good at the end before a recovery is believed."""
 
 _OPERATION = Operation("server", "call")
@@ -41,7 +41,7 @@ class Stall:
     """Processes that call; each has a budget of its own."""
     timeout: float = 1.0
     """Seconds that a caller waits for an answer."""
-    begins: float = 10.0
+    stall_start: float = 10.0
     """Seconds before the stall."""
     stall: float = 10.0
     """Seconds that the server does nothing."""
@@ -54,18 +54,20 @@ class Stall:
             raise InvalidValue(f"rate {self.rate} and capacity {self.capacity}: expected 0 < rate < capacity <= 10000")
         if not 1 <= self.clients <= 10_000:
             raise InvalidValue(f"{self.clients} clients: expected 1 to 10000")
-        if not 0 < self.timeout < math.inf or not 0 <= self.begins < math.inf or not 0 < self.stall < math.inf:
-            raise InvalidValue(f"timeout {self.timeout}, stall {self.stall} after {self.begins}: expected more than 0")
-        if not self.begins + self.stall + 2 * QUIET <= self.seconds <= 100_000:
+        if not 0 < self.timeout < math.inf or not 0 <= self.stall_start < math.inf or not 0 < self.stall < math.inf:
             raise InvalidValue(
-                f"{self.seconds} seconds in all: expected at least {self.begins + self.stall + 2 * QUIET:g}, "
-                "to see a recovery, and at most 100000"
+                f"timeout {self.timeout}, stall {self.stall} after {self.stall_start}: expected more than 0"
+            )
+        if not self.stall_start + self.stall + 2 * QUIET_SECONDS <= self.seconds <= 100_000:
+            raise InvalidValue(
+                f"{self.seconds} seconds in all: expected at least {self.stall_end + 2 * QUIET_SECONDS:g}, to see a "
+                "recovery, and at most 100000"
             )
 
     @property
-    def ends(self) -> float:
+    def stall_end(self) -> float:
         """When the server works again, in seconds from the beginning."""
-        return self.begins + self.stall
+        return self.stall_start + self.stall
 
 
 @dataclass(slots=True)
@@ -83,15 +85,15 @@ class Second:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stalled:
+class StallResult:
     """How one kind of caller came through."""
 
     callers: str
-    recovery: int | None
+    recovery_seconds: int | None
     """Seconds from the end of the stall until requests were answered again, and stayed so; None: never."""
-    load: float
+    calls_per_request: float
     """Calls that the server got for each request."""
-    answered: float
+    success_rate: float
     """The share of all requests that were."""
     history: tuple[Second, ...]
 
@@ -102,11 +104,11 @@ class Callers:
 
     name: str
     retry: Retry = Retry()  # noqa: RUF009 - frozen
-    budget: Budget = Budget()  # noqa: RUF009
-    bucket: Callable[[], Bucket] | None = None
+    budget: RetryBudget = RetryBudget()  # noqa: RUF009
+    bucket: Callable[[], TokenBucket] | None = None
     """In place of the budget, to compare with."""
 
-    def make(self, options: Stall, runtime: Runtime) -> DependencyState:
+    def build_client(self, options: Stall, runtime: Runtime) -> DependencyState:
         """Return what one process calls the server by."""
         timeouts = Timeouts(attempt=options.timeout)
         made = state_of(Dependency("server", timeouts=timeouts, retry=self.retry, budget=self.budget, runtime=runtime))
@@ -116,46 +118,46 @@ class Callers:
 
 
 CALLERS = (
-    Callers(name="no retries", retry=Retry(attempts=1)),
-    Callers(name="retries, no budget", budget=Budget(cost=0.0, throttle_cost=0.0)),
+    Callers(name="no retries", retry=Retry(max_attempts=1)),
+    Callers(name="retries, no budget", budget=RetryBudget(cost=0.0, throttle_cost=0.0)),
     Callers(name="retries, 20 % of requests and 10/s", bucket=lambda: RequestBucket(0.2, per_second=10.0)),
     Callers(name="Holdfast's defaults"),
 )
 """What is compared; the third is Finagle's budget."""
 
 
-def compare(options: Stall) -> Iterator[Stalled]:
+def compare(options: Stall) -> Iterator[StallResult]:
     """Let each kind of caller go through the same stall, one after the other: same requests, same work."""
     for callers in CALLERS:
-        yield go_through(options, callers)
+        yield simulate_stall(options, callers)
 
 
-def go_through(options: Stall, callers: Callers) -> Stalled:
+def simulate_stall(options: Stall, callers: Callers) -> StallResult:
     """Let one kind of caller go through a stall."""
     run = _Run(options, callers)
     run.timeline.start(0.0, run.requests())
-    run.timeline.start(1.0, run.watch())
+    run.timeline.start(1.0, run.watch_queue())
     run.timeline.run(options.seconds)
-    run.look(options.seconds)
+    run.record_queue(options.seconds)
     history = run.history
     offered = sum(second.offered for second in history)
-    return Stalled(
+    return StallResult(
         callers=callers.name,
-        recovery=recovery(history, options),
-        load=sum(second.calls for second in history) / offered,
-        answered=sum(second.answered for second in history) / offered,
+        recovery_seconds=find_recovery(history, options),
+        calls_per_request=sum(second.calls for second in history) / offered,
+        success_rate=sum(second.answered for second in history) / offered,
         history=history,
     )
 
 
-def recovery(history: tuple[Second, ...], options: Stall) -> int | None:
+def find_recovery(history: tuple[Second, ...], options: Stall) -> int | None:
     """Whole seconds from the end of the stall to the end of the last bad one; None if they do not end."""
     # What came in the last seconds may still be on its way when the run ends.
     judged = len(history) - math.ceil(options.timeout) - 1
-    bad = [number for number, one in enumerate(history[:judged]) if one.answered < GOOD * one.offered]
+    bad = [number for number, one in enumerate(history[:judged]) if one.answered < GOOD_SHARE * one.offered]
     if not bad:
         return 0
-    return None if bad[-1] >= judged - QUIET else max(0, bad[-1] + 1 - math.ceil(options.ends))
+    return None if bad[-1] >= judged - QUIET_SECONDS else max(0, bad[-1] + 1 - math.ceil(options.stall_end))
 
 
 class _Run:
@@ -166,10 +168,10 @@ class _Run:
         self.timeline = Timeline()
         self._clock = self.timeline.clock
         # Not named after the callers: all kinds meet the same requests and the same work.
-        self._arrivals = chance_of("metastability", options.seed, "arrivals")
-        self._work = chance_of("metastability", options.seed, "work")
-        runtime = Runtime(self._clock, chance_of("metastability", options.seed, "backoff").random)
-        self._clients = [callers.make(options, runtime) for _ in range(options.clients)]
+        self._arrivals = seeded_random("metastability", options.seed, "arrivals")
+        self._work = seeded_random("metastability", options.seed, "work")
+        runtime = Runtime(self._clock, seeded_random("metastability", options.seed, "backoff").random)
+        self._clients = [callers.build_client(options, runtime) for _ in range(options.clients)]
         self._free = 0.0
         self.history = tuple(Second() for _ in range(math.ceil(options.seconds)))
 
@@ -181,25 +183,27 @@ class _Run:
             client = clients[int(chance.random() * len(clients))]
             self.timeline.start(self._clock.now, self._request(client))
 
-    def watch(self) -> Process[None]:
+    def watch_queue(self) -> Process[None]:
         """Look at the queue at the end of every second."""
         while True:
-            self.look(self._clock.now)
+            self.record_queue(self._clock.now)
             yield 1.0
 
-    def look(self, now: float) -> None:
+    def record_queue(self, now: float) -> None:
         """See how long a call would wait now."""
         self.history[math.ceil(now) - 1].queue = max(0.0, self._free - now)
 
     def _request(self, client: DependencyState) -> Process[None]:
         came = self.history[int(self._clock.now)]
         came.offered += 1
-        if isinstance(client.bucket, OtherBucket):
-            client.bucket.began(self._clock.now)
-        error = yield from pursue(Call(client, _OPERATION, None, self._clock.now, idempotent=True), self._attempted)
+        if isinstance(client.bucket, ObservingBucket):
+            client.bucket.on_call_begin(self._clock.now)
+        error = yield from simulate_call(
+            Call(client, _OPERATION, None, self._clock.now, idempotent=True), self._attempt
+        )
         came.answered += error is None
 
-    def _attempted(self, attempt: Attempt) -> Failed:
+    def _attempt(self, attempt: Attempt) -> FailureProcess:
         wait = self._served() - self._clock.now
         self.history[int(self._clock.now)].calls += 1
         if wait <= attempt.timeout:
@@ -210,12 +214,12 @@ class _Run:
 
     def _served(self) -> float:
         """When the server will have done one more call, after all that came before it."""
-        begins, ends = self._options.begins, self._options.ends
+        stall_start, stall_end = self._options.stall_start, self._options.stall_end
         start = max(self._clock.now, self._free)
-        if begins <= start < ends:
-            start = ends
+        if stall_start <= start < stall_end:
+            start = stall_end
         done = start + self._work.expovariate(self._options.capacity)
-        if start < begins < done:
-            done += ends - begins
+        if start < stall_start < done:
+            done += stall_end - stall_start
         self._free = done
         return done

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.simulate.advice import Advice
-    from holdfast.simulate.amplification import Amplified
-    from holdfast.simulate.jitter import Contended
-    from holdfast.simulate.metastability import Stall, Stalled
-    from holdfast.simulate.timeout import Shift, Window
+    from holdfast.simulate.amplification import AmplificationResult
+    from holdfast.simulate.jitter import ContentionResult
+    from holdfast.simulate.metastability import Stall, StallResult
+    from holdfast.simulate.timeout import LatencyShift, WindowResult
 
 # Blue and orange are told apart by all who see colours in the usual ways of not seeing all of them:
 # https://jfly.uni-koeln.de/color/
 _STYLE = """
   .hf-calls { font: 12px system-ui, sans-serif; background: #fff; max-width: 100%; height: auto; }
   .hf-calls text { fill: #1f2328; } .hf-calls .faint { fill: #59636e; } .hf-calls .head { font-weight: 600; }
-  .hf-calls .lane { fill: #f2f4f7; } .hf-calls .bar { fill: #0a5fc2; }
+  .hf-calls .panel { fill: #f2f4f7; } .hf-calls .bar { fill: #0a5fc2; }
   .hf-calls .line { fill: none; stroke: #0a5fc2; stroke-width: 1.5; stroke-linejoin: round; }
   .hf-calls .wanted { fill: none; stroke: #59636e; stroke-dasharray: 2 3; }
   .hf-calls .mark { stroke: #b34700; stroke-width: 1.5; stroke-dasharray: 5 3; }
   .hf-calls .band { fill: #b34700; opacity: .15; }
   @media (prefers-color-scheme: dark) {
     .hf-calls { background: #0d1117; } .hf-calls text { fill: #f0f6fc; } .hf-calls .faint { fill: #9198a1; }
-    .hf-calls .lane { fill: #1c232c; } .hf-calls .bar { fill: #58a6ff; } .hf-calls .line { stroke: #58a6ff; }
+    .hf-calls .panel { fill: #1c232c; } .hf-calls .bar { fill: #58a6ff; } .hf-calls .line { stroke: #58a6ff; }
     .hf-calls .wanted { stroke: #9198a1; } .hf-calls .mark { stroke: #ffa657; } .hf-calls .band { fill: #ffa657; }
   }
 """
@@ -42,7 +42,7 @@ class Scale:
     highest: float
     is_log: bool = False
 
-    def place(self, value: float) -> float:
+    def position(self, value: float) -> float:
         """Where a value lies, from 0 to 1; what lies outside is put at the end."""
         low, high, at = self.lowest, self.highest, min(self.highest, max(self.lowest, value))
         if self.is_log:
@@ -58,31 +58,31 @@ class Panel:
     top: float
     width: float
     height: float
-    across: Scale
-    upwards: Scale
+    x_scale: Scale
+    y_scale: Scale
 
     def x(self, value: float) -> float:
         """Where a value lies, from the left of the picture."""
-        return self.left + self.across.place(value) * self.width
+        return self.left + self.x_scale.position(value) * self.width
 
     def y(self, value: float) -> float:
         """Where a value lies, from the top of the picture."""
-        return self.top + (1 - self.upwards.place(value)) * self.height
+        return self.top + (1 - self.y_scale.position(value)) * self.height
 
-    def frame(self, title: str, told: Callable[[float], str]) -> list[str]:
+    def frame(self, title: str, format_value: Callable[[float], str]) -> list[str]:
         """The frame itself, with a title above it and both ends of its upright scale beside it."""
         left = self.left - 6
         return [
-            self._area("lane", self.left, self.left + self.width),
+            self._area("panel", self.left, self.left + self.width),
             *([text(self.left, self.top - 6, title)] if title else []),
-            text(left, self.top + 10, told(self.upwards.highest), "faint", "end"),
-            text(left, self.top + self.height, told(self.upwards.lowest), "faint", "end"),
+            text(left, self.top + 10, format_value(self.y_scale.highest), "faint", "end"),
+            text(left, self.top + self.height, format_value(self.y_scale.lowest), "faint", "end"),
         ]
 
-    def feet(self, ticks: Iterable[float], told: Callable[[float], str]) -> list[str]:
+    def label_x_axis(self, ticks: Iterable[float], format_value: Callable[[float], str]) -> list[str]:
         """Values of the scale across, below the frame."""
         below = self.top + self.height + 15
-        return [text(self.x(value), below, told(value), "faint", self._anchor(value)) for value in ticks]
+        return [text(self.x(value), below, format_value(value), "faint", self._anchor(value)) for value in ticks]
 
     def line(self, points: Iterable[Point], kind: str = "line") -> str:
         """A line through points."""
@@ -101,7 +101,7 @@ class Panel:
             f'<rect class="bar" x="{self.x(begin):.1f}" y="{self.y(value):.1f}" '
             f'width="{max(0.5, self.x(end) - self.x(begin) - 0.5):.1f}" height="{base - self.y(value):.1f}"/>'
             for begin, end, value in zip(edges, edges[1:], values, strict=False)
-            if value > self.upwards.lowest
+            if value > self.y_scale.lowest
         ]
 
     def mark(self, at: float, word: str, row: int = 0) -> list[str]:
@@ -117,11 +117,11 @@ class Panel:
         return self._area("band", self.x(begin), self.x(end))
 
     def _side(self, value: float) -> str:
-        return "end" if self.across.place(value) > 0.2 else "start"
+        return "end" if self.x_scale.position(value) > 0.2 else "start"
 
     def _anchor(self, value: float) -> str:
         """Words at an end of the scale stay within it."""
-        return "middle" if 0.05 < self.across.place(value) < 0.95 else self._side(value)
+        return "middle" if 0.05 < self.x_scale.position(value) < 0.95 else self._side(value)
 
     def _area(self, kind: str, left: float, right: float) -> str:
         box = f'x="{left:.1f}" y="{self.top:.1f}" width="{right - left:.1f}" height="{self.height:.1f}"'
@@ -133,7 +133,7 @@ def text(x: float, y: float, words: str, kind: str = "word", anchor: str = "star
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
-def picture(width: float, height: float, title: str, what: str, parts: Iterable[str]) -> str:
+def build_svg(width: float, height: float, title: str, what: str, parts: Iterable[str]) -> str:
     """A whole picture: its title stands at the top left, and what it shows is said for those who do not see it."""
     box = f'width="{width:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     return "\n".join(
@@ -154,146 +154,150 @@ _WIDTH = 860.0
 _BINS = 120
 
 
-def contention(results: "Sequence[Contended]") -> str:
+def draw_contention(results: "Sequence[ContentionResult]") -> str:
     """When the calls came that each way to back off made, in one run; a panel for each."""
     # The one without jitter takes ten times as long as the others: they would be a stroke at the left.
     longest = 1.1 * sorted(result.seconds for result in results)[-2] if len(results) > 1 else results[0].seconds
     edges = [longest * number / _BINS for number in range(_BINS + 1)]
-    counts = [_counted(result.moments, edges) for result in results]
+    counts = [_count_in_bins(result.call_times, edges) for result in results]
     highest = max(1.0, *(max(count) for count in counts))
-    across, upwards = Scale(0, longest), Scale(0, highest)
+    x_scale, y_scale = Scale(0, longest), Scale(0, highest)
     parts: list[str] = []
     for number, (result, count) in enumerate(zip(results, counts, strict=True)):
         top = 74 + number * 92
-        panel = Panel(left=60, top=top, width=_WIDTH - 80, height=60, across=across, upwards=upwards)
-        later = sum(moment > longest for moment in result.moments)
+        panel = Panel(left=60, top=top, width=_WIDTH - 80, height=60, x_scale=x_scale, y_scale=y_scale)
+        later = sum(moment > longest for moment in result.call_times)
         rest = f"; {later:,} of this run not shown" if later else ""
         title = f"{result.strategy}: {result.calls:,.0f} calls, {result.seconds:.2f} s{rest}"
         parts += panel.frame(title, lambda value: f"{value:g}")
         parts += panel.bars(edges, count)
         if number == len(results) - 1:
-            parts += panel.feet([0, longest / 2, longest], lambda value: f"{value:.1f} s")
+            parts += panel.label_x_axis([0, longest / 2, longest], lambda value: f"{value:.1f} s")
     what = "; ".join(f"{one.strategy}: {one.calls:.0f} calls, done after {one.seconds:.2f} s" for one in results)
     subtitle = text(16, 42, f"calls in each {longest / _BINS * 1000:.0f} ms of one run; numbers: mean of all", "faint")
     height = 74 + len(results) * 92 + 10
-    return picture(_WIDTH, height, "Clients that contend for one row", what, [subtitle, *parts])
+    return build_svg(_WIDTH, height, "Clients that contend for one row", what, [subtitle, *parts])
 
 
-def amplification(results: "Sequence[Amplified]") -> str:
+def draw_amplification(results: "Sequence[AmplificationResult]") -> str:
     """How many calls a failing service gets for each request; ten times as many is a step longer."""
     left, longest = 230.0, 430.0
-    scale = Scale(1.0, 10.0 * max(1.0, *(result.per_request for result in results)), is_log=True)
+    scale = Scale(1.0, 10.0 * max(1.0, *(result.calls_per_request for result in results)), is_log=True)
     parts = [text(left, 46, "each step is ten times as many; the shortest bar is one call for each request", "faint")]
     for number, result in enumerate(results):
         top = 60 + number * 28
         # A bar begins at a tenth, so that one call for a request is a bar, too.
-        wide = longest * scale.place(10 * max(0.1, result.per_request))
+        wide = longest * scale.position(10 * max(0.1, result.calls_per_request))
         parts += [
             text(left - 8, top + 14, result.policy, "word", "end"),
             f'<rect class="bar" x="{left}" y="{top}" width="{wide:.1f}" height="19"/>',
-            text(left + wide + 6, top + 14, f"{result.per_request:,.3f}, {result.success:.1%} answered"),
+            text(left + wide + 6, top + 14, f"{result.calls_per_request:,.3f}, {result.success_rate:.1%} answered"),
         ]
-    what = "; ".join(f"{one.policy}: {one.per_request:.3f}, {one.success:.1%} answered" for one in results)
-    return picture(_WIDTH, 70 + len(results) * 28, "Calls of the last service for each request", what, parts)
+    what = "; ".join(f"{one.policy}: {one.calls_per_request:.3f}, {one.success_rate:.1%} answered" for one in results)
+    return build_svg(_WIDTH, 70 + len(results) * 28, "Calls of the last service for each request", what, parts)
 
 
-def metastability(options: "Stall", results: "Sequence[Stalled]") -> str:
+def draw_metastability(options: "Stall", results: "Sequence[StallResult]") -> str:
     """What came through, and what waited, over time: two panels for each kind of caller."""
     seconds = len(results[0].history)
     busiest = max(one.offered for result in results for one in result.history)
-    across, width = Scale(0, seconds), (_WIDTH - 160) / 2
+    x_scale, width = Scale(0, seconds), (_WIDTH - 160) / 2
     parts = [text(16, 42, "dotted: requests that came; line: those that were answered. Shaded: the stall", "faint")]
     for number, result in enumerate(results):
         top = 78 + number * 118
-        told = "never" if result.recovery is None else f"after {result.recovery} s"
-        goodput = Panel(left=60, top=top, width=width, height=80, across=across, upwards=Scale(0, busiest))
+        recovers = "never" if result.recovery_seconds is None else f"after {result.recovery_seconds} s"
+        goodput = Panel(left=60, top=top, width=width, height=80, x_scale=x_scale, y_scale=Scale(0, busiest))
         longest = Scale(0, max(1.0, *(one.queue for one in result.history)))
-        queue = Panel(left=_WIDTH - 20 - width, top=top, width=width, height=80, across=across, upwards=longest)
+        queue = Panel(left=_WIDTH - 20 - width, top=top, width=width, height=80, x_scale=x_scale, y_scale=longest)
         offered = [(second + 0.5, one.offered) for second, one in enumerate(result.history)]
         answered = [(second + 0.5, one.answered) for second, one in enumerate(result.history)]
-        parts += goodput.frame(f"{result.callers}: recovers {told}", lambda value: f"{value:.0f}/s")
-        parts.append(goodput.band(options.begins, options.ends))
+        parts += goodput.frame(f"{result.callers}: recovers {recovers}", lambda value: f"{value:.0f}/s")
+        parts.append(goodput.band(options.stall_start, options.stall_end))
         parts += [goodput.line(offered, kind="wanted"), goodput.line(answered)]
         parts += queue.frame("seconds that a call waits which comes now", lambda value: f"{value:.0f} s")
         waits = [(second + 1, one.queue) for second, one in enumerate(result.history)]
-        parts += [queue.band(options.begins, options.ends), queue.line(waits)]
+        parts += [queue.band(options.stall_start, options.stall_end), queue.line(waits)]
         for panel in (goodput, queue) if number == len(results) - 1 else ():
-            parts += panel.feet([0, seconds / 2, seconds], lambda value: f"{value:g} s")
+            parts += panel.label_x_axis([0, seconds / 2, seconds], lambda value: f"{value:g} s")
     what = "; ".join(
-        f"{one.callers}: {'no recovery' if one.recovery is None else f'{one.recovery} s to recover'}, "
-        f"{one.answered:.0%} answered"
+        f"{one.callers}: {'no recovery' if one.recovery_seconds is None else f'{one.recovery_seconds} s to recover'}, "
+        f"{one.success_rate:.0%} answered"
         for one in results
     )
-    return picture(_WIDTH, 78 + len(results) * 118 + 8, "A server stalls, and its callers", what, parts)
+    return build_svg(_WIDTH, 78 + len(results) * 118 + 8, "A server stalls, and its callers", what, parts)
 
 
-def timeouts(options: "Shift", windows: "Sequence[Window]") -> str:
+def draw_timeouts(options: "LatencyShift", windows: "Sequence[WindowResult]") -> str:
     """How many good answers each rule cut off, and how long its timeout was, window by window."""
     rules = list(windows[0].rules)
     edges = [float(number) for number in range(len(windows) + 1)]
-    across, width = Scale(0, len(windows)), (_WIDTH - 180) / 2
-    shares = Scale(options.policy.accepted / 10, 1.0, is_log=True)
-    rights = [window.right for window in windows]
+    x_scale, width = Scale(0, len(windows)), (_WIDTH - 180) / 2
+    shares = Scale(options.policy.accepted_false_timeouts / 10, 1.0, is_log=True)
+    rights = [window.right_timeout for window in windows]
     shown = [seen.timeout for window in windows for seen in window.rules.values()] + rights
     times = Scale(min(shown) / 1.5, max(shown) * 1.5, is_log=True)
     parts = [text(16, 42, "dotted: what is right; line: what the rule did. Shaded: latencies are longer", "faint")]
     for number, rule in enumerate(rules):
         top = 78 + number * 118
         seen = [window.rules[rule] for window in windows]
-        cut = Panel(left=70, top=top, width=width, height=80, across=across, upwards=shares)
-        timeout = Panel(left=_WIDTH - 20 - width, top=top, width=width, height=80, across=across, upwards=times)
+        cut = Panel(left=70, top=top, width=width, height=80, x_scale=x_scale, y_scale=shares)
+        timeout = Panel(left=_WIDTH - 20 - width, top=top, width=width, height=80, x_scale=x_scale, y_scale=times)
         parts += cut.frame(f"{rule}: good answers cut off", lambda value: f"{value * 100:g} %")
-        parts.append(cut.band(options.changes, len(windows)))
-        parts.append(cut.steps(edges, [options.policy.accepted] * len(windows), kind="wanted"))
+        parts.append(cut.band(options.first_slow_window, len(windows)))
+        parts.append(cut.steps(edges, [options.policy.accepted_false_timeouts] * len(windows), kind="wanted"))
         parts.append(cut.steps(edges, [one.false_timeouts for one in seen]))
         parts += timeout.frame("timeout at the end of each window", lambda value: f"{value:.2g} s")
-        parts.append(timeout.band(options.changes, len(windows)))
+        parts.append(timeout.band(options.first_slow_window, len(windows)))
         parts.append(timeout.steps(edges, rights, kind="wanted"))
         parts.append(timeout.steps(edges, [one.timeout for one in seen]))
         for panel in (cut, timeout) if number == len(rules) - 1 else ():
-            parts += panel.feet([0, len(windows)], lambda value: f"{value * options.policy.window:,.0f} requests")
+            parts += panel.label_x_axis(
+                [0, len(windows)], lambda value: f"{value * options.policy.window:,.0f} requests"
+            )
     last = windows[-1].rules
     what = "; ".join(f"{rule}: {last[rule].false_timeouts:.3%} cut off in the last window" for rule in rules)
-    return picture(_WIDTH, 78 + len(rules) * 118 + 8, "Timeouts, when latencies grow", what, parts)
+    return build_svg(_WIDTH, 78 + len(rules) * 118 + 8, "Timeouts, when latencies grow", what, parts)
 
 
-def latencies(found: "Advice", samples: Sequence[float]) -> str:
+def draw_latencies(found: "Advice", samples: Sequence[float]) -> str:
     """How latencies are spread, and where the timeout lies among them."""
     ended = sorted(sample for sample in samples if sample < math.inf)
     shortest = max(1e-6, ended[0])
     longest = 1.2 * max(found.timeout, shortest * 2, *ended[-1:])
-    across = Scale(shortest / 1.2, longest, is_log=True)
-    factor = (across.highest / across.lowest) ** (1 / _BINS)
-    edges = [across.lowest * factor**number for number in range(_BINS + 1)]
-    count = _counted(ended, edges)
+    x_scale = Scale(shortest / 1.2, longest, is_log=True)
+    factor = (x_scale.highest / x_scale.lowest) ** (1 / _BINS)
+    edges = [x_scale.lowest * factor**number for number in range(_BINS + 1)]
+    count = _count_in_bins(ended, edges)
     # The tail is what it is about: by equal steps nothing of it would be seen.
-    upwards = Scale(0.5, max(2.0, *count), is_log=True)
-    panel = Panel(left=70, top=116, width=_WIDTH - 90, height=200, across=across, upwards=upwards)
-    marks = [(found.timeout, f"timeout {_time(found.timeout)}")]
-    marks += [(found.percentiles[name], f"{name} {_time(found.percentiles[name])}") for name in ("p50", "p99", "p99.9")]
+    y_scale = Scale(0.5, max(2.0, *count), is_log=True)
+    panel = Panel(left=70, top=116, width=_WIDTH - 90, height=200, x_scale=x_scale, y_scale=y_scale)
+    marks = [(found.timeout, f"timeout {_format_time(found.timeout)}")]
+    marks += [
+        (found.percentiles[name], f"{name} {_format_time(found.percentiles[name])}") for name in ("p50", "p99", "p99.9")
+    ]
     parts = [text(16, 42, f"{found.count:,} latencies; upwards, equal steps are equal factors", "faint")]
     parts += panel.frame("", lambda value: f"{value:,.0f}")
     parts += panel.bars(edges, count)
     for row, (at, word) in enumerate(sorted(marks)):  # words stand at the left, so lines at the left stay low
         if at < math.inf:
             parts += panel.mark(at, word, row)
-    ticks = [10.0**power for power in range(-6, 4) if across.lowest <= 10.0**power <= across.highest]
-    parts += panel.feet(ticks, _time)
+    ticks = [10.0**power for power in range(-6, 4) if x_scale.lowest <= 10.0**power <= x_scale.highest]
+    parts += panel.label_x_axis(ticks, _format_time)
     what = f"{found.count:,} latencies; " + "; ".join(word for _, word in marks)
-    return picture(_WIDTH, 346, "Latencies, and the timeout that fits them", what, parts)
+    return build_svg(_WIDTH, 346, "Latencies, and the timeout that fits them", what, parts)
 
 
-def _counted(values: Sequence[float], edges: Sequence[float]) -> list[float]:
+def _count_in_bins(values: Sequence[float], edges: Sequence[float]) -> list[float]:
     """How many values lie between each edge and the next; edges are spaced evenly, or by a factor."""
     counts = [0.0] * (len(edges) - 1)
     for value in values:
-        place = bisect_right(edges, value) - 1
-        if place < len(counts):
-            counts[max(0, place)] += 1
+        index = bisect_right(edges, value) - 1
+        if index < len(counts):
+            counts[max(0, index)] += 1
     return counts
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     for size, unit in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

@@ -11,10 +11,10 @@ from statistics import NormalDist
 
 from holdfast._errors import InvalidValue
 from holdfast.calls.histogram import Histogram
-from holdfast.calls.timeout import LEARN_EVERY, MOST_SAMPLES, Estimator, Percentile
-from holdfast.simulate.virtual import chance_of
+from holdfast.calls.timeout import LEARN_INTERVAL, MAX_SAMPLES, Estimator, Percentile
+from holdfast.simulate.virtual import seeded_random
 
-FASTEST = MOST_SAMPLES / LEARN_EVERY
+MAX_RATE = MAX_SAMPLES / LEARN_INTERVAL
 """Requests per second up to which a Dependency learns from every latency."""
 
 FIXED, SUCCESSES, PERCENTILE = "fixed", "successes alone", "Percentile"
@@ -22,7 +22,7 @@ POLICIES = (FIXED, SUCCESSES, PERCENTILE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shift:
+class LatencyShift:
     """A dependency whose latency changes, and what its timeout is to be."""
 
     percent: float = 99.9
@@ -46,12 +46,12 @@ class Shift:
             raise InvalidValue(f"sigma {self.sigma}: expected more than 0, and 3 at most")
         if not 2 <= self.windows <= 1000:
             raise InvalidValue(f"{self.windows} windows: expected 2 to 1000")
-        if not 1 / LEARN_EVERY <= self.rate <= FASTEST:
+        if not 1 / LEARN_INTERVAL <= self.rate <= MAX_RATE:
             raise InvalidValue(
-                f"rate {self.rate}: expected {1 / LEARN_EVERY:g} to {FASTEST:g} requests per second, "
+                f"rate {self.rate}: expected {1 / LEARN_INTERVAL:g} to {MAX_RATE:g} requests per second, "
                 "of which every latency is looked at"
             )
-        shortest, longest = sorted((self.right(0), self.right(self.windows)))
+        shortest, longest = sorted((self.right_timeout(0), self.right_timeout(self.windows)))
         if shortest < policy.floor or longest > policy.ceiling:
             raise InvalidValue(
                 f"median {self.median}, sigma {self.sigma}, factor {self.factor}: the right timeouts would be "
@@ -65,72 +65,72 @@ class Shift:
         return Percentile(self.percent, padding=0.0)
 
     @property
-    def changes(self) -> int:
+    def first_slow_window(self) -> int:
         """The first window, from zero, in which latencies are long."""
         return self.windows // 2
 
-    def right(self, window: int) -> float:
+    def right_timeout(self, window: int) -> float:
         """The timeout in seconds that cuts off just the accepted share in a window."""
-        grown = self.factor if window >= self.changes else 1.0
+        grown = self.factor if window >= self.first_slow_window else 1.0
         return self.median * grown * math.exp(self.sigma * NormalDist().inv_cdf(self.percent / 100))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class RuleResult:
     """What one rule did in one window."""
 
     false_timeouts: float
     """The share of requests that were cut off, all of which would have been answered."""
     timeout: float
     """Seconds, at the end of the window."""
-    longest: float
+    max_timeout: float
     """Seconds, the longest timeout in the window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class WindowResult:
     """What all rules did in one window, with the same latencies."""
 
     number: int
-    right: float
+    right_timeout: float
     """The timeout in seconds that would have been right."""
-    rules: dict[str, Seen]
+    rules: dict[str, RuleResult]
 
 
 class SuccessesOnly:
     """What many do: the percentile of those requests that were answered, over the same windows. To compare with."""
 
     def __init__(self, policy: Percentile) -> None:
-        self.value = policy.first
+        self.value = policy.start_timeout
         self._policy = policy
-        self._seen = Histogram()
-        self._since = 0
+        self._histogram = Histogram()
+        self._window_samples = 0
 
     def learn(self, samples: list[float]) -> float:
         """Take latencies into account, except those that were cut off; returns the timeout from now on."""
-        self._seen.add(seconds for seconds in samples if seconds < math.inf)
-        self._since += len(samples)
-        if self._seen.total >= self._policy.samples_needed:
-            self.value = self._policy.bounded(self._seen.above(self._policy.accepted))
-            if self._since >= self._policy.window:
-                self._seen.turn()
-                self._since = 0
+        self._histogram.add(seconds for seconds in samples if seconds < math.inf)
+        self._window_samples += len(samples)
+        if self._histogram.total >= self._policy.samples_needed:
+            self.value = self._policy.clamp(self._histogram.exceeded_by(self._policy.accepted_false_timeouts))
+            if self._window_samples >= self._policy.window:
+                self._histogram.rotate()
+                self._window_samples = 0
         return self.value
 
 
-def compare(options: Shift) -> Iterator[Window]:
+def compare(options: LatencyShift) -> Iterator[WindowResult]:
     """Let every rule see the same latencies, window by window."""
     policy = options.policy
     rules: dict[str, Estimator | SuccessesOnly] = {
-        FIXED: Estimator(options.right(0)),
+        FIXED: Estimator(options.right_timeout(0)),
         SUCCESSES: SuccessesOnly(policy),
         PERCENTILE: Estimator(policy),
     }
-    chance = chance_of("timeout", options.seed)
-    together = max(1, round(options.rate * LEARN_EVERY))
+    chance = seeded_random("timeout", options.seed)
+    together = max(1, round(options.rate * LEARN_INTERVAL))
     for number in range(options.windows):
-        right = options.right(number)
-        middle = math.log(options.median * (options.factor if number >= options.changes else 1.0))
+        right = options.right_timeout(number)
+        middle = math.log(options.median * (options.factor if number >= options.first_slow_window else 1.0))
         cut, longest = dict.fromkeys(rules, 0), dict.fromkeys(rules, 0.0)
         left = policy.window
         while left:
@@ -144,7 +144,7 @@ def compare(options: Shift) -> Iterator[Window]:
                 cut[name] += samples.count(math.inf)
                 rule.learn(samples)
         seen = {
-            name: Seen(false_timeouts=cut[name] / policy.window, timeout=rule.value, longest=longest[name])
+            name: RuleResult(false_timeouts=cut[name] / policy.window, timeout=rule.value, max_timeout=longest[name])
             for name, rule in rules.items()
         }
-        yield Window(number=number, right=right, rules=seen)
+        yield WindowResult(number=number, right_timeout=right, rules=seen)

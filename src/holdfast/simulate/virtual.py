@@ -1,4 +1,7 @@
-"""Virtual time, and processes in it, which yield the seconds they wait. `pursue` makes one of a real call. Pure."""
+"""Virtual time, and processes in it, which yield the seconds they wait.
+
+`simulate_call` makes one of a real call. Pure.
+"""
 
 import math
 from collections.abc import Callable, Generator
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Process: TypeAlias = Generator[float, None, Result]
 """What happens over a time: it yields the seconds that it waits, and ends with a result."""
-Failed: TypeAlias = Process[Exception | None]
+FailureProcess: TypeAlias = Process[Exception | None]
 """One that ends with its failure, or with None if it succeeded."""
 
 
@@ -66,7 +69,7 @@ class Timeline:
                     break
 
 
-def pursue(call: "Call", attempted: "Callable[[Attempt], Failed]") -> Failed:
+def simulate_call(call: "Call", make_attempt: "Callable[[Attempt], FailureProcess]") -> FailureProcess:
     """Make the attempts of one call, as the real drivers do; ends with the failure that its caller gets, or None."""
     while True:
         try:
@@ -74,14 +77,14 @@ def pursue(call: "Call", attempted: "Callable[[Attempt], Failed]") -> Failed:
             call.enter()
         except CallError as refused:
             return refused
-        error = yield from attempted(attempt)
-        call.left()
-        delay = call.settle(attempt, None, error)
+        error = yield from make_attempt(attempt)
+        call.leave()
+        delay = call.end_attempt(attempt, None, error)
         if delay is None:
             return error
         yield delay
 
 
-def chance_of(*parts: str | int) -> Random:
+def seeded_random(*parts: str | int) -> Random:
     """Chance that repeats itself: the same for the same parts, and unrelated for others."""
     return Random("/".join(map(str, parts)))  # noqa: S311 - meant to be foreseeable

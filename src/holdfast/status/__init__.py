@@ -1,26 +1,27 @@
 """Which zones are out: where that is kept, who may change it, and how every process knows it.
 
-May import the base, the engines and `calls`. Start reading at `change.py` for the writer's side (`stores/` hold what it
-writes), and at `board.py` for the reader's (`sources/` tell it, `quorum.py` decides). `sns/` and `export/` are for AWS.
+May import the base, the engines and `calls`. Start reading at `writer.py` for the writer's side (`stores/` hold what it
+writes), and at `tracker.py` for the reader's (`sources/` tell it, `quorum.py` decides). `sns/` and `export/` are for
+AWS.
 """
 
-from holdfast.status.board import Board, Heard
-from holdfast.status.change import Changes
-from holdfast.status.quorum import WhenSilent
-from holdfast.status.sources import EndpointSource, PushedSource, ServerSource, Source, StoreSource
+from holdfast.status.quorum import SilencePolicy
+from holdfast.status.sources import EndpointSource, PushedSource, ServerSource, StatusSource, StoreSource
 from holdfast.status.stores.database import SqlStatusStore
 from holdfast.status.stores.memory import MemoryStatusStore
+from holdfast.status.tracker import SourceHealth, ZoneTracker
+from holdfast.status.writer import StatusWriter
 
 __all__ = [
-    "Board",
-    "Changes",
     "EndpointSource",
-    "Heard",
     "MemoryStatusStore",
     "PushedSource",
     "ServerSource",
-    "Source",
+    "SilencePolicy",
+    "SourceHealth",
     "SqlStatusStore",
+    "StatusSource",
+    "StatusWriter",
     "StoreSource",
-    "WhenSilent",
+    "ZoneTracker",
 ]

@@ -4,28 +4,28 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from holdfast.metrics.exporter import Exporter
-from holdfast.metrics.instruments import Instrument, Measurement, Series, Type
+from holdfast.metrics.instruments import Instrument, InstrumentType, Measurement, Series
 
 __all__ = ["observe_zones"]
 
 ZONES_OUT = Instrument(
-    type=Type.GAUGE,
+    type=InstrumentType.GAUGE,
     name="holdfast.status.zones_out",
     unit="{zone}",
     description="Zones that are out for all workloads.",
-    cloudwatch={"": ("ZonesOut",)},
+    cloudwatch_names={"": ("ZonesOut",)},
 )
 AGE = Instrument(
-    type=Type.GAUGE,
+    type=InstrumentType.GAUGE,
     name="holdfast.status.age",
     unit="s",
     description="Seconds since it was last known which zones are out.",
-    cloudwatch={"": ("StatusAge",)},
+    cloudwatch_names={"": ("StatusAge",)},
 )
 
 
 class KnownZones(Protocol):
-    """Which zones are out, and since when that is known; a `Board` is one."""
+    """Which zones are out, and since when that is known; a `ZoneTracker` is one."""
 
     @property
     def age(self) -> float | None:
@@ -38,10 +38,10 @@ class KnownZones(Protocol):
 def observe_zones(zones: KnownZones, *exporters: Exporter) -> None:
     """Export the gauges of `zones`, read whenever an exporter asks."""
     for exporter in exporters:
-        exporter.observe((ZONES_OUT, AGE), lambda: gauges_of(zones))
+        exporter.observe((ZONES_OUT, AGE), lambda: measure_zones(zones))
 
 
-def gauges_of(zones: KnownZones) -> Iterable[Measurement]:
+def measure_zones(zones: KnownZones) -> Iterable[Measurement]:
     """Yield what is known now; nothing of what never was."""
     age = zones.age
     if age is not None:

@@ -1,4 +1,4 @@
-"""What a server says of zones over HTTP, and what boards read: all of it, or one change."""
+"""What a server says of zones over HTTP, and what trackers read: all of it, or one change."""
 
 from msgspec import Struct
 
@@ -11,7 +11,7 @@ KNOWN_HEADER = "holdfast-known"
 """`no` where a zone is said to be in because nothing at all is known yet."""
 
 
-class Snapshot(Struct, frozen=True, kw_only=True):
+class StatusSnapshot(Struct, frozen=True, kw_only=True):
     """Every status that a server knows."""
 
     run: str
@@ -25,7 +25,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     statuses: tuple[ZoneStatus, ...]
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class StatusChange(Struct, frozen=True, kw_only=True):
     """One status that changed, and the revision that it made."""
 
     run: str

@@ -4,9 +4,9 @@ May import calls, the engines and the base. Start reading at `emf.py` for one re
 `window.py` for what a detector sees.
 """
 
-from holdfast.telemetry.bins import BIN_SECONDS, Bin, BinDelta, BinKey, Bins, deltas_of
-from holdfast.telemetry.emf import Request, decode, encode
-from holdfast.telemetry.window import Cells, Deploy, Window, ZoneReading, window_of
+from holdfast.telemetry.bins import BIN_SECONDS, Bin, BinDelta, BinKey, Bins, build_deltas
+from holdfast.telemetry.emf import RequestRecord, decode_emf, encode_emf
+from holdfast.telemetry.window import Cells, Deployment, Window, ZoneReading, build_window
 
 __all__ = [
     "BIN_SECONDS",
@@ -15,12 +15,12 @@ __all__ = [
     "BinKey",
     "Bins",
     "Cells",
-    "Deploy",
-    "Request",
+    "Deployment",
+    "RequestRecord",
     "Window",
     "ZoneReading",
-    "decode",
-    "deltas_of",
-    "encode",
-    "window_of",
+    "build_deltas",
+    "build_window",
+    "decode_emf",
+    "encode_emf",
 ]

@@ -20,7 +20,7 @@ BIN_SECONDS = 10.0
 GRACE_SECONDS = 1.5
 """How long after its end a bin waits for late deltas: senders batch for up to half a second."""
 
-MISSED_BINS = 60
+MAX_EMPTY_BINS = 60
 """Most empty bins that one look reports, after a jump of the clock or a long pause of the machine."""
 
 
@@ -41,25 +41,25 @@ class Bin:
 
     requests: int = 0
     faults: int = 0
-    count_4xx: int = 0
-    successes: Histogram = field(default_factory=Histogram)
-    failures: Histogram = field(default_factory=Histogram)
+    client_errors: int = 0
+    success_seconds: Histogram = field(default_factory=Histogram)
+    fault_seconds: Histogram = field(default_factory=Histogram)
 
     def add(self, outcome: Outcome) -> None:
         self.requests += outcome.count_2xx + outcome.count_3xx + outcome.count_4xx + outcome.count_5xx
         self.faults += outcome.count_5xx
-        self.count_4xx += outcome.count_4xx
+        self.client_errors += outcome.count_4xx
         for seconds in outcome.success_seconds:
-            self.successes.add(seconds)
+            self.success_seconds.add(seconds)
         for seconds in outcome.fault_seconds:
-            self.failures.add(seconds)
+            self.fault_seconds.add(seconds)
 
     def merge(self, other: "Bin") -> None:
         self.requests += other.requests
         self.faults += other.faults
-        self.count_4xx += other.count_4xx
-        self.successes.merge(other.successes)
-        self.failures.merge(other.failures)
+        self.client_errors += other.client_errors
+        self.success_seconds.merge(other.success_seconds)
+        self.fault_seconds.merge(other.fault_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def bin_number(at: float, seconds: float) -> int:
     return math.floor(at / seconds + 1e-6)
 
 
-def deltas_of(outcomes: Iterable[Outcome], seconds: float) -> list[BinDelta]:
+def build_deltas(outcomes: Iterable[Outcome], seconds: float) -> list[BinDelta]:
     """Add up outcomes into one delta for each bin of `seconds` seconds. Holdfast's own traffic is left out."""
     found: dict[tuple[BinKey, int], Bin] = defaultdict(Bin)
     for outcome in outcomes:
@@ -100,12 +100,12 @@ class Bins:
         if not 0.5 <= seconds <= 600:
             raise InvalidValue(f"bins of {seconds:g} seconds: expected 0.5 to 600")
         self.seconds = seconds
-        self.late = 0
+        self.late_requests = 0
         """Requests that arrived after their bin was complete, or from a future that cannot be right."""
         self._bins: dict[int, dict[BinKey, Bin]] = defaultdict(lambda: defaultdict(Bin))
         self._completed: int | None = None
 
-    def require_fit(self, delta: BinDelta) -> None:
+    def check_fits(self, delta: BinDelta) -> None:
         """Raise InvalidValue for a delta that covers more time than a bin."""
         if delta.seconds > self.seconds:
             raise InvalidValue(
@@ -115,16 +115,16 @@ class Bins:
 
     def add(self, delta: BinDelta, now: float) -> None:
         """Apply a delta to the bin of its own time. Raise InvalidValue for one that covers more time than a bin."""
-        self.require_fit(delta)
+        self.check_fits(delta)
         number = bin_number(delta.start, self.seconds)
         if (self._completed is not None and number <= self._completed) or delta.start > now + self.seconds:
-            self.late += delta.measured.requests
+            self.late_requests += delta.measured.requests
             return
         if delta.replaces:
             self._bins[number].pop(delta.key, None)
         self._bins[number][delta.key].merge(delta.measured)
 
-    def complete(self, now: float) -> Iterable[tuple[float, dict[BinKey, Bin]]]:
+    def pop_complete(self, now: float) -> Iterable[tuple[float, dict[BinKey, Bin]]]:
         """Return the bins that became complete since the last call, oldest first, with their starts; empty ones too."""
         newest = int((now - GRACE_SECONDS) // self.seconds) - 1
         if self._completed is None:
@@ -135,7 +135,7 @@ class Bins:
             for number in [number for number in self._bins if number > newest]:
                 del self._bins[number]
         # After a jump ahead, or a long pause of the machine, what lies far back is of no more use.
-        self._completed = max(self._completed, newest - MISSED_BINS)
+        self._completed = max(self._completed, newest - MAX_EMPTY_BINS)
         finished = []
         while self._completed < newest:
             self._completed += 1

@@ -20,15 +20,15 @@ DIMENSION_SETS = (
     ("Controller", "Action", "Region"),
 )
 _STATUS_CLASSES = ("2xx", "3xx", "4xx", "5xx")
-_VALUES = 100
+_MAX_VALUES = 100
 """Most values of one metric in one document: CloudWatch's own limit."""
-_LONGEST = 3_600_000.0
+_MAX_MILLISECONDS = 3_600_000.0
 """Milliseconds, an hour: a line that says more is refused, and none is written that does, because a request that took
 longer is still one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class RequestRecord:
     """One request, as its server or somebody else saw it."""
 
     namespace: str
@@ -47,7 +47,7 @@ class Request:
     trace: str = ""
 
 
-def encode(request: Request) -> bytes:
+def encode_emf(request: RequestRecord) -> bytes:
     """The request as one line of JSON, without the line's end."""
     counted = f"{request.status // 100}xx"
     latency = "SuccessLatency" if request.status < 500 else "FaultLatency"
@@ -74,17 +74,17 @@ def encode(request: Request) -> bytes:
         "OneBox": False,
         "CacheRefresh": False,
         **{name: int(name == counted) for name in _STATUS_CLASSES},
-        latency: min(request.seconds * 1000, _LONGEST),
+        latency: min(request.seconds * 1000, _MAX_MILLISECONDS),
     }
     return msgspec.json.encode(document)
 
 
 _Text = Annotated[str, Meta(min_length=1, max_length=1024)]
 _Count = Annotated[float, Meta(ge=0)]
-_Milliseconds = Annotated[float, Meta(ge=0, le=_LONGEST)]
+_Milliseconds = Annotated[float, Meta(ge=0, le=_MAX_MILLISECONDS)]
 
 
-_Latency = _Milliseconds | Annotated[list[_Milliseconds], Meta(max_length=_VALUES)] | None
+_Latency = _Milliseconds | Annotated[list[_Milliseconds], Meta(max_length=_MAX_VALUES)] | None
 
 
 class _Directive(Struct):
@@ -114,7 +114,7 @@ class _Document(Struct):
 _decoder = msgspec.json.Decoder(_Document)
 
 
-def decode(line: bytes) -> Outcome:
+def decode_emf(line: bytes) -> Outcome:
     """What a line says happened. Raises InvalidValue, which names what is missing or wrong in it."""
     try:
         document = _decoder.decode(line)

@@ -8,12 +8,12 @@ from holdfast._types import Operation, Side, Zone, ZoneState
 from holdfast.metrics.histogram import Histogram
 from holdfast.telemetry.bins import Bin, BinKey
 
-LATENCY_SHARE = 0.9
+LATENCY_QUANTILE = 0.9
 """The quantile of a zone's reading: the slow tenth shows trouble that the median hides, and a few outliers do not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deploy:
+class Deployment:
     """A deployment that somebody announced: its zone may fail or be slow for a while without being broken."""
 
     zone: Zone | None
@@ -36,7 +36,7 @@ class ZoneReading:
     """How many of them answered a request with a fault."""
 
     @property
-    def fault_share(self) -> float:
+    def fault_rate(self) -> float:
         """The share of requests that ended in a fault; 0 when there were none."""
         return self.faults / self.requests if self.requests else 0.0
 
@@ -52,9 +52,9 @@ class Cells:
     requests: "array[int]"
     faults: "array[int]"
     client_errors: "array[int]"
-    successes: Sequence[Histogram | None]
+    success_seconds: Sequence[Histogram | None]
     """Latencies of successful requests; None in a cell that has none."""
-    failures: Sequence[Histogram | None]
+    fault_seconds: Sequence[Histogram | None]
     """Latencies of requests that ended in a fault."""
 
 
@@ -75,7 +75,7 @@ class Window:
     """The sides that measured anything."""
     states: Mapping[Zone, ZoneState] = field(default_factory=dict)
     """The state of each zone that is not simply in."""
-    deploys: tuple[Deploy, ...] = ()
+    deployments: tuple[Deployment, ...] = ()
     """Announced deployments that overlap this window."""
 
     @property
@@ -104,19 +104,19 @@ class Window:
         faults = [sum(cells.faults[start + instance] for start in starts) for instance in range(instances)]
         latencies = Histogram()
         for start in starts:
-            for found in cells.successes[start : start + instances]:
+            for found in cells.success_seconds[start : start + instances]:
                 if found is not None:
                     latencies.merge(found)
         return ZoneReading(
             requests=sum(requests),
             faults=sum(faults),
-            latency=latencies.quantile(LATENCY_SHARE),
+            latency=latencies.quantile(LATENCY_QUANTILE),
             instances=sum(count > 0 for count in requests),
             failing_instances=sum(count > 0 for count in faults),
         )
 
 
-def window_of(
+def build_window(
     workload: str,
     zones: tuple[Zone, ...],
     start: float,
@@ -124,7 +124,7 @@ def window_of(
     bins: Mapping[BinKey, Bin],
     *,
     states: Mapping[Zone, ZoneState] | None = None,
-    deploys: Sequence[Deploy] = (),
+    deployments: Sequence[Deployment] = (),
 ) -> Window:
     """Build the window of a workload from the bins of one moment. Bins of other workloads and zones are left out."""
     found = [(key, measured) for key, measured in bins.items() if key.workload == workload and key.zone in zones]
@@ -138,29 +138,29 @@ def window_of(
         operations=operations,
         instances=instances,
         states={} if states is None else states,
-        deploys=tuple(deploys),
+        deployments=tuple(deployments),
     )
     by_side: dict[Side, dict[BinKey, Bin]] = {}
     for key, measured in found:
         by_side.setdefault(key.side, {})[key] = measured
-    return replace(empty, cells={side: _cells_of(empty, measured) for side, measured in by_side.items()})
+    return replace(empty, cells={side: _build_cells(empty, measured) for side, measured in by_side.items()})
 
 
-def _cells_of(window: Window, bins: Mapping[BinKey, Bin]) -> Cells:
+def _build_cells(window: Window, bins: Mapping[BinKey, Bin]) -> Cells:
     operations, zones, instances = window.shape
     size = operations * zones * instances
     operation_at = {operation: index for index, operation in enumerate(window.operations)}
     zone_at = {zone: index for index, zone in enumerate(window.zones)}
     instance_at = [{name: index for index, name in enumerate(names)} for names in window.instances]
     requests, faults, client_errors = (array("q", bytes(8 * size)) for _ in range(3))
-    successes: list[Histogram | None] = [None] * size
-    failures: list[Histogram | None] = [None] * size
+    success_seconds: list[Histogram | None] = [None] * size
+    fault_seconds: list[Histogram | None] = [None] * size
     for key, measured in bins.items():
         zone = zone_at[key.zone]
         cell = (operation_at[key.operation] * zones + zone) * instances + instance_at[zone][key.instance]
         requests[cell] = measured.requests
         faults[cell] = measured.faults
-        client_errors[cell] = measured.count_4xx
-        successes[cell] = measured.successes if measured.successes.count else None
-        failures[cell] = measured.failures if measured.failures.count else None
-    return Cells(requests, faults, client_errors, successes, failures)
+        client_errors[cell] = measured.client_errors
+        success_seconds[cell] = measured.success_seconds if measured.success_seconds.count else None
+        fault_seconds[cell] = measured.fault_seconds if measured.fault_seconds.count else None
+    return Cells(requests, faults, client_errors, success_seconds, fault_seconds)

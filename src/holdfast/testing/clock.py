@@ -18,10 +18,10 @@ START_WALL = 1_750_000_000.0
 START_MONOTONIC = 1_000.0
 """Not zero: a deadline that is tested by `if deadline` must not look absent or present by accident."""
 
-ROUNDING = 1e-9
+ROUNDING_ERROR = 1e-9
 """Sums of tenths miss their mark by some 1e-13 s; whoever is due within this much of an advance is due."""
 
-PATIENCE = 10.0
+SLEEPER_TIMEOUT = 10.0
 """Real seconds until a test that waits for sleepers is taken to be stuck: long for a busy machine, short for people."""
 
 
@@ -104,7 +104,7 @@ class FakeClock:
             raise InvalidValue(f"cannot advance by {seconds} seconds: expected 0 or more; jump_wall sets a clock back")
         with self._changed:
             now = self._monotonic + seconds
-            due = [sleeper for sleeper in self._sleepers if sleeper.due <= now + ROUNDING]
+            due = [sleeper for sleeper in self._sleepers if sleeper.due <= now + ROUNDING_ERROR]
             del self._sleepers[: len(due)]
             self._wall += seconds
             self._monotonic = max(now, due[-1].due) if due else now
@@ -123,7 +123,7 @@ class FakeClock:
         with self._changed:
             return len(self._sleepers)
 
-    def wait_for_sleepers(self, count: int, timeout: float = PATIENCE) -> None:
+    def wait_for_sleepers(self, count: int, timeout: float = SLEEPER_TIMEOUT) -> None:
         """Block until at least `count` threads and tasks are parked; not for use inside an event loop.
 
         Raises AssertionError when that has not happened after `timeout` real seconds.

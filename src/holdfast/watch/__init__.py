@@ -4,6 +4,14 @@ May import telemetry, detect, status, evacuate and below; the server adds HTTP a
 """
 
 from holdfast.watch.store import RecordedVerdict, WatchStore
-from holdfast.watch.watch import Pulse, VerdictChange, Watch, WatchedWorkload, WatchEvent
+from holdfast.watch.watch import TrafficSample, VerdictChange, WatchedWorkload, WatchEvent, WorkloadWatcher
 
-__all__ = ["Pulse", "RecordedVerdict", "VerdictChange", "Watch", "WatchEvent", "WatchStore", "WatchedWorkload"]
+__all__ = [
+    "RecordedVerdict",
+    "TrafficSample",
+    "VerdictChange",
+    "WatchEvent",
+    "WatchStore",
+    "WatchedWorkload",
+    "WorkloadWatcher",
+]

@@ -68,7 +68,7 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """When the loop reached it, which is some seconds after the window that proved it."""
     closed_at: float | None
 
-    def verdict(self) -> Verdict:
+    def to_verdict(self) -> Verdict:
         """Return the verdict as it was when it was reached."""
         fields = msgspec.structs.asdict(self)
         del fields["closed_at"]
@@ -92,7 +92,7 @@ class WatchStore:
             for verdict_id in closed:
                 transaction.execute(_CLOSE, (at, verdict_id))
             if opened is not None:
-                transaction.execute(_OPEN, _values(opened, at))
+                transaction.execute(_OPEN, _encode_row(opened, at))
             transaction.execute(_SAVE, (workload, detector, at, encoded))
 
         self._database.write(write)
@@ -121,14 +121,14 @@ class WatchStore:
 
     def _read(self, query: str, *values: int) -> Sequence[RecordedVerdict]:
         rows = self._database.read(lambda transaction: transaction.execute(query, values))
-        return [_recorded(row) for row in rows]
+        return [_decode_row(row) for row in rows]
 
 
-def _values(verdict: Verdict, opened_at: float) -> tuple[str | float | None, ...]:
+def _encode_row(verdict: Verdict, opened_at: float) -> tuple[str | float | None, ...]:
     what = verdict.id, verdict.workload, str(verdict.kind), verdict.zone, verdict.resource
     return *what, verdict.since, verdict.sentence, msgspec.json.encode(verdict.evidence).decode(), opened_at
 
 
-def _recorded(row: Row) -> RecordedVerdict:
+def _decode_row(row: Row) -> RecordedVerdict:
     fields = dict(zip(RecordedVerdict.__struct_fields__, row, strict=True))  # in the order of the columns
     return msgspec.convert(fields | {"evidence": msgspec.json.decode(fields["evidence"])}, RecordedVerdict)

@@ -21,8 +21,8 @@ from tests.integration.server.process import STUCK, HoldfastServer, environment
 from tests.integration.server.process import holdfast as run
 from tests.services.start import free_port
 
-OPEN = "[server]\nopen = true\n[status]\nrefresh = 0.1\n"
-QUICK = {"HOLDFAST_AGENT__PERIOD": "0.5", "HOLDFAST_AGENT__STALE_AFTER": "1"}
+OPEN = "[server]\nallow_anonymous = true\n[status]\nrefresh_interval = 0.1\n"
+QUICK = {"HOLDFAST_AGENT__POLL_INTERVAL": "0.5", "HOLDFAST_AGENT__STALE_AFTER": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def _all_zones_are_in(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def hook_into(path: Path) -> str:
-    return f"""sh -c 'echo "$HOLDFAST_ZONE/$HOLDFAST_WORKLOAD $HOLDFAST_STATUS ($HOLDFAST_OUT)" >> {path}'"""
+    return f"""sh -c 'echo "$HOLDFAST_ZONE/$HOLDFAST_WORKLOAD $HOLDFAST_STATE ($HOLDFAST_ZONES_OUT)" >> {path}'"""
 
 
 def lines(path: Path) -> list[str]:
@@ -68,7 +68,7 @@ def test_an_operator_takes_the_zone_out_and_the_host_is_told_in_every_way(
     words = ["--endpoint", server.address, "--file", str(file), "--hook", hook_into(told), "--workload", "shop"]
     with HoldfastAgent.start(tmp_path, *words) as agent:
         assert agent.get("/health").status_code == 200
-        assert content(file)["is_out"] is False
+        assert content(file)["out"] is False
         until(lambda: lines(told) == ["use1-az1/shop in ()"])
         finished = run("zone", "out", "use1-az1", "--reason", "gray", directory=server.directory)
         assert finished.returncode == 0, finished.stderr
@@ -83,16 +83,16 @@ def test_an_operator_takes_the_zone_out_and_the_host_is_told_in_every_way(
         assert known == {
             "zone": "use1-az1",
             "workload": "shop",
-            "out": ["use1-az1"],
-            "is_out": True,
+            "zones_out": ["use1-az1"],
+            "out": True,
             "sources": [{"name": server.address}],
         }
-        until(lambda: content(file)["is_out"] is True)
+        until(lambda: content(file)["out"] is True)
         until(lambda: lines(told)[1:] == ["use1-az1/shop out (use1-az1)"])
 
         change(server, "use1-az1", out=False)
         until(lambda: agent.get("/health").status_code == 200)
-        until(lambda: content(file)["out"] == [])
+        until(lambda: content(file)["zones_out"] == [])
         until(lambda: lines(told)[2:] == ["use1-az1/shop in ()"])
         code, seconds = agent.stop()
     assert code == 0
@@ -135,7 +135,7 @@ def test_the_hook_is_told_nothing_before_enough_is_heard_and_then_also_that_the_
 def test_a_zone_that_is_left_because_nobody_is_heard_is_told_to_the_hook_at_once(tmp_path: Path) -> None:
     told = tmp_path / "told"
     words = ["--endpoint", f"http://127.0.0.1:{free_port()}", "--hook", hook_into(told)]
-    variables = {**QUICK, "HOLDFAST_AGENT__WHEN_SILENT": "leave"}
+    variables = {**QUICK, "HOLDFAST_AGENT__WHEN_SILENT": "own_zone_out"}
     with HoldfastAgent.start(tmp_path, *words, variables=variables) as agent:
         until(lambda: lines(told) == ["use1-az1/ out (use1-az1)"])
         code, seconds = agent.stop()
@@ -148,7 +148,7 @@ def test_what_is_out_for_other_workloads_is_no_matter(server: HoldfastServer, tm
     with HoldfastAgent.start(tmp_path, *words) as agent:
         change(server, "use1-az1", out=True, workload="cart")
         change(server, "use1-az2", out=True, workload="shop")
-        until(lambda: agent.known()["out"] == ["use1-az2"])
+        until(lambda: agent.known()["zones_out"] == ["use1-az2"])
         assert agent.get("/health").status_code == 200, "another zone is out, not its own"
         until(lambda: lines(told)[-1:] == ["use1-az1/shop in (use1-az2)"])
         assert set(lines(told)) <= {"use1-az1/shop in ()", "use1-az1/shop in (use1-az2)"}
@@ -162,7 +162,7 @@ def test_an_agent_that_starts_while_its_zone_is_out_never_says_otherwise(
     with HoldfastAgent.start(
         tmp_path, "--endpoint", server.address, "--file", str(file), "--hook", hook_into(told)
     ) as agent:
-        assert content(file)["is_out"] is True
+        assert content(file)["out"] is True
         assert agent.get("/health").status_code == 503
         until(lambda: lines(told) == ["use1-az1/ out (use1-az1)"])
 
@@ -176,7 +176,7 @@ def test_what_was_known_stays_when_the_server_is_killed(tmp_path: Path) -> None:
             first.kill()
             until(lambda: agent.known()["age"] > 1.2)
             assert agent.get("/health").status_code == 503, "last known good"
-            assert content(file)["is_out"] is True
+            assert content(file)["out"] is True
             code, seconds = agent.stop(signal.SIGINT)
     assert code == 0
     assert seconds < 10
@@ -242,7 +242,7 @@ def test_a_file_that_can_no_longer_be_written_is_written_when_it_can_be_again(
         until(lambda: "cannot be written, and will be tried again" in agent.log.read_text())
         assert agent.get("/health").status_code == 503
         (tmp_path / "away").rename(folder)
-        until(lambda: content(file)["is_out"] is True)
+        until(lambda: content(file)["out"] is True)
 
 
 def test_clients_that_say_nothing_or_take_for_ever_hold_up_nobody(server: HoldfastServer, tmp_path: Path) -> None:
@@ -268,16 +268,16 @@ def test_an_agent_that_was_killed_leaves_a_whole_file_and_the_next_one_goes_on(
     change(server, "use1-az1", out=True)
     with HoldfastAgent.start(tmp_path, "--endpoint", server.address, "--file", str(file)) as agent:
         agent.stop(signal.SIGKILL)
-    assert content(file)["is_out"] is True
+    assert content(file)["out"] is True
     (tmp_path / ".zones.json.00000000.tmp").write_text('{"zone"')
     change(server, "use1-az1", out=False)
     with HoldfastAgent.start(tmp_path, "--endpoint", server.address, "--file", str(file)):
-        assert content(file)["is_out"] is False
+        assert content(file)["out"] is False
         assert sorted(path.name for path in tmp_path.iterdir() if "zones" in path.name) == ["zones.json"]
 
 
 def test_a_server_that_asks_for_credentials_gets_the_token_of_the_environment(tmp_path: Path) -> None:
-    with HoldfastServer.start(tmp_path / "server", settings="[status]\nopen_reads = false\n") as server:
+    with HoldfastServer.start(tmp_path / "server", settings="[status]\nallow_anonymous_reads = false\n") as server:
         assert server.token is not None
         with server.operator() as operator:
             created = operator.post("/v1/credentials", json={"role": "viewer"}).json()

@@ -125,7 +125,7 @@ def agent(ministack_url: str, topic: str, relay: Relay, signer: Signer) -> Calla
             agent=AgentSettings(
                 zone="use1-az1",
                 endpoints=endpoints,
-                period=3600.0,
+                poll_interval=3600.0,
                 stale_after=7200.0,
                 port=0,
                 sns_topic=named,
@@ -237,9 +237,9 @@ def test_what_is_not_of_sns_is_refused(topic: str, signer: Signer, agent: Callab
         assert post(place, body({**envelope, "Message": message.replace("use1-az1", "use1-az2")})).status_code == 403
         assert post(place, b"x" * 300_000).status_code == 413
         assert ask(address, "/sns").status_code == 404
-        assert ask(address, "/").json()["out"] == []
+        assert ask(address, "/").json()["zones_out"] == []
         assert post(place, body(envelope)).status_code == 200
-        until(lambda: ask(address, "/").json()["out"] == ["use1-az1"])
+        until(lambda: ask(address, "/").json()["zones_out"] == ["use1-az1"])
 
 
 def test_a_topic_that_does_not_exist_ends_the_agent_with_what_to_mend(topic: str, agent: Callable[..., Agent]) -> None:

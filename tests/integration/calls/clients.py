@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import httpx
 import requests
 
-from holdfast.calls import Backoff, Dependency, Jitter, Kind, Retry, Timeouts
+from holdfast.calls import Backoff, Dependency, FailureKind, Jitter, Retry, Timeouts
 from holdfast.calls.adapters.httpx import AsyncHoldfastTransport, HoldfastTransport
 from holdfast.calls.adapters.httpx import call_options as extensions_of
 from holdfast.calls.adapters.requests import HoldfastAdapter
 from holdfast.calls.adapters.requests import call_options as options_around
-from holdfast.calls.events import Attempted, CallEvent
+from holdfast.calls.events import AttemptEnded, CallEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +221,12 @@ AT_ONCE = Backoff(base=0, cap=0, jitter=Jitter.NONE)
 def pricing(**options: Any) -> Dependency:
     """A dependency that retries without delay."""
     options.setdefault("timeouts", Timeouts(connect=2.0, attempt=2.0, total=10.0))
-    options.setdefault("retry", Retry(attempts=3, backoff=AT_ONCE, throttled=AT_ONCE))
+    options.setdefault("retry", Retry(max_attempts=3, backoff=AT_ONCE, throttled_backoff=AT_ONCE))
     options.setdefault("sink", Events())
     return Dependency("pricing", **options)
 
 
-def failures(dependency: Dependency) -> list[Kind | None]:
+def failures(dependency: Dependency) -> list[FailureKind | None]:
     """How each attempt ended."""
     assert isinstance(dependency.sink, Events)
-    return [event.failure for event in dependency.sink if isinstance(event, Attempted)]
+    return [event.failure for event in dependency.sink if isinstance(event, AttemptEnded)]

@@ -18,28 +18,28 @@ from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
 from holdfast import InvalidValue
-from holdfast._errors import DeadlineExceeded, HeldBack, LimitReached
+from holdfast._errors import DeadlineExceeded, LimitReached, RetryAfterTooLong
 from holdfast.calls import (
     Backoff,
-    Budget,
     Dependency,
     Failure,
-    Hints,
-    HintsHold,
+    FailureKind,
     Jitter,
-    Kind,
     Limit,
-    Owner,
     Percentile,
     Retry,
+    RetryAfter,
+    RetryAfterScope,
+    RetryBudget,
+    RetryOwner,
     Timeouts,
     deadline,
 )
-from holdfast.calls.adapters.botocore import NOTE, config, govern
-from holdfast.calls.adapters.botocore.governor import LONGEST_POLL
-from holdfast.calls.context import around
-from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying
-from holdfast.calls.retry import Reason
+from holdfast.calls.adapters.botocore import NOTE_KEY, client_config, govern
+from holdfast.calls.adapters.botocore.governor import MAX_LONG_POLL
+from holdfast.calls.context import current_scope
+from holdfast.calls.events import AttemptEnded, BudgetExhausted, CallEvent, GaveUp, Retrying
+from holdfast.calls.retry import GiveUpReason
 from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
 from tests.services.start import free_port
@@ -219,7 +219,7 @@ def test_a_client_made_by_config_does_not_retry_even_before_it_is_governed(
 ) -> None:
     server.script = [DOWN]
     with pytest.raises(boto.ClientError):
-        connect(server.url, config=config(dependency())).get_item(**KEY)
+        connect(server.url, config=client_config(dependency())).get_item(**KEY)
     assert server.count == 1
 
 
@@ -254,7 +254,7 @@ def test_what_is_no_dependency_is_refused(server: Scripted, connect: Connect) ->
     with pytest.raises(InvalidValue, match="'table': expected a Dependency"):
         govern(connect(server.url), "table")  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match="'table': expected a Dependency"):
-        config("table")  # type: ignore[arg-type]
+        client_config("table")  # type: ignore[arg-type]
 
 
 def test_what_is_idempotent_is_decided_by_a_function(server: Scripted, dependency: Make, connect: Connect) -> None:
@@ -276,11 +276,11 @@ def test_under_a_layer_that_retries_there_is_one_attempt(
 ) -> None:
     server.script = [DOWN]
     client = govern(connect(server.url), dependency())
-    above = Dependency("above", runtime=runtime, retry=Retry(attempts=2))
+    above = Dependency("above", runtime=runtime, retry=Retry(max_attempts=2))
     with pytest.raises(boto.ClientError):
         above.run(lambda: client.get_item(**KEY), idempotent=True)
     assert server.count == 2
-    assert [(event.reason, event.owner) for event in sink.of(GaveUp)] == [(Reason.OWNED, "above")] * 2
+    assert [(event.reason, event.retry_owner) for event in sink.of(GaveUp)] == [(GiveUpReason.NOT_OWNER, "above")] * 2
     assert "max=1" in server.requests[0]["amz-sdk-request"]
 
 
@@ -288,7 +288,7 @@ def test_a_call_that_leaves_retries_to_the_layers_below_makes_one_attempt(
     server: Scripted, dependency: Make, connect: Connect
 ) -> None:
     server.script = [DOWN]
-    client = govern(connect(server.url), dependency(retry=Retry(owner=Owner.BELOW)))
+    client = govern(connect(server.url), dependency(retry=Retry(owner=RetryOwner.BELOW)))
     with pytest.raises(boto.ClientError):
         client.get_item(**KEY)
     assert server.count == 1
@@ -322,7 +322,7 @@ def test_a_write_that_may_have_been_done_is_not_repeated(
     with pytest.raises((boto.ClientError, boto.HTTPClientError)):
         govern(connect(server.url), dependency()).put_item(**ITEM)
     assert server.count == 1
-    assert [event.reason for event in sink.of(GaveUp)] == [Reason.NOT_IDEMPOTENT]
+    assert [event.reason for event in sink.of(GaveUp)] == [GiveUpReason.NOT_IDEMPOTENT]
 
 
 def test_a_write_that_was_throttled_was_not_done_and_is_repeated(
@@ -371,7 +371,7 @@ def test_a_mistake_of_the_caller_is_not_repeated(
     with pytest.raises(boto.ClientError, match="said so"):
         client.get_item(**KEY)
     assert server.count == 1
-    assert [event.reason for event in sink.of(GaveUp)] == [Reason.PERMANENT]
+    assert [event.reason for event in sink.of(GaveUp)] == [GiveUpReason.PERMANENT]
 
 
 def test_an_error_that_the_model_declares_worth_another_attempt_is(
@@ -384,7 +384,7 @@ def test_an_error_that_the_model_declares_worth_another_attempt_is(
 
 def test_your_own_classification_wins_over_the_model(server: Scripted, dependency: Make, connect: Connect) -> None:
     server.script = [fails(400, "ReplicatedWriteConflictException"), WORKS]
-    own = Retry(classify=lambda error: Failure(Kind.PERMANENT))
+    own = Retry(classify=lambda error: Failure(FailureKind.PERMANENT))
     client = govern(connect(server.url), dependency(retry=own), idempotent=lambda name: True)
     with pytest.raises(client.exceptions.ReplicatedWriteConflictException):
         client.put_item(**ITEM)
@@ -394,7 +394,7 @@ def test_your_own_classification_wins_over_the_model(server: Scripted, dependenc
 def test_an_answer_that_your_judge_rejects_is_repeated_and_the_last_one_is_returned(
     server: Scripted, dependency: Make, connect: Connect
 ) -> None:
-    own = Retry(judge=lambda answer: None if "Item" in answer else Failure(Kind.EVENTUAL))
+    own = Retry(classify_result=lambda answer: None if "Item" in answer else Failure(FailureKind.EVENTUAL))
     client = govern(connect(server.url), dependency(retry=own))
     assert "Item" not in client.get_item(**KEY)
     assert server.count == 3
@@ -423,8 +423,8 @@ def test_an_answer_that_cannot_be_understood_is_final_and_leaves_nothing_under_w
     with pytest.raises(ResponseParserError):
         govern(connect(server.url, "sts"), one).get_caller_identity()
     assert (server.count, one.in_flight) == (1, 0)
-    assert [event.error for event in sink.of(Attempted)] == ["ResponseParserError"]
-    assert [event.reason for event in sink.of(GaveUp)] == [Reason.PERMANENT]
+    assert [event.error for event in sink.of(AttemptEnded)] == ["ResponseParserError"]
+    assert [event.reason for event in sink.of(GaveUp)] == [GiveUpReason.PERMANENT]
 
 
 def test_missing_credentials_are_final_and_nothing_is_sent(
@@ -450,7 +450,7 @@ def test_credentials_that_cannot_be_fetched_cost_no_tokens_because_botocore_does
     with pytest.raises(boto.EndpointConnectionError):
         client.get_item(**KEY)
     assert (server.count, one.tokens, sink.of(Retrying)) == (0, 500, [])
-    assert [event.reason for event in sink.of(GaveUp)] == [Reason.PERMANENT]
+    assert [event.reason for event in sink.of(GaveUp)] == [GiveUpReason.PERMANENT]
 
 
 def test_an_error_of_s3_inside_a_good_answer_is_repeated(server: Scripted, dependency: Make, connect: Connect) -> None:
@@ -470,7 +470,7 @@ def test_a_redirect_to_another_region_is_the_same_attempt(
     client = govern(connect(server.url, "s3", Config(s3={"addressing_style": "path"})), dependency())
     client.put_object(Bucket="bucket", Key="k", Body=b"v")
     assert server.count == 3
-    assert [(event.number, event.failure) for event in sink.of(Attempted)] == [(1, Kind.TRANSIENT), (2, None)]
+    assert [(event.number, event.failure) for event in sink.of(AttemptEnded)] == [(1, FailureKind.TRANSIENT), (2, None)]
     assert not sink.of(GaveUp)
 
 
@@ -481,7 +481,7 @@ def test_a_write_to_nobody_is_repeated_because_nothing_was_sent(dependency: Make
     client = govern(connect(f"http://127.0.0.1:{free_port()}"), dependency())
     with pytest.raises(boto.EndpointConnectionError) as caught:
         client.put_item(**ITEM)
-    assert [event.failure for event in sink.of(Attempted)] == [Kind.UNSENT] * 3
+    assert [event.failure for event in sink.of(AttemptEnded)] == [FailureKind.UNSENT] * 3
     assert "3 attempts" in caught.value.__notes__[0]
 
 
@@ -490,11 +490,11 @@ def test_an_answer_that_does_not_come_is_given_up_at_the_attempts_own_time(
 ) -> None:
     """The client would wait for a minute; the time limit of the test would be over."""
     server.script = [server.hangs]
-    one = dependency(timeouts=Timeouts(attempt=0.05), retry=Retry(attempts=2, backoff=STEADY))
+    one = dependency(timeouts=Timeouts(attempt=0.05), retry=Retry(max_attempts=2, backoff=STEADY))
     client = govern(connect(server.url, config=Config(read_timeout=600)), one)
     with pytest.raises(boto.ReadTimeoutError):
         client.get_item(**KEY)
-    assert [event.failure for event in sink.of(Attempted)] == [Kind.TIMEOUT] * 2
+    assert [event.failure for event in sink.of(AttemptEnded)] == [FailureKind.TIMEOUT] * 2
     assert one.latency(50) == math.inf
 
 
@@ -502,7 +502,7 @@ def test_the_clients_own_read_timeout_is_never_made_longer(
     server: Scripted, dependency: Make, connect: Connect
 ) -> None:
     server.script = [server.hangs]
-    one = dependency(timeouts=Timeouts(attempt=None, total=None), retry=Retry(attempts=1))
+    one = dependency(timeouts=Timeouts(attempt=None, total=None), retry=Retry(max_attempts=1))
     with pytest.raises(boto.ReadTimeoutError):
         govern(connect(server.url, config=Config(read_timeout=0.05)), one).get_item(**KEY)
 
@@ -528,8 +528,8 @@ def test_a_stream_may_pause_for_longer_than_an_attempt(
 ) -> None:
     pausing = Pausing()
     server.script = [pausing]
-    one = dependency(timeouts=Timeouts(attempt=0.1), retry=Retry(attempts=1))
-    client = govern(connect(server.url, "s3", own or config(one)), one)
+    one = dependency(timeouts=Timeouts(attempt=0.1), retry=Retry(max_attempts=1))
+    client = govern(connect(server.url, "s3", own or client_config(one)), one)
     body = client.get_object(Bucket="b", Key="k")["Body"]
     threading.Timer(0.3, pausing.go_on.set).start()
     assert body.read() == b"one two "
@@ -551,7 +551,7 @@ def test_a_stream_that_begins_too_late_is_given_up_at_the_attempts_own_time(
     server: Scripted, dependency: Make, connect: Connect
 ) -> None:
     server.script = [server.hangs]
-    one = dependency(timeouts=Timeouts(attempt=0.1), retry=Retry(attempts=1))
+    one = dependency(timeouts=Timeouts(attempt=0.1), retry=Retry(max_attempts=1))
     with pytest.raises(boto.ReadTimeoutError):
         govern(connect(server.url, "s3", Config(read_timeout=600)), one).get_object(Bucket="b", Key="k")
 
@@ -559,7 +559,7 @@ def test_a_stream_that_begins_too_late_is_given_up_at_the_attempts_own_time(
 def test_a_stream_without_anything_in_it_is_read(server: Scripted, dependency: Make, connect: Connect) -> None:
     server.script = [says(200, "")]
     one = dependency()
-    client = govern(connect(server.url, "s3", config(one)), one)
+    client = govern(connect(server.url, "s3", client_config(one)), one)
     assert client.get_object(Bucket="b", Key="k")["Body"].read() == b""
 
 
@@ -576,7 +576,7 @@ def test_after_the_deadline_nothing_is_sent(
             client.get_item(**KEY)
     assert isinstance(caught.value, boto.BotoCoreError)
     assert server.count == 0
-    assert [(event.reason, event.number) for event in sink.of(GaveUp)] == [(Reason.DEADLINE, 0)]
+    assert [(event.reason, event.attempts) for event in sink.of(GaveUp)] == [(GiveUpReason.DEADLINE, 0)]
 
 
 def test_a_retry_that_would_come_after_the_deadline_is_not_waited_for(
@@ -588,8 +588,8 @@ def test_a_retry_that_would_come_after_the_deadline_is_not_waited_for(
         client.get_item(**KEY)
     assert server.count == 2
     assert sum(clock.sleeps) == pytest.approx(0.1)
-    assert "no time left" in caught.value.response["ResponseMetadata"][NOTE]  # type: ignore[literal-required]
-    assert [event.reason for event in sink.of(GaveUp)] == [Reason.DEADLINE]
+    assert "no time left" in caught.value.response["ResponseMetadata"][NOTE_KEY]  # type: ignore[literal-required]
+    assert [event.reason for event in sink.of(GaveUp)] == [GiveUpReason.DEADLINE]
 
 
 def test_a_wait_that_took_longer_than_it_should_ends_in_the_failure_before_it(
@@ -614,17 +614,17 @@ def test_when_the_budget_is_used_up_each_call_is_one_request(
     server: Scripted, dependency: Make, connect: Connect, sink: Kept
 ) -> None:
     server.script = [DOWN]
-    client = govern(connect(server.url), dependency(budget=Budget(capacity=28, trickle=0)))
+    client = govern(connect(server.url), dependency(budget=RetryBudget(capacity=28, trickle=0)))
     for _ in range(5):
         with pytest.raises(boto.ClientError):
             client.get_item(**KEY)
     assert server.count == 5 + 2
-    assert len(sink.of(Exhausted)) == 1
-    assert [event.reason for event in sink.of(GaveUp)] == [Reason.ATTEMPTS] + [Reason.BUDGET] * 4
+    assert len(sink.of(BudgetExhausted)) == 1
+    assert [event.reason for event in sink.of(GaveUp)] == [GiveUpReason.MAX_ATTEMPTS] + [GiveUpReason.BUDGET] * 4
 
 
 def test_success_pays_for_retries_again(server: Scripted, dependency: Make, connect: Connect) -> None:
-    one = dependency(budget=Budget(capacity=28, trickle=0))
+    one = dependency(budget=RetryBudget(capacity=28, trickle=0))
     client = govern(connect(server.url), one)
     server.script = [DOWN, WORKS]
     client.get_item(**KEY)
@@ -639,7 +639,7 @@ def test_success_pays_for_retries_again(server: Scripted, dependency: Make, conn
 
 def test_clients_under_one_dependency_share_its_budget(server: Scripted, dependency: Make, connect: Connect) -> None:
     server.script = [DOWN]
-    one = dependency(budget=Budget(capacity=28, trickle=0))
+    one = dependency(budget=RetryBudget(capacity=28, trickle=0))
     first, second = (govern(connect(server.url), one) for _ in range(2))
     with pytest.raises(boto.ClientError):
         first.get_item(**KEY)
@@ -660,11 +660,11 @@ def test_a_hint_may_hold_first_attempts_back_as_well(
     server: Scripted, dependency: Make, connect: Connect, clock: FakeClock, runtime: Runtime
 ) -> None:
     server.script = [fails(503, "ServiceUnavailable", x_amz_retry_after="4000"), WORKS]
-    one = dependency(hints=Hints(hold=HintsHold.ALL, spread=0), retry=Retry(attempts=1))
+    one = dependency(retry_after=RetryAfter(scope=RetryAfterScope.ALL, spread=0), retry=Retry(max_attempts=1))
     client = govern(connect(server.url), one)
     with pytest.raises(boto.ClientError):
         client.get_item(**KEY)
-    with deadline(1.0, runtime=runtime), pytest.raises(HeldBack) as caught:
+    with deadline(1.0, runtime=runtime), pytest.raises(RetryAfterTooLong) as caught:
         client.get_item(**KEY)
     assert isinstance(caught.value, boto.BotoCoreError)
     client.get_item(**KEY)
@@ -720,12 +720,12 @@ def test_each_attempt_is_told_as_for_other_calls(
     server.script = [THROTTLED, WORKS]
     govern(connect(server.url), dependency()).get_item(**KEY)
     first, retrying, last = sink.events
-    assert isinstance(first, Attempted)
+    assert isinstance(first, AttemptEnded)
     assert isinstance(retrying, Retrying)
-    assert isinstance(last, Attempted)
-    assert (str(first.operation), first.number, first.failure) == ("table/GetItem", 1, Kind.THROTTLED)
+    assert isinstance(last, AttemptEnded)
+    assert (str(first.operation), first.number, first.failure) == ("table/GetItem", 1, FailureKind.THROTTLED)
     assert (first.status, first.code, first.error) == (400, "ThrottlingException", "ThrottlingException")
-    assert (retrying.number, retrying.delay, retrying.failure) == (2, 0.5, Kind.THROTTLED)
+    assert (retrying.number, retrying.delay, retrying.failure) == (2, 0.5, FailureKind.THROTTLED)
     assert (last.number, last.failure) == (2, None)
 
 
@@ -735,7 +735,7 @@ def test_why_it_was_the_last_attempt_is_in_the_errors_metadata(
     server.script = [DOWN]
     with pytest.raises(boto.ClientError) as caught:
         govern(connect(server.url), dependency()).get_item(**KEY)
-    note = caught.value.response["ResponseMetadata"][NOTE]  # type: ignore[literal-required]
+    note = caught.value.response["ResponseMetadata"][NOTE_KEY]  # type: ignore[literal-required]
     assert note.startswith("holdfast: table/GetItem: 3 attempts")
     assert "no more attempts are allowed" in note
 
@@ -756,18 +756,18 @@ def test_a_long_poll_has_longer_than_other_attempts_within_the_deadline(
 ) -> None:
     given: list[float] = []
     one = dependency(timeouts=Timeouts(attempt=2.0, total=None))
-    queue = govern(connect(server.url, "sqs", config(one)), one)
+    queue = govern(connect(server.url, "sqs", client_config(one)), one)
     queue.meta.events.register("before-send", lambda request, **_: given.append(request.context["read_timeout"]))
     queue.receive_message(QueueUrl=f"{server.url}/q")
     with deadline(5.0, runtime=runtime):
         queue.receive_message(QueueUrl=f"{server.url}/q")
     queue.send_message(QueueUrl=f"{server.url}/q", MessageBody="m")
-    assert given == [LONGEST_POLL, 5.0, 2.0]
+    assert given == [MAX_LONG_POLL, 5.0, 2.0]
 
 
 def test_no_scope_of_a_call_is_left_behind(server: Scripted, dependency: Make, connect: Connect) -> None:
     govern(connect(server.url), dependency()).get_item(**KEY)
-    assert around() is None
+    assert current_scope() is None
 
 
 # Settings for clients
@@ -784,13 +784,13 @@ def test_no_scope_of_a_call_is_left_behind(server: Scripted, dependency: Make, c
     ],
 )
 def test_a_clients_timeouts_follow_from_the_dependencys(timeouts: Timeouts, connecting: float, reading: float) -> None:
-    made: Any = config(Dependency("table", timeouts=timeouts))
+    made: Any = client_config(Dependency("table", timeouts=timeouts))
     assert (made.connect_timeout, made.read_timeout) == (connecting, reading)
     assert made.retries == {"mode": "standard", "total_max_attempts": 1}
 
 
 def test_settings_of_your_own_are_merged() -> None:
-    made: Any = config(Dependency("table")).merge(Config(max_pool_connections=50))
+    made: Any = client_config(Dependency("table")).merge(Config(max_pool_connections=50))
     assert (made.max_pool_connections, made.read_timeout) == (50, 10.0)
 
 
@@ -806,7 +806,7 @@ def emulator(request: pytest.FixtureRequest) -> str:
 def test_tables_and_objects_work_as_before_pages_and_waiters_too(emulator: str, connect: Connect, sink: Kept) -> None:
     one = Dependency("store", sink=sink)
     table, bucket = f"t-{uuid4()}", f"b-{uuid4()}"
-    dynamodb = govern(connect(emulator, config=config(one)), one)
+    dynamodb = govern(connect(emulator, config=client_config(one)), one)
     dynamodb.create_table(
         TableName=table,
         KeySchema=[{"AttributeName": "k", "KeyType": "HASH"}],
@@ -818,12 +818,12 @@ def test_tables_and_objects_work_as_before_pages_and_waiters_too(emulator: str, 
         dynamodb.put_item(TableName=table, Item={"k": {"S": str(number)}})
     pages = dynamodb.get_paginator("scan").paginate(TableName=table, PaginationConfig={"PageSize": 2})
     assert sorted(item["k"]["S"] for page in pages for item in page["Items"]) == list("01234")
-    s3 = govern(connect(emulator, "s3", config(one)), one)
+    s3 = govern(connect(emulator, "s3", client_config(one)), one)
     s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
     s3.put_object(Bucket=bucket, Key="k", Body=b"v")
     assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"v"
     with pytest.raises(s3.exceptions.NoSuchKey):
         s3.get_object(Bucket=bucket, Key="none")
-    told = {event.operation.name for event in sink.of(Attempted)}
+    told = {event.operation.name for event in sink.of(AttemptEnded)}
     assert {"CreateTable", "DescribeTable", "PutItem", "Scan", "GetObject"} <= told
-    assert [event.reason for event in sink.of(GaveUp)] == [Reason.PERMANENT]
+    assert [event.reason for event in sink.of(GaveUp)] == [GiveUpReason.PERMANENT]

@@ -15,26 +15,26 @@ from holdfast import (
     AttemptTimedOut,
     CallError,
     DeadlineExceeded,
-    HeldBack,
     InvalidValue,
     LimitReached,
+    RetryAfterTooLong,
     Zone,
 )
 from holdfast.calls import (
     Dependency,
     Endpoints,
     Failure,
-    Hints,
-    HintsHold,
-    Kind,
+    FailureKind,
     Limit,
     NoEndpoint,
     Retry,
+    RetryAfter,
+    RetryAfterScope,
     Timeouts,
     deadline,
 )
-from holdfast.calls.events import Attempted, GaveUp, Retrying
-from holdfast.calls.retry import Reason
+from holdfast.calls.events import AttemptEnded, GaveUp, Retrying
+from holdfast.calls.retry import GiveUpReason
 from holdfast.calls.runtime import Runtime
 from holdfast.testing import FakeClock
 from tests.integration.calls.clients import AT_ONCE, KINDS, Client, Events, opened, pricing
@@ -112,7 +112,9 @@ def test_a_good_answer_is_one_attempt(connect: Connect) -> None:
     with Server([answer(200, b"9.99")]) as server:
         got = connect(dependency).send("GET", f"{server.url}/price?sku=1")
     assert (got.status, got.body, server.paths()) == (200, b"9.99", ["/price?sku=1"])
-    assert [(it.number, it.failure, it.operation.name) for it in happened(dependency, Attempted)] == [(1, None, "GET")]
+    assert [(it.number, it.failure, it.operation.name) for it in happened(dependency, AttemptEnded)] == [
+        (1, None, "GET")
+    ]
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 429, 408])
@@ -121,7 +123,7 @@ def test_an_answer_that_is_a_transient_failure_is_repeated(connect: Connect, sta
     with Server([answer(status, b"busy"), answer()]) as server:
         got = connect(dependency).send("GET", server.url)
     assert (got.status, got.body, len(server.seen)) == (200, b"fine", 2)
-    assert [it.status for it in happened(dependency, Attempted)] == [status, None]
+    assert [it.status for it in happened(dependency, AttemptEnded)] == [status, None]
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 501])
@@ -137,7 +139,7 @@ def test_the_last_failed_answer_is_returned_and_can_be_read(connect: Connect) ->
     with Server([answer(503, b"one"), answer(503, b"two"), answer(503, large)]) as server:
         got = connect(dependency).send("GET", server.url)
     assert (got.status, got.body, len(server.seen)) == (503, large, 3)
-    assert happened(dependency, GaveUp)[0].reason is Reason.ATTEMPTS
+    assert happened(dependency, GaveUp)[0].reason is GiveUpReason.MAX_ATTEMPTS
 
 
 def test_answers_that_are_repeated_leave_their_connection_to_the_next_attempt(connect: Connect) -> None:
@@ -160,10 +162,10 @@ def test_a_status_that_may_turn_into_success_is_repeated_if_so_said(connect: Con
 
 
 def test_the_dependencys_own_judgement_of_answers_goes_on_working(connect: Connect) -> None:
-    def judge(response: Any) -> Failure | None:
-        return Failure(Kind.TRANSIENT) if response.headers.get("x-state") == "busy" else None
+    def classify_result(response: Any) -> Failure | None:
+        return Failure(FailureKind.TRANSIENT) if response.headers.get("x-state") == "busy" else None
 
-    dependency = pricing(retry=Retry(attempts=2, backoff=AT_ONCE, judge=judge))
+    dependency = pricing(retry=Retry(max_attempts=2, backoff=AT_ONCE, classify_result=classify_result))
     with Server([answer(200, b"", X_State="busy"), answer(), answer(400, b"", X_State="busy"), answer()]) as server:
         client = connect(dependency)
         assert client.send("GET", server.url).body == b"fine"
@@ -176,7 +178,7 @@ def test_redirects_are_followed_and_each_is_a_call_of_its_own(connect: Connect) 
     with Server([answer(302, b"", Location="/there"), drop, answer(200, b"there")]) as server:
         got = connect(dependency).send("GET", f"{server.url}/here")
     assert (got.body, server.paths()) == (b"there", ["/here", "/there", "/there"])
-    assert [it.number for it in happened(dependency, Attempted)] == [1, 1, 2]
+    assert [it.number for it in happened(dependency, AttemptEnded)] == [1, 1, 2]
 
 
 # Broken connections
@@ -188,7 +190,7 @@ def test_a_request_whose_connection_breaks_is_repeated(connect: Connect, act: Ac
     with Server([act, answer()]) as server:
         got = connect(dependency).send("GET", server.url)
     assert (got.body, len(server.seen)) == (b"fine", 2)
-    assert [it.failure for it in happened(dependency, Attempted)] == [Kind.TRANSIENT, None]
+    assert [it.failure for it in happened(dependency, AttemptEnded)] == [FailureKind.TRANSIENT, None]
 
 
 @pytest.mark.parametrize("act", [drop, drop_in_headers, drop_in_body, answer(503, b"busy")])
@@ -199,7 +201,7 @@ def test_a_request_with_effects_is_sent_once_whatever_happens_to_the_answer(conn
         with suppress(client.error):
             client.send("POST", server.url, content=b"order")
         assert [seen.body for seen in server.seen] == [b"order"]
-    assert happened(dependency, GaveUp)[0].reason is Reason.NOT_IDEMPOTENT
+    assert happened(dependency, GaveUp)[0].reason is GiveUpReason.NOT_IDEMPOTENT
 
 
 def test_a_request_with_effects_is_repeated_when_no_connection_came_about(connect: Connect) -> None:
@@ -215,7 +217,7 @@ def test_a_request_with_effects_is_repeated_when_no_connection_came_about(connec
         dependency = pricing(sink=Starting())
         got = connect(dependency).send("POST", f"http://127.0.0.1:{server.port}", content=b"order")
         assert (got.status, [seen.body for seen in server.seen]) == (201, [b"order"])
-    assert [it.failure for it in happened(dependency, Attempted)] == [Kind.UNSENT, None]
+    assert [it.failure for it in happened(dependency, AttemptEnded)] == [FailureKind.UNSENT, None]
 
 
 def test_a_port_that_nobody_listens_on_is_an_error_of_the_library_after_all_attempts(connect: Connect) -> None:
@@ -224,7 +226,7 @@ def test_a_port_that_nobody_listens_on_is_an_error_of_the_library_after_all_atte
     with pytest.raises(client.error) as caught:
         client.send("GET", f"http://127.0.0.1:{free_port()}")
     assert "3 attempts" in caught.value.__notes__[0]
-    assert [it.failure for it in happened(dependency, Attempted)] == [Kind.UNSENT] * 3
+    assert [it.failure for it in happened(dependency, AttemptEnded)] == [FailureKind.UNSENT] * 3
 
 
 def test_an_idle_connection_that_the_server_closed_costs_no_attempt(connect: Connect) -> None:
@@ -235,7 +237,7 @@ def test_an_idle_connection_that_the_server_closed_costs_no_attempt(connect: Con
         assert server.closed.acquire(timeout=5)
         client.send("POST", server.url, content=b"order")
         assert (server.connections, len(server.seen)) == (2, 2)
-    assert [it.failure for it in happened(dependency, Attempted)] == [None, None]
+    assert [it.failure for it in happened(dependency, AttemptEnded)] == [None, None]
 
 
 # Time
@@ -247,11 +249,11 @@ def test_a_server_that_never_answers_is_given_up_and_asked_again(connect: Connec
         got = connect(dependency).send("GET", server.url)
         assert (got.body, len(server.seen)) == (b"fine", 2)
         assert server.closed.acquire(timeout=5), "the connection of the attempt that was given up is closed"
-    assert [it.failure for it in happened(dependency, Attempted)] == [Kind.TIMEOUT, None]
+    assert [it.failure for it in happened(dependency, AttemptEnded)] == [FailureKind.TIMEOUT, None]
 
 
 def test_a_server_that_never_answers_ends_in_a_timeout_of_the_library(connect: Connect) -> None:
-    dependency = impatient(retry=Retry(attempts=2, backoff=AT_ONCE))
+    dependency = impatient(retry=Retry(max_attempts=2, backoff=AT_ONCE))
     client = connect(dependency)
     with Server([hang]) as server:
         with pytest.raises(client.error) as caught:
@@ -265,11 +267,11 @@ def test_a_body_that_stops_in_the_middle_is_given_up_and_asked_for_again(connect
     with Server([hang_in_body, answer()]) as server:
         got = connect(dependency).send("GET", server.url)
         assert (got.body, len(server.seen)) == (b"fine", 2)
-    assert [it.failure for it in happened(dependency, Attempted)] == [Kind.TIMEOUT, None]
+    assert [it.failure for it in happened(dependency, AttemptEnded)] == [FailureKind.TIMEOUT, None]
 
 
 def test_a_body_that_trickles_is_cut_off_though_each_read_is_in_time(connect: Connect) -> None:
-    dependency = impatient(retry=Retry(attempts=1))
+    dependency = impatient(retry=Retry(max_attempts=1))
     client = connect(dependency)
     head = b"HTTP/1.1 200 Said\r\nContent-Length: 1000000\r\n\r\n"
     with Server([trickle(head)]) as server, pytest.raises(AttemptTimedOut) as caught:
@@ -278,11 +280,11 @@ def test_a_body_that_trickles_is_cut_off_though_each_read_is_in_time(connect: Co
 
 
 def test_the_timeout_of_the_client_holds_if_it_is_shorter(connect: Connect) -> None:
-    dependency = pricing(retry=Retry(attempts=1))
+    dependency = pricing(retry=Retry(max_attempts=1))
     client = connect(dependency)
     with Server([hang]) as server, pytest.raises(client.error):
         client.send("GET", server.url, timeout=0.5)
-    assert [it.failure for it in happened(dependency, Attempted)] == [Kind.TIMEOUT]
+    assert [it.failure for it in happened(dependency, AttemptEnded)] == [FailureKind.TIMEOUT]
 
 
 def test_a_connection_that_was_given_up_leaves_its_place_in_the_pool(connect: Connect) -> None:
@@ -344,20 +346,20 @@ def test_setting_up_tls_may_take_longer_than_an_attempt(
     with Server([answer()], tls=identity, before_tls=lambda link: _wait(link, 0.25)) as server:
         got = connect(dependency, trusted).send("GET", server.url)
         assert (got.body, server.connections) == (b"fine", 1)
-    assert [it.failure for it in happened(dependency, Attempted)] == [None]
-    assert dependency._state.connect_estimator.seen.total == 1
+    assert [it.failure for it in happened(dependency, AttemptEnded)] == [None]
+    assert dependency._state.connect_estimator.histogram.total == 1
 
 
 def test_an_attempt_after_a_slow_set_up_has_its_whole_time_and_no_more(
     connect: Connect, identity: ssl.SSLContext, trusted: str
 ) -> None:
-    dependency = impatient(retry=Retry(attempts=1))
+    dependency = impatient(retry=Retry(max_attempts=1))
     client = connect(dependency, trusted)
     with Server([hang], tls=identity, before_tls=lambda link: _wait(link, 0.25)) as server:
         with pytest.raises(client.error):
             client.send("GET", server.url)
         assert len(server.seen) == 1
-    assert [it.failure for it in happened(dependency, Attempted)] == [Kind.TIMEOUT]
+    assert [it.failure for it in happened(dependency, AttemptEnded)] == [FailureKind.TIMEOUT]
 
 
 def test_a_connection_that_is_not_ready_in_time_has_sent_nothing(
@@ -374,7 +376,7 @@ def test_a_connection_that_is_not_ready_in_time_has_sent_nothing(
     with Server([answer(201)], tls=identity, before_tls=once) as server:
         assert client.send("POST", server.url, content=b"order").status == 201
         assert (server.connections, len(server.seen)) == (2, 1)
-    assert [it.failure for it in happened(dependency, Attempted)] == [Kind.UNSENT, None]
+    assert [it.failure for it in happened(dependency, AttemptEnded)] == [FailureKind.UNSENT, None]
 
 
 def test_a_connection_that_breaks_while_it_is_set_up_has_sent_nothing(
@@ -389,7 +391,7 @@ def test_a_connection_that_breaks_while_it_is_set_up_has_sent_nothing(
 
     with Server([answer(201)], tls=identity, before_tls=once) as server:
         assert connect(dependency, trusted).send("POST", server.url, content=b"order").status == 201
-    assert [it.failure for it in happened(dependency, Attempted)] == [Kind.UNSENT, None]
+    assert [it.failure for it in happened(dependency, AttemptEnded)] == [FailureKind.UNSENT, None]
 
 
 def test_a_certificate_that_is_not_trusted_sends_nothing(connect: Connect, identity: ssl.SSLContext) -> None:
@@ -400,7 +402,7 @@ def test_a_certificate_that_is_not_trusted_sends_nothing(connect: Connect, ident
         assert server.seen == []
 
 
-# Hints of the server
+# RetryAfter of the server
 
 
 def test_a_server_that_says_when_to_come_back_is_believed(connect: Connect) -> None:
@@ -414,7 +416,7 @@ def test_a_server_that_says_when_to_come_back_is_believed(connect: Connect) -> N
 
 def test_other_clients_of_the_dependency_are_held_back_as_well(kind: str) -> None:
     clock = FakeClock()
-    dependency = pricing(runtime=Runtime(clock, Random(1).random), hints=Hints(hold=HintsHold.ALL))
+    dependency = pricing(runtime=Runtime(clock, Random(1).random), retry_after=RetryAfter(scope=RetryAfterScope.ALL))
     with (
         Server([answer(429, b"", Retry_After="7"), answer()]) as server,
         opened(kind, dependency) as one,
@@ -427,11 +429,11 @@ def test_other_clients_of_the_dependency_are_held_back_as_well(kind: str) -> Non
 
 
 def test_who_is_held_back_longer_than_there_is_time_is_told_so(connect: Connect) -> None:
-    dependency = pricing(hints=Hints(hold=HintsHold.ALL))
+    dependency = pricing(retry_after=RetryAfter(scope=RetryAfterScope.ALL))
     client = connect(dependency)
     with Server([answer(429, b"", Retry_After="15")]) as server:
         client.send("POST", server.url)
-        with pytest.raises(HeldBack) as caught:
+        with pytest.raises(RetryAfterTooLong) as caught:
             client.send("POST", server.url)
         assert len(server.seen) == 1
     assert isinstance(caught.value, client.error)
@@ -442,7 +444,9 @@ def test_who_is_held_back_longer_than_there_is_time_is_told_so(connect: Connect)
 
 @pytest.mark.parametrize(("seconds", "left"), [(1.5, 1.5), (4.0, 2.0)])
 def test_the_time_that_is_left_and_who_retries_are_sent_along(connect: Connect, seconds: float, left: float) -> None:
-    """The time is that of the call, or of the attempt if that is sooner over: then nobody waits for this answer."""
+    """The time is that of the call, or of the attempt if that is shorter_timeout over: then nobody waits for this
+    answer.
+    """
     clock = FakeClock()
     dependency = pricing(runtime=Runtime(clock, Random(1).random))
     with Server([drop, answer()]) as server, deadline(seconds, runtime=dependency._state.runtime):
@@ -467,7 +471,7 @@ def test_a_call_inside_of_one_that_retries_is_made_once(connect: Connect) -> Non
         got = outer.run(client.send, "GET", server.url, idempotent=True)
         assert (got.status, len(server.seen)) == (503, 1)
         assert server.seen[0].headers["holdfast-retry-owner"] == "shop"
-    assert happened(dependency, GaveUp)[0].owner == "shop"
+    assert happened(dependency, GaveUp)[0].retry_owner == "shop"
 
 
 def test_a_key_makes_a_request_with_effects_safe_to_repeat(connect: Connect) -> None:
@@ -493,7 +497,7 @@ def test_a_request_can_say_that_it_may_be_repeated_and_what_it_is_called(connect
     with Server([drop, answer()]) as server:
         connect(dependency).send("POST", server.url, content=b"x", idempotent=True, operation="reserve")
         assert [seen.body for seen in server.seen] == [b"x", b"x"]
-    assert {it.operation.name for it in happened(dependency, Attempted)} == {"reserve"}
+    assert {it.operation.name for it in happened(dependency, AttemptEnded)} == {"reserve"}
 
 
 def test_a_request_can_say_that_it_must_not_be_repeated(connect: Connect) -> None:
@@ -539,7 +543,7 @@ def test_an_endpoint_that_fails_is_followed_by_one_in_another_zone(connect: Conn
         got = connect(dependency).send("GET", "http://pricing/price?sku=1")
         assert (got.body, good.paths()) == (b"fine", ["/price?sku=1"])
         assert [it.headers["host"] for it in bad.seen + good.seen] == [bad.address, good.address]
-    assert [it.zone for it in happened(dependency, Attempted)] == ["use1-az1", "use1-az2"]
+    assert [it.zone for it in happened(dependency, AttemptEnded)] == ["use1-az1", "use1-az2"]
 
 
 def test_a_host_that_the_caller_chose_stays(connect: Connect) -> None:
@@ -574,17 +578,17 @@ def test_more_calls_than_may_be_are_refused_with_an_error_of_the_library(connect
     dependency = pricing(limit=Limit(1))
     client = connect(dependency)
     with Server([answer()]) as server:
-        assert dependency._state.running.enter()
+        assert dependency._state.in_flight.enter()
         with pytest.raises(LimitReached) as caught:
             client.send("GET", server.url)
-        dependency._state.running.leave()
+        dependency._state.in_flight.leave()
         assert client.send("GET", server.url).status == 200
     assert isinstance(caught.value, client.error)
     assert dependency.in_flight == 0
 
 
 def test_a_full_pool_is_waited_for_no_longer_than_an_attempt_and_nothing_was_sent(kind: str) -> None:
-    dependency = impatient(retry=Retry(attempts=1))
+    dependency = impatient(retry=Retry(max_attempts=1))
     with (
         Server([trickle(b"HTTP/1.1 200 Said\r\nTransfer-Encoding: chunked\r\n\r\n")]) as server,
         opened(kind, dependency, connections=1) as client,
@@ -593,7 +597,7 @@ def test_a_full_pool_is_waited_for_no_longer_than_an_attempt_and_nothing_was_sen
         with pytest.raises(client.error):
             client.send("POST", server.url)
         assert len(server.seen) == 1
-    assert [it.failure for it in happened(dependency, Attempted)] == [None, Kind.UNSENT]
+    assert [it.failure for it in happened(dependency, AttemptEnded)] == [None, FailureKind.UNSENT]
 
 
 # Warm-up
@@ -609,7 +613,7 @@ def test_connections_are_opened_before_there_is_traffic(
         assert (server.connections, {seen.method for seen in server.seen}) == (3, {"HEAD"})
         client.send("GET", server.url)
         assert server.connections == 3
-    assert dependency._state.connect_estimator.seen.total == 3
+    assert dependency._state.connect_estimator.histogram.total == 3
 
 
 def test_any_answer_to_a_warm_up_will_do(connect: Connect) -> None:

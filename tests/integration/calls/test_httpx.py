@@ -13,7 +13,18 @@ import httpx
 import pytest
 
 from holdfast import ConnectTimedOut, HoldfastError, InvalidValue
-from holdfast.calls import Backoff, Budget, Failure, Jitter, Kind, Limit, Percentile, Retry, Timeouts, deadline
+from holdfast.calls import (
+    Backoff,
+    Failure,
+    FailureKind,
+    Jitter,
+    Limit,
+    Percentile,
+    Retry,
+    RetryBudget,
+    Timeouts,
+    deadline,
+)
 from holdfast.calls.adapters.httpx import (
     AsyncHoldfastTransport,
     HoldfastTransport,
@@ -23,10 +34,10 @@ from holdfast.calls.adapters.httpx import (
     HttpxPoolTimedOut,
     call_options,
 )
-from holdfast.calls.adapters.httpx.pool import give_back
+from holdfast.calls.adapters.httpx.pool import free_connections
 from holdfast.calls.context import SCOPE
 from holdfast.calls.events import CallEvent, GaveUp, Retrying
-from holdfast.calls.scope import Incoming
+from holdfast.calls.scope import IncomingScope
 from tests.integration.calls.clients import AT_ONCE, Events, failures, pricing
 from tests.integration.calls.servers import (
     Link,
@@ -61,12 +72,14 @@ def test_such_a_body_is_part_of_the_attempt_if_the_request_says_so() -> None:
         httpx.Client(transport=HoldfastTransport(dependency)) as client,
     ):
         assert client.get(server.url, extensions=call_options(stream=False)).content == b"all of it"
-    assert failures(dependency) == [Kind.TRANSIENT, None]
+    assert failures(dependency) == [FailureKind.TRANSIENT, None]
 
 
-@pytest.mark.parametrize(("whole", "options"), [(99, {}), (1_000, call_options(stream=True))])
-def test_a_body_is_handed_over_if_it_is_long_or_the_request_says_so(whole: int, options: dict[str, Any]) -> None:
-    transport = HoldfastTransport(pricing(), whole=whole)
+@pytest.mark.parametrize(("max_buffered_bytes", "options"), [(99, {}), (1_000, call_options(stream=True))])
+def test_a_body_is_handed_over_if_it_is_long_or_the_request_says_so(
+    max_buffered_bytes: int, options: dict[str, Any]
+) -> None:
+    transport = HoldfastTransport(pricing(), max_buffered_bytes=max_buffered_bytes)
     with Server([drop_in_body]) as server, httpx.Client(transport=transport) as client:
         with client.stream("GET", server.url, extensions=options) as response:
             body = response.iter_raw()
@@ -87,7 +100,7 @@ def test_a_compressed_body_reaches_the_client_as_any_other() -> None:
 
 
 def test_a_failed_answer_that_is_long_can_be_streamed_to_its_end() -> None:
-    dependency = pricing(retry=Retry(attempts=2, backoff=AT_ONCE))
+    dependency = pricing(retry=Retry(max_attempts=2, backoff=AT_ONCE))
     parts = [bytes([number]) * 40_000 for number in range(5)]
     with (
         Server([answer(503), chunks(*parts, status=503)]) as server,
@@ -99,7 +112,7 @@ def test_a_failed_answer_that_is_long_can_be_streamed_to_its_end() -> None:
 
 
 def test_so_can_one_in_an_event_loop() -> None:
-    dependency = pricing(retry=Retry(attempts=2, backoff=Backoff(base=9.0, cap=9.0, jitter=Jitter.NONE)))
+    dependency = pricing(retry=Retry(max_attempts=2, backoff=Backoff(base=9.0, cap=9.0, jitter=Jitter.NONE)))
     parts = [bytes([number]) * 40_000 for number in range(5)]
 
     async def stream(url: str) -> bytes:
@@ -126,7 +139,7 @@ def test_the_deadline_ends_a_body_within_the_attempt_as_well() -> None:
 
 
 def test_a_body_that_can_be_sent_once_is_not_begun_again_even_if_told_that_nothing_was_sent() -> None:
-    dependency = pricing(retry=Retry(backoff=AT_ONCE, classify=lambda error: Failure(Kind.UNSENT)))
+    dependency = pricing(retry=Retry(backoff=AT_ONCE, classify=lambda error: Failure(FailureKind.UNSENT)))
     file = io.BytesIO(b"rows")
     with Server([drop]) as server, httpx.Client(transport=HoldfastTransport(dependency)) as client:
         with pytest.raises(httpx.StreamConsumed):
@@ -152,12 +165,12 @@ def test_a_long_failed_answer_is_kept_when_there_is_no_time_for_the_next_attempt
 def test_a_judgement_sees_the_body_and_is_asked_once_about_each_answer() -> None:
     asked: list[str] = []
 
-    def judge(response: httpx.Response) -> Failure | None:
+    def classify_result(response: httpx.Response) -> Failure | None:
         asked.append(response.text)
-        return Failure(Kind.TRANSIENT) if response.json()["state"] == "busy" else None
+        return Failure(FailureKind.TRANSIENT) if response.json()["state"] == "busy" else None
 
     busy, done = b'{"state": "busy"}', b'{"state": "done"}'
-    dependency = pricing(retry=Retry(backoff=AT_ONCE, judge=judge))
+    dependency = pricing(retry=Retry(backoff=AT_ONCE, classify_result=classify_result))
     with (
         Server([answer(200, busy), answer(400, busy), answer(200, done)]) as server,
         httpx.Client(transport=HoldfastTransport(dependency)) as client,
@@ -165,11 +178,13 @@ def test_a_judgement_sees_the_body_and_is_asked_once_about_each_answer() -> None
         response = client.get(server.url)
         assert (response.json(), response.elapsed.total_seconds() > 0) == ({"state": "done"}, True)
     assert asked == [busy.decode(), busy.decode(), done.decode()]
-    assert failures(dependency) == [Kind.TRANSIENT, Kind.TRANSIENT, None]
+    assert failures(dependency) == [FailureKind.TRANSIENT, FailureKind.TRANSIENT, None]
 
 
 def test_an_answer_that_was_judged_can_still_be_streamed() -> None:
-    dependency = pricing(retry=Retry(judge=lambda response: None if response.text else Failure(Kind.TRANSIENT)))
+    dependency = pricing(
+        retry=Retry(classify_result=lambda response: None if response.text else Failure(FailureKind.TRANSIENT))
+    )
 
     async def stream(url: str) -> bytes:
         async with (
@@ -185,7 +200,7 @@ def test_an_answer_that_was_judged_can_still_be_streamed() -> None:
 def test_a_judgement_of_errors_sees_the_body_as_well() -> None:
     def classify(error: Exception) -> Failure | None:
         assert isinstance(error, httpx.HTTPStatusError)
-        return Failure(Kind.TRANSIENT) if error.response.text == "later" else None
+        return Failure(FailureKind.TRANSIENT) if error.response.text == "later" else None
 
     dependency = pricing(retry=Retry(backoff=AT_ONCE, classify=classify))
     with (
@@ -199,18 +214,18 @@ def test_a_judgement_of_errors_sees_the_body_as_well() -> None:
 
 
 def test_a_synchronous_attempt_that_took_too_long_is_told_as_holdfast_tells_it() -> None:
-    dependency = pricing(timeouts=Timeouts(connect=2.0, attempt=0.5), retry=Retry(attempts=1))
+    dependency = pricing(timeouts=Timeouts(connect=2.0, attempt=0.5), retry=Retry(max_attempts=1))
     with Server([hang]) as server, httpx.Client(transport=HoldfastTransport(dependency)) as client:
         with pytest.raises(HttpxAttemptTimedOut) as caught:
             client.get(server.url)
         with deadline(0.5), pytest.raises(HttpxDeadlineExceeded):
             client.get(server.url)
     assert isinstance(caught.value.__cause__, httpx.ReadTimeout)
-    assert failures(dependency) == [Kind.TIMEOUT, Kind.TIMEOUT]
+    assert failures(dependency) == [FailureKind.TIMEOUT, FailureKind.TIMEOUT]
 
 
 def test_the_clients_own_timeout_is_told_as_httpx_tells_it() -> None:
-    transport = HoldfastTransport(pricing(retry=Retry(attempts=1)))
+    transport = HoldfastTransport(pricing(retry=Retry(max_attempts=1)))
     with (
         Server([hang]) as server,
         httpx.Client(transport=transport, timeout=httpx.Timeout(10.0, read=0.05)) as client,
@@ -221,7 +236,7 @@ def test_the_clients_own_timeout_is_told_as_httpx_tells_it() -> None:
 
 
 def test_a_synchronous_connection_that_took_too_long_is_told_as_such() -> None:
-    dependency = pricing(timeouts=Timeouts(connect=0.06, attempt=2.0), retry=Retry(attempts=1))
+    dependency = pricing(timeouts=Timeouts(connect=0.06, attempt=2.0), retry=Retry(max_attempts=1))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     with (
         Server([answer()], tls=context, before_tls=Link.until_gone) as server,
@@ -229,7 +244,7 @@ def test_a_synchronous_connection_that_took_too_long_is_told_as_such() -> None:
         pytest.raises(HttpxConnectTimedOut, match=r"no connection in 0\.060 s"),
     ):
         client.post(server.url)
-    assert failures(dependency) == [Kind.UNSENT]
+    assert failures(dependency) == [FailureKind.UNSENT]
 
 
 def test_so_is_a_deadline_that_passes_in_a_body_that_is_handed_over() -> None:
@@ -262,7 +277,7 @@ HURRIED = Timeouts(connect=2.0, attempt=0.05, total=10.0)
 
 
 def test_callers_that_are_cut_off_leave_their_places_in_the_pool() -> None:
-    dependency = pricing(timeouts=HURRIED, budget=Budget(cost=0))
+    dependency = pricing(timeouts=HURRIED, budget=RetryBudget(cost=0))
 
     async def all_at_once(server: Server) -> None:
         inner = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=3))
@@ -281,7 +296,7 @@ def test_callers_that_are_cut_off_leave_their_places_in_the_pool() -> None:
 
 
 def test_so_do_threads() -> None:
-    dependency = pricing(timeouts=HURRIED, budget=Budget(cost=0))
+    dependency = pricing(timeouts=HURRIED, budget=RetryBudget(cost=0))
     inner = httpx.HTTPTransport(limits=httpx.Limits(max_connections=3))
     with Server([now_and_then]) as server, httpx.Client(transport=HoldfastTransport(dependency, inner)) as client:
 
@@ -360,7 +375,7 @@ def test_a_place_that_others_have_lost_is_found_again() -> None:
         lost = inner._pool.create_connection(httpcore.URL(server.url).origin)
         inner._pool._connections.append(lost)
         assert client.get(server.url).text == "fine"
-    assert failures(dependency) == [Kind.UNSENT, None]
+    assert failures(dependency) == [FailureKind.UNSENT, None]
 
 
 def test_a_pool_that_is_not_as_it_was_is_left_alone_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -370,15 +385,15 @@ def test_a_pool_that_is_not_as_it_was_is_left_alone_and_said_once(caplog: pytest
     with httpx.HTTPTransport() as inner:
         pool, inner._pool = inner._pool, Another()  # type: ignore[assignment]
         request = httpx.Request("GET", "http://pricing/")
-        give_back(inner, request)
-        give_back(inner, request)
+        free_connections(inner, request)
+        free_connections(inner, request)
         inner._pool = pool
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith("the connection pool Another of httpx has no _requests, _connections, ")
 
 
 def test_waiting_in_vain_for_a_free_connection_is_told_as_such_and_says_nothing_of_new_ones() -> None:
-    dependency = pricing(timeouts=Timeouts(connect=Percentile(start=2.0), attempt=0.05), retry=Retry(attempts=1))
+    dependency = pricing(timeouts=Timeouts(connect=Percentile(start=2.0), attempt=0.05), retry=Retry(max_attempts=1))
     inner = httpx.HTTPTransport(limits=httpx.Limits(max_connections=1))
     with (
         Server([hang_in_body]) as server,
@@ -388,12 +403,12 @@ def test_waiting_in_vain_for_a_free_connection_is_told_as_such_and_says_nothing_
         pytest.raises(HttpxPoolTimedOut, match=r"pricing: no connection was free in 0\.0\d\d s"),
     ):
         client.post(server.url)
-    assert failures(dependency) == [Kind.UNSENT]
-    assert dependency._state.connect_estimator.seen.total == 0
+    assert failures(dependency) == [FailureKind.UNSENT]
+    assert dependency._state.connect_estimator.histogram.total == 0
 
 
 def test_so_it_is_where_the_attempt_is_cut_off_in_the_meantime() -> None:
-    dependency = pricing(timeouts=Timeouts(connect=Percentile(start=2.0), attempt=0.05), retry=Retry(attempts=1))
+    dependency = pricing(timeouts=Timeouts(connect=Percentile(start=2.0), attempt=0.05), retry=Retry(max_attempts=1))
 
     class Patient(httpx.AsyncHTTPTransport):
         """Waits for the pool for longer than it is told, as one does whose event loop is busy."""
@@ -416,8 +431,8 @@ def test_so_it_is_where_the_attempt_is_cut_off_in_the_meantime() -> None:
         pytest.raises(HttpxPoolTimedOut, match=r"pricing: no connection was free in 0\.050 s"),
     ):
         asyncio.run(wait(server))
-    assert failures(dependency) == [Kind.UNSENT]
-    assert dependency._state.connect_estimator.seen.total == 0
+    assert failures(dependency) == [FailureKind.UNSENT]
+    assert dependency._state.connect_estimator.histogram.total == 0
 
 
 # Traces
@@ -447,7 +462,7 @@ def test_an_asynchronous_trace_goes_on_as_well() -> None:
 
 @pytest.mark.parametrize(("own", "sent"), [({}, "00-incoming"), ({"traceparent": "00-own"}, "00-own")])
 def test_the_trace_that_came_in_is_sent_on_unless_there_is_another(own: dict[str, str], sent: str) -> None:
-    token = SCOPE.set(Incoming(float("inf"), trace="00-incoming"))
+    token = SCOPE.set(IncomingScope(float("inf"), trace="00-incoming"))
     try:
         with Server([answer()]) as server, httpx.Client(transport=HoldfastTransport(pricing())) as client:
             client.get(server.url, headers=own)
@@ -477,7 +492,7 @@ def test_any_other_transport_may_be_underneath() -> None:
     with httpx.Client(transport=HoldfastTransport(dependency, httpx.MockTransport(handle))) as client:
         assert client.get("http://pricing/").text == "fine"
     assert [request.headers["holdfast-retry-owner"] for request in seen] == ["pricing", "pricing"]
-    assert failures(dependency) == [Kind.TRANSIENT, None]
+    assert failures(dependency) == [FailureKind.TRANSIENT, None]
 
 
 def test_of_a_transport_that_tells_nothing_it_is_not_taken_that_nothing_was_sent() -> None:
@@ -496,7 +511,7 @@ def test_of_a_transport_that_tells_nothing_it_is_not_taken_that_nothing_was_sent
 
     with pytest.raises(httpx.ReadTimeout):
         asyncio.run(post())
-    assert (len(sent), failures(dependency)) == (1, [Kind.TIMEOUT])
+    assert (len(sent), failures(dependency)) == (1, [FailureKind.TIMEOUT])
 
 
 def refuse(request: httpx.Request) -> httpx.Response:
@@ -614,7 +629,7 @@ def test_a_task_that_is_cancelled_between_two_attempts_leaves_nothing_open() -> 
 
 def test_each_attempt_is_cut_off_in_its_own_time() -> None:
     """While one of them sets up a connection slowly, or hangs, the others neither wait for it nor end with it."""
-    dependency = pricing(timeouts=Timeouts(connect=2.0, attempt=0.15), retry=Retry(attempts=1))
+    dependency = pricing(timeouts=Timeouts(connect=2.0, attempt=0.15), retry=Retry(max_attempts=1))
 
     def by_path(link: Link, seen: Seen) -> bool:
         return (hang if seen.path == "/hang" else answer())(link, seen)
@@ -638,7 +653,7 @@ def test_a_body_that_hangs_in_the_middle_is_cut_off_where_reads_are_not_bounded_
 
     with Server([hang_in_body, answer()]) as server:
         assert asyncio.run(get(server.url)) == "fine"
-    assert failures(dependency) == [Kind.TIMEOUT, None]
+    assert failures(dependency) == [FailureKind.TIMEOUT, None]
 
 
 def test_a_warm_up_that_is_cancelled_leaves_nothing_open() -> None:
@@ -673,7 +688,7 @@ def test_a_warm_up_whose_tls_hangs_says_so() -> None:
 
 
 def test_a_connection_that_is_cut_off_while_it_is_set_up_is_told_as_such() -> None:
-    dependency = pricing(timeouts=Timeouts(connect=0.06, attempt=2.0), retry=Retry(attempts=1))
+    dependency = pricing(timeouts=Timeouts(connect=0.06, attempt=2.0), retry=Retry(max_attempts=1))
 
     async def post(url: str) -> None:
         async with httpx.AsyncClient(transport=AsyncHoldfastTransport(dependency), timeout=None) as client:
@@ -687,4 +702,4 @@ def test_a_connection_that_is_cut_off_while_it_is_set_up_is_told_as_such() -> No
     # By httpx's own timeout or by Holdfast's, whichever comes first: they are the same.
     assert isinstance(caught.value, ConnectTimedOut | httpx.ConnectTimeout)
     assert isinstance(dependency.sink, Events)
-    assert [event.failure for event in dependency.sink if isinstance(event, GaveUp)] == [Kind.UNSENT]
+    assert [event.failure for event in dependency.sink if isinstance(event, GaveUp)] == [FailureKind.UNSENT]

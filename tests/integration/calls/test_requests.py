@@ -13,11 +13,11 @@ import urllib3
 from requests.auth import HTTPDigestAuth
 
 from holdfast import CallError, InvalidValue
-from holdfast.calls import Dependency, Kind, Retry, Timeouts, deadline
+from holdfast.calls import Dependency, FailureKind, Retry, Timeouts, deadline
 from holdfast.calls.adapters.requests import HoldfastAdapter, RequestsAttemptTimedOut, RequestsDeadlineExceeded
 from holdfast.calls.context import SCOPE
 from holdfast.calls.runtime import Runtime
-from holdfast.calls.scope import Incoming
+from holdfast.calls.scope import IncomingScope
 from holdfast.testing import FakeClock
 from tests.integration.calls.clients import AT_ONCE, failures, pricing
 from tests.integration.calls.servers import (
@@ -61,7 +61,7 @@ def test_a_body_that_does_not_say_how_long_it_is_is_part_of_the_attempt(
 ) -> None:
     with Server([drop_in_chunks, chunks(b"all ", b"of it")]) as server:
         assert session.get(server.url).content == b"all of it"
-    assert failures(dependency) == [Kind.TRANSIENT, None]
+    assert failures(dependency) == [FailureKind.TRANSIENT, None]
 
 
 @pytest.mark.parametrize("act", [drop_in_body, drop_in_chunks])
@@ -81,7 +81,7 @@ def test_headers_that_break_off_after_a_whole_line_are_not_taken_for_an_answer(
 
     with Server([after_a_line, answer()]) as server:
         assert session.get(server.url).content == b"fine"
-    assert failures(dependency) == [Kind.TRANSIENT, None]
+    assert failures(dependency) == [FailureKind.TRANSIENT, None]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -235,7 +235,7 @@ def test_a_body_whose_parts_all_come_in_time_is_cut_off_when_they_are_too_many(
 ) -> None:
     clock = FakeClock()
     dependency = pricing(
-        timeouts=Timeouts(attempt=5.0, total=total), retry=Retry(attempts=1), runtime=Runtime(clock, lambda: 0.5)
+        timeouts=Timeouts(attempt=5.0, total=total), retry=Retry(max_attempts=1), runtime=Runtime(clock, lambda: 0.5)
     )
     with Server([chunks(b"1", b"2", b"3", b"4")]) as server, requests.Session() as session:
         session.mount("http://", SlowReads(dependency, clock))
@@ -262,7 +262,7 @@ def test_a_stream_whose_parts_all_come_in_time_ends_with_the_deadline() -> None:
 
 @pytest.mark.parametrize("act", [hang, hang_in_body])
 def test_an_attempt_whose_own_time_is_over_says_so(act: Any) -> None:
-    dependency = pricing(timeouts=Timeouts(attempt=0.15, total=10.0), retry=Retry(attempts=1))
+    dependency = pricing(timeouts=Timeouts(attempt=0.15, total=10.0), retry=Retry(max_attempts=1))
     with Server([act]) as server, session_of(dependency) as session:
         for _ in range(2):  # the second time there is a connection to be set up again
             with pytest.raises(RequestsAttemptTimedOut, match="attempt 1 was cut off") as caught:
@@ -279,7 +279,7 @@ def test_an_attempt_that_ends_with_the_deadline_says_so(session: requests.Sessio
 
 @pytest.mark.parametrize("act", [hang, hang_in_body])
 def test_a_timeout_of_the_session_stays_that_of_requests(act: Any) -> None:
-    dependency = pricing(retry=Retry(attempts=1))
+    dependency = pricing(retry=Retry(max_attempts=1))
     with Server([act]) as server, session_of(dependency) as session:
         with pytest.raises(requests.ReadTimeout) as caught:
             session.get(server.url, timeout=(10.0, 0.1))
@@ -287,19 +287,19 @@ def test_a_timeout_of_the_session_stays_that_of_requests(act: Any) -> None:
 
 
 def test_a_body_that_nobody_takes_ends_with_the_attempt() -> None:
-    dependency = pricing(timeouts=Timeouts(attempt=0.2, total=10.0), retry=Retry(attempts=1))
+    dependency = pricing(timeouts=Timeouts(attempt=0.2, total=10.0), retry=Retry(max_attempts=1))
     with (
         socket.create_server(("127.0.0.1", 0)) as deaf,
         session_of(dependency) as session,
         pytest.raises(RequestsAttemptTimedOut),
     ):
         session.put(f"http://127.0.0.1:{deaf.getsockname()[1]}", data=b"x" * 50_000_000)
-    assert failures(dependency) == [Kind.TIMEOUT]
+    assert failures(dependency) == [FailureKind.TIMEOUT]
 
 
 def test_a_connection_that_breaks_when_the_time_is_over_is_still_a_broken_one() -> None:
     clock = FakeClock()
-    dependency = pricing(retry=Retry(attempts=1), runtime=Runtime(clock, lambda: 0.5))
+    dependency = pricing(retry=Retry(max_attempts=1), runtime=Runtime(clock, lambda: 0.5))
 
     class Slow(HoldfastAdapter):
         def add_headers(self, request: requests.PreparedRequest, **kwargs: Any) -> None:
@@ -340,7 +340,7 @@ def test_authentication_that_asks_again_begins_with_the_request_as_it_was(
         assert response.content == b"fine"
         assert "Digest" in server.seen[2].headers["authorization"]
     assert "holdfast-remaining" not in response.request.headers
-    assert failures(dependency) == [Kind.PERMANENT, Kind.TRANSIENT, None]
+    assert failures(dependency) == [FailureKind.PERMANENT, FailureKind.TRANSIENT, None]
 
 
 @pytest.mark.parametrize(
@@ -357,18 +357,18 @@ def test_an_attempts_time_holds_if_there_is_no_other(timeout: Any) -> None:
     dependency = pricing(timeouts=Timeouts(connect=2.0, attempt=0.15))
     with Server([hang, answer()]) as server, session_of(dependency) as session:
         assert session.get(server.url, timeout=timeout).content == b"fine"
-    assert failures(dependency) == [Kind.TIMEOUT, None]
+    assert failures(dependency) == [FailureKind.TIMEOUT, None]
 
 
 def test_a_request_through_a_proxy_is_measured_as_any_other(session: requests.Session, dependency: Dependency) -> None:
     with Server([drop, answer()]) as proxy:
         got = session.get("http://pricing.example/price", proxies={"http": proxy.url})
         assert (got.content, proxy.paths()) == (b"fine", ["http://pricing.example/price"] * 2)
-    assert dependency._state.connect_estimator.seen.total == 2
+    assert dependency._state.connect_estimator.histogram.total == 2
 
 
 def test_a_traceparent_of_the_callers_own_is_kept(session: requests.Session) -> None:
-    token = SCOPE.set(Incoming(float("inf"), trace="00-incoming"))
+    token = SCOPE.set(IncomingScope(float("inf"), trace="00-incoming"))
     try:
         with Server([answer()]) as server:
             session.get(server.url)
@@ -386,7 +386,7 @@ def test_connections_that_no_attempt_makes_are_as_those_of_urllib3(dependency: D
     with Server([answer()]) as server:
         assert adapter.poolmanager.request("GET", server.url).data == b"fine"
         adapter.close()
-    assert dependency._state.connect_estimator.seen.total == 0
+    assert dependency._state.connect_estimator.histogram.total == 0
 
 
 def test_a_warm_up_whose_answer_breaks_off_is_not_ready(dependency: Dependency) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import EngineError, EngineUnavailable, InvalidValue, NotAllowed, SettingsError, Zone
 from holdfast.calls.endpoints import Endpoints
-from holdfast.calls.resolvers import CloudMap, DynamoDbMap, ParameterStore, Refreshing
+from holdfast.calls.resolvers import CloudMapResolver, DynamoDbResolver, ParameterStoreResolver, RefreshingDirectory
 from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.testing import FakeClock
 from tests.services.start import free_port
@@ -31,7 +31,7 @@ def connect() -> Iterator[Open]:
     opened: list[AwsSession] = []
 
     def connect(url: str) -> AwsSession:
-        opened.append(AwsSession(AwsOptions(region="us-east-1", endpoint_url=url, attempts=1)))
+        opened.append(AwsSession(AwsOptions(region="us-east-1", endpoint_url=url, max_attempts=1)))
         return opened[-1]
 
     yield connect
@@ -84,9 +84,9 @@ def registry(session: AwsSession, name: str) -> Registry:
     return Registry(session, name)
 
 
-def cloud_map(session: AwsSession, name: str, **options: Any) -> CloudMap:
+def cloud_map(session: AwsSession, name: str, **options: Any) -> CloudMapResolver:
     # One of the emulators knows only the simple ways to ask for health.
-    return CloudMap(session=session, namespace=f"{name}-shop", service=name, **{"health": "ALL", **options})
+    return CloudMapResolver(session=session, namespace=f"{name}-shop", service=name, **{"health": "ALL", **options})
 
 
 def instance(host: str, zone: Zone | str, port: str = "8080") -> dict[str, str]:
@@ -154,7 +154,7 @@ def test_only_healthy_instances_are_asked_for_unless_none_is(moto_url: str, conn
     registry = Registry(session, name)
     registry.add("i-1", **instance("10.0.1.1", ONE))
     registry.add("i-2", **instance("10.0.1.2", ONE))
-    resolver = CloudMap(session=session, namespace=f"{name}-shop", service=name)
+    resolver = CloudMapResolver(session=session, namespace=f"{name}-shop", service=name)
     registry.fail("i-1")
     assert resolver.resolve() == {ONE: ["10.0.1.2:8080"]}
     registry.fail("i-2")
@@ -165,9 +165,9 @@ def test_a_service_or_namespace_that_is_not_there_says_what_to_check(
     session: AwsSession, registry: Registry, name: str
 ) -> None:
     with pytest.raises(SettingsError, match="Cloud Map has no service other"):
-        CloudMap(session=session, namespace=f"{name}-shop", service="other").resolve()
+        CloudMapResolver(session=session, namespace=f"{name}-shop", service="other").resolve()
     with pytest.raises(SettingsError, match="in a namespace other"):
-        CloudMap(session=session, namespace="other", service=name).resolve()
+        CloudMapResolver(session=session, namespace="other", service=name).resolve()
 
 
 def test_an_address_without_a_host_is_refused_before_anybody_is_asked(session: AwsSession) -> None:
@@ -189,7 +189,7 @@ def test_parameters_have_the_endpoints_of_a_zone_each(session: AwsSession, name:
     put(session, f"/{name}/endpoints/use1-az4", "[]")
     put(session, f"/{name}/endpoints/deeper/use1-az5", "http://10.0.5.1")
     put(session, f"/{name}/use1-az6", "http://10.0.6.1")
-    assert ParameterStore(session, f"/{name}/endpoints/").resolve() == {
+    assert ParameterStoreResolver(session, f"/{name}/endpoints/").resolve() == {
         "use1-az1": ["http://10.0.1.1", "http://10.0.1.2"],
         "use1-az2": ["http://10.0.2.1"],
         "use1-az3": ["http://10.0.3.1", "http://10.0.3.2"],
@@ -200,7 +200,7 @@ def test_parameters_have_the_endpoints_of_a_zone_each(session: AwsSession, name:
 def test_more_parameters_than_fit_on_a_page_are_all_found(session: AwsSession, name: str) -> None:
     for number in range(12):
         put(session, f"/{name}/use1-az{number}", f"http://10.0.{number}.1")
-    assert len(ParameterStore(session, f"/{name}").resolve()) == 12
+    assert len(ParameterStoreResolver(session, f"/{name}").resolve()) == 12
 
 
 @pytest.mark.parametrize(
@@ -218,13 +218,13 @@ def test_a_parameter_that_makes_no_sense_is_an_error_as_a_whole(
     put(session, f"/{name}/{zone}", value, kind)
     put(session, f"/{name}/use1-az2", "http://10.0.2.1")
     with pytest.raises(InvalidValue, match=f"parameter /{name}/{zone}{message}"):
-        ParameterStore(session, f"/{name}").resolve()
+        ParameterStoreResolver(session, f"/{name}").resolve()
 
 
 @pytest.mark.parametrize("path", ["", "/", "pricing/endpoints"])
 def test_a_path_that_is_none_is_refused(path: str, session: AwsSession) -> None:
     with pytest.raises(InvalidValue, match="expected one such as /pricing/endpoints"):
-        ParameterStore(session, path)
+        ParameterStoreResolver(session, path)
 
 
 # DynamoDB
@@ -251,18 +251,18 @@ def test_items_have_the_endpoints_of_a_service_in_a_zone_each(session: AwsSessio
     add_item(session, name, "pricing", ONE, Endpoints={"L": [{"S": "http://10.0.1.2"}, {"S": "http://10.0.1.1"}]})
     add_item(session, name, "pricing", TWO, Endpoints={"SS": ["http://10.0.2.2", "http://10.0.2.1"]})
     add_item(session, name, "orders", ONE, Endpoints={"L": [{"S": "http://10.1.1.1"}]})
-    assert DynamoDbMap(session, name, "pricing").resolve() == {
+    assert DynamoDbResolver(session, name, "pricing").resolve() == {
         ONE: ["http://10.0.1.2", "http://10.0.1.1"],
         TWO: ["http://10.0.2.1", "http://10.0.2.2"],
     }
-    assert DynamoDbMap(session, name, "nobody").resolve() == {}
+    assert DynamoDbResolver(session, name, "nobody").resolve() == {}
 
 
 def test_keys_and_attribute_may_be_called_otherwise(session: AwsSession, name: str) -> None:
     create_table(session, name, ("app", "zone"))
     item = {"app": {"S": "pricing"}, "zone": {"S": ONE}, "hosts": {"L": [{"S": "a"}]}}
     session.client("dynamodb").put_item(TableName=name, Item=item)
-    resolver = DynamoDbMap(session, name, "pricing", service_key="app", zone_key="zone", attribute="hosts")
+    resolver = DynamoDbResolver(session, name, "pricing", service_key="app", zone_key="zone", attribute="hosts")
     assert resolver.resolve() == {ONE: ["a"]}
 
 
@@ -282,28 +282,28 @@ def test_an_item_that_makes_no_sense_is_an_error_as_a_whole(
     add_item(session, name, "pricing", zone, **attributes)
     add_item(session, name, "pricing", TWO, Endpoints={"L": [{"S": "a"}]})
     with pytest.raises(InvalidValue, match=message):
-        DynamoDbMap(session, name, "pricing").resolve()
+        DynamoDbResolver(session, name, "pricing").resolve()
 
 
 def test_a_table_that_is_not_there_says_what_to_do(session: AwsSession, name: str) -> None:
     with pytest.raises(SettingsError, match=f"there is no DynamoDB table {name}.*keys Service and AZ-ID"):
-        DynamoDbMap(session, name, "pricing").resolve()
+        DynamoDbResolver(session, name, "pricing").resolve()
 
 
 def test_a_table_with_other_keys_is_an_error_that_names_it(session: AwsSession, name: str) -> None:
     create_table(session, name, ("app", "zone"))
     with pytest.raises(EngineError, match=f"DynamoDB refuses to tell of pricing in {name}"):
-        DynamoDbMap(session, name, "pricing").resolve()
+        DynamoDbResolver(session, name, "pricing").resolve()
 
 
 # What they have in common
 
 
-def resolvers(session: AwsSession) -> list[CloudMap | ParameterStore | DynamoDbMap]:
+def resolvers(session: AwsSession) -> list[CloudMapResolver | ParameterStoreResolver | DynamoDbResolver]:
     return [
         cloud_map(session, "pricing"),
-        ParameterStore(session, "/pricing/endpoints"),
-        DynamoDbMap(session, "endpoints", "pricing"),
+        ParameterStoreResolver(session, "/pricing/endpoints"),
+        DynamoDbResolver(session, "endpoints", "pricing"),
     ]
 
 
@@ -342,7 +342,7 @@ def test_calls_follow_what_is_registered_and_stay_when_it_is_all_taken_away(
 ) -> None:
     caplog.set_level(logging.WARNING, "holdfast.calls")
     registry.add("i-1", **instance("10.0.1.1", ONE))
-    with Refreshing(cloud_map(session, name), clock=FakeClock(), name="pricing") as known:
+    with RefreshingDirectory(cloud_map(session, name), clock=FakeClock(), name="pricing") as known:
         endpoints = Endpoints(known)
         assert endpoints.next() == (ONE, "10.0.1.1:8080")
         registry.add("i-2", **instance("10.0.2.1", TWO))

@@ -152,7 +152,7 @@ def test_an_interrupt_ends_a_command_that_waits_with_130_and_no_traceback(tmp_pa
         process = Preloaded(
             [*COMMAND, "credential", "list"],
             cwd=tmp_path,
-            env=environment(HOLDFAST_DATABASE__URL=url, HOLDFAST_DATABASE__PATIENCE="60"),
+            env=environment(HOLDFAST_DATABASE__URL=url, HOLDFAST_DATABASE__TIMEOUT="60"),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

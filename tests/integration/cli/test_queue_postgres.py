@@ -8,8 +8,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from holdfast.queue import Limits, Outgoing, QueuePolicy, open_backend
-from holdfast.queue.backend import Bury, Change, LeaseRequest, Settlement
+from holdfast.queue import Limits, OutgoingMessage, QueuePolicy, open_backend
+from holdfast.queue.backend import Bury, LeaseRequest, QueueChange, Settlement
 from tests.integration.server.process import holdfast
 
 
@@ -18,13 +18,13 @@ def queue(postgres_url: str) -> str:
     """A queue of this test alone."""
     name = f"mail-{uuid4()}"
     with open_backend(postgres_url) as backend:
-        backend.change(name, Change(), create=True)
+        backend.change(name, QueueChange(), create=True)
     return name
 
 
 def test_messages_are_sent_seen_put_back_and_swept(tmp_path: Path, postgres_url: str, queue: str) -> None:
     def result(*words: str) -> Any:
-        finished = holdfast("queue", *words, "--at", postgres_url, "--json", directory=tmp_path)
+        finished = holdfast("queue", *words, "--backend", postgres_url, "--json", directory=tmp_path)
         assert (finished.returncode, finished.stderr) == (0, "")
         return json.loads(finished.stdout)
 
@@ -53,7 +53,7 @@ def test_a_database_without_queues_gets_no_tables_by_looking(tmp_path: Path, pos
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"create schema {schema}")
         (tmp_path / "holdfast.toml").write_text(f'[database]\nurl = "{at}"\n')
-        for words in (["list", "--at", at], ["depth", "--at", at], ["list"]):
+        for words in (["list", "--backend", at], ["depth", "--backend", at], ["list"]):
             looked = holdfast("queue", *words, "--json", directory=tmp_path)
             assert looked.returncode == 1
             told = json.loads(looked.stderr)
@@ -73,7 +73,7 @@ def test_queues_of_the_settings_are_made_in_the_database_of_the_settings(tmp_pat
     sent = holdfast("queue", "send", name, "body", "--tenant", "t", directory=tmp_path)
     assert (sent.returncode, sent.stderr) == (0, "")
     with open_backend(postgres_url) as backend:
-        look = backend.look(name, tenants=["t"])
+        look = backend.inspect(name, tenants=["t"])
         assert look.policy == QueuePolicy(lanes=8)
         assert [(one.ready, one.limits) for one in look.tenants] == [(1, Limits(rate=5.0))]
-        backend.send(name, [Outgoing(tenant="t", body=b"x")])
+        backend.send(name, [OutgoingMessage(tenant="t", body=b"x")])

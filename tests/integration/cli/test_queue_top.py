@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Outgoing
-from holdfast.queue.backend import Change
+from holdfast.queue import OutgoingMessage
+from holdfast.queue.backend import QueueChange
 from holdfast.queue.backends.sql import SqlBackend
 from tests.integration.server.process import COMMAND, STUCK, environment
 from tests.support.preloaded import Preloaded
@@ -33,7 +33,7 @@ class Terminal:
         self.before = termios.tcgetattr(self.slave)
         self._seen = ""
         self.process = Preloaded(
-            [*COMMAND, "queue", "top", "--at", "sqlite:work.sqlite", *words],
+            [*COMMAND, "queue", "top", "--backend", "sqlite:work.sqlite", *words],
             cwd=folder,
             env=environment(TERM="xterm"),
             stdin=self.slave,
@@ -72,14 +72,14 @@ class Terminal:
 @pytest.fixture
 def backend(tmp_path: Path) -> Iterator[SqlBackend]:
     with SqlBackend(SqliteDatabase(tmp_path / "work.sqlite")) as backend:
-        backend.change("mail", Change(), create=True)
+        backend.change("mail", QueueChange(), create=True)
         yield backend
 
 
 @pytest.fixture
 def terminal(tmp_path: Path, backend: SqlBackend) -> Iterator[Terminal]:
-    backend.send("mail", [Outgoing(tenant="[bold]tenant", body=b"x")] * 3)
-    terminal = Terminal(tmp_path, "--every", "0.1")
+    backend.send("mail", [OutgoingMessage(tenant="[bold]tenant", body=b"x")] * 3)
+    terminal = Terminal(tmp_path, "--interval", "0.1")
     yield terminal
     terminal.close()
 
@@ -89,7 +89,7 @@ def test_it_shows_what_changes_until_q_is_pressed(terminal: Terminal, backend: S
     assert "work.sqlite" in seen.replace("\r\n", "")  # the address may be longer than a line
     assert "q ends" in seen
     assert re.search(r"mail +3 ", seen)
-    backend.send("mail", [Outgoing(tenant="another", body=b"x")] * 5)
+    backend.send("mail", [OutgoingMessage(tenant="another", body=b"x")] * 5)
     assert re.search(r"mail +8 ", terminal.read("another"))
     terminal.press(b"x")
     terminal.press(b"q")
@@ -102,12 +102,12 @@ def test_what_is_printed_to_a_file_leaves_the_terminal_alone(
     tmp_path: Path, backend: SqlBackend, words: list[str]
 ) -> None:
     """In the background, whoever changes the terminal is stopped by it."""
-    backend.send("mail", [Outgoing(tenant="a", body=b"x")])
+    backend.send("mail", [OutgoingMessage(tenant="a", body=b"x")])
     master, slave = pty.openpty()
     before = termios.tcgetattr(slave)
     with (tmp_path / "looks").open("w") as file:
         process = Preloaded(
-            [*COMMAND, "queue", "top", "--at", "sqlite:work.sqlite", "--every", "0.1", *words],
+            [*COMMAND, "queue", "top", "--backend", "sqlite:work.sqlite", "--interval", "0.1", *words],
             cwd=tmp_path,
             env=environment(),
             stdin=slave,

@@ -18,7 +18,7 @@ from tests.support.preloaded import Preloaded, run_preloaded
 from tests.table import sampled
 
 SIZES = ["--size", "3", "--overlap", "1"]
-MANY = 50_001
+MAX_TENANTS = 50_001
 
 
 @pytest.fixture
@@ -91,9 +91,9 @@ def test_bytes_that_are_no_text_come_through_pipes_files_and_the_command_line(fo
     assert b"\\xff\\xfe\\x80" in table.stdout
     finished = shards("assign", b"\xfe", "--known", folder=folder)
     assert (finished.returncode, finished.stderr) == (1, b"holdfast: tenant \\xfe has no shard yet\n")
-    finished = shards("blast", "--tenant", b"\xfe", "--json", folder=folder)
+    finished = shards("blast-radius", "--tenant", b"\xfe", "--json", folder=folder)
     assert (finished.returncode, json.loads(finished.stderr)["error"]) == (1, "not-found")
-    assert result(shards("blast", "--tenant", b"\xff\xfe\x80", "--json", folder=folder))["attackers"] == 1
+    assert result(shards("blast-radius", "--tenant", b"\xff\xfe\x80", "--json", folder=folder))["attackers"] == 1
 
 
 def test_a_reader_that_has_seen_enough_is_no_reason_for_a_traceback(folder: Path) -> None:
@@ -134,14 +134,14 @@ def at_terminal(*words: str, folder: Path) -> tuple[int, bytes, bytes]:
 
 def test_how_far_it_is_is_told_at_a_terminal(folder: Path) -> None:
     assert shards("plan", "fleet.csv", *SIZES, "--apply", folder=folder).returncode == 0
-    (folder / "tenants").write_text("tenant\n" + "".join(f"tenant-{number}\n" for number in range(MANY)))
+    (folder / "tenants").write_text("tenant\n" + "".join(f"tenant-{number}\n" for number in range(MAX_TENANTS)))
     code, seen, printed = at_terminal("assign", "--file", "tenants", "--json", folder=folder)
     assert (code, seen) == (0, b"\r50,000 tenants\r\n")
-    assert len(json.loads(printed)) == MANY
-    code, seen, printed = at_terminal("blast", "--worker", "az1-1", "--json", folder=folder)
+    assert len(json.loads(printed)) == MAX_TENANTS
+    code, seen, printed = at_terminal("blast-radius", "--worker", "az1-1", "--json", folder=folder)
     assert (code, seen) == (0, b"\r50,000 tenants read\r\n")
     found = json.loads(printed)
-    assert found["untouched"] + found["partly"] == MANY
+    assert found["unaffected"] + found["partly_hit"] == MAX_TENANTS
     code, seen, printed = at_terminal("assign", "tenant-1", "--json", folder=folder)
     assert (code, seen, len(json.loads(printed))) == (0, b"", 1)
 
@@ -162,10 +162,10 @@ def test_the_whole_story_in_the_database_that_the_settings_name(folder: Path, va
     assert fleet["isolated"] == [{"tenant": "tenant-17", "workers": ["az1-spare", "az2-spare", "az3-spare"]}]
     after = run("assign", "--file", "-", "--known", piped=names)
     assert [one for one, other in zip(before, after, strict=True) if one != other] == [before[17]]
-    assert run("blast", "--tenant", "tenant-17")["partly"] == 0
+    assert run("blast-radius", "--tenant", "tenant-17")["partly_hit"] == 0
     assert run("release", "tenant-17")["workers"] == before[17]["workers"]
     assert run("assign", "--file", "-", piped=names) == before
-    assert run("report")["pairs_beyond"] == 0
+    assert run("report")["pairs_above_promise"] == 0
     assert run("remove", "tenant-3", "tenant-4") == {"removed": 2}
     assert run("plan") | {"tenants": 98, "version": 4} == run("plan")
     assert (folder / "holdfast-data" / "shards.sqlite").exists() == (not variables)
@@ -218,7 +218,7 @@ WITHOUT = "import sys; sys.modules['numpy'] = None\nfrom holdfast.cli import mai
 
 
 def test_without_numpy_reports_say_what_to_install(tmp_path: Path) -> None:
-    commands = [["report", "file.csv"], ["report"], ["blast", "--tenant", "a"]]
+    commands = [["report", "file.csv"], ["report"], ["blast-radius", "--tenant", "a"]]
     script = f"{WITHOUT}for words in {commands!r}:\n    assert main(['shards', *words, '--json']) == 1, words"
     finished = python(script, tmp_path)
     assert (finished.returncode, finished.stdout) == (0, ""), finished.stderr

@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Outgoing
-from holdfast.queue.backend import Change, Snapshot
+from holdfast.queue import OutgoingMessage
+from holdfast.queue.backend import QueueChange, QueueSnapshot
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.policy import QueuePolicy
 from tests.integration.server.process import COMMAND, STUCK, HoldfastServer, announcement, environment, holdfast
@@ -139,7 +139,7 @@ class Workers:
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "jobs.py").write_text(textwrap.dedent(JOBS))
     with store(tmp_path) as backend:
-        backend.change("mail", Change(policy=QueuePolicy(lease=LEASE)), create=True)
+        backend.change("mail", QueueChange(policy=QueuePolicy(lease=LEASE)), create=True)
     return tmp_path
 
 
@@ -162,12 +162,12 @@ def store(folder: Path) -> SqlBackend:
 
 def send(folder: Path, *names: str) -> None:
     with store(folder) as backend:
-        backend.send("mail", [Outgoing(tenant=name, body=name.encode()) for name in names])
+        backend.send("mail", [OutgoingMessage(tenant=name, body=name.encode()) for name in names])
 
 
-def look(folder: Path) -> Snapshot:
+def look(folder: Path) -> QueueSnapshot:
     with store(folder) as backend:
-        return backend.look("mail")
+        return backend.inspect("mail")
 
 
 def free_ports(count: int) -> int:
@@ -184,7 +184,7 @@ def scrape(port: int, path: str = "/metrics") -> httpx.Response:
     return httpx.get(f"http://127.0.0.1:{port}{path}", timeout=STUCK, trust_env=False)
 
 
-def handled(port: int, ending: str = "done") -> int | None:
+def handled(port: int, result: str = "acked") -> int | None:
     """Messages that ended so in the process that listens there; None: nobody does."""
     try:
         text = scrape(port).text
@@ -193,7 +193,7 @@ def handled(port: int, ending: str = "done") -> int | None:
     (line,) = [
         line
         for line in text.splitlines()
-        if line.startswith(f'holdfast_queue_handled_total{{queue="mail",ending="{ending}"}} ')
+        if line.startswith(f'holdfast_queue_handled_total{{queue="mail",result="{result}"}} ')
     ]
     return int(line.split()[-1])
 
@@ -228,7 +228,7 @@ def test_told_to_stop_it_ends_what_it_began_and_hands_back_the_rest(
     assert len(workers.done()) == int(processes)
     lanes = look(folder).lanes
     assert (sum(lane.ready for lane in lanes), sum(lane.leased for lane in lanes)) == (6 - int(processes), 0)
-    workers = begin("--once")
+    workers = begin("--until-empty")
     assert workers.wait() == 0
     assert workers.done() == names
     assert {line[2] for line in workers.told()} == {"1"}, "what was handed back was no attempt"
@@ -298,12 +298,12 @@ def _impatient(folder: Path) -> None:
 @pytest.mark.usefixtures("_impatient")
 def test_a_process_whose_handlers_hang_ends_with_an_error(folder: Path, begin: Callable[..., Workers]) -> None:
     send(folder, "stuck")
-    workers = begin("--concurrency", "1", "--once")
+    workers = begin("--concurrency", "1", "--until-empty")
     assert workers.wait() == 1
     told = json.loads(workers.log.read_text().splitlines()[-1])
     assert told["error"] == "error"
     assert told["detail"].startswith("as many handlers of mail hang as there may be, 1, so that no message was taken")
-    assert begin("--concurrency", "1", "--once").wait() == 0
+    assert begin("--concurrency", "1", "--until-empty").wait() == 0
     assert workers.done() == ["stuck"]
 
 
@@ -330,7 +330,7 @@ def test_processes_do_not_outlive_their_supervisor(folder: Path, begin: Callable
 def test_several_processes_drain_a_queue_and_end(folder: Path, begin: Callable[..., Workers]) -> None:
     names = [f"message-{number:03}" for number in range(300)]
     send(folder, *names)
-    workers = begin("--processes", "2", "--once")
+    workers = begin("--processes", "2", "--until-empty")
     assert workers.wait() == 0
     assert workers.done() == names
     assert "started again" not in workers.log.read_text()
@@ -377,7 +377,7 @@ def test_a_store_that_cannot_be_opened_is_told_by_one_process_and_waited_for_by_
 def test_a_zone_that_a_server_says_is_out_is_left_alone(folder: Path, begin: Callable[..., Workers]) -> None:
     send(folder, "message")
     with HoldfastServer.start(folder / "server") as server:
-        words = ("--once", "--zone", "use1-az1", "--endpoint", server.address)
+        words = ("--until-empty", "--zone", "use1-az1", "--endpoint", server.address)
         for change, done in (("out", []), ("in", ["message"])):
             changed = holdfast("zone", change, "use1-az1", "--reason", "gray", directory=server.directory)
             assert changed.returncode == 0, changed.stderr
@@ -436,7 +436,7 @@ class TestMetrics:
         send(folder, "message")
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
-            workers = begin("--export", f"prometheus:{port}", "--once")
+            workers = begin("--export", f"prometheus:{port}", "--until-empty")
             assert workers.wait() == 3
         told = workers.entries()[-1]
         assert told["error"] == "engine-unavailable"
@@ -464,7 +464,9 @@ class TestMetrics:
         self, folder: Path, begin: Callable[..., Workers], processes: str
     ) -> None:
         with (folder / "jobs.py").open("a") as file:  # an end that waits for them would not come
-            file.write("\nfrom holdfast.metrics import scrapes\nscrapes._Scrape.timeout = 3600\n")
+            file.write(
+                "\nfrom holdfast.metrics import http_server\nhttp_server._MetricsRequestHandler.timeout = 3600\n"
+            )
         port = free_ports(2)
         workers = begin("--processes", processes, "--export", f"prometheus:{port}").start()
         where = ("127.0.0.1", port)
@@ -488,7 +490,7 @@ def lines_of(workers: Workers) -> list[dict[str, Any]]:
 def done_in(lines: list[dict[str, Any]]) -> int:
     """Messages, by the lines of whole queues."""
     assert {line["Queue"] for line in lines} <= {"mail"}
-    return sum(line["MessagesDone"] for line in lines if "Tenant" not in line)
+    return sum(line["MessagesAcked"] for line in lines if "Tenant" not in line)
 
 
 class TestLines:
@@ -510,12 +512,14 @@ class TestLines:
         assert done_in(lines) == 6, "also what was done after it was told to stop"
         (directive,) = lines[0]["_aws"]["CloudWatchMetrics"]
         assert (directive["Namespace"], directive["Dimensions"]) == ("holdfast/worker", [["Queue"]])
-        assert {"Name": "MessagesDone", "Unit": "Count"} in directive["Metrics"]
+        assert {"Name": "MessagesAcked", "Unit": "Count"} in directive["Metrics"]
         assert {line["Tenant"] for line in lines if "Tenant" in line} == {f"wait-{position}" for position in range(6)}
 
     def test_people_are_told_on_standard_error_then(self, folder: Path) -> None:
         send(folder, "message")
-        ran = holdfast("worker", "jobs:mail", "--export", "emf", "--once", "--workload", "shop", directory=folder)
+        ran = holdfast(
+            "worker", "jobs:mail", "--export", "emf", "--until-empty", "--workload", "shop", directory=folder
+        )
         assert ran.returncode == 0
         assert " worker on mail\n" in ran.stderr
         lines = [json.loads(line) for line in ran.stdout.splitlines()]
@@ -560,7 +564,7 @@ class TestLines:
         assert workers.wait() == 0
         lines = [line for line in lines_of(workers) if "Tenant" not in line]
         assert sum(line["MessagesBuried"] for line in lines) == done_in(lines) == 1
-        (entry,) = [entry for entry in workers.entries() if entry.get("ending") == "buried"]
+        (entry,) = [entry for entry in workers.entries() if entry.get("result") == "buried"]
         assert entry["pid"] == workers.process.pid
 
     def test_a_reader_that_has_left_does_not_keep_messages_from_being_handled(

@@ -190,14 +190,14 @@ def test_a_server_that_is_not_there_is_unavailable(zone: Callable[..., tuple[int
             "/v1/status answered 404: expected the base URL of a Holdfast server, such as http://127.0.0.1:8470",
         ),
         (
-            problem(type="urn:holdfast:problem:outcome-unknown", detail="the log says why", trace="0af7"),
+            problem(type="urn:holdfast:problem:outcome-unknown", detail="the log says why", trace_id="0af7"),
             ["out", "use1-az1", "--reason", "x"],
             1,
             "outcome-unknown",
             "the log says why; it may or may not have been done: look before you repeat it (trace 0af7)",
         ),
         (
-            problem(type="urn:holdfast:problem:engine", detail="the log says why", trace="0af7"),
+            problem(type="urn:holdfast:problem:engine", detail="the log says why", trace_id="0af7"),
             ["out", "use1-az1", "--reason", "x"],
             1,
             "engine",

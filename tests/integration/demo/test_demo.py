@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.demo.records import Fault, Sent, read
+from holdfast.demo.records import InjectedFault, SentRequest, read_records
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.status import SqlStatusStore
 from holdfast.watch import WatchStore
@@ -80,7 +80,7 @@ def test_the_zone_is_found_within_thirty_seconds_and_the_processes_own_records_b
     assert answer["found"]
     assert (summary["zone"], summary["wrong_zones"]) == ("use1-az3", [])
 
-    faults = [fault for file in folder.glob("i-*.jsonl") for fault in read(file, Fault)]
+    faults = [fault for file in folder.glob("i-*.jsonl") for fault in read_records(file, InjectedFault)]
     assert {fault.zone for fault in faults} == {"use1-az3"}
     assert len(faults) == 2
     assert summary["fault_at"] == min(fault.at for fault in faults)
@@ -94,7 +94,7 @@ def test_the_zone_is_found_within_thirty_seconds_and_the_processes_own_records_b
     assert summary["seconds_to_verdict"] == pytest.approx(verdict.opened_at - summary["fault_at"], abs=0.001)
     assert 0 < summary["seconds_to_verdict"] < 30
 
-    sent = list(read(folder / "client.jsonl", Sent))
+    sent = list(read_records(folder / "client.jsonl", SentRequest))
     last = max(request.at for request in sent if request.zone == "use1-az3")
     assert summary["last_request_at"] == last
     assert summary["out_at"] - 0.5 < last < summary["out_at"] + 5, "the client obeyed, and soon"
@@ -125,7 +125,7 @@ def test_a_zone_that_is_only_slow_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_however_it_is_ended_no_process_is_left(tmp_path: Path, sent: signal.Signals) -> None:
-    with running(tmp_path, "--keep") as process:
+    with running(tmp_path, "--keep-running") as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "client sends" in line:
@@ -137,7 +137,7 @@ def test_however_it_is_ended_no_process_is_left(tmp_path: Path, sent: signal.Sig
 
 
 def test_a_process_that_dies_ends_the_run_with_its_name(tmp_path: Path) -> None:
-    with running(tmp_path, "--keep") as process:
+    with running(tmp_path, "--keep-running") as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "client sends" in line:

@@ -229,22 +229,22 @@ def test_a_role_that_may_not_be_assumed_is_told_apart_from_the_call_that_needed_
     faulty: FaultyServer, connect: Open
 ) -> None:
     refused = f"http://127.0.0.1:{free_port()}"
-    dynamodb = connect(faulty.url, role_arn=ROLE, endpoint_urls={"sts": refused}, attempts=1).client("dynamodb")
+    dynamodb = connect(faulty.url, role_arn=ROLE, endpoint_urls={"sts": refused}, max_attempts=1).client("dynamodb")
     with pytest.raises(EngineUnavailable, match=f"AWS sts AssumeRole.*{refused}"):
         dynamodb.put_item(**ITEM)
     assert faulty.requests == 0
 
 
 @pytest.mark.usefixtures("no_pauses")
-@pytest.mark.parametrize("attempts", [1, 2, 3, 5])
+@pytest.mark.parametrize("max_attempts", [1, 2, 3, 5])
 @pytest.mark.parametrize(("status", "code"), [(503, "ServiceUnavailable"), (400, "ThrottlingException")])
 def test_a_call_makes_exactly_as_many_requests_as_it_may(
-    faulty: FaultyServer, connect: Open, attempts: int, status: int, code: str
+    faulty: FaultyServer, connect: Open, max_attempts: int, status: int, code: str
 ) -> None:
     faulty.script = [fails(status, code)]
     with pytest.raises(EngineUnavailable, match="AWS dynamodb PutItem") as caught:
-        connect(faulty.url, attempts=attempts).client("dynamodb").put_item(**ITEM)
-    assert faulty.requests == attempts
+        connect(faulty.url, max_attempts=max_attempts).client("dynamodb").put_item(**ITEM)
+    assert faulty.requests == max_attempts
     assert isinstance(caught.value.__cause__, ClientError)
 
 
@@ -252,7 +252,7 @@ def test_a_call_makes_exactly_as_many_requests_as_it_may(
 def test_a_page_is_retried_like_any_call(faulty: FaultyServer, connect: Open) -> None:
     page = says(200, '{"TableNames": ["first"], "LastEvaluatedTableName": "first"}')
     faulty.script = [page, fails(503, "ServiceUnavailable"), says(200, '{"TableNames": ["second"]}')]
-    assert list(connect(faulty.url, attempts=2).paginate("dynamodb", "list_tables")) == ["first", "second"]
+    assert list(connect(faulty.url, max_attempts=2).paginate("dynamodb", "list_tables")) == ["first", "second"]
     assert faulty.requests == 3
 
 
@@ -265,7 +265,7 @@ def test_a_service_that_repeats_its_page_is_found_out(faulty: FaultyServer, conn
 @pytest.mark.usefixtures("no_pauses")
 def test_a_call_that_succeeds_in_the_end_succeeds(faulty: FaultyServer, connect: Open) -> None:
     faulty.script = [hangs_up, fails(503, "ServiceUnavailable"), WORKS]
-    connect(faulty.url, attempts=3).client("dynamodb").put_item(**ITEM)
+    connect(faulty.url, max_attempts=3).client("dynamodb").put_item(**ITEM)
     assert faulty.requests == 3
 
 
@@ -274,7 +274,7 @@ def test_a_lost_reply_leaves_the_outcome_of_a_write_unknown_and_that_of_a_read_u
     faulty: FaultyServer, connect: Open
 ) -> None:
     faulty.script = [hangs_up]
-    dynamodb = connect(faulty.url, attempts=2).client("dynamodb")
+    dynamodb = connect(faulty.url, max_attempts=2).client("dynamodb")
     with pytest.raises(OutcomeUnknown, match="dynamodb PutItem"):
         dynamodb.put_item(**ITEM)
     with pytest.raises(EngineUnavailable, match="dynamodb GetItem"):
@@ -285,7 +285,7 @@ def test_a_lost_reply_leaves_the_outcome_of_a_write_unknown_and_that_of_a_read_u
 @pytest.mark.usefixtures("no_pauses")
 def test_a_reply_that_was_lost_before_the_last_attempt_is_not_forgotten(faulty: FaultyServer, connect: Open) -> None:
     faulty.script = [hangs_up, fails(400, "ThrottlingException")]
-    dynamodb = connect(faulty.url, attempts=2).client("dynamodb")
+    dynamodb = connect(faulty.url, max_attempts=2).client("dynamodb")
     with pytest.raises(OutcomeUnknown):
         dynamodb.put_item(**ITEM)
     with pytest.raises(EngineUnavailable):
@@ -299,7 +299,7 @@ def test_a_reply_lost_before_the_credentials_were_refreshed_is_not_forgotten(
     faulty.role_lasts = timedelta(minutes=5)
     faulty.script = [hangs_up, fails(503, "ServiceUnavailable")]
     with pytest.raises(OutcomeUnknown, match="dynamodb PutItem"):
-        connect(faulty.url, role_arn=ROLE, attempts=2).client("dynamodb").put_item(**ITEM)
+        connect(faulty.url, role_arn=ROLE, max_attempts=2).client("dynamodb").put_item(**ITEM)
     assert len(set(faulty.keys)) == 2
 
 
@@ -313,7 +313,7 @@ def test_an_endpoint_that_hangs_is_given_up_after_the_read_timeout(faulty: Fault
     faulty.script = [lambda _: hangs_up(_) if faulty.release.wait(30) else None]
     started = time.monotonic()
     with pytest.raises(OutcomeUnknown, match="dynamodb PutItem"):
-        connect(faulty.url, attempts=1, read_timeout=0.2).client("dynamodb").put_item(**ITEM)
+        connect(faulty.url, max_attempts=1, read_timeout=0.2).client("dynamodb").put_item(**ITEM)
     assert 0.2 <= time.monotonic() - started < 5
     assert faulty.requests == 1
 
@@ -322,7 +322,7 @@ def test_an_endpoint_that_hangs_is_given_up_after_the_read_timeout(faulty: Fault
 def test_an_endpoint_that_refuses_has_done_nothing(connect: Open) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(EngineUnavailable, match=f"dynamodb PutItem.*{url}"):
-        connect(url, attempts=2).client("dynamodb").put_item(**ITEM)
+        connect(url, max_attempts=2).client("dynamodb").put_item(**ITEM)
 
 
 def test_expired_credentials_are_not_retried(faulty: FaultyServer, connect: Open) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.engines import Transaction
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
-from holdfast.engines.postgres.connection import Listener
+from holdfast.engines.postgres.connection import NotificationListener
 from tests.services.postgres import RestartablePostgres
 
 CHANNEL = 'Odd "channel"; name'
@@ -20,10 +20,10 @@ def database(postgres_url: str) -> Iterator[PostgresDatabase]:
 
 
 @pytest.fixture
-def listener(database: PostgresDatabase) -> Iterator[Listener]:
+def listener(database: PostgresDatabase) -> Iterator[NotificationListener]:
     """One that is listening."""
-    listener = database.listener(CHANNEL)
-    assert listener.hear(0.0) is None, "what came before it began it has not heard"
+    listener = database.open_listener(CHANNEL)
+    assert listener.wait_for_notifications(0.0) is None, "what came before it began it has not heard"
     yield listener
     listener.close()
 
@@ -33,28 +33,30 @@ def notify(url: str, text: str, channel: str = CHANNEL) -> None:
         connection.execute("select pg_notify(%s, %s)", (channel, text))
 
 
-def heard(listener: Listener, count: int) -> list[str]:
+def heard(listener: NotificationListener, count: int) -> list[str]:
     """So many notifications, however they come."""
     found: list[str] = []
     while len(found) < count:
-        found += listener.hear(30.0) or []
+        found += listener.wait_for_notifications(30.0) or []
     return found
 
 
-def test_what_is_notified_is_heard_in_order(listener: Listener, postgres_url: str) -> None:
+def test_what_is_notified_is_heard_in_order(listener: NotificationListener, postgres_url: str) -> None:
     for text in ("one", "zwei \N{GRINNING FACE}", ""):
         notify(postgres_url, text)
     assert heard(listener, 3) == ["one", "zwei \N{GRINNING FACE}", ""]
-    assert listener.hear(0.0) == []
+    assert listener.wait_for_notifications(0.0) == []
 
 
-def test_other_channels_are_not_heard(listener: Listener, postgres_url: str) -> None:
+def test_other_channels_are_not_heard(listener: NotificationListener, postgres_url: str) -> None:
     notify(postgres_url, "other", "odd")
     notify(postgres_url, "mine")
     assert heard(listener, 1) == ["mine"]
 
 
-def test_what_is_rolled_back_is_not_heard(listener: Listener, database: PostgresDatabase, postgres_url: str) -> None:
+def test_what_is_rolled_back_is_not_heard(
+    listener: NotificationListener, database: PostgresDatabase, postgres_url: str
+) -> None:
     def work(transaction: Transaction) -> None:
         transaction.execute("select pg_notify($1, $2)", (CHANNEL, "never"))
         raise KeyError("undo")
@@ -66,7 +68,7 @@ def test_what_is_rolled_back_is_not_heard(listener: Listener, database: Postgres
 
 
 def test_after_a_lost_connection_it_listens_again_and_says_that_it_did_not(
-    listener: Listener, postgres_url: str
+    listener: NotificationListener, postgres_url: str
 ) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(
@@ -74,19 +76,19 @@ def test_after_a_lost_connection_it_listens_again_and_says_that_it_did_not(
             "where query like 'listen%' and pid <> pg_backend_pid()"
         )
     notify(postgres_url, "nobody hears this")
-    assert listener.hear(30.0) is None, "the connection is gone"
-    assert listener.hear(30.0) is None, "another one is there, and what came between is unknown"
+    assert listener.wait_for_notifications(30.0) is None, "the connection is gone"
+    assert listener.wait_for_notifications(30.0) is None, "another one is there, and what came between is unknown"
     notify(postgres_url, "again")
     assert heard(listener, 1) == ["again"]
 
 
 def test_a_server_that_is_away_is_no_error(restartable_postgres: RestartablePostgres) -> None:
-    listener = Listener(PostgresOptions(url=restartable_postgres.url), CHANNEL)
+    listener = NotificationListener(PostgresOptions(url=restartable_postgres.url), CHANNEL)
     restartable_postgres.stop()
-    assert listener.hear(0.0) is None
-    assert listener.hear(0.0) is None
+    assert listener.wait_for_notifications(0.0) is None
+    assert listener.wait_for_notifications(0.0) is None
     restartable_postgres.start()
-    assert listener.hear(0.0) is None
+    assert listener.wait_for_notifications(0.0) is None
     notify(restartable_postgres.url, "back")
     assert heard(listener, 1) == ["back"]
     listener.close()

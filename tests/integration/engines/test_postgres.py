@@ -28,7 +28,7 @@ from holdfast.engines import Database, Migration, Transaction
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.postgres import connection as postgres_connection
 from holdfast.engines.postgres.connection import IDLE_SECONDS
-from holdfast.engines.postgres.faults import RUNS
+from holdfast.engines.postgres.errors import MAX_RUNS
 from holdfast.testing import FakeClock
 from tests.services.postgres import RestartablePostgres
 from tests.support.proxy import LossyProxy
@@ -197,16 +197,16 @@ class TestLostConnections:
     ) -> None:
         proxy.lose(loss, b"insert into item")
         with pytest.raises(OutcomeUnknown, match="look before repeating"):
-            proxied.write_one("insert into item (id) values (1)")
+            proxied.write_statement("insert into item (id) values (1)")
         assert proxy.losses == 1
         assert ids(proxied) == kept
-        proxied.write_one("insert into item (id) values (2)")
+        proxied.write_statement("insert into item (id) values (2)")
         assert ids(proxied) == [*kept, 2]
 
     def test_one_statement_that_can_be_repeated_is_repeated(self, proxy: LossyProxy, proxied: PostgresDatabase) -> None:
         proxied.write(Insert(1))
         proxy.lose("reply", b"select id from item")
-        assert proxied.write_one("select id from item", can_repeat=True) == [(1,)]
+        assert proxied.write_statement("select id from item", is_idempotent=True) == [(1,)]
         assert proxy.losses == 1
 
     def test_a_read_that_has_its_answer_does_not_care_about_the_rest(
@@ -219,7 +219,7 @@ class TestLostConnections:
 
     def test_a_server_that_stays_away_is_an_error_after_the_patience(self, url: str, proxy: LossyProxy) -> None:
         clock = FakeClock()
-        options = PostgresOptions(url=through(proxy, url), patience=30.0)
+        options = PostgresOptions(url=through(proxy, url), timeout=30.0)
         with PostgresDatabase(options, clock=clock) as database:
             proxy.refuse()
             for run in (database.write, database.read):
@@ -234,7 +234,7 @@ class TestLostConnections:
 
     def test_a_check_of_a_server_that_is_away_ends_soon(self, url: str, proxy: LossyProxy) -> None:
         clock = FakeClock()
-        with PostgresDatabase(PostgresOptions(url=through(proxy, url), patience=30.0), clock=clock) as database:
+        with PostgresDatabase(PostgresOptions(url=through(proxy, url), timeout=30.0), clock=clock) as database:
             database.check()
             proxy.refuse()
             with pytest.raises(EngineUnavailable, match=r"was away for 5\.0 s"):
@@ -382,14 +382,14 @@ class TestCollisions:
 
         with (
             PostgresDatabase(PostgresOptions(url=url), clock=FakeClock()) as database,
-            pytest.raises(EngineUnavailable, match=f"was run {RUNS} times"),
+            pytest.raises(EngineUnavailable, match=f"was run {MAX_RUNS} times"),
         ):
             database.write(work)
-        assert len(runs) == RUNS
+        assert len(runs) == MAX_RUNS
 
     def test_a_pool_that_is_exhausted_is_waited_for_and_then_an_error(self, url: str) -> None:
         with (
-            PostgresDatabase(PostgresOptions(url=url, pool_maximum=1, patience=0.05)) as database,
+            PostgresDatabase(PostgresOptions(url=url, max_connections=1, timeout=0.05)) as database,
             ThreadPoolExecutor() as threads,
         ):
             taken, finish = threading.Event(), threading.Event()
@@ -403,7 +403,7 @@ class TestCollisions:
             assert taken.wait(STUCK)
             with pytest.raises(EngineUnavailable, match=r"all 1 connections .* were in use for 0\.05 s"):
                 database.write(Insert(2))
-            database._pool._trouble = "Connection refused\nIs it running?"
+            database._pool._last_connect_error = "Connection refused\nIs it running?"
             with pytest.raises(EngineUnavailable, match=r"opening them fails \(Connection refused\); check"):
                 database.write(Insert(2))
             finish.set()
@@ -411,7 +411,10 @@ class TestCollisions:
             assert ids(database) == [1]
 
     def test_many_threads_share_few_connections(self, url: str) -> None:
-        with PostgresDatabase(PostgresOptions(url=url, pool_maximum=2)) as database, ThreadPoolExecutor(16) as threads:
+        with (
+            PostgresDatabase(PostgresOptions(url=url, max_connections=2)) as database,
+            ThreadPoolExecutor(16) as threads,
+        ):
             list(threads.map(database.write, [Insert(number) for number in range(200)], timeout=STUCK))
             sql = "select count(*) from pg_stat_activity where pid <> pg_backend_pid() and query like $1"
             assert ids(database) == list(range(200))
@@ -419,7 +422,7 @@ class TestCollisions:
 
     def test_a_migration_does_not_queue_behind_a_table_in_use_for_ever(self, url: str) -> None:
         steps = (Migration(1, "more", ("alter table item add column name text",)),)
-        with psycopg.connect(url) as user, PostgresDatabase(PostgresOptions(url=url, patience=0.1)) as database:
+        with psycopg.connect(url) as user, PostgresDatabase(PostgresOptions(url=url, timeout=0.1)) as database:
             user.execute("select * from item")
             with pytest.raises(EngineUnavailable, match="lock timeout"):
                 database.migrate("items", steps)

@@ -22,14 +22,14 @@ from holdfast.calls import Dependency, Retry, Timeouts, current_attempt, remaini
 from holdfast.calls.runtime import Runtime
 from holdfast.middleware import AsgiMiddleware, Service
 from holdfast.testing import FakeClock
-from tests.integration.middleware.place import FAULT, HERE, LEFT, OK, Status, Told, ask, classes, connect
+from tests.integration.middleware.support import FAULT, HERE, LEFT, OK, Status, WaitingSink, ask, classes, connect
 
 SHOP = Service(workload="shop", zone=HERE, instance="i-1")
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def told() -> WaitingSink:
+    return WaitingSink()
 
 
 @pytest.fixture
@@ -86,12 +86,12 @@ async def echo(socket: WebSocket[Any, Any, Any]) -> None:
     await socket.close()
 
 
-def shop(told: Told | None, *handlers: Any, service: Service = SHOP, **around: Any) -> AsgiMiddleware:
+def shop(told: WaitingSink | None, *handlers: Any, service: Service = SHOP, **around: Any) -> AsgiMiddleware:
     app = Litestar([user, broken, health, upload, echo, *handlers], openapi_config=None)
     return AsgiMiddleware(app, service, sink=told, **around)
 
 
-def test_an_answer_is_reported_under_its_route(told: Told, protocol: str) -> None:
+def test_an_answer_is_reported_under_its_route(told: WaitingSink, protocol: str) -> None:
     with serving(shop(told), protocol) as port:
         assert ask(port, "/users/eva")[0] == 200
         outcome = told.next()
@@ -102,13 +102,13 @@ def test_an_answer_is_reported_under_its_route(told: Told, protocol: str) -> Non
     assert told.is_empty()
 
 
-def test_an_exception_is_an_answer_of_500_and_a_fault(told: Told, protocol: str) -> None:
+def test_an_exception_is_an_answer_of_500_and_a_fault(told: WaitingSink, protocol: str) -> None:
     with serving(shop(told), protocol) as port:
         assert ask(port, "/broken")[0] == 500
         assert classes(told.next()) == FAULT
 
 
-def test_an_exception_that_reaches_the_server_is_still_the_servers_to_answer(told: Told, protocol: str) -> None:
+def test_an_exception_that_reaches_the_server_is_still_the_servers_to_answer(told: WaitingSink, protocol: str) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         raise ZeroDivisionError
 
@@ -117,7 +117,7 @@ def test_an_exception_that_reaches_the_server_is_still_the_servers_to_answer(tol
         assert classes(told.next()) == FAULT
 
 
-def test_a_request_that_is_late_is_refused_and_the_connection_stays(told: Told, protocol: str) -> None:
+def test_a_request_that_is_late_is_refused_and_the_connection_stays(told: WaitingSink, protocol: str) -> None:
     with serving(shop(told), protocol) as port:
         connection = connect(port)
         connection.request("GET", "/users/eva", headers={"Holdfast-Remaining": "0"})
@@ -129,7 +129,7 @@ def test_a_request_that_is_late_is_refused_and_the_connection_stays(told: Told, 
         assert [told.next().internal, told.next().internal] == [True, False]
 
 
-def test_a_refused_upload_is_not_asked_to_continue(told: Told, protocol: str) -> None:
+def test_a_refused_upload_is_not_asked_to_continue(told: WaitingSink, protocol: str) -> None:
     with serving(shop(told), protocol) as port, socket.create_connection(("127.0.0.1", port), timeout=20) as client:
         client.sendall(
             b"POST /upload HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n"
@@ -138,7 +138,7 @@ def test_a_refused_upload_is_not_asked_to_continue(told: Told, protocol: str) ->
         assert client.recv(65_536).startswith(b"HTTP/1.1 504")
 
 
-def test_uploads_in_chunks_pass_with_or_without_an_expectation(told: Told, protocol: str) -> None:
+def test_uploads_in_chunks_pass_with_or_without_an_expectation(told: WaitingSink, protocol: str) -> None:
     with serving(shop(told), protocol) as port:
         with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
             client.sendall(
@@ -152,14 +152,14 @@ def test_uploads_in_chunks_pass_with_or_without_an_expectation(told: Told, proto
         assert classes(told.next()) == OK
 
 
-def test_a_refusal_of_a_head_request_is_whole(told: Told, protocol: str) -> None:
+def test_a_refusal_of_a_head_request_is_whole(told: WaitingSink, protocol: str) -> None:
     with serving(shop(told), protocol) as port:
         code, headers, body = ask(port, "/users/eva", "HEAD", Holdfast_Remaining="0")
         assert (code, body) == (504, b"")
         assert int(headers["content-length"]) > 0
 
 
-def test_a_client_that_leaves_a_stream_is_no_fault(told: Told, protocol: str) -> None:
+def test_a_client_that_leaves_a_stream_is_no_fault(told: WaitingSink, protocol: str) -> None:
     async def endless() -> AsyncIterator[bytes]:
         while True:
             yield b"x" * 65_536
@@ -179,7 +179,7 @@ def test_a_client_that_leaves_a_stream_is_no_fault(told: Told, protocol: str) ->
     assert told.is_empty()
 
 
-def test_a_client_that_leaves_before_the_answer_is_no_fault(told: Told, protocol: str) -> None:
+def test_a_client_that_leaves_before_the_answer_is_no_fault(told: WaitingSink, protocol: str) -> None:
     async def app(scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
@@ -191,7 +191,7 @@ def test_a_client_that_leaves_before_the_answer_is_no_fault(told: Told, protocol
         assert classes(told.next()) == LEFT
 
 
-def test_websockets_pass(told: Told) -> None:
+def test_websockets_pass(told: WaitingSink) -> None:
     with serving(shop(told)) as port:
         with open_socket(f"ws://127.0.0.1:{port}/socket", proxy=None) as client:
             client.send("hello")
@@ -199,8 +199,8 @@ def test_websockets_pass(told: Told) -> None:
         assert told.is_empty()
 
 
-def test_a_zone_that_is_out_drains_by_its_health_check(told: Told, status: Status) -> None:
-    with serving(shop(told, zones=status.board)) as port:
+def test_a_zone_that_is_out_drains_by_its_health_check(told: WaitingSink, status: Status) -> None:
+    with serving(shop(told, zones=status.tracker)) as port:
         assert ask(port, "/health")[2] == b"fine"
         status.say(out=True)
         assert ask(port, "/health")[0] == 503
@@ -211,22 +211,22 @@ def test_a_zone_that_is_out_drains_by_its_health_check(told: Told, status: Statu
     assert told.is_empty()
 
 
-def test_a_zone_that_is_out_refuses_if_it_is_told_to(told: Told, status: Status) -> None:
-    refusing = Service(workload="shop", zone=HERE, refuse=True)
+def test_a_zone_that_is_out_refuses_if_it_is_told_to(told: WaitingSink, status: Status) -> None:
+    refusing = Service(workload="shop", zone=HERE, refuse_while_out=True)
     status.say(out=True)
-    with serving(shop(told, service=refusing, zones=status.board)) as port:
+    with serving(shop(told, service=refusing, zones=status.tracker)) as port:
         code, headers, body = ask(port, "/users/eva")
         assert (code, json.loads(body)["type"]) == (503, "urn:holdfast:problem:zone-out")
         assert 5 <= int(headers["retry-after"]) <= 10
         assert told.next().internal
 
 
-def test_a_handler_that_hangs_is_cut_off_if_that_is_wanted(told: Told, protocol: str) -> None:
+def test_a_handler_that_hangs_is_cut_off_if_that_is_wanted(told: WaitingSink, protocol: str) -> None:
     @get("/hang")
     async def hang() -> None:
         await asyncio.Event().wait()
 
-    service = Service(workload="shop", zone=HERE, cut=True, deadline=0.1)
+    service = Service(workload="shop", zone=HERE, cancel_overruns=True, default_deadline=0.1)
     with serving(shop(told, hang, service=service), protocol) as port:
         assert ask(port, "/hang")[0] == 504
         assert classes(told.next()) == FAULT
@@ -234,7 +234,9 @@ def test_a_handler_that_hangs_is_cut_off_if_that_is_wanted(told: Told, protocol:
         assert classes(told.next()) == LEFT, "a caller in such a hurry is no fault of the zone"
 
 
-def test_a_client_that_waits_until_its_deadline_for_a_handler_that_hangs_is_a_fault(told: Told, protocol: str) -> None:
+def test_a_client_that_waits_until_its_deadline_for_a_handler_that_hangs_is_a_fault(
+    told: WaitingSink, protocol: str
+) -> None:
     @get("/hang")
     async def hang(request: Request[Any, Any, Any]) -> None:
         asking.set()
@@ -255,7 +257,7 @@ def test_a_client_that_waits_until_its_deadline_for_a_handler_that_hangs_is_a_fa
 
 
 def test_an_application_that_gives_up_past_its_deadline_answers_so_if_it_lets_the_error_out(
-    told: Told, protocol: str
+    told: WaitingSink, protocol: str
 ) -> None:
     clock = FakeClock()
 
@@ -286,7 +288,7 @@ def test_three_services_in_a_row_share_one_deadline_and_one_retries() -> None:
 
         dependency.run(request, idempotent=True, operation="price")
 
-    retry = Retry(attempts=3)
+    retry = Retry(max_attempts=3)
     with serving(shop(None, price)) as back:
         middle_to_back = Dependency("back", retry=retry)
 

@@ -14,14 +14,14 @@ from flask import Flask, Response, request
 from holdfast._types import Operation
 from holdfast.calls import remaining
 from holdfast.middleware import Service, WsgiMiddleware
-from tests.integration.middleware.place import FAULT, HERE, OK, Status, Told, ask, classes
+from tests.integration.middleware.support import FAULT, HERE, OK, Status, WaitingSink, ask, classes
 
 SHOP = Service(workload="shop", zone=HERE, instance="i-1")
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def told() -> WaitingSink:
+    return WaitingSink()
 
 
 class Server(WSGIServer):
@@ -47,7 +47,7 @@ def no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WSGIRequestHandler, "log_message", lambda *_: None)
 
 
-def shop(told: Told | None, *, service: Service = SHOP, **around: Any) -> WsgiMiddleware:
+def shop(told: WaitingSink | None, *, service: Service = SHOP, **around: Any) -> WsgiMiddleware:
     app = Flask("shop")
 
     @app.get("/users/<name>")
@@ -81,7 +81,7 @@ def shop(told: Told | None, *, service: Service = SHOP, **around: Any) -> WsgiMi
     return WsgiMiddleware(app, service, sink=told, **around)
 
 
-def test_an_answer_is_reported_under_its_route(told: Told) -> None:
+def test_an_answer_is_reported_under_its_route(told: WaitingSink) -> None:
     with serving(shop(told)) as port:
         code, headers, body = ask(port, "/users/eva", Holdfast_Remaining="9")
         assert (code, headers["content-length"]) == (200, str(len(body)))
@@ -91,14 +91,14 @@ def test_an_answer_is_reported_under_its_route(told: Told) -> None:
     assert told.is_empty()
 
 
-def test_a_body_that_is_made_piece_by_piece_is_made_within_the_deadline(told: Told) -> None:
+def test_a_body_that_is_made_piece_by_piece_is_made_within_the_deadline(told: WaitingSink) -> None:
     with serving(shop(told)) as port:
         _, _, body = ask(port, "/lines", Holdfast_Remaining="9")
         assert all(0 < float(line) <= 9 for line in body.split())
         assert classes(told.next()) == OK
 
 
-def test_an_exception_is_a_fault_whether_the_framework_answers_or_the_server(told: Told) -> None:
+def test_an_exception_is_a_fault_whether_the_framework_answers_or_the_server(told: WaitingSink) -> None:
     def raising(environ: Any, start_response: Any) -> Iterable[bytes]:
         raise ZeroDivisionError
 
@@ -108,7 +108,7 @@ def test_an_exception_is_a_fault_whether_the_framework_answers_or_the_server(tol
             assert classes(told.next()) == FAULT
 
 
-def test_a_request_that_is_late_is_refused(told: Told) -> None:
+def test_a_request_that_is_late_is_refused(told: WaitingSink) -> None:
     with serving(shop(told)) as port:
         assert ask(port, "/users/eva", Holdfast_Remaining="0")[0] == 504
         code, headers, body = ask(port, "/users/eva", "HEAD", Holdfast_Remaining="0")
@@ -117,7 +117,7 @@ def test_a_request_that_is_late_is_refused(told: Told) -> None:
         assert [told.next().internal, told.next().internal] == [True, True]
 
 
-def test_heads_and_uploads_pass(told: Told) -> None:
+def test_heads_and_uploads_pass(told: WaitingSink) -> None:
     with serving(shop(told)) as port:
         assert ask(port, "/users/eva", "HEAD")[0] == 200
         assert classes(told.next()) == OK
@@ -130,7 +130,7 @@ def test_heads_and_uploads_pass(told: Told) -> None:
         assert classes(told.next()) == OK
 
 
-def test_a_client_that_leaves_a_stream_is_no_fault(told: Told) -> None:
+def test_a_client_that_leaves_a_stream_is_no_fault(told: WaitingSink) -> None:
     with serving(shop(told)) as port:
         with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
             client.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -139,12 +139,12 @@ def test_a_client_that_leaves_a_stream_is_no_fault(told: Told) -> None:
     assert told.is_empty()
 
 
-def test_a_zone_that_is_out_drains_by_its_health_check_and_refuses_if_it_is_told_to(told: Told) -> None:
+def test_a_zone_that_is_out_drains_by_its_health_check_and_refuses_if_it_is_told_to(told: WaitingSink) -> None:
     status = Status()
-    refusing = Service(workload="shop", zone=HERE, refuse=True)
+    refusing = Service(workload="shop", zone=HERE, refuse_while_out=True)
     with (
-        serving(shop(told, zones=status.board)) as port,
-        serving(shop(told, service=refusing, zones=status.board)) as strict,
+        serving(shop(told, zones=status.tracker)) as port,
+        serving(shop(told, service=refusing, zones=status.tracker)) as strict,
     ):
         assert ask(port, "/health")[2] == b"fine"
         status.say(out=True)

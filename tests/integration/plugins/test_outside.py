@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Operation, Zone
-from holdfast.telemetry import Request, encode
+from holdfast.telemetry import RequestRecord, encode_emf
 from tests.integration.server.process import STUCK, HoldfastServer, holdfast
 
 PROJECT = """
@@ -92,13 +92,13 @@ class ToyBackend:
 
 
 class ToyBackends:
-    def open(self, url, *, clock, patience, connections):
-        return ToyBackend(open_backend(f"sqlite:{self._path(url)}", clock=clock, patience=patience))
+    def open(self, url, *, clock, timeout, max_connections):
+        return ToyBackend(open_backend(f"sqlite:{self._path(url)}", clock=clock, timeout=timeout))
 
     def describe(self, url):
         return f"toy:{self._path(url)}"
 
-    def require_queues(self, url, *, patience):
+    def require_queues(self, url, *, timeout):
         if not self._path(url).exists():
             raise NotFound(f"there is no toy at {url}")
 
@@ -129,7 +129,7 @@ class ToyExporter(Exporter):
 SETTINGS = """
 queue_store = "toy:work.sqlite"
 [server]
-open = true
+allow_anonymous = true
 [telemetry]
 bin_seconds = 0.5
 [status]
@@ -202,7 +202,7 @@ def test_the_detector_of_the_settings_looks_at_telemetry_and_its_verdict_takes_t
     """The status goes to the toy's store, where commands find it, too."""
 
     def verdicts() -> Any:
-        request = Request(
+        request = RequestRecord(
             namespace="shop/frontend",
             operation=Operation("Home", "Index"),
             region="us-east-1",
@@ -212,7 +212,7 @@ def test_the_detector_of_the_settings_looks_at_telemetry_and_its_verdict_takes_t
             status=200,
             seconds=0.01,
         )
-        client.post("/v1/telemetry", content=encode(request)).raise_for_status()
+        client.post("/v1/telemetry", content=encode_emf(request)).raise_for_status()
         return client.get("/v1/verdicts").json()
 
     with server.client() as client:
@@ -240,10 +240,10 @@ def test_a_message_is_sent_over_http_seen_by_a_command_and_handled_by_a_worker(
         refused = client.post("/v1/queues/mail/messages", params={"tenant": "tenant-a", "group": "g"}, content=b"hello")
         assert refused.status_code == 400
         assert "group" in refused.json()["detail"]
-    for words in ((), ("--at", "toy:work.sqlite")):
+    for words in ((), ("--backend", "toy:work.sqlite")):
         [queue] = json.loads(command("queue", "depth", "mail", "--json", *words))
         assert queue["ready"] == 1
-    assert "handled hello" in command("worker", "jobs:mail", "--once", "--export", "toy:measured-by-worker")
+    assert "handled hello" in command("worker", "jobs:mail", "--until-empty", "--export", "toy:measured-by-worker")
     assert int((server.directory / "measured-by-worker").read_text()) > 0
     [queue] = json.loads(command("queue", "depth", "mail", "--json"))
     assert queue["ready"] == 0

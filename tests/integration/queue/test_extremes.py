@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.engines import Row, Transaction, Value
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Limits, Outgoing, QueuePolicy, Refused, Sent
-from holdfast.queue.backend import Backend, Change, LeaseRequest
+from holdfast.queue import Limits, OutgoingMessage, QueuePolicy, RefusedMessage, SentMessage
+from holdfast.queue.backend import Backend, LeaseRequest, QueueChange
 from holdfast.queue.backends.sql import SqlBackend
 from tests.integration.queue.places import depth, drain
 from tests.table import sampled
@@ -82,14 +82,14 @@ def watched(tmp_path: Path) -> Watched:
 @pytest.fixture
 def backend(watched: Watched) -> Iterator[Backend]:
     with SqlBackend(watched) as backend:
-        backend.change("work", Change(policy=QueuePolicy(max_backlog=None)), create=True)
+        backend.change("work", QueueChange(policy=QueuePolicy(max_backlog=None)), create=True)
         yield backend
 
 
 def send(backend: Backend, tenants: Iterable[str], size: int = 1000) -> None:
-    batch: list[Outgoing] = []
+    batch: list[OutgoingMessage] = []
     for tenant in tenants:
-        batch.append(Outgoing(tenant=tenant, body=tenant.encode()))
+        batch.append(OutgoingMessage(tenant=tenant, body=tenant.encode()))
         if len(batch) == size:
             _keep(backend, batch)
             batch = []
@@ -97,8 +97,8 @@ def send(backend: Backend, tenants: Iterable[str], size: int = 1000) -> None:
         _keep(backend, batch)
 
 
-def _keep(backend: Backend, batch: list[Outgoing]) -> None:
-    assert all(isinstance(result, Sent) for result in backend.send("work", batch))
+def _keep(backend: Backend, batch: list[OutgoingMessage]) -> None:
+    assert all(isinstance(result, SentMessage) for result in backend.send("work", batch))
 
 
 class TestOneTenant:
@@ -122,22 +122,24 @@ class TestOneTenant:
             assert watched.scans() == []
         assert all(later <= earlier * 1.2 for earlier, later in zip(cost[2_000], cost[many], strict=True))
         watched.begin()
-        snapshot = backend.look("work", top=5)
+        snapshot = backend.inspect("work", top=5)
         assert snapshot.tenants[0].tenant == "big"
         assert watched.rows < 1000
         assert watched.scans() == []
 
     def test_by_default_it_is_held_back_long_before_that_and_nobody_else_is(self, backend: Backend) -> None:
         """From a tenth of `max_backlog` on it may send as fast as the backlog could be drained, and ever less."""
-        backend.change("work", Change(policy=QueuePolicy(max_backlog=10_000, drain_rate=10.0)))
+        backend.change("work", QueueChange(policy=QueuePolicy(max_backlog=10_000, drain_rate=10.0)))
         results = [
-            result for _ in range(5) for result in backend.send("work", [Outgoing(tenant="big", body=b"")] * 1000)
+            result
+            for _ in range(5)
+            for result in backend.send("work", [OutgoingMessage(tenant="big", body=b"")] * 1000)
         ]
-        refused = [result for result in results if isinstance(result, Refused)]
+        refused = [result for result in results if isinstance(result, RefusedMessage)]
         assert len(refused) >= 3900
         assert all(result.retry_after > 0 for result in refused)
-        [other] = backend.send("work", [Outgoing(tenant="other", body=b"")])
-        assert isinstance(other, Sent)
+        [other] = backend.send("work", [OutgoingMessage(tenant="other", body=b"")])
+        assert isinstance(other, SentMessage)
         assert other.pressure < 0.01
 
 
@@ -148,10 +150,10 @@ class TestManyTenants:
     ) -> None:
         """`make soak` has a hundred thousand."""
         # Fewer lanes than by default, because a tenant's hand takes as long to deal as there are lanes.
-        backend.change("work", Change(policy=QueuePolicy(lanes=32)))
+        backend.change("work", QueueChange(policy=QueuePolicy(lanes=32)))
         tenants = [f"tenant-{number}" for number in range(count)]
         send(backend, tenants)
-        snapshot = backend.look("work", top=20)
+        snapshot = backend.inspect("work", top=20)
         assert sum(lane.ready for lane in snapshot.lanes) == count
         # They share the lanes: as many as one priority has, and about equally deep.
         assert len(snapshot.lanes) == snapshot.policy.lanes
@@ -167,11 +169,11 @@ class TestManyTenants:
     @pytest.mark.parametrize("count", sampled([1000, 3000]))
     def test_very_many_that_exceed_their_rate_are_all_served(self, backend: Backend, count: int) -> None:
         """Each has a lane of its own then, of which some are looked at in turn."""
-        backend.change("work", Change(policy=QueuePolicy(limits=Limits(rate=0.001, burst=1.0))))
+        backend.change("work", QueueChange(policy=QueuePolicy(limits=Limits(rate=0.001, burst=1.0))))
         tenants = [f"tenant-{number}" for number in range(count)]
         send(backend, tenants)
         send(backend, tenants)
-        assert sum(lane.ready for lane in backend.look("work").lanes if lane.lane >= 0) == count
+        assert sum(lane.ready for lane in backend.inspect("work").lanes if lane.lane >= 0) == count
         served = Counter(drain(backend, "work"))
         assert set(served.values()) == {2}
         assert len(served) == count

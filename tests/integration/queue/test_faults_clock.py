@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.queue import Delivery, Limits, Outgoing, QueuePolicy, Refused, Sent, open_backend
-from holdfast.queue.backend import Ack, Backend, Change, ExtendLease, LeaseRequest, RetryLater, Settlement
+from holdfast.queue import Delivery, Limits, OutgoingMessage, QueuePolicy, RefusedMessage, SentMessage, open_backend
+from holdfast.queue.backend import Ack, Backend, ExtendLease, LeaseRequest, QueueChange, RetryLater, Settlement
 from holdfast.testing import FakeClock
 from tests.integration.queue.places import depth
 
@@ -24,12 +24,12 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) ->
     """Those that go by the clock of their process; PostgreSQL goes by that of its server."""
     url = f"sqlite:{tmp_path / 'work.sqlite'}" if request.param == "sqlite" else "memory:"
     with open_backend(url, clock=clock) as backend:
-        backend.change("work", Change(policy=QueuePolicy(lease=LEASE)), create=True)
+        backend.change("work", QueueChange(policy=QueuePolicy(lease=LEASE)), create=True)
         yield backend
 
 
-def send(backend: Backend, body: bytes, tenant: str = "a", **options: float | str) -> Sent | Refused:
-    [result] = backend.send("work", [Outgoing(tenant=tenant, body=body, **options)])  # type: ignore[arg-type]
+def send(backend: Backend, body: bytes, tenant: str = "a", **options: float | str) -> SentMessage | RefusedMessage:
+    [result] = backend.send("work", [OutgoingMessage(tenant=tenant, body=body, **options)])  # type: ignore[arg-type]
     return result
 
 
@@ -107,18 +107,18 @@ class TestBackward:
     def test_a_tenant_at_its_rate_may_send_again_as_soon_as_it_would_have_been_allowed_to(
         self, backend: Backend, clock: FakeClock
     ) -> None:
-        backend.change("work", Change(limits={"a": Limits(max_rate=1.0, max_burst=2.0)}))
-        assert [type(send(backend, b"one")) for _ in range(3)] == [Sent, Sent, Refused]
+        backend.change("work", QueueChange(limits={"a": Limits(max_rate=1.0, max_burst=2.0)}))
+        assert [type(send(backend, b"one")) for _ in range(3)] == [SentMessage, SentMessage, RefusedMessage]
         clock.jump_wall(-HOUR)
         send(backend, b"one")
         clock.advance(5.0)
-        assert type(send(backend, b"one")) is Sent
+        assert type(send(backend, b"one")) is SentMessage
 
     def test_a_key_is_still_known(self, backend: Backend, clock: FakeClock) -> None:
         send(backend, b"one", key="k")
         clock.jump_wall(-HOUR)
         second = send(backend, b"one", key="k")
-        assert isinstance(second, Sent)
+        assert isinstance(second, SentMessage)
         assert second.is_duplicate
 
     def test_a_key_is_known_for_no_longer_than_it_was_to_be(self, backend: Backend, clock: FakeClock) -> None:
@@ -130,12 +130,12 @@ class TestBackward:
         assert take(backend) != []
         clock.advance(299.0)
         again = send(backend, b"one", key="k")
-        assert isinstance(again, Sent)
+        assert isinstance(again, SentMessage)
         assert again.is_duplicate
         clock.advance(2.0)
         backend.sweep("work")
         again = send(backend, b"one", key="k")
-        assert isinstance(again, Sent)
+        assert isinstance(again, SentMessage)
         assert not again.is_duplicate
 
     def test_the_next_of_a_group_has_its_turn_at_once(self, backend: Backend, clock: FakeClock) -> None:
@@ -179,9 +179,9 @@ class TestBackward:
 
     def test_what_is_published_later_is_due_when_it_was_to_be(self, backend: Backend, clock: FakeClock) -> None:
         """The first to notice may be a publisher, or whoever changes the queue."""
-        backend.change("work", Change(subscribe=["news"]))
+        backend.change("work", QueueChange(subscribe=["news"]))
         clock.jump_wall(-HOUR)
-        backend.send("news", [Outgoing(tenant="a", body=b"later", delay=600.0)], topic=True)
+        backend.send("news", [OutgoingMessage(tenant="a", body=b"later", delay=600.0)], is_topic=True)
         assert take(backend) == []
         clock.advance(601.0)
         assert [one.body for one in take(backend)] == [b"later"]

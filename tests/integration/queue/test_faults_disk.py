@@ -8,9 +8,9 @@ import pytest
 
 from holdfast._errors import DatabaseFull
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Delivery, Outgoing, Queue, QueuePolicy, open_backend
-from holdfast.queue.backend import Ack, Backend, Bury, Change, LeaseRequest, Settlement
-from holdfast.queue.events import Trouble
+from holdfast.queue import Delivery, OutgoingMessage, Queue, QueuePolicy, open_backend
+from holdfast.queue.backend import Ack, Backend, Bury, LeaseRequest, QueueChange, Settlement
+from holdfast.queue.events import BackendErrorEvent
 from holdfast.queue.worker import Worker, WorkerOptions
 from holdfast.testing import FakeClock
 from tests.integration.queue.places import Events, depth, drain, eventually
@@ -38,12 +38,12 @@ def clock() -> FakeClock:
 @pytest.fixture
 def backend(disk: FaultyDisk, path: Path, clock: FakeClock) -> Iterator[Backend]:
     with open_backend(f"sqlite:{path}", clock=clock) as backend:
-        backend.change("work", Change(policy=QueuePolicy(lease=LEASE)), create=True)
+        backend.change("work", QueueChange(policy=QueuePolicy(lease=LEASE)), create=True)
         yield backend
 
 
-def messages(count: int) -> list[Outgoing]:
-    return [Outgoing(tenant=f"t{number % 3}", body=b"%d" % number, key=str(number)) for number in range(count)]
+def messages(count: int) -> list[OutgoingMessage]:
+    return [OutgoingMessage(tenant=f"t{number % 3}", body=b"%d" % number, key=str(number)) for number in range(count)]
 
 
 def take(backend: Backend, count: int = 100) -> list[Delivery]:
@@ -86,19 +86,19 @@ class TestWorker:
         disk.full = False
         assert [one.attempt for one in take(backend)] == [1] * 10
 
-    @pytest.mark.parametrize("outcome", [Ack(), Bury("because")])
+    @pytest.mark.parametrize("disposition", [Ack(), Bury("because")])
     def test_what_cannot_be_settled_is_held_until_it_can_be(
-        self, outcome: Ack | Bury, backend: Backend, disk: FaultyDisk
+        self, disposition: Ack | Bury, backend: Backend, disk: FaultyDisk
     ) -> None:
         backend.send("work", messages(10))
-        settlements = [Settlement(one.receipt, outcome) for one in take(backend)]
+        settlements = [Settlement(one.receipt, disposition) for one in take(backend)]
         disk.full = True
         with pytest.raises(DatabaseFull):
             backend.settle(settlements)
         disk.full = False
         assert depth(backend, "work") == (0, 10, 0, 0)
         assert all(backend.settle(settlements))
-        assert depth(backend, "work") == (0, 0, 0, 10 if isinstance(outcome, Bury) else 0)
+        assert depth(backend, "work") == (0, 0, 0, 10 if isinstance(disposition, Bury) else 0)
 
     def test_what_cannot_be_settled_in_time_is_delivered_again(
         self, backend: Backend, disk: FaultyDisk, clock: FakeClock
@@ -129,7 +129,12 @@ class TestWorker:
 
         with queue, Worker(queue, WorkerOptions(concurrency=1, grace=5.0), sink=events):
             queue.send(b"one", tenant="a")
-            eventually(lambda: any(isinstance(one, Trouble) and one.doing == "settle" for one in events.of(Trouble)))
+            eventually(
+                lambda: any(
+                    isinstance(one, BackendErrorEvent) and one.operation == "settle"
+                    for one in events.of(BackendErrorEvent)
+                )
+            )
             assert depth(queue.backend, "work") == (0, 1, 0, 0)
             disk.full = False
             eventually(lambda: depth(queue.backend, "work") == (0, 0, 0, 0))
@@ -148,7 +153,12 @@ class TestWorker:
             worker = Worker(queue, WorkerOptions(concurrency=1, grace=5.0), sink=events)
             disk.full = True
             worker.start()
-            eventually(lambda: any(isinstance(one, Trouble) and one.doing == "lease" for one in events.of(Trouble)))
+            eventually(
+                lambda: any(
+                    isinstance(one, BackendErrorEvent) and one.operation == "lease"
+                    for one in events.of(BackendErrorEvent)
+                )
+            )
             assert not handled.is_set()
             disk.full = False
             assert handled.wait(60.0)

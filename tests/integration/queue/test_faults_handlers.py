@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.queue import Delivery, Queue, QueuePolicy, current_message
-from holdfast.queue.backend import DeadQuery, LeaseRequest, Release, Settlement
+from holdfast.queue.backend import DeadLetterQuery, LeaseRequest, Release, Settlement
 from holdfast.queue.worker import Worker, WorkerOptions
 from tests.integration.queue.places import depth, eventually
 from tests.support.preloaded import Preloaded
@@ -60,7 +60,7 @@ class TestHanging:
             eventually(lambda: depth(queue.backend, "work") == (0, 0, 0, 1))
             queue.send(b"next", tenant="a")
             assert handled.wait(60.0)
-            [letter] = queue.backend.dead(DeadQuery(queue="work"))
+            [letter] = queue.backend.list_dead_letters(DeadLetterQuery(queue="work"))
             assert letter.reason.startswith("TimeoutError")
             release.set()
 
@@ -146,7 +146,7 @@ class TestPoison:
                 process.wait()
             assert process.returncode == 0
             assert deaths == attempts
-            [letter] = queue.backend.dead(DeadQuery(queue="work"))
+            [letter] = queue.backend.list_dead_letters(DeadLetterQuery(queue="work"))
         assert (letter.body, letter.attempts) == (b"poison", attempts)
         assert "the worker was not heard of again" in letter.reason
         assert sorted(journal.read_bytes().split()) == sorted([*[b"poison"] * attempts, b"0", b"1", b"2", b"3", b"4"])

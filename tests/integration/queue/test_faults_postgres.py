@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast._errors import EngineUnavailable, OutcomeUnknown
-from holdfast.queue import Delivery, Outgoing, Queue, QueuePolicy, Sent, open_backend
-from holdfast.queue.backend import Ack, Backend, Change, LeaseRequest, Settlement
-from holdfast.queue.events import Trouble
+from holdfast.queue import Delivery, OutgoingMessage, Queue, QueuePolicy, SentMessage, open_backend
+from holdfast.queue.backend import Ack, Backend, LeaseRequest, QueueChange, Settlement
+from holdfast.queue.events import BackendErrorEvent
 from holdfast.queue.worker import Worker, WorkerOptions
 from tests.integration.queue.places import Events, depth, drain, eventually, schema_of_its_own
 from tests.services.postgres import RestartablePostgres
@@ -54,7 +54,7 @@ class Producer:
 
 def test_a_restart_loses_nothing_and_a_worker_goes_on_by_itself(restartable_postgres: RestartablePostgres) -> None:
     server, events, handled = restartable_postgres, Events(), list[tuple[int, bytes]]()
-    with open_backend(server.url, patience=PATIENCE) as backend:
+    with open_backend(server.url, timeout=PATIENCE) as backend:
         queue = Queue("work", backend, policy=QueuePolicy(lease=2.0))
 
         @queue.handle()
@@ -66,7 +66,7 @@ def test_a_restart_loses_nothing_and_a_worker_goes_on_by_itself(restartable_post
             eventually(lambda: len(handled) >= 20)
             server.stop()
             assert producer.failed.wait(60.0)
-            eventually(lambda: events.of(Trouble))
+            eventually(lambda: events.of(BackendErrorEvent))
             server.start()
             before = len(producer.sent)
             eventually(lambda: len(producer.sent) > before + 20)
@@ -97,7 +97,7 @@ def url(postgres_url: str, proxy: LossyProxy) -> Iterator[str]:
 @pytest.fixture
 def backend(url: str) -> Iterator[Backend]:
     with open_backend(url) as backend:
-        backend.change("work", Change(policy=QueuePolicy(lease=30.0)), create=True)
+        backend.change("work", QueueChange(policy=QueuePolicy(lease=30.0)), create=True)
         yield backend
 
 
@@ -109,31 +109,31 @@ class TestLostReplies:
     def test_a_send_whose_reply_is_lost_is_kept_once_when_it_is_repeated_with_its_key(
         self, backend: Backend, proxy: LossyProxy
     ) -> None:
-        message = Outgoing(tenant="a", body=b"one", key="order-1")
+        message = OutgoingMessage(tenant="a", body=b"one", key="order-1")
         proxy.lose("reply", COMMIT)
         with pytest.raises(OutcomeUnknown):
             backend.send("work", [message])
         [second] = backend.send("work", [message])
-        assert isinstance(second, Sent)
+        assert isinstance(second, SentMessage)
         assert second.is_duplicate
         assert drain(backend, "work") == [b"one"]
 
     def test_a_send_that_never_arrived_is_kept_when_it_is_repeated_with_its_key(
         self, backend: Backend, proxy: LossyProxy
     ) -> None:
-        message = Outgoing(tenant="a", body=b"one", key="order-1")
+        message = OutgoingMessage(tenant="a", body=b"one", key="order-1")
         proxy.lose("request", COMMIT)
         with pytest.raises(OutcomeUnknown):
             backend.send("work", [message])
         [second] = backend.send("work", [message])
-        assert isinstance(second, Sent)
+        assert isinstance(second, SentMessage)
         assert not second.is_duplicate
         assert drain(backend, "work") == [b"one"]
 
     def test_without_a_key_the_sender_decides_between_twice_and_never(
         self, backend: Backend, proxy: LossyProxy
     ) -> None:
-        message = Outgoing(tenant="a", body=b"one")
+        message = OutgoingMessage(tenant="a", body=b"one")
         proxy.lose("reply", COMMIT)
         with pytest.raises(OutcomeUnknown):
             backend.send("work", [message])
@@ -141,7 +141,7 @@ class TestLostReplies:
         assert drain(backend, "work") == [b"one", b"one"]
 
     def test_a_settlement_whose_reply_is_lost_may_be_repeated(self, backend: Backend, proxy: LossyProxy) -> None:
-        backend.send("work", [Outgoing(tenant="a", body=b"one")])
+        backend.send("work", [OutgoingMessage(tenant="a", body=b"one")])
         [held] = take(backend)
         proxy.lose("reply", COMMIT)
         with pytest.raises(OutcomeUnknown):
@@ -151,7 +151,7 @@ class TestLostReplies:
 
     def test_a_lease_whose_reply_is_lost_ends_like_any_other(self, backend: Backend, proxy: LossyProxy) -> None:
         """Nobody holds what was handed out: it is handed out once more when the lease is over."""
-        backend.send("work", [Outgoing(tenant="a", body=b"one")])
+        backend.send("work", [OutgoingMessage(tenant="a", body=b"one")])
         proxy.lose("reply", COMMIT)
         with pytest.raises(OutcomeUnknown):
             take(backend, lease=0.1)
@@ -183,7 +183,7 @@ class TestLostReplies:
 
     def test_a_worker_cut_off_for_a_while_goes_on(self, url: str, backend: Backend, proxy: LossyProxy) -> None:
         events, handled = Events(), set[bytes]()
-        with open_backend(url, patience=PATIENCE) as slow:
+        with open_backend(url, timeout=PATIENCE) as slow:
             queue = Queue("work", slow)
 
             @queue.handle()
@@ -194,7 +194,7 @@ class TestLostReplies:
                 queue.send(b"before", tenant="a")
                 eventually(lambda: b"before" in handled)
                 proxy.refuse()
-                eventually(lambda: events.of(Trouble))
+                eventually(lambda: events.of(BackendErrorEvent))
                 proxy.admit()
                 proxy.cut()
                 queue_elsewhere(backend)
@@ -204,4 +204,4 @@ class TestLostReplies:
 
 def queue_elsewhere(backend: Backend) -> None:
     """Somebody else sends something."""
-    backend.send("work", [Outgoing(tenant="b", body=b"meanwhile")])
+    backend.send("work", [OutgoingMessage(tenant="b", body=b"meanwhile")])

@@ -14,10 +14,20 @@ import pytest
 from holdfast._clock import SystemClock
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.queue import Queue, Topic
-from holdfast.queue.backend import Change, DeadQuery, Leased, LeaseRequest
+from holdfast.queue.backend import DeadLetterQuery, LeaseRequest, LeaseResult, QueueChange
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.backends.sql.step import Step
-from holdfast.queue.message import Ack, Bury, Delivery, Outcome, Outgoing, Release, RetryLater, Sent, Settlement
+from holdfast.queue.message import (
+    Ack,
+    Bury,
+    Delivery,
+    Disposition,
+    OutgoingMessage,
+    Release,
+    RetryLater,
+    SentMessage,
+    Settlement,
+)
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.testing import FakeClock
 from tests.integration.queue.places import STUCK, schema_of_its_own
@@ -25,7 +35,7 @@ from tests.table import sampled
 from tests.unit.queue.backends.sql.counting import require_exact
 
 PRODUCERS = WORKERS = 4
-OUTCOMES: tuple[Outcome, ...] = (*[Ack()] * 8, Release(), RetryLater(0.002, counts=False))
+DISPOSITIONS: tuple[Disposition, ...] = (*[Ack()] * 8, Release(), RetryLater(0.002, is_attempt=False))
 
 
 @pytest.fixture
@@ -34,7 +44,7 @@ def database(postgres_url: str) -> Iterator[PostgresDatabase]:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"create schema {schema}".encode())
         url = f"{postgres_url}?options=-csearch_path%3D{schema}"
-        with PostgresDatabase(PostgresOptions(url=url, pool_maximum=PRODUCERS + WORKERS)) as database:
+        with PostgresDatabase(PostgresOptions(url=url, max_connections=PRODUCERS + WORKERS)) as database:
             yield database
         connection.execute(f"drop schema {schema} cascade".encode())
 
@@ -84,12 +94,12 @@ class Traffic:
             left -= count
             results = self.backend.send("work", [self._message(random) for _ in range(count)])
             with self._gate:
-                self.sent += [one.id for one in results if isinstance(one, Sent) and not one.is_duplicate]
+                self.sent += [one.id for one in results if isinstance(one, SentMessage) and not one.is_duplicate]
         with self._gate:
             self.sent.append(0)  # this one has no more
 
-    def _message(self, random: Random) -> Outgoing:
-        return Outgoing(
+    def _message(self, random: Random) -> OutgoingMessage:
+        return OutgoingMessage(
             tenant=f"t{random.randrange(8)}",
             body=b"x",
             priority=random.choice([0, 2, 2]),
@@ -106,15 +116,16 @@ class Traffic:
                     return
                 self.backend.wait("work", min(0.05, leased.next_due or 0.05))
                 continue
-            outcomes = [random.choice(OUTCOMES) for _ in leased.deliveries]
+            dispositions = [random.choice(DISPOSITIONS) for _ in leased.deliveries]
             self._hold(leased)
-            self._let_go(leased, outcomes)
+            self._let_go(leased, dispositions)
             settlements = [
-                Settlement(one.receipt, outcome) for one, outcome in zip(leased.deliveries, outcomes, strict=True)
+                Settlement(one.receipt, disposition)
+                for one, disposition in zip(leased.deliveries, dispositions, strict=True)
             ]
             assert all(self.backend.settle(settlements))
 
-    def _hold(self, leased: Leased) -> None:
+    def _hold(self, leased: LeaseResult) -> None:
         with self._gate:
             ids = {one.id for one in leased.deliveries}
             groups = [(one.tenant, one.group) for one in leased.deliveries if one.group is not None]
@@ -124,13 +135,13 @@ class Traffic:
             self._held |= ids
             self._busy.update(groups)
 
-    def _let_go(self, leased: Leased, outcomes: list[Outcome]) -> None:
+    def _let_go(self, leased: LeaseResult, dispositions: list[Disposition]) -> None:
         with self._gate:
-            for one, outcome in zip(leased.deliveries, outcomes, strict=True):
+            for one, disposition in zip(leased.deliveries, dispositions, strict=True):
                 self._held.discard(one.id)
                 if one.group is not None:
                     self._busy.discard((one.tenant, one.group))
-                if isinstance(outcome, Ack):
+                if isinstance(disposition, Ack):
                     self.handled.append(one.id)
                     if one.group is not None:
                         self.orders.setdefault((one.tenant, one.group), []).append(one.id)
@@ -148,7 +159,7 @@ def test_many_at_once_lose_nothing_and_hold_nothing_twice(
 ) -> None:
     policy = QueuePolicy(lanes=16, hand=hand, spill_above=50, attempts=1000, limits=limits)
     backend = SqlBackend(database)
-    backend.change("work", Change(policy=policy), create=True)
+    backend.change("work", QueueChange(policy=policy), create=True)
     traffic = Traffic(backend, each)
     traffic.run()
     sent = [number for number in traffic.sent if number]
@@ -165,7 +176,7 @@ def test_many_at_once_lose_nothing_and_hold_nothing_twice(
 def test_new_tenants_and_lanes_are_made_by_many_at_once(database: PostgresDatabase, runs_again: list[str]) -> None:
     """All of them the first to send, to the same tenants, in whatever order."""
     backend = SqlBackend(database)
-    backend.change("work", Change(policy=QueuePolicy(lanes=8, spill_above=3)), create=True)
+    backend.change("work", QueueChange(policy=QueuePolicy(lanes=8, spill_above=3)), create=True)
     gate = threading.Barrier(8)
 
     def send(number: int) -> None:
@@ -175,12 +186,14 @@ def test_new_tenants_and_lanes_are_made_by_many_at_once(database: PostgresDataba
             random.shuffle(tenants)
             gate.wait()
             priority = random.randrange(4)
-            backend.send("work", [Outgoing(tenant=tenant, body=b"x", priority=priority) for tenant in tenants * 2])
+            backend.send(
+                "work", [OutgoingMessage(tenant=tenant, body=b"x", priority=priority) for tenant in tenants * 2]
+            )
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(send, range(8)))
     require_exact(database)
-    assert sum(lane.ready for lane in backend.look("work").lanes) == 8 * 10 * 18
+    assert sum(lane.ready for lane in backend.inspect("work").lanes) == 8 * 10 * 18
     assert runs_again == [], "nobody waited in a circle"
     backend.close()
 
@@ -191,10 +204,10 @@ def test_a_sweep_and_whoever_ends_the_first_of_a_group_never_wait_in_a_circle(
     """The sweep has found the next of the group, which has expired, and is slow to lock their tenant."""
     clock = FakeClock()
     backend = SqlBackend(database, clock)
-    backend.change("work", Change(), create=True)
-    backend.send("work", [Outgoing(tenant="a", body=b"first", group="g")])
-    backend.send("work", [Outgoing(tenant="a", body=b"next", group="g", ttl=1.0)])
-    backend.send("work", [Outgoing(tenant="a", body=b"last", group="g")])
+    backend.change("work", QueueChange(), create=True)
+    backend.send("work", [OutgoingMessage(tenant="a", body=b"first", group="g")])
+    backend.send("work", [OutgoingMessage(tenant="a", body=b"next", group="g", ttl=1.0)])
+    backend.send("work", [OutgoingMessage(tenant="a", body=b"last", group="g")])
     [first] = backend.lease(LeaseRequest(queue="work", count=5, lease=60.0)).deliveries
     clock.advance(2.0)
     lock, has_found, is_locked = Step.lock, threading.Event(), threading.Event()
@@ -229,8 +242,8 @@ def test_what_is_handed_out_while_a_sweep_is_about_to_drop_it_is_kept(
     """Its worker is at work on it."""
     clock = FakeClock()
     backend = SqlBackend(database, clock)
-    backend.change("work", Change(), create=True)
-    backend.send("work", [Outgoing(tenant="a", body=b"one")] * 3)
+    backend.change("work", QueueChange(), create=True)
+    backend.send("work", [OutgoingMessage(tenant="a", body=b"one")] * 3)
     clock.advance(2.0)
     lock, has_found, may_lock = Step.lock, threading.Event(), threading.Event()
 
@@ -258,9 +271,11 @@ def test_many_who_sweep_at_once_drop_each_message_once(database: PostgresDatabas
     """Those of groups as well, while others are handled."""
     clock = FakeClock()
     backend = SqlBackend(database, clock)
-    backend.change("work", Change(policy=QueuePolicy(lanes=4)), create=True)
+    backend.change("work", QueueChange(policy=QueuePolicy(lanes=4)), create=True)
     for tenant in "abc":
-        backend.send("work", [Outgoing(tenant=tenant, body=b"x", group=group) for group in (None, "g", "h") * 300])
+        backend.send(
+            "work", [OutgoingMessage(tenant=tenant, body=b"x", group=group) for group in (None, "g", "h") * 300]
+        )
     held = backend.lease(LeaseRequest(queue="work", count=100, lease=60.0)).deliveries
     clock.advance(1.0)
     before = clock.wall()
@@ -277,7 +292,7 @@ def test_many_who_sweep_at_once_drop_each_message_once(database: PostgresDatabas
         assert sum(one.result() for one in sweeps) == 2700 - len(held)
     require_exact(database)
     assert runs_again == [], "nobody waited in a circle"
-    assert backend.look("work").lanes == []
+    assert backend.inspect("work").lanes == []
     backend.close()
 
 
@@ -290,10 +305,10 @@ def test_queues_and_topics_go_by_the_servers_time_whatever_that_of_their_machine
     with schema_of_its_own(postgres_url) as url, Queue("work", url) as queue, Topic("news", url) as topic:
         topic.subscribe(queue)
         queue.send(b"one", tenant="a")
-        topic.publish([Outgoing(tenant="a", body=b"two")])
+        topic.publish([OutgoingMessage(tenant="a", body=b"two")])
         held = queue.backend.lease(LeaseRequest(queue="work", count=5, lease=600.0)).deliveries
         assert len(held) == 2
-        assert all(abs(one.sent - queue.backend.look("work").at) < STUCK for one in held)
+        assert all(abs(one.sent_at - queue.backend.inspect("work").at) < STUCK for one in held)
         monkeypatch.setattr(SystemClock, "wall", lambda _: machine() + 3600.0)
         with Queue("work", url) as other:
             assert other.backend.lease(LeaseRequest(queue="work", count=5, lease=600.0)).deliveries == []
@@ -302,7 +317,7 @@ def test_queues_and_topics_go_by_the_servers_time_whatever_that_of_their_machine
 def test_a_queue_with_a_clock_goes_by_it(postgres_url: str) -> None:
     clock = FakeClock()
     with schema_of_its_own(postgres_url) as url, Queue("work", url, clock=clock) as queue:
-        assert queue.backend.look("work").at == clock.wall()
+        assert queue.backend.inspect("work").at == clock.wall()
 
 
 def test_without_a_clock_it_goes_by_the_servers_time(database: PostgresDatabase) -> None:
@@ -314,11 +329,11 @@ def test_without_a_clock_it_goes_by_the_servers_time(database: PostgresDatabase)
         return float(seconds)
 
     with SqlBackend(database) as backend:
-        backend.change("work", Change(), create=True)
+        backend.change("work", QueueChange(), create=True)
         before = server_time()
-        backend.send("work", [Outgoing(tenant="a", body=b"x")])
+        backend.send("work", [OutgoingMessage(tenant="a", body=b"x")])
         [delivery] = backend.lease(LeaseRequest(queue="work", count=1, lease=60.0)).deliveries
-        assert before - 0.001 <= delivery.sent <= backend.look("work").at <= server_time()
+        assert before - 0.001 <= delivery.sent_at <= backend.inspect("work").at <= server_time()
 
 
 def test_an_old_receipt_of_a_message_that_waits_for_its_group_locks_nobody_out(
@@ -326,17 +341,17 @@ def test_an_old_receipt_of_a_message_that_waits_for_its_group_locks_nobody_out(
 ) -> None:
     """It was buried and redriven since: the one before it can still be ended at the same time."""
     backend = SqlBackend(database, FakeClock())
-    backend.change("work", Change(), create=True)
+    backend.change("work", QueueChange(), create=True)
 
     def taken(group: str) -> Delivery:
-        backend.send("work", [Outgoing(tenant="a", body=b"x", group=group)])
+        backend.send("work", [OutgoingMessage(tenant="a", body=b"x", group=group)])
         [delivery] = backend.lease(LeaseRequest(queue="work", count=5, lease=60.0)).deliveries
         return delivery
 
     old = taken("g")
     assert backend.settle([Settlement(old.receipt, Bury("why"))]) == [True]
     head = taken("g")
-    assert backend.redrive(DeadQuery(queue="work")) == 1
+    assert backend.redrive(DeadLetterQuery(queue="work")) == 1
     other = taken("h")
     lock, has_found, is_locked = Step.lock, threading.Event(), threading.Event()
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from holdfast import OutcomeUnknown
-from holdfast.queue.backend import Backend, Change, LeaseRequest
+from holdfast.queue.backend import Backend, LeaseRequest, QueueChange
 from holdfast.queue.message import Ack, Delivery, Settlement
 from holdfast.queue.open import open_backend
 from tests.services.postgres import RestartablePostgres
@@ -23,13 +23,13 @@ STUCK = 60.0
 FOR_EVER = 3600.0
 SENDER = """
     import sys
-    from holdfast.queue.message import Outgoing
+    from holdfast.queue.message import OutgoingMessage
     from holdfast.queue.open import open_backend
 
     with open_backend(sys.argv[1]) as backend:
         print("ready", flush=True)
         for line in sys.stdin:
-            backend.send("work", [Outgoing(tenant="a", body=line.strip().encode())])
+            backend.send("work", [OutgoingMessage(tenant="a", body=line.strip().encode())])
             print("sent", flush=True)
 """
 
@@ -84,7 +84,7 @@ def receive(backend: Backend) -> Delivery:
 
 def test_a_message_of_another_process_wakes_whoever_waits(url: str) -> None:
     with open_backend(url) as backend:
-        backend.change("work", Change(), create=True)
+        backend.change("work", QueueChange(), create=True)
         with sender(url) as process, ThreadPoolExecutor(1) as threads:
             for number in range(20):
                 waiting = threads.submit(receive, backend)
@@ -95,7 +95,7 @@ def test_a_message_of_another_process_wakes_whoever_waits(url: str) -> None:
 def test_several_who_wait_each_get_one(url: str) -> None:
     """No message lies there while somebody waits for one."""
     with open_backend(url) as backend:
-        backend.change("work", Change(), create=True)
+        backend.change("work", QueueChange(), create=True)
         with sender(url) as process, ThreadPoolExecutor(4) as threads:
             waiting = [threads.submit(receive, backend) for _ in range(4)]
             for number in range(4):
@@ -104,8 +104,8 @@ def test_several_who_wait_each_get_one(url: str) -> None:
 
 
 def test_after_a_restart_of_the_server_they_are_woken_again(restartable_postgres: RestartablePostgres) -> None:
-    with open_backend(restartable_postgres.url, patience=STUCK) as backend:
-        backend.change("work", Change(), create=True)
+    with open_backend(restartable_postgres.url, timeout=STUCK) as backend:
+        backend.change("work", QueueChange(), create=True)
         with ThreadPoolExecutor(1) as threads:
             for number in range(2):
                 waiting = threads.submit(receive, backend)

@@ -11,8 +11,8 @@ import msgspec
 import psycopg
 import pytest
 
-from holdfast.queue import Outgoing, Queue
-from holdfast.queue.backend import DeadQuery
+from holdfast.queue import OutgoingMessage, Queue
+from holdfast.queue.backend import DeadLetterQuery
 from tests.integration.queue.worker_process import ATTEMPTS, LEASE, make
 from tests.support.preloaded import Preloaded
 
@@ -78,7 +78,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def _send(queue: Queue, *numbers: int, job: str = "work") -> None:
     queue.send_many(
         [
-            Outgoing(tenant=f"tenant-{number % 5}", body=msgspec.msgpack.encode((job, {"number": number})))
+            OutgoingMessage(tenant=f"tenant-{number % 5}", body=msgspec.msgpack.encode((job, {"number": number})))
             for number in numbers
         ]
     )
@@ -94,12 +94,12 @@ def test_the_messages_of_a_killed_worker_are_delivered_to_another_in_time(addres
                 _send(queue, 100)
                 second.read(1, "ended")  # it is awake
                 first.kill()
-                killed = queue.backend.look("work").at  # the time by which the store goes: for both, this machine's
+                killed = queue.backend.inspect("work").at  # the time by which the store goes: for both, this machine's
                 second.read(5, "ended")
         assert sorted(second.numbers("ended")) == [0, 1, 2, 3, 100]
         again = [line.at for line in second.lines if line.word == "began" and line.number != 100]
         assert max(again) - killed <= 5 * LEASE, "when the lease was over, as soon as a busy machine could"
-        assert not queue.backend.dead(DeadQuery(queue="work"))
+        assert not queue.backend.list_dead_letters(DeadLetterQuery(queue="work"))
 
 
 def test_nothing_is_lost_over_many_kills(address: str) -> None:
@@ -115,7 +115,7 @@ def test_nothing_is_lost_over_many_kills(address: str) -> None:
             kills += 1
         assert kills >= 2
         assert ended == set(range(JOBS))
-        assert not queue.backend.dead(DeadQuery(queue="work"))
+        assert not queue.backend.list_dead_letters(DeadLetterQuery(queue="work"))
 
 
 def test_a_message_that_kills_its_worker_is_buried_in_the_end(address: str) -> None:
@@ -130,7 +130,7 @@ def test_a_message_that_kills_its_worker_is_buried_in_the_end(address: str) -> N
             _send(queue, 0)
             worker.read(1, "ended")
             assert worker.numbers("began") == [0]
-        [letter] = queue.backend.dead(DeadQuery(queue="work"))
+        [letter] = queue.backend.list_dead_letters(DeadLetterQuery(queue="work"))
         assert letter.attempts == ATTEMPTS
         assert "the worker was not heard of again" in letter.reason
 
@@ -142,4 +142,4 @@ def test_a_worker_that_is_asked_to_end_ends_its_work_first(address: str) -> None
             worker.read(1, "stopped")
             assert worker.process.wait() == 0
         assert [line.word for line in worker.lines] == ["began", "ended", "stopped"]
-        assert not queue.backend.look("work").lanes
+        assert not queue.backend.inspect("work").lanes

@@ -36,7 +36,7 @@ def test_a_worker_survives_a_restart_of_the_server(restartable_postgres: Restart
             while JOBS not in seen:
                 seen.add(done.get(timeout=60))
         assert seen == set(range(JOBS + 1))
-        assert not queue.backend.look("work").lanes
+        assert not queue.backend.inspect("work").lanes
 
 
 def _send_when_back(queue: Queue, body: bytes) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 
 from holdfast.queue import Queue, QueuePolicy, Worker, WorkerOptions
-from holdfast.queue.events import Polled, QueueEvent
+from holdfast.queue.events import PollEvent, QueueEvent
 
 ATTEMPTS, LEASE = 3, 1.0
 
@@ -27,8 +27,8 @@ class Burials:
     """A sink that says when messages are given up."""
 
     def emit(self, event: QueueEvent) -> None:
-        if isinstance(event, Polled) and event.leased.buried:
-            note("buried", event.leased.buried)
+        if isinstance(event, PollEvent) and event.result.buried:
+            note("buried", event.result.buried)
 
 
 def main(address: str, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Loaded by schemathesis: every request comes from an operator of its own, and is about a queue that there is.
+"""LoadedSettings by schemathesis: every request comes from an operator of its own, and is about a queue that there is.
 
 It revokes whatever credentials it finds, sooner or later its own. TEST_DATA_DIRECTORY names the data directory.
 """
@@ -13,17 +13,17 @@ import schemathesis
 from holdfast._clock import SystemClock
 from holdfast._names import WORKLOAD_PATTERN
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Outgoing, Sent, open_backend
-from holdfast.queue.backend import Change
+from holdfast.queue import OutgoingMessage, SentMessage, open_backend
+from holdfast.queue.backend import QueueChange
 from holdfast.server.credentials import CredentialStore, Role
 
 DATA = Path(os.environ["TEST_DATA_DIRECTORY"])
 QUEUE = "work"
 store = CredentialStore(SqliteDatabase(DATA / "server.sqlite"), SystemClock())
 with open_backend(f"sqlite:{DATA / 'queue.sqlite'}") as backend:
-    backend.change(QUEUE, Change(), create=True)
-    [sent] = backend.send(QUEUE, [Outgoing(tenant="anna", body=b"", delay=86400)])  # which no sweep reaches
-assert isinstance(sent, Sent)
+    backend.change(QUEUE, QueueChange(), create=True)
+    [sent] = backend.send(QUEUE, [OutgoingMessage(tenant="anna", body=b"", delay=86400)])  # which no sweep reaches
+assert isinstance(sent, SentMessage)
 MESSAGE = sent.id
 
 

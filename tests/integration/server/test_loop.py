@@ -1,4 +1,4 @@
-"""Telemetry in, and a board that follows: over the real server."""
+"""Telemetry in, and a tracker that follows: over the real server."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,14 +9,14 @@ import pytest
 
 from holdfast import Operation, Zone, ZoneState, ZoneStatus
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.status import Board, SqlStatusStore
-from holdfast.telemetry import Request, encode
+from holdfast.status import SqlStatusStore, ZoneTracker
+from holdfast.telemetry import RequestRecord, encode_emf
 from tests.integration.server.process import STUCK, HoldfastServer
 from tests.support.proxy import LossyProxy
 
 SETTINGS = """
 [server]
-open = true
+allow_anonymous = true
 [[workload]]
 name = "shop"
 region = "us-east-1"
@@ -31,8 +31,8 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldfastServer]:
 
 
 def line(zone: str = "use1-az1", namespace: str = "shop/frontend") -> bytes:
-    return encode(
-        Request(
+    return encode_emf(
+        RequestRecord(
             namespace=namespace,
             operation=Operation("Home", "Index"),
             region="us-east-1",
@@ -64,8 +64,8 @@ def test_lines_are_taken_and_told_with_the_next_pulse(loop: HoldfastServer) -> N
 
     def requests() -> int:
         with loop.client() as client:
-            pulses = client.get("/v1/overview").json()["pulses"]
-        return sum(reading["requests"] for pulse in pulses for reading in pulse["workloads"]["shop"].values())
+            samples = client.get("/v1/overview").json()["traffic"]
+        return sum(reading["requests"] for sample in samples for reading in sample["workloads"]["shop"].values())
 
     until(lambda: requests() == 3)
 
@@ -98,19 +98,19 @@ def test_a_board_knows_what_was_written_before_and_keeps_it_while_the_server_is_
         store = SqlStatusStore(database)
         status = ZoneStatus(zone=Zone("use1-az1"), state=ZoneState.OUT, since=1.0, by="operator", reason="test")
         written = store.write(status, 0)
-        with Board(f"http://127.0.0.1:{proxy.port}") as board:
-            until(lambda: board.out("shop") == {"use1-az1"})
-            assert board.age is not None
+        with ZoneTracker(f"http://127.0.0.1:{proxy.port}") as tracker:
+            until(lambda: tracker.out("shop") == {"use1-az1"})
+            assert tracker.age is not None
             proxy.refuse()
             proxy.cut()
             back = ZoneStatus(zone=Zone("use1-az1"), state=ZoneState.IN, since=2.0, by="operator", reason="mended")
             store.write(back, written.version)
-            assert board.out("shop") == {"use1-az1"}, "last known good"
+            assert tracker.out("shop") == {"use1-az1"}, "last known good"
             proxy.admit()
-            until(lambda: board.out("shop") == frozenset())
+            until(lambda: tracker.out("shop") == frozenset())
 
 
 def test_a_board_without_a_server_sends_nobody_away() -> None:
-    with Board("http://127.0.0.1:1") as board:
-        assert board.out() == frozenset()
-        assert board.age is None
+    with ZoneTracker("http://127.0.0.1:1") as tracker:
+        assert tracker.out() == frozenset()
+        assert tracker.age is None

@@ -66,7 +66,7 @@ def test_credentials_are_described_as_bearer_tokens(description: dict[str, Any])
 
 def test_what_is_sent_is_described_without_room_for_unknown_fields(description: dict[str, Any]) -> None:
     schemas = description["components"]["schemas"]
-    for name in ("NewOperator", "NewViewer", "NewTenant", "Wanted"):
+    for name in ("NewOperator", "NewViewer", "NewTenant", "ZoneChangeRequest"):
         assert schemas[name]["additionalProperties"] is False
     # What is answered may gain fields.
     assert "additionalProperties" not in schemas["CreatedCredential"]

@@ -112,7 +112,7 @@ def test_one_request_sent_by_many_at_once_is_kept_once(server: HoldfastServer, t
 
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(send, range(16)))
-    assert Counter(answer.json()["duplicate"] for answer in answers) == {False: 1, True: 15}
+    assert Counter(answer.json()["is_duplicate"] for answer in answers) == {False: 1, True: 15}
     assert len({answer.json()["id"] for answer in answers}) == 1
     with store_of(server) as backend:
         assert [each.body for each in handled(backend, "mail")] == [b"once"]
@@ -137,7 +137,7 @@ def test_who_is_refused_is_logged_without_what_was_sent(server: HoldfastServer, 
     with server.client(tokens[TENANTS[0]], **headers) as client:
         answer = client.post("/v1/queues/mail/messages?tenant=somebody", content=b"the-secret-body")
     assert answer.status_code == 403
-    entry = server.entry(trace=trace)
+    entry = server.entry(trace_id=trace)
     assert (entry["url.path"], entry["http.response.status_code"]) == ("/v1/queues/mail/messages", 403)
     assert "the-secret-body" not in server.log.read_text()
 
@@ -149,7 +149,7 @@ def test_who_is_refused_is_logged_without_what_was_sent(server: HoldfastServer, 
         b"POST /v1/queues/orders/messages?tenant=a HTTP/1.1\r\nTransfer-Encoding: chunked\r\nIdempotency-Key: a\0b\r\n",
         b"POST /v1/queues/" + b"x" * 50_000 + b"/messages?tenant=a HTTP/1.1\r\nContent-Length: 0\r\n",
         b"GET /v1/queues/orders/messages/" + b"9" * 50_000 + b" HTTP/1.1\r\n",
-        b"GET /v1/queues/%00/own?tenant=a HTTP/1.1\r\n",
+        b"GET /v1/queues/%00/usage?tenant=a HTTP/1.1\r\n",
         b"GET /v1/queues/orders/dead?" + b"ids=1&" * 10_000 + b" HTTP/1.1\r\n",
     ],
     ids=lambda line: line[:40].decode(),
@@ -188,7 +188,7 @@ def test_what_was_acknowledged_outlives_a_server_that_is_killed(tmp_path: Path) 
 def test_servers_and_workers_share_a_postgresql(tmp_path: Path, postgres_url: str) -> None:
     schema = f"queues_{uuid.uuid4().hex}"
     url = f"{postgres_url}?options=-csearch_path%3D{schema}"
-    settings = f"[database]\nurl = '{url}'\nconnections = 4\n{QUEUES}"
+    settings = f"[database]\nurl = '{url}'\nmax_connections = 4\n{QUEUES}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"create schema {schema}".encode())
         with HoldfastServer.start(tmp_path / "one", settings=settings) as one:
@@ -206,17 +206,17 @@ def test_servers_and_workers_share_a_postgresql(tmp_path: Path, postgres_url: st
                 first = tenant.post("/v1/queues/mail/messages", content=b"\0\xff", headers=key).json()
                 with one.client(tokens[TENANTS[0]]) as elsewhere:
                     again = elsewhere.post("/v1/queues/mail/messages", content=b"\0\xff", headers=key).json()
-                assert (again["id"], again["duplicate"]) == (first["id"], True)
+                assert (again["id"], again["is_duplicate"]) == (first["id"], True)
                 assert tenant.get(f"/v1/queues/mail/messages/{first['id']}").json()["state"] == "waiting"
                 for text in ("%00", "%ff"):
                     assert operator.get(f"/v1/queues/mail/dead?reason={text}").status_code == 400
-                    assert operator.get(f"/v1/queues/mail/own?tenant={text}").status_code == 400
+                    assert operator.get(f"/v1/queues/mail/usage?tenant={text}").status_code == 400
                 assert tenant.get(f"/v1/queues/mail/messages/{1 << 62}").status_code == 404
                 assert tenant.get(f"/v1/queues/mail/messages/{10**30}").status_code == 404
                 limits = operator.put(
                     "/v1/queues/mail/limits?tenant=x", json={"max_rate": 0.001, "max_burst": 1}
                 ).json()
-                assert limits["own"] is True
+                assert limits["is_own"] is True
                 statuses = [
                     operator.post("/v1/queues/mail/messages?tenant=x", content=b"").status_code for _ in range(2)
                 ]

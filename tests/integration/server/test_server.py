@@ -35,7 +35,7 @@ GUARDED = [
     ("GET", "/metrics", {"operator", "viewer"}),
     ("GET", "/v1/queues", {"operator", "viewer"}),
     ("GET", "/v1/queues/mail", {"operator", "viewer"}),
-    ("GET", "/v1/queues/mail/own?tenant=tenant-1", {"operator", "viewer", "tenant"}),
+    ("GET", "/v1/queues/mail/usage?tenant=tenant-1", {"operator", "viewer", "tenant"}),
     ("POST", "/v1/queues/mail/messages?tenant=tenant-1", {"operator", "tenant"}),
     ("POST", "/v1/queues/mail/messages/batch?tenant=tenant-1", {"operator", "tenant"}),
     ("GET", "/v1/queues/mail/messages/17", {"operator", "viewer", "tenant"}),
@@ -301,7 +301,7 @@ class TestErrors:
             problem = problem_of(response, 500, "engine")
             for secret in ("holdfast_credential", "sqlite", str(tmp_path), "Traceback"):
                 assert secret not in response.text
-            entry = server.entry(trace=problem["trace"], level="error")
+            entry = server.entry(trace_id=problem["trace_id"], level="error")
             assert "no such table" in entry["message"]
 
 
@@ -319,7 +319,7 @@ class TestLogs:
         trace = "4bf92f3577b34da6a3ce929d0e0e4736"
         with server.client(traceparent=f"00-{trace}-00f067aa0ba902b7-01") as client:
             client.get("/v1/whoami")
-        entry = server.entry(trace=trace)
+        entry = server.entry(trace_id=trace)
         assert (entry["level"], entry["logger"], entry["message"]) == ("info", "holdfast.access", "GET /v1/whoami 401")
         assert entry["http.response.status_code"] == 401
         assert entry["client.address"] == "127.0.0.1"
@@ -330,14 +330,14 @@ class TestLogs:
     ) -> None:
         with server.client() as client:
             problem = client.request(method, path).json()
-        entry = server.entry(trace=problem["trace"])
+        entry = server.entry(trace_id=problem["trace_id"])
         assert entry["url.path"] == path
         assert entry["http.response.status_code"] == problem["status"]
 
     def test_no_token_is_ever_logged(self, server: HoldfastServer, tokens: dict[str, str]) -> None:
         with server.operator() as operator:
             operator.get("/v1/whoami", headers={"traceparent": f"00-{'a' * 32}-00f067aa0ba902b7-01"})
-        server.entry(trace="a" * 32)
+        server.entry(trace_id="a" * 32)
         log = server.log.read_text()
         for token in (server.token, *tokens.values()):
             assert token is not None
@@ -363,7 +363,7 @@ class TestStarting:
         assert [entry["revoked_at"] is None for entry in listed] == [False, True]
 
     def test_it_lives_however_many_wait_for_a_database_that_does_not_answer(self, tmp_path: Path) -> None:
-        with HoldfastServer.start(tmp_path, settings="[database]\npatience = 20\n") as server, ExitStack() as opened:
+        with HoldfastServer.start(tmp_path, settings="[database]\ntimeout = 20\n") as server, ExitStack() as opened:
             locked = opened.enter_context(closing(apsw.Connection(str(tmp_path / "data" / "server.sqlite"))))
             locked.execute("begin immediate")
             for _ in range(40):
@@ -429,7 +429,7 @@ class TestStarting:
         variables = {"HOLDFAST_DATA_DIRECTORY": "data"}
         created = holdfast("credential", "create", "--role", "operator", directory=tmp_path, **variables)
         assert created.returncode == 0, created.stderr
-        error = refusal(holdfast(*words, directory=tmp_path, HOLDFAST_SERVER__OPEN="true"), 4)
+        error = refusal(holdfast(*words, directory=tmp_path, HOLDFAST_SERVER__ALLOW_ANONYMOUS="true"), 4)
         assert "without credentials only loopback is allowed" in error["detail"]
 
         with HoldfastServer.start(tmp_path, "--host", "0.0.0.0") as server:
@@ -440,7 +440,7 @@ class TestStarting:
                 assert operator.get("/v1/whoami").status_code == 200
 
     def test_an_open_server_asks_for_nothing_and_answers_to_localhost_only(self, tmp_path: Path) -> None:
-        with HoldfastServer.start(tmp_path, settings="[server]\nopen = true\n") as server:
+        with HoldfastServer.start(tmp_path, settings="[server]\nallow_anonymous = true\n") as server:
             assert server.token is None
             with server.client() as client:
                 assert client.get("/v1/whoami").json()["id"] == "local"
@@ -478,14 +478,14 @@ class TestStopping:
         assert files == ["server.lock", "server.sqlite", "status.sqlite", "watch.sqlite"]
 
     def test_a_database_that_does_not_answer_does_not_keep_it_from_stopping_in_time(self, tmp_path: Path) -> None:
-        settings = "[server]\nstop_within = 1\n[database]\npatience = 20\n"
+        settings = "[server]\nshutdown_timeout = 1\n[database]\ntimeout = 20\n"
         with HoldfastServer.start(tmp_path, settings=settings) as server, ExitStack() as opened:
             holder = opened.enter_context(lock_holder(tmp_path / "data" / "server.sqlite"))
             opened.callback(holder.kill)
             stuck = opened.enter_context(closing(server.connect()))
             body = b'{"role": "viewer"}'
             stuck.sendall(request(server, "POST", "/v1/credentials", f"Content-Length: {len(body)}") + body)
-            # Answered after the request that is stuck was read: by then it waits for the database.
+            # AnsweredRequest after the request that is stuck was read: by then it waits for the database.
             with server.operator() as operator:
                 assert operator.get("/v1/whoami").status_code == 200
             assert server.signal(signal.SIGTERM) <= 1 + SLOW_MACHINE
@@ -495,7 +495,7 @@ class TestStopping:
             assert len(operator.get("/v1/credentials").json()) == 1
 
     def test_a_second_interrupt_stops_it_at_once(self, tmp_path: Path) -> None:
-        settings = "[server]\nstop_within = 60\n"
+        settings = "[server]\nshutdown_timeout = 60\n"
         with HoldfastServer.start(tmp_path, settings=settings) as server, closing(server.connect()) as half:
             half.sendall(request(server, "POST", "/v1/credentials", "Content-Length: 100") + b'{"ro')
             with server.operator() as operator:
@@ -513,7 +513,7 @@ class TestPostgres:
         self, tmp_path: Path, restartable_postgres: RestartablePostgres
     ) -> None:
         url = restartable_postgres.url.replace("postgres@", "postgres:hunter2@")
-        settings = f"[database]\nurl = '{url}'\npatience = 1\n"
+        settings = f"[database]\nurl = '{url}'\ntimeout = 1\n"
         with HoldfastServer.start(tmp_path, settings=settings) as server, server.operator() as operator:
             assert operator.get("/ready").status_code == 200
             restartable_postgres.stop()
@@ -529,7 +529,7 @@ class TestPostgres:
 
     def test_a_database_that_is_not_there_is_a_clear_error_without_the_password(self, tmp_path: Path) -> None:
         url = f"postgresql://user:hunter2@127.0.0.1:{free_port()}/name"
-        variables = {"HOLDFAST_DATABASE__URL": url, "HOLDFAST_DATABASE__PATIENCE": "0.1"}
+        variables = {"HOLDFAST_DATABASE__URL": url, "HOLDFAST_DATABASE__TIMEOUT": "0.1"}
         finished = holdfast("up", "--port", "0", "--json", directory=tmp_path, **variables)
         error = refusal(finished, 3)
         assert error["error"] == "engine-unavailable"

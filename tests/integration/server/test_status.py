@@ -23,7 +23,7 @@ Change: TypeAlias = Callable[..., httpx.Response]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldfastServer]:
-    settings = "[status]\nrefresh = 0.1\n"
+    settings = "[status]\nrefresh_interval = 0.1\n"
     with HoldfastServer.start(tmp_path_factory.mktemp("status"), settings=settings) as server:
         yield server
 
@@ -271,7 +271,7 @@ class TestChanging:
 
 CLOSED = """
 [status]
-open_reads = false
+allow_anonymous_reads = false
 [[workload]]
 name = "shop"
 region = "us-east-1"

@@ -21,7 +21,7 @@ from holdfast import Zone, ZoneState, ZoneStatus
 from holdfast._clock import SystemClock
 from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.status import Board, SqlStatusStore
+from holdfast.status import SqlStatusStore, ZoneTracker
 from holdfast.status.stores.dynamodb import DynamoStatusStore
 from tests.integration.server.listen import Heard, events, until
 from tests.integration.server.process import STUCK, HoldfastServer
@@ -29,7 +29,7 @@ from tests.support.proxy import LossyProxy
 
 AZ1, AZ2 = "use1-az1", "use1-az2"
 REGION = "us-east-1"
-QUICK = "[status]\nrefresh = 0.1\n"
+QUICK = "[status]\nrefresh_interval = 0.1\n"
 
 
 def put(server: HoldfastServer, zone: str, token: str | None, *, out: bool, reason: str = "test") -> httpx.Response:
@@ -53,8 +53,8 @@ def test_what_was_written_right_before_a_kill_is_known_to_all_after_the_restart(
         server = HoldfastServer.start(tmp_path, settings=QUICK)
         opened.callback(server.kill)
         put(server, AZ1, server.token, out=True).raise_for_status()
-        board = opened.enter_context(Board(server.address))
-        until(lambda: board.out() == {AZ1})
+        tracker = opened.enter_context(ZoneTracker(server.address))
+        until(lambda: tracker.out() == {AZ1})
         with events(server) as stream:
             last = next(stream).id
             server.kill()
@@ -65,14 +65,14 @@ def test_what_was_written_right_before_a_kill_is_known_to_all_after_the_restart(
             [known] = store.read()
             store.write(status(AZ1, out=False, reason="mended"), known.version)
             store.write(status(AZ2, out=True, reason="gray"), 0)
-        assert board.out() == {AZ1}, "last known good"
+        assert tracker.out() == {AZ1}, "last known good"
         again = opened.enter_context(HoldfastServer.start(tmp_path, settings=QUICK, port=server.port))
         assert (code(again, f"/status/{AZ1}"), code(again, f"/status/{AZ2}")) == (200, 500), "from its first answer"
         with events(again, last) as stream:
             snapshot = next(stream)
         assert snapshot.name == "snapshot"
         assert [each["zone"] for each in snapshot.data["statuses"] if each["state"] == "out"] == [AZ2]
-        until(lambda: board.out() == {AZ2})
+        until(lambda: tracker.out() == {AZ2})
         with again.client(server.token) as operator:
             history = operator.get("/v1/status/history").json()
         # Without claims, which alone have an end here: a server that reads at that moment records one, too.
@@ -91,7 +91,7 @@ def test_what_is_written_on_one_server_is_told_by_another_on_the_same_database(
     tmp_path: Path, postgres_url: str
 ) -> None:
     schema = f"servers_{uuid.uuid4().hex}"
-    settings = f"[database]\nurl = '{postgres_url}?options=-csearch_path%3D{schema}'\nconnections = 4\n"
+    settings = f"[database]\nurl = '{postgres_url}?options=-csearch_path%3D{schema}'\nmax_connections = 4\n"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"create schema {schema}".encode())
         with (
@@ -128,7 +128,7 @@ def some_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def session(some_credentials: None, moto_url: str) -> Iterator[AwsSession]:
-    with AwsSession(AwsOptions(region=REGION, endpoint_url=moto_url, attempts=1)) as session:
+    with AwsSession(AwsOptions(region=REGION, endpoint_url=moto_url, max_attempts=1)) as session:
         yield session
 
 
@@ -278,7 +278,7 @@ def test_a_store_that_hangs_holds_up_nothing_but_what_is_written_to_it(
     ):
         address = f"http://127.0.0.1:{hanging.getsockname()[1]}"
         settings = f"[aws]\nregion = '{REGION}'\nendpoint_url = '{address}'\n"
-        settings += "[status]\nstore = 'dynamodb:zones'\nopen_reads = false\n"
+        settings += "[status]\nstore = 'dynamodb:zones'\nallow_anonymous_reads = false\n"
         server = HoldfastServer.start(tmp_path, settings=settings)
         opened.callback(server.kill)
         writes = [operators.submit(put, server, AZ1, server.token, out=True) for _ in range(24)]

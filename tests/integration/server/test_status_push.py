@@ -23,7 +23,7 @@ from tests.integration.server.listen import Heard, events, until
 from tests.integration.server.process import STUCK, HoldfastServer
 from tests.support.proxy import LossyProxy
 
-SETTINGS = "[status]\nrefresh = 0.1\n"
+SETTINGS = "[status]\nrefresh_interval = 0.1\n"
 ZONE = "use1-az1"
 RESTARTING = 1012
 
@@ -46,7 +46,7 @@ def change(server: HoldfastServer) -> Iterator[Callable[..., Any]]:
 
 
 def socket_of(server: HoldfastServer, last: str = "") -> ClientConnection:
-    query = f"?last={last}" if last else ""
+    query = f"?last_event_id={last}" if last else ""
     address = f"ws://127.0.0.1:{server.port}/v1/status/socket{query}"
     return connect(address, proxy=None, open_timeout=STUCK, close_timeout=STUCK)
 

@@ -33,9 +33,13 @@ PROCESS = """
     from holdfast.shards.stores import SqlShardStore
     from holdfast.testing import seeded
 
-    place, me, turns = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    is_postgres = place.startswith("postgres")
-    database = PostgresDatabase(PostgresOptions(url=place)) if is_postgres else SqliteDatabase(place, patience=60.0)
+    database_url, me, turns = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    is_postgres = database_url.startswith("postgres")
+    database = (
+        PostgresDatabase(PostgresOptions(url=database_url))
+        if is_postgres
+        else SqliteDatabase(database_url, timeout=60.0)
+    )
     store = SqlShardStore(database, "shop")
     randomness = seeded("shards", me)
 
@@ -58,9 +62,9 @@ PROCESS = """
             now = time.monotonic()
             for name in gone:
                 say("gives", name, now)
-            assert store.release([name.encode() for name in gone]) == 4
+            assert store.remove([name.encode() for name in gone]) == 4
         loose = f"loose-{randomness.randint(0, 3)}".encode()  # many take and give these
-        store.release([loose])
+        store.remove([loose])
         store.assign([loose], 1 << 40)
         turn += 1
     database.close()
@@ -114,20 +118,24 @@ def postgres_place(postgres_url: str) -> Iterator[str]:
 
 
 @pytest.fixture(params=sampled(["sqlite_place", "postgres_place"]))
-def place(request: pytest.FixtureRequest) -> str:
+def database_url(request: pytest.FixtureRequest) -> str:
     found: str = request.getfixturevalue(request.param)
     return found
 
 
-def open_database(place: str) -> Database:
-    return PostgresDatabase(PostgresOptions(url=place)) if place.startswith("postgres") else SqliteDatabase(place)
+def open_database(database_url: str) -> Database:
+    return (
+        PostgresDatabase(PostgresOptions(url=database_url))
+        if database_url.startswith("postgres")
+        else SqliteDatabase(database_url)
+    )
 
 
 class Process:
     """One that assigns and releases, and says so."""
 
-    def __init__(self, place: str, name: str, turns: int) -> None:
-        arguments = [sys.executable, "-c", textwrap.dedent(PROCESS), place, name, str(turns)]
+    def __init__(self, database_url: str, name: str, turns: int) -> None:
+        arguments = [sys.executable, "-c", textwrap.dedent(PROCESS), database_url, name, str(turns)]
         self._process = Preloaded(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -165,11 +173,11 @@ class Process:
 
 
 @contextmanager
-def running(place: str, count: int, turns: int) -> Iterator[Ledger]:
+def running(database_url: str, count: int, turns: int) -> Iterator[Ledger]:
     """So many processes at once, for so many turns at least and as long as the block; then what they were told."""
     ledger = Ledger()
     with ThreadPoolExecutor(count) as threads, ExitStack() as started:
-        processes = [started.enter_context(Process(place, f"p{number}", turns)) for number in range(count)]
+        processes = [started.enter_context(Process(database_url, f"p{number}", turns)) for number in range(count)]
         said = [threads.submit(process.listen) for process in processes]  # who is not listened to stops
         for process in processes:
             process.begin()
@@ -180,11 +188,11 @@ def running(place: str, count: int, turns: int) -> Iterator[Ledger]:
             ledger.read(lines.result())
 
 
-def examine(place: str, ledger: Ledger) -> None:
+def examine(database_url: str, ledger: Ledger) -> None:
     """What was acknowledged is there, no number was two tenants' at a time, and none was lost."""
-    with open_database(place) as database:
+    with open_database(database_url) as database:
         store = SqlShardStore(database, "shop")
-        kept = dict(store.tenants(None, 1_000_000))
+        kept = dict(store.list_tenants(None, 1_000_000))
 
         def numbers(transaction: Transaction) -> tuple[list[int], int]:
             free = transaction.execute("select number from holdfast_shard_free")
@@ -203,23 +211,25 @@ def examine(place: str, ledger: Ledger) -> None:
     assert not ledger.ours.keys() - set(OURS)
 
 
-def test_processes_at_once_never_share_a_number(place: str) -> None:
-    with running(place, 4, turns=60) as ledger:
+def test_processes_at_once_never_share_a_number(database_url: str) -> None:
+    with running(database_url, 4, turns=60) as ledger:
         pass
-    examine(place, ledger)
+    examine(database_url, ledger)
     assert set(ledger.ours) == set(OURS)
     owners = [{entry.tenant.split(b"-")[0] for entry in held} for held in ledger.held.values()]
     assert sum(len(some) > 1 for some in owners) > 5, "else nothing was reused, and this shows nothing"
 
 
 @pytest.mark.parametrize("kills", sampled([3, 40]))
-def test_killed_processes_lose_nothing_they_were_told_and_no_number_is_given_twice(place: str, kills: int) -> None:
+def test_killed_processes_lose_nothing_they_were_told_and_no_number_is_given_twice(
+    database_url: str, kills: int
+) -> None:
     randomness = seeded("kill", "shards")
-    with running(place, 3, turns=20) as ledger:
+    with running(database_url, 3, turns=20) as ledger:
         for number in range(kills):
-            with Process(place, f"killed{number}", 1_000_000) as process:
+            with Process(database_url, f"killed{number}", 1_000_000) as process:
                 process.begin()
                 ledger.read(process.kill_after(randomness.randint(1, 120)))
         killed = len(ledger.kept)
-    examine(place, ledger)
+    examine(database_url, ledger)
     assert killed >= kills

@@ -21,7 +21,7 @@ def connect() -> Iterator[Open]:
     opened: list[AwsSession] = []
 
     def connect(url: str, region: str = "us-east-1", attempts: int = 1) -> AwsSession:
-        opened.append(AwsSession(AwsOptions(region=region, endpoint_url=url, attempts=attempts)))
+        opened.append(AwsSession(AwsOptions(region=region, endpoint_url=url, max_attempts=attempts)))
         return opened[-1]
 
     yield connect

@@ -18,11 +18,11 @@ from holdfast.engines.aws import AwsSession
 from holdfast.status.export import (
     BucketOptions,
     GatewayOptions,
-    MappedZone,
+    NamedZone,
     RecordOptions,
-    bucket_template,
-    gateway_template,
-    record_template,
+    build_bucket_template,
+    build_gateway_template,
+    build_record_template,
 )
 from holdfast.status.export.discovery import discover_zones
 from tests.unit.status.export.samples import BALANCER, CHECKS, ENDPOINTS, IDS, ONE, TWO, ZONES
@@ -134,7 +134,7 @@ def test_route_53_has_one_record_for_each_zone_with_the_check_of_that_zone(
         balancer=BALANCER,
         balancer_zone_id="Z26RNL4JYFTOTI",
     )
-    outputs = deploy(session, record_template(options))
+    outputs = deploy(session, build_record_template(options))
     found = records_of(session, zone)
     assert {name: (each["Weight"], each["AliasTarget"]) for name, each in found.items()} == {
         each.id: (
@@ -164,7 +164,7 @@ def test_route_53_takes_every_health_check_with_all_that_it_says(moto_url: str, 
     client = session.client("route53")
     wanted = {
         name: each["Properties"]["HealthCheckConfig"]
-        for name, each in record_template(RecordOptions(record="a.example.com", zones=ZONES, check=CHECKS[kind]))[
+        for name, each in build_record_template(RecordOptions(record="a.example.com", zones=ZONES, check=CHECKS[kind]))[
             "Resources"
         ].items()
         if each["Type"] == "AWS::Route53::HealthCheck"
@@ -186,7 +186,7 @@ def test_route_53_takes_every_health_check_with_all_that_it_says(moto_url: str, 
 
 def test_the_table_of_an_endpoint_is_made_as_it_should_be(emulator: str, connect: Open) -> None:
     session = connect(emulator)
-    table = deploy(session, gateway_template(GatewayOptions()))["TableName"]
+    table = deploy(session, build_gateway_template(GatewayOptions()))["TableName"]
     dynamodb = session.client("dynamodb")
     described = dynamodb.describe_table(TableName=table)["Table"]
     assert described["KeySchema"] == [{"AttributeName": "AZ-ID", "KeyType": "HASH"}]
@@ -197,7 +197,7 @@ def test_the_table_of_an_endpoint_is_made_as_it_should_be(emulator: str, connect
 def methods(emulator: str, connect: Open) -> tuple[dict[str, Integration], Dynamo, Any, str]:
     """The methods of a new endpoint, the DynamoDB behind it, a client for that, and the name of the table."""
     session = connect(emulator)
-    template = gateway_template(GatewayOptions())
+    template = build_gateway_template(GatewayOptions())
     outputs = deploy(session, template)
     table = outputs["TableName"]
     found = {
@@ -269,7 +269,7 @@ def test_hostile_paths_name_an_item_that_is_not_there_and_reach_nothing_else(
 
 
 def test_a_table_that_cannot_be_read_is_not_said_to_be_a_zone_that_is_out(emulator: str) -> None:
-    template = gateway_template(GatewayOptions(table="holdfast-nowhere", existing=True))
+    template = build_gateway_template(GatewayOptions(table="holdfast-nowhere", table_exists=True))
     dynamodb = dynamodb_of(emulator)
     for method in ("GetZonePath", "GetWorkloadPath"):
         integration = Integration.of(template, method, "holdfast-nowhere")
@@ -278,7 +278,7 @@ def test_a_table_that_cannot_be_read_is_not_said_to_be_a_zone_that_is_out(emulat
 
 def test_what_is_deployed_is_what_was_exported(ministack_url: str, connect: Open) -> None:
     session = connect(ministack_url)
-    template = gateway_template(GatewayOptions(stage="v1", rate=10, burst=20))
+    template = build_gateway_template(GatewayOptions(stage="v1", rate=10, burst=20))
     outputs = deploy(session, template)
     api = urlsplit(outputs["Endpoint"]).netloc.partition(".")[0]
     assert outputs["Endpoint"] == f"https://{api}.execute-api.us-east-1.amazonaws.com/v1"
@@ -298,11 +298,11 @@ def test_what_is_deployed_is_what_was_exported(ministack_url: str, connect: Open
 def test_a_global_table_tells_the_same_in_every_region(ministack_url: str, connect: Open) -> None:
     table = f"holdfast-{uuid4().hex}"
     home, away = connect(ministack_url), connect(ministack_url, "eu-west-1")
-    deploy(home, gateway_template(GatewayOptions(table=table, replicas=("eu-west-1",))))
+    deploy(home, build_gateway_template(GatewayOptions(table=table, replicas=("eu-west-1",))))
     # MiniStack's CloudFormation makes the table in one region only.
     replica = {"Create": {"RegionName": "eu-west-1"}}
     home.client("dynamodb").update_table(TableName=table, ReplicaUpdates=[replica])
-    outputs = deploy(away, gateway_template(GatewayOptions(table=table, existing=True)))
+    outputs = deploy(away, build_gateway_template(GatewayOptions(table=table, table_exists=True)))
     assert outputs["TableName"] == table
     found = deployed(away, urlsplit(outputs["Endpoint"]).netloc.partition(".")[0])
     ask = found["GET /status/{az-id}"]
@@ -315,7 +315,7 @@ def test_a_global_table_tells_the_same_in_every_region(ministack_url: str, conne
 def test_a_bucket_shows_its_objects_of_zones_to_anybody_and_no_others(moto_url: str, connect: Open) -> None:
     """By moto, which obeys policies, but does not make them from a template: so it is handed to it."""
     session = connect(moto_url)
-    template = bucket_template(BucketOptions())
+    template = build_bucket_template(BucketOptions())
     bucket = deploy(session, template)["BucketName"]
     policy = json.dumps(template["Resources"]["StatusPolicy"]["Properties"]["PolicyDocument"])
     policy = policy.replace('{"Fn::Sub": "${StatusBucket.Arn}/*.txt"}', f'"arn:aws:s3:::{bucket}/*.txt"')
@@ -335,7 +335,7 @@ def test_a_bucket_shows_its_objects_of_zones_to_anybody_and_no_others(moto_url: 
 def test_a_bucket_is_deployed_with_its_policy(ministack_url: str, connect: Open) -> None:
     session = connect(ministack_url)
     name = f"holdfast-{uuid4().hex}"
-    outputs = deploy(session, bucket_template(BucketOptions(name=name)))
+    outputs = deploy(session, build_bucket_template(BucketOptions(name=name)))
     assert outputs == {"BucketName": name, "Endpoint": f"https://{name}.s3.us-east-1.amazonaws.com"}
     policy = json.loads(session.client("s3").get_bucket_policy(Bucket=name)["Policy"])
     assert [statement["Resource"] for statement in policy["Statement"]] == [f"arn:aws:s3:::{name}/*.txt"]
@@ -365,7 +365,7 @@ def test_a_zone_that_the_account_calls_otherwise_or_does_not_have_is_refused(mot
 
 
 def test_discovered_zones_make_records(moto_url: str, connect: Open) -> None:
-    zones: tuple[MappedZone, ...] = discover_zones(connect(moto_url))
-    template = record_template(RecordOptions(record="www.example.com", zones=zones, check=CHECKS["status"]))
+    zones: tuple[NamedZone, ...] = discover_zones(connect(moto_url))
+    template = build_record_template(RecordOptions(record="www.example.com", zones=zones, check=CHECKS["status"]))
     assert len(template["Resources"]["Records"]["Properties"]["RecordSets"]) == len(zones)
     assert ENDPOINTS[0].split("/")[2] in json.dumps(template)

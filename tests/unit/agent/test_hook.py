@@ -12,12 +12,14 @@ import pytest
 
 from holdfast import SettingsError, Zone
 from holdfast.agent.hook import TAIL_BYTES, Hook
-from holdfast.agent.state import State
+from holdfast.agent.state import AgentState
 
 SOON = 10.0
 NEVER = threading.Event()
-IN = State(zone=Zone("use1-az1"), workload=None, changed_at=1.0)
-OUT = State(zone=Zone("use1-az1"), workload="shop", out=frozenset({Zone("use1-az3"), Zone("use1-az1")}), changed_at=1.0)
+IN = AgentState(zone=Zone("use1-az1"), workload=None, changed_at=1.0)
+OUT = AgentState(
+    zone=Zone("use1-az1"), workload="shop", zones_out=frozenset({Zone("use1-az3"), Zone("use1-az1")}), changed_at=1.0
+)
 
 
 def shell(script: str) -> str:
@@ -46,23 +48,25 @@ def is_alive(process: int) -> bool:
         (IN, ["use1-az1", "", "in", ""]),
     ],
 )
-def test_a_hook_is_told_by_its_environment(tmp_path: Path, state: State, lines: list[str]) -> None:
-    script = 'printf "%s\\n" "$HOLDFAST_ZONE" "$HOLDFAST_WORKLOAD" "$HOLDFAST_STATUS" "$HOLDFAST_OUT" "$HOME" > "$0"'
-    assert Hook(f"{shell(script)} {shlex.quote(str(tmp_path / 'told'))}", SOON).take(state, NEVER)
+def test_a_hook_is_told_by_its_environment(tmp_path: Path, state: AgentState, lines: list[str]) -> None:
+    script = (
+        'printf "%s\\n" "$HOLDFAST_ZONE" "$HOLDFAST_WORKLOAD" "$HOLDFAST_STATE" "$HOLDFAST_ZONES_OUT" "$HOME" > "$0"'
+    )
+    assert Hook(f"{shell(script)} {shlex.quote(str(tmp_path / 'told'))}", SOON).receive(state, NEVER)
     assert (tmp_path / "told").read_text().splitlines() == [*lines, os.environ["HOME"]]
 
 
 def test_no_shell_reads_the_command(tmp_path: Path) -> None:
-    assert Hook(f"touch '{tmp_path}/a b' {tmp_path}/'$HOME;x'", SOON).take(IN, NEVER)
+    assert Hook(f"touch '{tmp_path}/a b' {tmp_path}/'$HOME;x'", SOON).receive(IN, NEVER)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["$HOME;x", "a b"]
 
 
 def test_a_hook_has_no_input_to_wait_for() -> None:
-    assert Hook("cat", SOON).take(IN, NEVER)
+    assert Hook("cat", SOON).receive(IN, NEVER)
 
 
 def test_a_failure_is_logged_with_its_exit_code_and_the_end_of_its_output(caplog: pytest.LogCaptureFixture) -> None:
-    assert not Hook(shell("echo to be seen; echo as well >&2; exit 7"), SOON).take(OUT, NEVER)
+    assert not Hook(shell("echo to be seen; echo as well >&2; exit 7"), SOON).receive(OUT, NEVER)
     (record,) = caplog.records
     assert (record.levelno, record.getMessage()) == (
         logging.WARNING,
@@ -74,7 +78,7 @@ def test_a_failure_is_logged_with_its_exit_code_and_the_end_of_its_output(caplog
 
 def test_a_flood_of_output_neither_stops_the_hook_nor_fills_memory(caplog: pytest.LogCaptureFixture) -> None:
     flood = "import sys\nfor _ in range(200): sys.stdout.write('x' * 100_000)\nprint('the end')\nsys.exit(1)"
-    assert not Hook(f"python3 -c {shlex.quote(flood)}", SOON).take(OUT, NEVER)
+    assert not Hook(f"python3 -c {shlex.quote(flood)}", SOON).receive(OUT, NEVER)
     (record,) = caplog.records
     output = vars(record)["output"]
     assert output.endswith("xxx" + "the end")
@@ -82,7 +86,7 @@ def test_a_flood_of_output_neither_stops_the_hook_nor_fills_memory(caplog: pytes
 
 
 def test_output_that_is_no_text_is_logged_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
-    assert not Hook(shell(r"printf '\377'; exit 1"), SOON).take(OUT, NEVER)
+    assert not Hook(shell(r"printf '\377'; exit 1"), SOON).receive(OUT, NEVER)
     assert vars(caplog.records[0])["output"] == "\ufffd"
 
 
@@ -90,7 +94,7 @@ def test_a_hook_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, cap
     """Neither the hook nor its child heeds SIGTERM."""
     script = f"trap '' TERM; sleep 600 & echo $$ $! > {tmp_path}/pids; wait; sleep 600"
     begun = time.monotonic()
-    assert not Hook(shell(script), 0.5, grace=0.2).take(OUT, NEVER)
+    assert not Hook(shell(script), 0.5, grace=0.2).receive(OUT, NEVER)
     assert 0.7 <= time.monotonic() - begun < SOON
     pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2
@@ -100,14 +104,14 @@ def test_a_hook_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, cap
 
 def test_a_hook_that_floods_for_ever_is_ended_too() -> None:
     begun = time.monotonic()
-    assert not Hook("yes", 0.2, grace=0.2).take(OUT, NEVER)
+    assert not Hook("yes", 0.2, grace=0.2).receive(OUT, NEVER)
     assert time.monotonic() - begun < SOON
 
 
 def test_a_hook_that_heeds_the_first_signal_may_clean_up(tmp_path: Path) -> None:
     script = f"trap 'echo clean > {tmp_path}/done; exit 0' TERM; echo > {tmp_path}/ready; while :; do sleep 0.01; done"
     begun = time.monotonic()
-    assert not Hook(shell(script), 1.0, grace=SOON).take(OUT, NEVER)
+    assert not Hook(shell(script), 1.0, grace=SOON).receive(OUT, NEVER)
     assert (tmp_path / "done").read_text() == "clean\n"
     assert time.monotonic() - begun < SOON, "nobody waits for the rest of the grace"
 
@@ -116,7 +120,7 @@ def test_a_hook_is_ended_when_the_agent_stops(tmp_path: Path, caplog: pytest.Log
     stopping = threading.Event()
     script = f"trap '' TERM; echo $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; sleep 600"
     hook = Hook(shell(script), 600.0)
-    thread = threading.Thread(target=hook.take, args=(OUT, stopping))
+    thread = threading.Thread(target=hook.receive, args=(OUT, stopping))
     thread.start()
     until((tmp_path / "pid").exists)
     begun = time.monotonic()
@@ -130,7 +134,7 @@ def test_a_hook_is_ended_when_the_agent_stops(tmp_path: Path, caplog: pytest.Log
 def test_a_child_that_outlives_a_hook_keeps_it_from_nothing(tmp_path: Path) -> None:
     """A hook may start a daemon, which has inherited its output."""
     begun = time.monotonic()
-    assert Hook(shell(f"sleep 600 & echo $! > {tmp_path}/pid"), SOON).take(OUT, NEVER)
+    assert Hook(shell(f"sleep 600 & echo $! > {tmp_path}/pid"), SOON).receive(OUT, NEVER)
     assert time.monotonic() - begun < SOON / 2
     child = int((tmp_path / "pid").read_text())
     assert is_alive(child)
@@ -138,7 +142,7 @@ def test_a_child_that_outlives_a_hook_keeps_it_from_nothing(tmp_path: Path) -> N
 
 
 def test_a_hook_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
-    assert Hook(shell(f"exec >&- 2>&-; sleep 0.1; echo > {tmp_path}/done"), SOON).take(OUT, NEVER)
+    assert Hook(shell(f"exec >&- 2>&-; sleep 0.1; echo > {tmp_path}/done"), SOON).receive(OUT, NEVER)
     assert (tmp_path / "done").exists()
 
 
@@ -165,7 +169,7 @@ def test_a_hook_that_has_gone_meanwhile_is_a_failure_to_be_tried_again(
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     hook = Hook(str(program), SOON)
-    assert hook.take(OUT, NEVER)
+    assert hook.receive(OUT, NEVER)
     program.unlink()
-    assert not hook.take(OUT, NEVER)
+    assert not hook.receive(OUT, NEVER)
     assert "agent.hook could not be started, and will be tried again" in caplog.text

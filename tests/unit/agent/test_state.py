@@ -10,21 +10,24 @@ from pathlib import Path
 import pytest
 
 from holdfast import SettingsError, Zone
-from holdfast.agent.state import State, StateFile
+from holdfast.agent.state import AgentState, StateFile
 
-OUT = State(
-    zone=Zone("use1-az1"), workload="shop", out=frozenset({Zone("use1-az2"), Zone("use1-az1")}), changed_at=1_000.5
+OUT = AgentState(
+    zone=Zone("use1-az1"),
+    workload="shop",
+    zones_out=frozenset({Zone("use1-az2"), Zone("use1-az1")}),
+    changed_at=1_000.5,
 )
 WRITER = """
 import sys
 from dataclasses import replace
 from pathlib import Path
 from holdfast.agent.state import StateFile
-from holdfast.agent.state import State
+from holdfast.agent.state import AgentState
 
 file = StateFile(Path(sys.argv[1]))
 out = [frozenset(f"{kind}-{number}" for number in range(20_000)) for kind in "ab"]
-states = [State(zone="z", workload=None, out=each, changed_at=at) for at, each in enumerate(out)]
+states = [AgentState(zone="z", workload=None, zones_out=each, changed_at=at) for at, each in enumerate(out)]
 while True:
     for state in states:
         file.write(state)
@@ -37,8 +40,8 @@ def test_the_file_says_what_is_known_and_since_when(tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == {
         "zone": "use1-az1",
         "workload": "shop",
-        "out": ["use1-az1", "use1-az2"],
-        "is_out": True,
+        "zones_out": ["use1-az1", "use1-az2"],
+        "out": True,
         "changed_at": 1_000.5,
     }
     assert path.stat().st_mode & 0o444 == 0o444, "others are meant to read it"
@@ -57,12 +60,12 @@ def test_a_reader_never_sees_half_of_it_also_when_the_writer_is_killed(tmp_path:
                 assert process.poll() is None
                 if path.exists():
                     found = json.loads(path.read_text())
-                    assert len(found["out"]) == 20_000
+                    assert len(found["zones_out"]) == 20_000
                     seen.add(found["changed_at"])
                     reads += 1
         finally:
             process.kill()
-    assert len(json.loads(path.read_text())["out"]) == 20_000
+    assert len(json.loads(path.read_text())["zones_out"]) == 20_000
 
 
 def test_what_a_killed_agent_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
@@ -79,11 +82,11 @@ def test_what_cannot_be_written_is_told_to_be_tried_again_and_leaves_nothing(
 ) -> None:
     path = tmp_path / "zones.json"
     path.mkdir()
-    assert StateFile(path).take(OUT, threading.Event()) is False
+    assert StateFile(path).receive(OUT, threading.Event()) is False
     assert f"agent.file {path} cannot be written, and will be tried again: " in caplog.text
     assert list(tmp_path.iterdir()) == [path]
     path.rmdir()
-    assert StateFile(path).take(OUT, threading.Event()) is True
+    assert StateFile(path).receive(OUT, threading.Event()) is True
     assert path.exists()
 
 

@@ -17,11 +17,11 @@ from holdfast.calls import (
     Backoff,
     Dependency,
     Failure,
-    Hints,
-    HintsHold,
-    Kind,
+    FailureKind,
     Limit,
     Retry,
+    RetryAfter,
+    RetryAfterScope,
     Timeouts,
     current_attempt,
     deadline,
@@ -90,7 +90,7 @@ def test_an_attempt_is_cut_off_when_its_time_is_over_and_made_again(limit: Limit
         assert await hangs_twice() == 3
         assert begun == [1, 2, 3]
         dependency.latency(50)
-        assert dependency._state.attempt_estimator.seen.unbounded == 2
+        assert dependency._state.attempt_estimator.histogram.unfinished == 2
         assert dependency.in_flight == 0
         begun.clear()
         with pytest.raises(AttemptTimedOut, match=r"pricing: attempt 3 was cut off after 0\.020 s") as raised:
@@ -102,7 +102,7 @@ def test_an_attempt_is_cut_off_when_its_time_is_over_and_made_again(limit: Limit
 
 
 def test_a_coroutine_that_no_event_loop_runs_fails_without_holding_a_slot() -> None:
-    dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=SHORT, limit=Limit(1))
+    dependency = Dependency("pricing", retry=Retry(max_attempts=1), timeouts=SHORT, limit=Limit(1))
     for _ in range(3):
         with pytest.raises(RuntimeError, match="no running event loop"):
             dependency.run_async(forever, idempotent=True).send(None)
@@ -173,7 +173,7 @@ def test_a_cancellation_that_comes_together_with_the_timeout_is_not_swallowed() 
 
 def test_a_timeout_inside_of_a_task_that_is_being_cancelled_is_a_timeout() -> None:
     async def main() -> list[str]:
-        dependency, seen = Dependency("pricing", retry=Retry(attempts=1), timeouts=SHORT), []
+        dependency, seen = Dependency("pricing", retry=Retry(max_attempts=1), timeouts=SHORT), []
 
         async def work() -> None:
             try:
@@ -197,7 +197,7 @@ def test_a_timeout_inside_of_a_task_that_is_being_cancelled_is_a_timeout() -> No
 
 def test_after_a_timeout_the_task_is_not_taken_to_be_cancelled() -> None:
     async def main() -> None:
-        dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=SHORT)
+        dependency = Dependency("pricing", retry=Retry(max_attempts=1), timeouts=SHORT)
 
         async def stubborn() -> str:
             try:
@@ -234,7 +234,7 @@ def test_the_deadline_cuts_it_off_and_is_named() -> None:
 
 def test_attempts_that_expire_before_earlier_ones_are_cut_off_in_time() -> None:
     async def main() -> list[str]:
-        dependency, order = Dependency("pricing", retry=Retry(attempts=1), timeouts=Timeouts(attempt=30.0)), []
+        dependency, order = Dependency("pricing", retry=Retry(max_attempts=1), timeouts=Timeouts(attempt=30.0)), []
 
         async def bounded(seconds: float | None) -> None:
             with deadline(seconds):
@@ -255,7 +255,7 @@ def test_attempts_that_expire_before_earlier_ones_are_cut_off_in_time() -> None:
 
 def test_many_at_once_are_each_cut_off() -> None:
     async def main() -> None:
-        dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=SHORT)
+        dependency = Dependency("pricing", retry=Retry(max_attempts=1), timeouts=SHORT)
         results = await asyncio.gather(
             *[dependency.run_async(forever, idempotent=True) for _ in range(500)], return_exceptions=True
         )
@@ -269,7 +269,7 @@ def test_many_at_once_are_each_cut_off() -> None:
 
 def test_a_deadline_is_kept_when_a_timer_is_still_set_for_calls_that_are_over() -> None:
     async def main() -> list[float]:
-        dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=Timeouts(attempt=30.0))
+        dependency = Dependency("pricing", retry=Retry(max_attempts=1), timeouts=Timeouts(attempt=30.0))
         await dependency.run_async(failing(), idempotent=True)
         left = []
         for seconds in (0.02, 0.04, 0.01):
@@ -284,7 +284,7 @@ def test_a_deadline_is_kept_when_a_timer_is_still_set_for_calls_that_are_over() 
 
 def test_a_timeout_that_has_shrunk_is_kept() -> None:
     async def main() -> None:
-        dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=Timeouts(attempt=30.0, total=60.0))
+        dependency = Dependency("pricing", retry=Retry(max_attempts=1), timeouts=Timeouts(attempt=30.0, total=60.0))
         await dependency.run_async(failing(), idempotent=True)
         dependency._state.timeout = 0.02
         with pytest.raises(AttemptTimedOut):
@@ -314,7 +314,7 @@ def test_only_one_timer_serves_them_all() -> None:
 def test_time_that_a_connection_takes_is_given_to_the_attempt() -> None:
     async def main() -> None:
         dependency = Dependency(
-            "pricing", retry=Retry(attempts=1), timeouts=Timeouts(attempt=0.02, connect=30.0, total=60.0)
+            "pricing", retry=Retry(max_attempts=1), timeouts=Timeouts(attempt=0.02, connect=30.0, total=60.0)
         )
 
         @dependency.call(idempotent=True)
@@ -324,7 +324,7 @@ def test_time_that_a_connection_takes_is_given_to_the_attempt() -> None:
             return "done"
 
         assert await with_new_connection() == "done"
-        assert dependency._state.connect_estimator.seen.total == 1
+        assert dependency._state.connect_estimator.histogram.total == 1
 
     asyncio.run(main())
 
@@ -343,7 +343,7 @@ def test_a_connection_that_takes_too_long_proves_that_nothing_was_sent() -> None
         with pytest.raises(ConnectTimedOut, match=r"pricing: no connection in 0\.020 s"):
             await cannot_connect()
         assert len(begun) == 3
-        assert dependency._state.connect_estimator.seen.unbounded == 3
+        assert dependency._state.connect_estimator.histogram.unfinished == 3
 
     asyncio.run(main())
 
@@ -351,7 +351,8 @@ def test_a_connection_that_takes_too_long_proves_that_nothing_was_sent() -> None
 def test_a_judged_result_is_repeated() -> None:
     async def main() -> int:
         retry = Retry(
-            backoff=Backoff(base=0, cap=0), judge=lambda result: Failure(Kind.TRANSIENT) if result < 2 else None
+            backoff=Backoff(base=0, cap=0),
+            classify_result=lambda result: Failure(FailureKind.TRANSIENT) if result < 2 else None,
         )
         return await Dependency("pricing", retry=retry).run_async(failing(), idempotent=True)
 
@@ -359,7 +360,7 @@ def test_a_judged_result_is_repeated() -> None:
 
 
 def test_event_loops_in_several_threads_share_a_dependency() -> None:
-    dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=SHORT)
+    dependency = Dependency("pricing", retry=Retry(max_attempts=1), timeouts=SHORT)
     outcomes: list[type] = []
 
     async def main() -> None:
@@ -400,7 +401,7 @@ def test_its_latency_is_learned_and_its_successes_fill_the_bucket() -> None:
         for _ in range(4):
             await dependency.run_async(answer, idempotent=True)
         assert dependency.tokens == 500 - 14 + 4
-        assert dependency._state.attempt_estimator.seen.total >= 4
+        assert dependency._state.attempt_estimator.histogram.total >= 4
         assert dependency.latency(50) == pytest.approx(0.25, rel=1 / 16)
 
     asyncio.run(main())
@@ -426,9 +427,9 @@ def test_a_hint_may_hold_first_attempts_too() -> None:
     async def main() -> None:
         clock = FakeClock()
         dependency = Dependency(
-            "pricing", hints=Hints(hold=HintsHold.ALL, spread=0), runtime=Runtime(clock, lambda: 0.5)
+            "pricing", retry_after=RetryAfter(scope=RetryAfterScope.ALL, spread=0), runtime=Runtime(clock, lambda: 0.5)
         )
-        dependency._state.hold.note(8.0, clock.monotonic())
+        dependency._state.retry_after.record(8.0, clock.monotonic())
         assert await dependency.run_async(failing(), idempotent=True) == 1
         assert clock.sleeps == [8.0]
 
@@ -447,7 +448,7 @@ def test_a_timer_that_is_early_is_set_again() -> None:
 
         times = [0.0] * 12
         runtime = Runtime(Slow(), lambda: 0.5)
-        dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=SHORT, runtime=runtime)
+        dependency = Dependency("pricing", retry=Retry(max_attempts=1), timeouts=SHORT, runtime=runtime)
         with pytest.raises(AttemptTimedOut):
             await dependency.run_async(forever, idempotent=True)
         assert times == []
@@ -457,7 +458,7 @@ def test_a_timer_that_is_early_is_set_again() -> None:
         @dependency.call(idempotent=True)
         async def connects() -> None:
             with current_attempt().connecting():
-                current_attempt().connect_began()  # again, which changes nothing
+                current_attempt().begin_connect()  # again, which changes nothing
                 await forever()
 
         dependency._state.connect_estimator.value = 0.02
@@ -511,7 +512,7 @@ def test_a_coroutine_that_is_closed_elsewhere_leaves_no_timer_behind() -> None:
 def test_a_connection_is_bounded_also_where_nothing_else_is() -> None:
     async def main() -> None:
         timeouts = Timeouts(connect=0.02, attempt=None, total=None)
-        dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=timeouts)
+        dependency = Dependency("pricing", retry=Retry(max_attempts=1), timeouts=timeouts)
 
         @dependency.call(idempotent=True)
         async def connects() -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast import InvalidValue
 from holdfast._errors import DeadlineExceeded
-from holdfast.calls import Dependency, Timeouts, carried, current_attempt, deadline, detached, remaining
-from holdfast.calls.context import NOWHERE, SCOPE, Place, around
+from holdfast.calls import Dependency, Timeouts, current_attempt, deadline, detached, propagate_context, remaining
+from holdfast.calls.context import NO_SCOPES, SCOPE, ThreadScopes, current_scope
 from holdfast.calls.runtime import Runtime
-from holdfast.calls.scope import Incoming, Scope, trace_of
+from holdfast.calls.scope import IncomingScope, Scope, find_trace
 from holdfast.testing import FakeClock
 
 
@@ -135,13 +135,13 @@ def test_outside_of_a_call_there_is_no_attempt(runtime: Runtime) -> None:
 
 
 def test_the_trace_that_came_in_is_found_through_what_was_opened_since(runtime: Runtime) -> None:
-    token = SCOPE.set(Incoming(math.inf, trace="00-trace"))
+    token = SCOPE.set(IncomingScope(math.inf, trace="00-trace"))
     try:
         with deadline(1.0, runtime=runtime), deadline(0.5, runtime=runtime):
-            assert trace_of(around()) == "00-trace"
+            assert find_trace(current_scope()) == "00-trace"
     finally:
         SCOPE.reset(token)
-    assert trace_of(Scope(1.0)) is None
+    assert find_trace(Scope(1.0)) is None
 
 
 def test_a_thread_with_a_copy_of_the_context_does_not_see_calls_of_the_thread_it_came_from(runtime: Runtime) -> None:
@@ -182,17 +182,17 @@ def test_an_attempt_is_carried_into_another_thread_if_that_is_asked_for(runtime:
 
     def fan_out() -> list[float | None]:
         with ThreadPoolExecutor(1) as pool:
-            look = pool.submit(carried(lambda: remaining(runtime=runtime))).result()
+            look = pool.submit(propagate_context(lambda: remaining(runtime=runtime))).result()
             copied = pool.submit(contextvars.copy_context().run, lambda: remaining(runtime=runtime)).result()
             bare = pool.submit(lambda: remaining(runtime=runtime)).result()
             with pytest.raises(ConnectionResetError):
-                pool.submit(carried(dependency.call(idempotent=True)(leaf))).result()
+                pool.submit(propagate_context(dependency.call(idempotent=True)(leaf))).result()
             return [look, copied, bare]
 
     with deadline(10.0, runtime=runtime):
         assert dependency.run(fan_out, idempotent=True) == [5.0, 10.0, None]
     assert len(calls) == 1  # the retries are those of the attempt that was carried
-    assert carried(lambda: remaining(runtime=runtime))() is None
+    assert propagate_context(lambda: remaining(runtime=runtime))() is None
 
 
 def test_tasks_that_were_made_during_a_call_outlive_it(runtime: Runtime) -> None:
@@ -252,8 +252,8 @@ def test_a_place_that_is_empty_is_given_up_by_a_task_and_made_again_when_needed(
     async def main() -> None:
         for _ in range(2):
             dependency.run(lambda: None, idempotent=True)
-            assert isinstance(SCOPE.get(), Place)
+            assert isinstance(SCOPE.get(), ThreadScopes)
             await dependency.run_async(work, idempotent=True)
-            assert SCOPE.get() is NOWHERE
+            assert SCOPE.get() is NO_SCOPES
 
     asyncio.run(main())

@@ -14,32 +14,32 @@ import httpx
 import pytest
 
 from holdfast import InvalidValue, Operation, Zone
-from holdfast._errors import AttemptTimedOut, DeadlineExceeded, HeldBack, LimitReached
+from holdfast._errors import AttemptTimedOut, DeadlineExceeded, LimitReached, RetryAfterTooLong
 from holdfast.calls import (
     Backoff,
-    Budget,
     Dependency,
     Endpoints,
     Failure,
-    Hints,
-    HintsHold,
+    FailureKind,
     Jitter,
-    Kind,
     Limit,
-    Owner,
     Percentile,
     Retry,
+    RetryAfter,
+    RetryAfterScope,
+    RetryBudget,
+    RetryOwner,
     Timeouts,
     current_attempt,
     deadline,
     remaining,
 )
-from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
-from holdfast.calls.retry import Reason
+from holdfast.calls.events import AttemptEnded, BudgetExhausted, CallEvent, GaveUp, Retrying, TimeoutChanged
+from holdfast.calls.retry import GiveUpReason
 from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.testing import FakeClock, seeded
 
-PLAIN = Retry(backoff=Backoff(base=1, jitter=Jitter.NONE), throttled=Backoff(base=3, jitter=Jitter.NONE))
+PLAIN = Retry(backoff=Backoff(base=1, jitter=Jitter.NONE), throttled_backoff=Backoff(base=3, jitter=Jitter.NONE))
 
 
 class Events:
@@ -214,8 +214,8 @@ def test_a_name_that_would_spoil_logs_is_refused(name: str) -> None:
     [
         ({"timeouts": 5}, "timeouts is 5: expected Timeouts"),
         ({"retry": 3}, "retry is 3: expected Retry"),
-        ({"budget": None}, "budget is None: expected Budget"),
-        ({"hints": True}, "hints is True: expected Hints"),
+        ({"budget": None}, "budget is None: expected RetryBudget"),
+        ({"retry_after": True}, "retry_after is True: expected RetryAfter"),
         ({"limit": 3}, "limit is 3: expected .*Limit"),
         ({"name": 1}, "dependency name is 1: expected str"),
     ],
@@ -366,7 +366,7 @@ def test_a_connection_is_measured_and_bounded_apart(make: Callable[..., Dependen
 
     assert with_new_connection() == (5.0, 1.0)
     assert dependency.latency(50) == pytest.approx(0.5, rel=1 / 16)
-    assert dependency._state.connect_estimator.seen.above(0.5) == pytest.approx(4.0, rel=1 / 16)
+    assert dependency._state.connect_estimator.histogram.exceeded_by(0.5) == pytest.approx(4.0, rel=1 / 16)
 
 
 def test_after_a_connection_failed_anything_may_have_been_sent(
@@ -389,7 +389,7 @@ def test_after_a_connection_failed_anything_may_have_been_sent(
     with pytest.raises(AttemptTimedOut):
         falls_back()
     assert sent == [1]
-    assert dependency._state.connect_estimator.seen.unbounded == 1
+    assert dependency._state.connect_estimator.histogram.unfinished == 1
 
 
 def test_neither_a_connection_nor_an_attempt_has_more_time_than_the_call(
@@ -402,21 +402,21 @@ def test_neither_a_connection_nor_an_attempt_has_more_time_than_the_call(
         with attempt.connecting():
             seen.append(attempt.timeout)
             clock.advance(1.0)
-        return [*seen, attempt.timeout, attempt.setup]
+        return [*seen, attempt.timeout, attempt.setup_seconds]
 
     assert look() == [3.0, 3.0, 3.0, 2.0, 1.0]
 
 
 def test_a_connection_that_never_began_has_not_ended(make: Callable[..., Dependency]) -> None:
     dependency = make()
-    dependency.run(lambda: current_attempt().connect_ended(), idempotent=True)
-    assert dependency._state.connect_estimator.seen.total == 0
+    dependency.run(lambda: current_attempt().end_connect(), idempotent=True)
+    assert dependency._state.connect_estimator.histogram.total == 0
 
 
 def test_a_connection_that_does_not_come_about_in_time_is_unbounded_and_one_that_is_refused_says_nothing(
     make: Callable[..., Dependency], clock: FakeClock
 ) -> None:
-    dependency = make(timeouts=Timeouts(attempt=1.0, total=60.0, connect=5.0), retry=Retry(attempts=1))
+    dependency = make(timeouts=Timeouts(attempt=1.0, total=60.0, connect=5.0), retry=Retry(max_attempts=1))
 
     @dependency.call(idempotent=True)
     def cannot_connect(seconds: float) -> None:
@@ -427,7 +427,10 @@ def test_a_connection_that_does_not_come_about_in_time_is_unbounded_and_one_that
     for seconds in (0.5, 5.0):
         with pytest.raises(ConnectionRefusedError):
             cannot_connect(seconds)
-    assert (dependency._state.connect_estimator.seen.total, dependency._state.connect_estimator.seen.unbounded) == (
+    assert (
+        dependency._state.connect_estimator.histogram.total,
+        dependency._state.connect_estimator.histogram.unfinished,
+    ) == (
         1,
         1,
     )
@@ -435,7 +438,7 @@ def test_a_connection_that_does_not_come_about_in_time_is_unbounded_and_one_that
 
 
 def test_the_timeout_follows_the_latency(make: Callable[..., Dependency], clock: FakeClock) -> None:
-    dependency = make(timeouts=Timeouts(attempt=Percentile(90, start=5.0, enough=100)))
+    dependency = make(timeouts=Timeouts(attempt=Percentile(90, start=5.0, min_samples=100)))
 
     @dependency.call(idempotent=True)
     def answer() -> None:
@@ -451,13 +454,16 @@ def test_the_timeout_follows_the_latency(make: Callable[..., Dependency], clock:
 def test_timeouts_are_counted_as_unbounded_and_answers_that_say_no_as_answers(
     make: Callable[..., Dependency], clock: FakeClock
 ) -> None:
-    dependency = make(retry=Retry(attempts=1))
+    dependency = make(retry=Retry(max_attempts=1))
     missing = httpx.HTTPStatusError("", request=httpx.Request("GET", "http://x/"), response=httpx.Response(404))
     for error in (AttemptTimedOut(), missing, ConnectionResetError(), KeyError()):
         with pytest.raises(type(error)):
             dependency.run(Script(error), idempotent=True)
     dependency.latency(50)
-    assert (dependency._state.attempt_estimator.seen.total, dependency._state.attempt_estimator.seen.unbounded) == (
+    assert (
+        dependency._state.attempt_estimator.histogram.total,
+        dependency._state.attempt_estimator.histogram.unfinished,
+    ) == (
         2,
         1,
     )
@@ -467,7 +473,9 @@ def test_callers_with_little_time_do_not_shorten_the_timeout_of_the_others(
     make: Callable[..., Dependency], runtime: Runtime, clock: FakeClock
 ) -> None:
     """Of what they did not wait for is only known that it took longer."""
-    dependency = make(retry=Retry(attempts=1), timeouts=Timeouts(attempt=Percentile(99, padding=0, enough=100)))
+    dependency = make(
+        retry=Retry(max_attempts=1), timeouts=Timeouts(attempt=Percentile(99, padding=0, min_samples=100))
+    )
 
     def answer(seconds: float) -> None:
         left = remaining(runtime=runtime)
@@ -504,7 +512,7 @@ def test_retries_cost_tokens_and_successes_bring_them_back(make: Callable[..., D
 
 
 def test_functions_of_one_dependency_share_its_budget(make: Callable[..., Dependency]) -> None:
-    dependency = make(budget=Budget(capacity=14, trickle=0))
+    dependency = make(budget=RetryBudget(capacity=14, trickle=0))
     with pytest.raises(ConnectionResetError):
         dependency.run(Script(*[ConnectionResetError() for _ in range(3)]), idempotent=True)
     other = Script(ConnectionResetError())
@@ -522,7 +530,7 @@ def hinted(seconds: int) -> Exception:
 def test_a_hint_of_the_server_holds_the_retries_of_all_callers(
     make: Callable[..., Dependency], clock: FakeClock
 ) -> None:
-    dependency = make(hints=Hints(spread=0), retry=Retry(attempts=2, backoff=Backoff(base=0)))
+    dependency = make(retry_after=RetryAfter(spread=0), retry=Retry(max_attempts=2, backoff=Backoff(base=0)))
     with pytest.raises(httpx.HTTPStatusError):
         dependency.run(Script(hinted(1), hinted(8)), idempotent=True)
     assert clock.sleeps == [1.0]
@@ -531,7 +539,7 @@ def test_a_hint_of_the_server_holds_the_retries_of_all_callers(
 
 
 def test_first_attempts_are_held_only_if_asked_for(make: Callable[..., Dependency], clock: FakeClock) -> None:
-    dependency = make(hints=Hints(spread=0, hold=HintsHold.ALL), retry=Retry(attempts=1))
+    dependency = make(retry_after=RetryAfter(spread=0, scope=RetryAfterScope.ALL), retry=Retry(max_attempts=1))
     with pytest.raises(httpx.HTTPStatusError):
         dependency.run(Script(hinted(8)), idempotent=True)
     assert dependency.run(Script(), idempotent=True) == 1
@@ -540,14 +548,19 @@ def test_first_attempts_are_held_only_if_asked_for(make: Callable[..., Dependenc
 
 def test_a_call_without_time_for_the_hint_is_refused(make: Callable[..., Dependency], runtime: Runtime) -> None:
     events, script = Events(), Script()
-    dependency = make(hints=Hints(spread=0, hold=HintsHold.ALL), retry=Retry(attempts=1), sink=events)
+    dependency = make(
+        retry_after=RetryAfter(spread=0, scope=RetryAfterScope.ALL), retry=Retry(max_attempts=1), sink=events
+    )
     with pytest.raises(httpx.HTTPStatusError):
         dependency.run(Script(hinted(8)), idempotent=True)
-    with deadline(5.0, runtime=runtime), pytest.raises(HeldBack, match=r"asked to be left alone for 8\.0 s more"):
+    with (
+        deadline(5.0, runtime=runtime),
+        pytest.raises(RetryAfterTooLong, match=r"asked to be left alone for 8\.0 s more"),
+    ):
         dependency.run(script, idempotent=True)
     assert script.calls == 0
     assert isinstance(events.all[-1], GaveUp)
-    assert events.all[-1].reason is Reason.HELD
+    assert events.all[-1].reason is GiveUpReason.RETRY_AFTER
 
 
 # Judgement
@@ -555,7 +568,9 @@ def test_a_call_without_time_for_the_hint_is_refused(make: Callable[..., Depende
 
 def test_a_result_may_be_judged_a_failure_and_is_returned_when_it_is_the_last(make: Callable[..., Dependency]) -> None:
     answers = iter(["busy", "busy", "fine", "busy", "busy", "busy"])
-    dependency = make(retry=Retry(judge=lambda result: Failure(Kind.TRANSIENT) if result == "busy" else None))
+    dependency = make(
+        retry=Retry(classify_result=lambda result: Failure(FailureKind.TRANSIENT) if result == "busy" else None)
+    )
     assert dependency.run(lambda: next(answers), idempotent=True) == "fine"
     assert dependency.run(lambda: next(answers), idempotent=True) == "busy"
     assert next(answers, None) is None
@@ -578,7 +593,7 @@ def test_a_rule_that_fails_does_not_hide_the_error(
 
 
 def test_ones_own_judgement_of_an_error_goes_first(make: Callable[..., Dependency]) -> None:
-    own = Retry(classify=lambda error: Failure(Kind.TRANSIENT) if isinstance(error, KeyError) else None)
+    own = Retry(classify=lambda error: Failure(FailureKind.TRANSIENT) if isinstance(error, KeyError) else None)
     assert make(retry=own).run(Script(KeyError(), ConnectionResetError()), idempotent=True) == 3
 
 
@@ -621,7 +636,7 @@ def test_of_five_layers_the_outermost_retries(make: Callable[..., Dependency]) -
 
 def test_a_layer_below_retries_if_those_above_leave_it_to_it(make: Callable[..., Dependency]) -> None:
     calls: list[int] = []
-    above = [make(retry=Retry(owner=Owner.BELOW)) for _ in range(4)]
+    above = [make(retry=Retry(owner=RetryOwner.BELOW)) for _ in range(4)]
     with pytest.raises(ConnectionResetError):
         nested(*above, make(), calls=calls)()
     assert len(calls) == 3
@@ -643,7 +658,7 @@ def test_nested_in_a_deadline_the_owner_is_still_found(make: Callable[..., Depen
 def test_a_layer_that_insists_multiplies(make: Callable[..., Dependency]) -> None:
     calls: list[int] = []
     with pytest.raises(ConnectionResetError):
-        nested(make(), make(retry=Retry(owner=Owner.HERE, attempts=2)), make(), calls=calls)()
+        nested(make(), make(retry=Retry(owner=RetryOwner.HERE, max_attempts=2)), make(), calls=calls)()
     assert len(calls) == 6
 
 
@@ -666,7 +681,7 @@ def test_a_layer_that_insists_and_repeats_nothing_passes_the_owner_on(
 ) -> None:
     calls: list[int] = []
     inner = nested(make(), calls=calls)
-    insists = make(retry=Retry(owner=Owner.HERE, attempts=1 if idempotent else 3))
+    insists = make(retry=Retry(owner=RetryOwner.HERE, max_attempts=1 if idempotent else 3))
     with pytest.raises(ConnectionResetError):
         make().run(insists.call(idempotent=idempotent)(inner), idempotent=True)
     assert len(calls) == 3
@@ -675,7 +690,9 @@ def test_a_layer_that_insists_and_repeats_nothing_passes_the_owner_on(
 def test_what_another_call_could_not_send_says_nothing_of_what_this_one_sent(make: Callable[..., Dependency]) -> None:
     """An order that is charged, and then cannot be mailed, is not charged again."""
     charged: list[int] = []
-    mail = make(retry=Retry(attempts=1)).call(idempotent=True)(Script(*[ConnectionRefusedError() for _ in range(9)]))
+    mail = make(retry=Retry(max_attempts=1)).call(idempotent=True)(
+        Script(*[ConnectionRefusedError() for _ in range(9)])
+    )
 
     def order() -> None:
         charged.append(1)
@@ -735,7 +752,7 @@ def test_a_retry_that_finds_no_slot_raises_what_had_failed(runtime: Runtime) -> 
     class Filling(FakeClock):
         def sleep(self, seconds: float) -> None:
             if seconds:
-                dependency._state.running.enter()
+                dependency._state.in_flight.enter()
 
     dependency = Dependency("pricing", runtime=Runtime(Filling(), lambda: 0.5), retry=PLAIN, limit=Limit(1))
     error = ConnectionResetError()
@@ -803,7 +820,7 @@ def test_headers_tell_the_time_that_is_left_and_who_retries(make: Callable[..., 
 
 def test_one_event_is_told_for_each_thing_that_happens(make: Callable[..., Dependency], clock: FakeClock) -> None:
     events = Events()
-    dependency = make(sink=events, budget=Budget(capacity=14, trickle=0))
+    dependency = make(sink=events, budget=RetryBudget(capacity=14, trickle=0))
 
     script = Script(hinted(0), ConnectionResetError(), ConnectionResetError())
 
@@ -816,36 +833,41 @@ def test_one_event_is_told_for_each_thing_that_happens(make: Callable[..., Depen
         call()
     operation, start = Operation("pricing", "get"), 1_750_000_000.0
     assert events.all == [
-        Attempted(
+        AttemptEnded(
             operation=operation,
             at=start + 0.5,
             number=1,
             seconds=0.5,
-            failure=Kind.TRANSIENT,
+            failure=FailureKind.TRANSIENT,
             status=503,
             error="HTTPStatusError",
         ),
-        Retrying(operation=operation, at=start + 0.5, number=2, delay=1.0, failure=Kind.TRANSIENT),
-        Attempted(
+        Retrying(operation=operation, at=start + 0.5, number=2, delay=1.0, failure=FailureKind.TRANSIENT),
+        AttemptEnded(
             operation=operation,
             at=start + 2.0,
             number=2,
             seconds=0.5,
-            failure=Kind.TRANSIENT,
+            failure=FailureKind.TRANSIENT,
             error="ConnectionResetError",
         ),
-        Exhausted(dependency="pricing", at=start + 2.0, tokens=0.0),
+        BudgetExhausted(dependency="pricing", at=start + 2.0, tokens=0.0),
         GaveUp(
-            operation=operation, at=start + 2.0, number=2, reason=Reason.BUDGET, seconds=2.0, failure=Kind.TRANSIENT
+            operation=operation,
+            at=start + 2.0,
+            attempts=2,
+            reason=GiveUpReason.BUDGET,
+            seconds=2.0,
+            failure=FailureKind.TRANSIENT,
         ),
     ]
     events.all.clear()
     with pytest.raises(ConnectionResetError):
         call()
-    assert [type(event) for event in events.all] == [Attempted, GaveUp]  # exhaustion is told when it begins
+    assert [type(event) for event in events.all] == [AttemptEnded, GaveUp]  # exhaustion is told when it begins
     events.all.clear()
     assert call() == 4
-    assert events.all == [Attempted(operation=operation, at=start + 3.0, number=1, seconds=0.5)]
+    assert events.all == [AttemptEnded(operation=operation, at=start + 3.0, number=1, seconds=0.5)]
 
 
 def test_a_layer_that_leaves_retries_to_another_says_so(make: Callable[..., Dependency]) -> None:
@@ -854,19 +876,19 @@ def test_a_layer_that_leaves_retries_to_another_says_so(make: Callable[..., Depe
     with pytest.raises(ConnectionResetError):
         make().run(inner, idempotent=True)
     gave_up = [event for event in events.all if isinstance(event, GaveUp)]
-    assert [(event.reason, event.owner) for event in gave_up] == [(Reason.OWNED, "pricing")] * 3
+    assert [(event.reason, event.retry_owner) for event in gave_up] == [(GiveUpReason.NOT_OWNER, "pricing")] * 3
 
 
 def test_a_timeout_that_moves_is_told(make: Callable[..., Dependency], clock: FakeClock) -> None:
     events = Events()
-    percentile = Percentile(90, start=5.0, enough=100)
+    percentile = Percentile(90, start=5.0, min_samples=100)
     dependency = make(sink=events, timeouts=Timeouts(attempt=percentile, connect=percentile))
     for _ in range(300):
         dependency.run(lambda: clock.advance(0.1), idempotent=True)
     for _ in range(100):
         dependency._state.learn_connect(0.01)
     changed = [event for event in events.all if isinstance(event, TimeoutChanged)]
-    assert [(event.what, event.before) for event in changed] == [("attempt", 5.0), ("connect", 5.0)]
+    assert [(event.timeout, event.before) for event in changed] == [("attempt", 5.0), ("connect", 5.0)]
     assert changed[0].after == pytest.approx(0.2, rel=1 / 16)
 
 
@@ -882,7 +904,7 @@ def test_a_sink_that_fails_does_not_reach_the_caller(
     assert [record.message for record in caplog.records] == [
         "the sink of dependency pricing failed; its events are lost, and counted"
     ]
-    assert dependency.lost_events == 3
+    assert dependency.dropped_events == 3
 
 
 def test_a_sink_may_be_set_later(make: Callable[..., Dependency]) -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue, Zone
-from holdfast.calls.endpoints import AllIn, Endpoint, Endpoints, NoEndpoint, ShardEndpoints
-from holdfast.calls.resolvers import ByZone, Called, Pattern
-from holdfast.shards import Designed, Fleet, Shard, pick
+from holdfast.calls.endpoints import AllZonesIn, Endpoint, Endpoints, NoEndpoint, ShardEndpoints
+from holdfast.calls.resolvers import AddressesByZone, FunctionResolver, PatternResolver
+from holdfast.shards import DesignedSharding, Fleet, Shard, pick_worker
 
 ONE, TWO, THREE = Zone("az1"), Zone("az2"), Zone("az3")
 BY_ZONE = {ONE: ["a", "b"], TWO: ["c"], THREE: ["d", "e", "f"]}
@@ -35,14 +35,14 @@ class View:
 class Changing:
     """A Directory that says what a test tells it to."""
 
-    def __init__(self, known: ByZone) -> None:
+    def __init__(self, known: AddressesByZone) -> None:
         self.known = known
 
-    def current(self) -> ByZone:
+    def current(self) -> AddressesByZone:
         return self.known
 
 
-# In turn
+# In offset
 
 
 def test_zones_get_equal_shares_whatever_the_number_of_their_instances() -> None:
@@ -71,7 +71,7 @@ def test_a_zone_that_is_out_gets_nothing_from_the_next_call_on_and_is_back_as_so
 def test_without_a_view_all_zones_are_in() -> None:
     endpoints = Endpoints(BY_ZONE)
     assert {endpoints.next().zone for _ in range(3)} == {ONE, TWO, THREE}
-    assert AllIn().out("shop") == frozenset()
+    assert AllZonesIn().out("shop") == frozenset()
 
 
 def test_with_all_zones_out_there_is_nowhere_to_call() -> None:
@@ -89,7 +89,7 @@ def test_zones_without_endpoints_are_refused(by_zone: dict[Zone, list[str]]) -> 
 
 def test_processes_that_begin_at_different_turns_begin_at_different_endpoints() -> None:
     even = {ONE: ["a", "b"], TWO: ["c", "d"]}
-    assert Counter(Endpoints(even, turn=turn).next().address for turn in range(8)) == dict.fromkeys("abcd", 2)
+    assert Counter(Endpoints(even, offset=offset).next().address for offset in range(8)) == dict.fromkeys("abcd", 2)
 
 
 def test_threads_share_the_turns() -> None:
@@ -158,9 +158,9 @@ def test_when_all_were_tried_it_starts_over() -> None:
 
 @given(st.sets(addresses), st.sets(zones), st.none() | zones, st.integers(0, 1_000))
 def test_whatever_was_tried_and_is_out_the_call_goes_to_an_endpoint_that_is_neither_if_there_is_one(
-    tried: set[str], out: set[Zone], own: Zone | None, turn: int
+    tried: set[str], out: set[Zone], own: Zone | None, offset: int
 ) -> None:
-    endpoints = Endpoints(BY_ZONE, View(*out), own_zone=own, turn=turn)
+    endpoints = Endpoints(BY_ZONE, View(*out), own_zone=own, offset=offset)
     allowed = {address for address, zone in ZONE_OF.items() if zone not in out}
     if not allowed:
         with pytest.raises(NoEndpoint):
@@ -174,8 +174,8 @@ def test_whatever_was_tried_and_is_out_the_call_goes_to_an_endpoint_that_is_neit
 
 
 @given(st.none() | zones, st.integers(0, 1_000))
-def test_a_call_that_is_retried_often_enough_has_tried_every_endpoint_once(own: Zone | None, turn: int) -> None:
-    endpoints = Endpoints(BY_ZONE, own_zone=own, turn=turn)
+def test_a_call_that_is_retried_often_enough_has_tried_every_endpoint_once(own: Zone | None, offset: int) -> None:
+    endpoints = Endpoints(BY_ZONE, own_zone=own, offset=offset)
     tried: list[str] = []
     for _ in ZONE_OF:
         tried.append(endpoints.next(tried).address)
@@ -205,14 +205,14 @@ def test_a_round_goes_on_where_it_was_when_endpoints_change() -> None:
 
 def test_zones_that_lost_all_their_endpoints_are_passed_over() -> None:
     directory = Changing({ONE: [], TWO: ["c"]})
-    assert {Endpoints(directory, turn=turn).next() for turn in range(4)} == {(TWO, "c")}
+    assert {Endpoints(directory, offset=offset).next() for offset in range(4)} == {(TWO, "c")}
     directory.known = {}
     with pytest.raises(NoEndpoint, match="none is known"):
         Endpoints(directory).next()
 
 
 def test_a_pattern_is_taken_as_it_is() -> None:
-    endpoints = Endpoints(Pattern("https://{zone}.pricing.internal", ["az1", "az2"]))
+    endpoints = Endpoints(PatternResolver("https://{zone}.pricing.internal", ["az1", "az2"]))
     assert [endpoints.next().address for _ in range(2)] == [
         "https://az1.pricing.internal",
         "https://az2.pricing.internal",
@@ -220,20 +220,20 @@ def test_a_pattern_is_taken_as_it_is() -> None:
 
 
 def test_a_resolver_that_would_be_asked_for_every_call_is_refused() -> None:
-    with pytest.raises(InvalidValue, match=r"expected addresses by zone, or Refreshing"):
-        Endpoints(Called(lambda: BY_ZONE))  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match=r"expected addresses by zone, or RefreshingDirectory"):
+        Endpoints(FunctionResolver(lambda: BY_ZONE))  # type: ignore[arg-type]
 
 
 # Shards
 
 WORKERS = {f"az{zone}": [f"http://10.0.{zone}.{number}" for number in range(5)] for zone in range(1, 5)}
 ZONES = [Zone(name) for name in WORKERS]
-DESIGNED = Designed(Fleet.grouped(WORKERS), 4, overlap=2, key=b"a secret that stays the same")
+DESIGNED = DesignedSharding(Fleet.from_groups(WORKERS), 4, overlap=2, key=b"a secret that stays the same")
 
 
 def of_shard(shard: Shard, view: View | None = None) -> ShardEndpoints:
     def choose(tried: Collection[str], zones_out: frozenset[Zone]) -> str | None:
-        return pick(shard, tried=tried, zones_out=zones_out)
+        return pick_worker(shard, tried=tried, zones_out=zones_out)
 
     return ShardEndpoints([(Zone(slot.group[0]), slot.worker) for slot in shard.slots], choose, view, "shop")
 

@@ -6,7 +6,7 @@ import os
 import threading
 
 from holdfast._errors import AttemptTimedOut
-from holdfast.calls import Backoff, Budget, Dependency, Limit, Retry, Timeouts
+from holdfast.calls import Backoff, Dependency, Limit, Retry, RetryBudget, Timeouts
 from tests.unit.forked import in_child
 
 
@@ -17,7 +17,7 @@ def test_a_lock_that_another_thread_holds_at_the_fork_does_not_stop_the_child() 
 
     def hold() -> None:
         state = dependency._state
-        with state.bucket._lock, state.running._lock, state._lock:
+        with state.bucket._lock, state.in_flight._lock, state._lock:
             held.set()
             done.wait()
 
@@ -41,7 +41,7 @@ def test_a_lock_that_another_thread_holds_at_the_fork_does_not_stop_the_child() 
 
 
 def test_a_child_that_is_forked_in_an_event_loop_has_timers_of_its_own() -> None:
-    dependency = Dependency("pricing", retry=Retry(attempts=1), timeouts=Timeouts(attempt=0.05))
+    dependency = Dependency("pricing", retry=Retry(max_attempts=1), timeouts=Timeouts(attempt=0.05))
 
     async def hang() -> bool:
         dependency._state.timeout = 0.05
@@ -95,8 +95,8 @@ def test_children_of_one_parent_do_not_jitter_alike() -> None:
 def test_threads_count_every_call_once() -> None:
     dependency = Dependency(
         "pricing",
-        retry=Retry(attempts=1000, backoff=Backoff(base=0, cap=0)),
-        budget=Budget(capacity=1e9),
+        retry=Retry(max_attempts=1000, backoff=Backoff(base=0, cap=0)),
+        budget=RetryBudget(capacity=1e9),
         limit=Limit(64),
     )
     calls, lock, results = [0], threading.Lock(), []

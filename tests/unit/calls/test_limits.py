@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue
-from holdfast.calls import Budget, Limit
-from holdfast.calls.limits import Bucket, Running
+from holdfast.calls import Limit, RetryBudget
+from holdfast.calls.limits import InFlightCounter, TokenBucket
 
 
 def test_littles_law_says_how_many() -> None:
@@ -18,7 +18,7 @@ def test_littles_law_says_how_many() -> None:
 
 
 def test_no_more_than_the_limit_are_let_in() -> None:
-    running = Running(Limit(2))
+    running = InFlightCounter(Limit(2))
     assert [running.enter() for _ in range(3)] == [True, True, False]
     running.leave()
     assert running.enter()
@@ -26,7 +26,7 @@ def test_no_more_than_the_limit_are_let_in() -> None:
 
 
 def test_leaving_more_often_than_entering_makes_no_room() -> None:
-    running = Running(Limit(1))
+    running = InFlightCounter(Limit(1))
     running.leave()
     assert [running.enter() for _ in range(2)] == [True, False]
 
@@ -44,43 +44,43 @@ def test_a_limit_of_nothing_is_refused() -> None:
         Limit(0)
 
 
-def taken(bucket: Bucket, tries: int, now: float = 0.0) -> int:
+def taken(bucket: TokenBucket, tries: int, now: float = 0.0) -> int:
     return sum(bucket.take(bucket.budget.cost, now) is not None for _ in range(tries))
 
 
 def test_a_full_bucket_pays_for_35_retries_and_then_for_one_every_two_seconds() -> None:
-    bucket = Bucket(Budget())
+    bucket = TokenBucket(RetryBudget())
     assert taken(bucket, 35) == 35
     assert bucket.tokens == 10
-    assert not bucket.exhausted
+    assert not bucket.is_exhausted
     assert [taken(bucket, 100, now) for now in (0.0, 1.9, 2.0, 3.0, 4.5)] == [1, 0, 1, 0, 1]
-    assert bucket.exhausted
+    assert bucket.is_exhausted
 
 
 def test_without_a_trickle_an_empty_bucket_pays_for_nothing() -> None:
-    bucket = Bucket(Budget(trickle=0, capacity=14))
+    bucket = TokenBucket(RetryBudget(trickle=0, capacity=14))
     assert [taken(bucket, 10, now) for now in (0.0, 1e9)] == [1, 0]
 
 
 def test_of_ten_retries_that_are_not_paid_for_at_most_one_goes_out() -> None:
-    bucket = Bucket(Budget(capacity=0))
+    bucket = TokenBucket(RetryBudget(capacity=0))
     assert [taken(bucket, 1, now * 60.0) for now in range(20)] == [*[0] * 9, 1] * 2
 
 
 def test_what_is_not_paid_for_is_not_paid_back() -> None:
-    bucket = Bucket(Budget(capacity=0))
+    bucket = TokenBucket(RetryBudget(capacity=0))
     assert [bucket.take(14.0, 0.0) for _ in range(10)] == [*[None] * 9, 0.0]
-    assert Bucket(Budget()).take(14.0, 0.0) == 14.0
+    assert TokenBucket(RetryBudget()).take(14.0, 0.0) == 14.0
 
 
 def test_a_long_silence_does_not_save_up_the_trickle() -> None:
-    bucket = Bucket(Budget(capacity=0))
+    bucket = TokenBucket(RetryBudget(capacity=0))
     taken(bucket, 10)
     assert taken(bucket, 100, 1e6) == 1
 
 
 def test_successes_fill_it_and_never_beyond_its_size() -> None:
-    bucket = Bucket(Budget(capacity=20))
+    bucket = TokenBucket(RetryBudget(capacity=20))
     assert taken(bucket, 1) == 1
     bucket.give(3)
     assert bucket.tokens == 9
@@ -89,17 +89,17 @@ def test_successes_fill_it_and_never_beyond_its_size() -> None:
 
 
 def test_it_is_no_longer_exhausted_once_a_retry_is_paid_for() -> None:
-    bucket = Bucket(Budget(capacity=14, trickle=0))
+    bucket = TokenBucket(RetryBudget(capacity=14, trickle=0))
     assert taken(bucket, 2) == 1
-    assert bucket.exhausted
+    assert bucket.is_exhausted
     bucket.give(14)
     assert taken(bucket, 1) == 1
-    assert not bucket.exhausted
+    assert not bucket.is_exhausted
 
 
 @given(st.lists(st.one_of(st.just("take"), st.floats(0, 50)), max_size=200))
 def test_no_more_is_spent_than_there_was_and_came_in(steps: list[str | float]) -> None:
-    bucket, spent, given_back = Bucket(Budget(trickle=0)), 0.0, 0.0
+    bucket, spent, given_back = TokenBucket(RetryBudget(trickle=0)), 0.0, 0.0
     for step in steps:
         if isinstance(step, str):
             spent += bucket.take(14.0, 0.0) or 0.0
@@ -111,7 +111,7 @@ def test_no_more_is_spent_than_there_was_and_came_in(steps: list[str | float]) -
 
 
 def test_threads_spend_each_token_once() -> None:
-    bucket = Bucket(Budget(capacity=1400, trickle=0))
+    bucket = TokenBucket(RetryBudget(capacity=1400, trickle=0))
     counts = []
 
     def spend() -> None:
@@ -130,4 +130,4 @@ def test_threads_spend_each_token_once() -> None:
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
 def test_a_size_that_makes_no_sense_is_named(name: str, value: float) -> None:
     with pytest.raises(InvalidValue, match=f"budget {name} {value}: expected 0 or more"):
-        Budget(**{name: value})
+        RetryBudget(**{name: value})

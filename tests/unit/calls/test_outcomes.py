@@ -3,10 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Operation, Outcome, Side, Zone
-from holdfast.calls import Dependency, Endpoints, Kind, current_attempt
-from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp
-from holdfast.calls.outcomes import OutcomeSink, counts_of, outcome_of
-from holdfast.calls.retry import Reason
+from holdfast.calls import Dependency, Endpoints, FailureKind, current_attempt
+from holdfast.calls.events import AttemptEnded, BudgetExhausted, CallEvent, GaveUp
+from holdfast.calls.outcomes import OutcomeSink, build_counts, build_outcome
+from holdfast.calls.retry import GiveUpReason
 from holdfast.testing.calls import instant_calls
 
 PRICE = Operation("pricing", "price")
@@ -22,18 +22,18 @@ class Kept:
 
 
 def attempted(
-    failure: Kind | None = None,
+    failure: FailureKind | None = None,
     status: int | None = None,
     zone: Zone | None = ZONE,
     address: str | None = "10.0.1.7:443",
-) -> Attempted:
-    return Attempted(
+) -> AttemptEnded:
+    return AttemptEnded(
         operation=PRICE, at=7.0, number=1, seconds=0.25, failure=failure, status=status, zone=zone, address=address
     )
 
 
 def test_a_success_is_one_of_the_client_in_its_zone_and_on_its_instance() -> None:
-    assert outcome_of(attempted(), "shop") == Outcome(
+    assert build_outcome(attempted(), "shop") == Outcome(
         workload="shop",
         operation=PRICE,
         zone=ZONE,
@@ -45,24 +45,24 @@ def test_a_success_is_one_of_the_client_in_its_zone_and_on_its_instance() -> Non
     )
 
 
-@pytest.mark.parametrize("kind", [Kind.TIMEOUT, Kind.UNSENT, Kind.TRANSIENT])
+@pytest.mark.parametrize("kind", [FailureKind.TIMEOUT, FailureKind.UNSENT, FailureKind.TRANSIENT])
 @pytest.mark.parametrize("status", [None, 0])
-def test_timeouts_and_connections_that_fail_are_faults(kind: Kind, status: int | None) -> None:
-    outcome = outcome_of(attempted(kind, status), "shop")
+def test_timeouts_and_connections_that_fail_are_faults(kind: FailureKind, status: int | None) -> None:
+    outcome = build_outcome(attempted(kind, status), "shop")
     assert outcome is not None
     assert (outcome.count_5xx, outcome.fault_seconds, outcome.success_seconds) == (1, (0.25,), ())
 
 
-@pytest.mark.parametrize("kind", [Kind.THROTTLED, Kind.EVENTUAL])
-def test_what_the_caller_did_too_much_or_too_soon_is_no_fault(kind: Kind) -> None:
-    outcome = outcome_of(attempted(kind), "shop")
+@pytest.mark.parametrize("kind", [FailureKind.THROTTLED, FailureKind.EVENTUAL])
+def test_what_the_caller_did_too_much_or_too_soon_is_no_fault(kind: FailureKind) -> None:
+    outcome = build_outcome(attempted(kind), "shop")
     assert outcome is not None
     assert (outcome.count_4xx, outcome.count_5xx, outcome.fault_seconds) == (1, 0, ())
 
 
-@given(st.integers(200, 599), st.sampled_from(Kind))
-def test_an_answer_counts_by_its_status_once_and_its_time_on_one_side(status: int, kind: Kind) -> None:
-    outcome = outcome_of(attempted(kind, status), "shop")
+@given(st.integers(200, 599), st.sampled_from(FailureKind))
+def test_an_answer_counts_by_its_status_once_and_its_time_on_one_side(status: int, kind: FailureKind) -> None:
+    outcome = build_outcome(attempted(kind, status), "shop")
     assert outcome is not None
     counts = [outcome.count_2xx, outcome.count_3xx, outcome.count_4xx, outcome.count_5xx]
     assert counts == [int(status // 100 == hundreds) for hundreds in (2, 3, 4, 5)]
@@ -72,7 +72,7 @@ def test_an_answer_counts_by_its_status_once_and_its_time_on_one_side(status: in
 
 @pytest.mark.parametrize(("status", "counted"), [(0, 2), (100, 2), (499, 4), (504, 5), (799, 5)])
 def test_a_status_that_is_none_of_http_counts_with_the_nearest(status: int, counted: int) -> None:
-    assert counts_of(status, 0.25)[f"count_{counted}xx"] == 1
+    assert build_counts(status, 0.25)[f"count_{counted}xx"] == 1
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_a_status_that_is_none_of_http_counts_with_the_nearest(status: int, coun
     [
         attempted(zone=None),
         attempted(address=None),
-        attempted(Kind.PERMANENT),
-        GaveUp(operation=PRICE, at=1.0, number=1, reason=Reason.PERMANENT, seconds=1.0),
-        Exhausted(dependency="pricing", at=1.0, tokens=0.0),
+        attempted(FailureKind.PERMANENT),
+        GaveUp(operation=PRICE, at=1.0, attempts=1, reason=GiveUpReason.PERMANENT, seconds=1.0),
+        BudgetExhausted(dependency="pricing", at=1.0, tokens=0.0),
     ],
 )
 def test_what_says_nothing_about_a_zone_is_left_out(event: CallEvent) -> None:

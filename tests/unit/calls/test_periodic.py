@@ -17,14 +17,14 @@ from holdfast import InvalidValue
 from holdfast.calls.periodic import (
     DAY,
     HOUR,
-    Periodic,
+    PeriodicSchedule,
     Ticker,
     _Weekday,
+    add_jitter,
     daily,
     host_jitter,
     host_name,
     hourly,
-    spread,
     weekly,
 )
 from holdfast.testing import FakeClock
@@ -44,7 +44,7 @@ def clock() -> FakeClock:
 
 def minutely(clock: FakeClock) -> Ticker:
     """Every full minute, but for the host's own share of a millisecond."""
-    return Ticker(Periodic(60.0, "job", host="a", spread=0.001), clock)
+    return Ticker(PeriodicSchedule(60.0, "job", host="a", spread=0.001), clock)
 
 
 def after_monday(moment: float) -> float:
@@ -95,7 +95,7 @@ def test_a_period_that_is_none_is_refused(period: float) -> None:
     with pytest.raises(InvalidValue, match=r"period is .*: expected seconds, 0\.001 or more"):
         host_jitter(period, "job", "a")
     with pytest.raises(InvalidValue, match="period is"):
-        Periodic(period, "job", host="a")
+        PeriodicSchedule(period, "job", host="a")
 
 
 def test_the_host_is_the_one_that_the_environment_names_else_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_the_host_is_the_one_that_the_environment_names_else_this_machine(monkey
     monkeypatch.setenv("HOLDFAST_HOST", "shop-7")
     assert host_name() == "shop-7"
     assert host_jitter(60.0, "job") == host_jitter(60.0, "job", "shop-7")
-    assert Periodic(60.0, "job") == Periodic(60.0, "job", host="shop-7")
+    assert PeriodicSchedule(60.0, "job") == PeriodicSchedule(60.0, "job", host="shop-7")
     assert hourly("job").host == daily("job").host == weekly("job").host == "shop-7"
 
 
@@ -115,7 +115,7 @@ def test_the_host_is_the_one_that_the_environment_names_else_this_machine(monkey
 
 @given(periods, names, st.floats(0, 1, exclude_max=True), st.floats(0, 1), moments)
 def test_there_is_one_moment_in_each_period(period: float, key: str, at: float, width: float, after: float) -> None:
-    rule = Periodic(period, key, host="a", at=at * period, spread=max(0.001, width * period))
+    rule = PeriodicSchedule(period, key, host="a", start=at * period, spread=max(0.001, width * period))
     moment = rule.next(after)
     rounding = 1e-5  # a float has no more at the far end of these times
     assert after < moment <= after + period + rounding
@@ -127,31 +127,31 @@ def test_there_is_one_moment_in_each_period(period: float, key: str, at: float, 
 
 @given(periods, names, moments)
 def test_no_moment_is_lost_to_rounding(period: float, key: str, after: float) -> None:
-    rule = Periodic(period, key, host="a")
+    rule = PeriodicSchedule(period, key, host="a")
     moment = rule.next(after)
     assert rule.next(math.nextafter(moment, -math.inf)) == moment
 
 
 @given(periods, names, st.floats(0, 1, exclude_max=True), st.floats(0, 1))
 def test_a_moment_is_within_the_spread_after_the_earliest(period: float, key: str, at: float, width: float) -> None:
-    rule = Periodic(period, key, host="a", at=at * period, spread=max(0.001, width * period))
+    rule = PeriodicSchedule(period, key, host="a", start=at * period, spread=max(0.001, width * period))
     assert 0 <= rule.offset < period
-    later = (rule.offset - rule.at) % period
+    later = (rule.offset - rule.start) % period
     assert rule.spread is not None
     # A whole period later is the same moment, seen through rounding.
     assert later <= rule.spread + 1e-6 or later == pytest.approx(period, abs=1e-6)
 
 
 def test_without_a_spread_the_hosts_have_the_whole_period() -> None:
-    offsets = [Periodic(60.0, "job", host=f"host-{number}").offset for number in range(100)]
+    offsets = [PeriodicSchedule(60.0, "job", host=f"host-{number}").offset for number in range(100)]
     assert min(offsets) < 6
     assert max(offsets) > 54
 
 
 def test_the_same_rule_is_equal_and_cannot_be_changed() -> None:
-    rule = Periodic(60.0, "job", host="a")
-    assert rule == Periodic(60.0, "job", host="a")
-    assert hash(rule) == hash(Periodic(60.0, "job", host="a"))
+    rule = PeriodicSchedule(60.0, "job", host="a")
+    assert rule == PeriodicSchedule(60.0, "job", host="a")
+    assert hash(rule) == hash(PeriodicSchedule(60.0, "job", host="a"))
     with pytest.raises(AttributeError):
         rule.offset = 0.0  # type: ignore[misc]
 
@@ -161,13 +161,13 @@ def test_the_same_rule_is_equal_and_cannot_be_changed() -> None:
     [
         ({"spread": 61.0}, r"spread is 61\.0: expected 0\.001 to 60\.0"),
         ({"spread": 0.0}, r"spread is 0\.0"),
-        ({"at": 60.0}, r"at is 60\.0: expected seconds from 0 up to 60\.0"),
-        ({"at": -1.0}, r"at is -1\.0"),
+        ({"start": 60.0}, r"start is 60\.0: expected seconds from 0 up to 60\.0"),
+        ({"start": -1.0}, r"start is -1\.0"),
     ],
 )
 def test_what_does_not_fit_into_the_period_is_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
-        Periodic(60.0, "job", host="a", **options)
+        PeriodicSchedule(60.0, "job", host="a", **options)
 
 
 # Calendars
@@ -185,7 +185,7 @@ def test_what_does_not_fit_into_the_period_is_refused(options: dict[str, float],
     ],
 )
 def test_each_host_has_its_moment_after_the_time_of_the_calendar(
-    make: Callable[[str], Periodic], earliest: float, latest: float
+    make: Callable[[str], PeriodicSchedule], earliest: float, latest: float
 ) -> None:
     found = [make(f"host-{number}").next(MONDAY - 0.001) - MONDAY for number in range(200)]
     assert earliest <= min(found) <= max(found) <= latest
@@ -219,10 +219,10 @@ def test_a_ticker_waits_for_one_moment_after_the_other(clock: FakeClock) -> None
 
 
 def test_the_time_is_that_of_the_moment_when_the_wait_ends(clock: FakeClock) -> None:
-    ticker = Ticker(Periodic(HOUR, "job", host="a"), clock)
+    ticker = Ticker(PeriodicSchedule(HOUR, "job", host="a"), clock)
     moment = ticker.wait()
     assert 0 <= clock.wall() - moment < 1e-6
-    assert moment == ticker.periodic.next(MONDAY)
+    assert moment == ticker.schedule.next(MONDAY)
 
 
 def test_tasks_wait_in_the_same_way(clock: FakeClock) -> None:
@@ -238,7 +238,7 @@ def test_tasks_wait_in_the_same_way(clock: FakeClock) -> None:
 
 
 def test_no_sleep_is_so_long_that_a_clock_that_was_set_goes_unnoticed(clock: FakeClock) -> None:
-    Ticker(Periodic(DAY, "job", host="a"), clock).wait()
+    Ticker(PeriodicSchedule(DAY, "job", host="a"), clock).wait()
     assert max(clock.sleeps) <= 10.0
 
 
@@ -302,7 +302,7 @@ def test_whatever_is_done_to_the_clock_the_next_moment_comes_within_two_periods_
     jumps: list[float], period: float
 ) -> None:
     clock = FakeClock(wall=MONDAY)
-    ticker = Ticker(Periodic(period, "job", host="a"), clock)
+    ticker = Ticker(PeriodicSchedule(period, "job", host="a"), clock)
     last = ticker.wait()
     for jump in jumps:
         before = clock.monotonic()
@@ -317,7 +317,7 @@ def test_whatever_is_done_to_the_clock_the_next_moment_comes_within_two_periods_
 def test_a_clock_that_is_set_back_during_the_wait_is_noticed(jump: float, period: float) -> None:
     clock = Set(jump)
     before = clock.monotonic()
-    ticker = Ticker(Periodic(period, "job", host="a"), clock)
+    ticker = Ticker(PeriodicSchedule(period, "job", host="a"), clock)
     ticker.wait()
     assert clock.monotonic() - before <= 2 * period + 10.0
 
@@ -327,13 +327,13 @@ def test_a_clock_that_is_set_back_during_the_wait_is_noticed(jump: float, period
 
 @given(st.floats(min_value=0, max_value=1e6), st.floats(0, 1), st.integers())
 def test_a_delay_is_spread_by_its_share_either_way(seconds: float, share: float, seed: int) -> None:
-    found = spread(seconds, share, random.Random(seed))
+    found = add_jitter(seconds, share, random.Random(seed))
     assert seconds * (1 - share) - 1e-6 <= found <= seconds * (1 + share) + 1e-6
-    assert found == spread(seconds, share, random.Random(seed))
+    assert found == add_jitter(seconds, share, random.Random(seed))
 
 
 def test_delays_differ_from_each_other_and_cover_their_share() -> None:
-    found = [spread(10.0) for _ in range(1_000)]
+    found = [add_jitter(10.0) for _ in range(1_000)]
     assert 8.0 <= min(found) < 8.5
     assert 11.5 < max(found) <= 12.0
 
@@ -341,4 +341,4 @@ def test_delays_differ_from_each_other_and_cover_their_share() -> None:
 @pytest.mark.parametrize(("seconds", "share"), [(-1.0, 0.2), (math.inf, 0.2), (1.0, 1.1), (1.0, -0.1), (1.0, math.nan)])
 def test_a_delay_that_cannot_be_is_refused(seconds: float, share: float) -> None:
     with pytest.raises(InvalidValue, match="expected"):
-        spread(seconds, share)
+        add_jitter(seconds, share)

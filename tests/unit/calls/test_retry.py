@@ -9,102 +9,116 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue
-from holdfast.calls import Backoff, Budget, Failure, Hints, HintsHold, Jitter, Kind, Owner, Retry
-from holdfast.calls.classify import retry_after
-from holdfast.calls.limits import Bucket
-from holdfast.calls.retry import IN_WORDS, Again, GiveUp, Hold, Reason, decide
+from holdfast.calls import (
+    Backoff,
+    Failure,
+    FailureKind,
+    Jitter,
+    Retry,
+    RetryAfter,
+    RetryAfterScope,
+    RetryBudget,
+    RetryOwner,
+)
+from holdfast.calls.classify import parse_retry_after
+from holdfast.calls.limits import TokenBucket
+from holdfast.calls.retry import REASON_TEXT, GiveUp, GiveUpReason, NextAttempt, RetryAfterState, decide
 
-PLAIN = Retry(backoff=Backoff(base=1, jitter=Jitter.NONE), throttled=Backoff(base=3, jitter=Jitter.NONE))
+PLAIN = Retry(backoff=Backoff(base=1, jitter=Jitter.NONE), throttled_backoff=Backoff(base=3, jitter=Jitter.NONE))
 
 
-def decided(kind: Kind = Kind.TRANSIENT, retry: Retry = PLAIN, **changes: Any) -> Again | GiveUp:
+def decided(kind: FailureKind = FailureKind.TRANSIENT, retry: Retry = PLAIN, **changes: Any) -> NextAttempt | GiveUp:
     after = changes.pop("after", None)
     given: dict[str, Any] = {
         "number": 1,
         "idempotent": True,
-        "owned": False,
+        "has_other_owner": False,
         "now": 100.0,
         "expires": 130.0,
         "previous": 0.0,
-        "bucket": Bucket(Budget()),
-        "hold": Hold(Hints(spread=0)),
+        "bucket": TokenBucket(RetryBudget()),
+        "retry_after": RetryAfterState(RetryAfter(spread=0)),
         "chance": lambda: 0.5,
     }
-    return decide(retry, Failure(kind, after=after), **(given | changes))
+    return decide(retry, Failure(kind, retry_after=after), **(given | changes))
 
 
-@pytest.mark.parametrize("kind", [Kind.UNSENT, Kind.TRANSIENT, Kind.TIMEOUT, Kind.EVENTUAL])
-def test_what_may_pass_is_tried_again_for_fourteen_tokens(kind: Kind) -> None:
-    bucket = Bucket(Budget())
-    assert decided(kind, bucket=bucket) == Again(1.0, 14.0)
+@pytest.mark.parametrize("kind", [FailureKind.UNSENT, FailureKind.TRANSIENT, FailureKind.TIMEOUT, FailureKind.EVENTUAL])
+def test_what_may_pass_is_tried_again_for_fourteen_tokens(kind: FailureKind) -> None:
+    bucket = TokenBucket(RetryBudget())
+    assert decided(kind, bucket=bucket) == NextAttempt(1.0, 14.0)
     assert bucket.tokens == 486
 
 
 def test_after_throttling_the_wait_is_longer_and_the_price_lower() -> None:
-    assert decided(Kind.THROTTLED) == Again(3.0, 5.0)
+    assert decided(FailureKind.THROTTLED) == NextAttempt(3.0, 5.0)
 
 
 def test_delays_grow_with_the_number_of_the_attempt() -> None:
-    assert [decided(number=number) for number in (1, 2)] == [Again(1.0, 14.0), Again(2.0, 14.0)]
+    assert [decided(number=number) for number in (1, 2)] == [NextAttempt(1.0, 14.0), NextAttempt(2.0, 14.0)]
 
 
 def test_what_would_fail_again_is_not_repeated() -> None:
-    assert decided(Kind.PERMANENT) == GiveUp(Reason.PERMANENT)
+    assert decided(FailureKind.PERMANENT) == GiveUp(GiveUpReason.PERMANENT)
 
 
-@pytest.mark.parametrize("kind", [Kind.TRANSIENT, Kind.TIMEOUT, Kind.THROTTLED, Kind.EVENTUAL])
-def test_what_may_have_been_done_is_not_repeated_unless_it_is_idempotent(kind: Kind) -> None:
-    assert decided(kind, idempotent=False) == GiveUp(Reason.NOT_IDEMPOTENT)
+@pytest.mark.parametrize(
+    "kind", [FailureKind.TRANSIENT, FailureKind.TIMEOUT, FailureKind.THROTTLED, FailureKind.EVENTUAL]
+)
+def test_what_may_have_been_done_is_not_repeated_unless_it_is_idempotent(kind: FailureKind) -> None:
+    assert decided(kind, idempotent=False) == GiveUp(GiveUpReason.NOT_IDEMPOTENT)
 
 
 def test_what_was_not_sent_is_repeated_whatever_it_does() -> None:
-    assert decided(Kind.UNSENT, idempotent=False) == Again(1.0, 14.0)
+    assert decided(FailureKind.UNSENT, idempotent=False) == NextAttempt(1.0, 14.0)
 
 
 def test_a_layer_that_finds_an_owner_leaves_it_to_that_one() -> None:
-    assert decided(owned=True) == GiveUp(Reason.OWNED)
-    assert decided(owned=True, retry=Retry(attempts=1)) == GiveUp(Reason.ATTEMPTS)
+    assert decided(has_other_owner=True) == GiveUp(GiveUpReason.NOT_OWNER)
+    assert decided(has_other_owner=True, retry=Retry(max_attempts=1)) == GiveUp(GiveUpReason.MAX_ATTEMPTS)
 
 
 def test_attempts_are_limited() -> None:
-    assert decided(number=3) == GiveUp(Reason.ATTEMPTS)
+    assert decided(number=3) == GiveUp(GiveUpReason.MAX_ATTEMPTS)
 
 
 def test_what_could_not_begin_before_the_deadline_is_not_waited_for() -> None:
-    assert decided(expires=101.0) == GiveUp(Reason.DEADLINE)
-    assert decided(expires=101.01) == Again(1.0, 14.0)
+    assert decided(expires=101.0) == GiveUp(GiveUpReason.DEADLINE)
+    assert decided(expires=101.01) == NextAttempt(1.0, 14.0)
 
 
 def test_an_empty_bucket_ends_it() -> None:
-    assert decided(bucket=Bucket(Budget(capacity=13, trickle=0))) == GiveUp(Reason.BUDGET)
+    assert decided(bucket=TokenBucket(RetryBudget(capacity=13, trickle=0))) == GiveUp(GiveUpReason.BUDGET)
 
 
 def test_no_token_is_spent_on_what_is_not_sent() -> None:
-    bucket = Bucket(Budget())
-    for reason in ({"expires": 100.5}, {"number": 3}, {"owned": True}, {"idempotent": False}):
+    bucket = TokenBucket(RetryBudget())
+    for reason in ({"expires": 100.5}, {"number": 3}, {"has_other_owner": True}, {"idempotent": False}):
         assert isinstance(decided(bucket=bucket, **reason), GiveUp)
     assert bucket.tokens == 500
 
 
 def test_the_servers_hint_is_waited_for_and_binds_the_others() -> None:
-    hold = Hold(Hints(spread=0))
-    assert decided(after=7.0, hold=hold) == Again(7.0, 14.0)
-    assert decided(now=102.0, hold=hold) == Again(5.0, 14.0)
-    assert decided(now=108.0, hold=hold) == Again(1.0, 14.0)
+    retry_after = RetryAfterState(RetryAfter(spread=0))
+    assert decided(after=7.0, retry_after=retry_after) == NextAttempt(7.0, 14.0)
+    assert decided(now=102.0, retry_after=retry_after) == NextAttempt(5.0, 14.0)
+    assert decided(now=108.0, retry_after=retry_after) == NextAttempt(1.0, 14.0)
 
 
 def test_a_hint_counts_for_others_even_if_this_call_is_over() -> None:
-    hold = Hold(Hints(spread=0))
-    assert decided(Kind.THROTTLED, after=7.0, hold=hold, idempotent=False) == GiveUp(Reason.NOT_IDEMPOTENT)
-    assert decided(hold=hold) == Again(7.0, 14.0)
+    retry_after = RetryAfterState(RetryAfter(spread=0))
+    assert decided(FailureKind.THROTTLED, after=7.0, retry_after=retry_after, idempotent=False) == GiveUp(
+        GiveUpReason.NOT_IDEMPOTENT
+    )
+    assert decided(retry_after=retry_after) == NextAttempt(7.0, 14.0)
 
 
 def test_a_hint_that_is_longer_than_the_time_ends_it() -> None:
-    assert decided(after=15.0, expires=110.0) == GiveUp(Reason.DEADLINE)
+    assert decided(after=15.0, expires=110.0) == GiveUp(GiveUpReason.DEADLINE)
 
 
 @given(
-    st.sampled_from(Kind),
+    st.sampled_from(FailureKind),
     st.integers(1, 10),
     st.integers(1, 10),
     st.booleans(),
@@ -114,22 +128,22 @@ def test_a_hint_that_is_longer_than_the_time_ends_it() -> None:
     st.floats(0, 600),
 )
 def test_whatever_happens_a_retry_begins_in_time_is_paid_for_and_is_safe(
-    kind: Kind,
+    kind: FailureKind,
     attempts: int,
     number: int,
     idempotent: bool,
-    owned: bool,
+    has_other_owner: bool,
     left: float,
     after: float | None,
     tokens: float,
 ) -> None:
-    bucket = Bucket(Budget(capacity=tokens, trickle=0))
+    bucket = TokenBucket(RetryBudget(capacity=tokens, trickle=0))
     step = decided(
         kind,
-        Retry(attempts=attempts),
+        Retry(max_attempts=attempts),
         number=number,
         idempotent=idempotent,
-        owned=owned,
+        has_other_owner=has_other_owner,
         expires=100 + left,
         after=after,
         bucket=bucket,
@@ -138,32 +152,32 @@ def test_whatever_happens_a_retry_begins_in_time_is_paid_for_and_is_safe(
         assert bucket.tokens == tokens
         return
     assert number < attempts
-    assert not owned
-    assert kind is not Kind.PERMANENT
-    assert idempotent or kind is Kind.UNSENT
+    assert not has_other_owner
+    assert kind is not FailureKind.PERMANENT
+    assert idempotent or kind is FailureKind.UNSENT
     assert 0 <= step.delay < left
     assert bucket.tokens == pytest.approx(tokens - step.cost)
 
 
 def test_every_reason_has_words() -> None:
-    assert set(IN_WORDS) == set(Reason)
+    assert set(REASON_TEXT) == set(GiveUpReason)
 
 
 @pytest.mark.parametrize("attempts", [0, -1, 1.5, True, "3"])
 def test_attempts_that_make_no_sense_are_refused(attempts: Any) -> None:
-    with pytest.raises(InvalidValue, match=f"retry attempts {attempts!r}: expected a whole number, at least 1"):
-        Retry(attempts=attempts)
+    with pytest.raises(InvalidValue, match=f"retry max_attempts {attempts!r}: expected a whole number, at least 1"):
+        Retry(max_attempts=attempts)
 
 
 @pytest.mark.parametrize("eventual", [404, [404], {"404"}, frozenset({4.04})])
 def test_what_may_turn_into_success_is_a_set_of_statuses_and_codes(eventual: Any) -> None:
     with pytest.raises(InvalidValue, match=r"retry eventual .* expected a set of statuses"):
         Retry(eventual=eventual)
-    assert Retry(eventual=frozenset({404, "ResourceNotFoundException"})).attempts == 3
+    assert Retry(eventual=frozenset({404, "ResourceNotFoundException"})).max_attempts == 3
 
 
 def test_an_owner_may_be_named_by_text() -> None:
-    assert Retry(owner="below").owner is Owner.BELOW  # type: ignore[arg-type]
+    assert Retry(owner="below").owner is RetryOwner.BELOW  # type: ignore[arg-type]
 
 
 NOW = 1_750_000_000.0
@@ -190,36 +204,36 @@ NOW = 1_750_000_000.0
     ],
 )
 def test_headers_say_how_many_seconds(headers: dict[str, str], seconds: float | None) -> None:
-    assert retry_after(headers, lambda: NOW) == seconds
+    assert parse_retry_after(headers, lambda: NOW) == seconds
 
 
 def test_a_hint_holds_until_its_time_and_a_shorter_one_does_not_end_it() -> None:
-    hold = Hold(Hints(spread=0))
-    assert hold.wait(100.0, lambda: 0.5) == 0
-    hold.note(10, 100.0)
-    hold.note(1, 101.0)
-    assert hold.wait(102.0, lambda: 0.5) == 8
-    assert hold.wait(110.0, lambda: 0.5) == 0
+    retry_after = RetryAfterState(RetryAfter(spread=0))
+    assert retry_after.delay(100.0, lambda: 0.5) == 0
+    retry_after.record(10, 100.0)
+    retry_after.record(1, 101.0)
+    assert retry_after.delay(102.0, lambda: 0.5) == 8
+    assert retry_after.delay(110.0, lambda: 0.5) == 0
 
 
 def test_a_hint_is_cut_at_the_cap() -> None:
-    hold = Hold(Hints(cap=20, spread=0))
-    hold.note(3600, 0.0)
-    assert hold.wait(0.0, lambda: 0.5) == 20
+    retry_after = RetryAfterState(RetryAfter(cap=20, spread=0))
+    retry_after.record(3600, 0.0)
+    assert retry_after.delay(0.0, lambda: 0.5) == 20
 
 
 def test_those_who_wait_together_do_not_come_back_together() -> None:
-    hold = Hold(Hints(spread=0.25))
-    hold.note(10, 0.0)
+    retry_after = RetryAfterState(RetryAfter(spread=0.25))
+    retry_after.record(10, 0.0)
     shares = iter([0.0, 0.5, 1.0])
-    assert [hold.wait(0.0, lambda: next(shares)) for _ in range(3)] == [10, 11.25, 12.5]
+    assert [retry_after.delay(0.0, lambda: next(shares)) for _ in range(3)] == [10, 11.25, 12.5]
 
 
 @pytest.mark.parametrize("wrong", [{"cap": -1}, {"cap": math.inf}, {"spread": -0.1}, {"spread": math.nan}])
 def test_a_value_that_makes_no_sense_is_named(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidValue, match="expected 0 or more"):
-        Hints(**wrong)  # type: ignore[arg-type]
+        RetryAfter(**wrong)  # type: ignore[arg-type]
 
 
 def test_whom_it_holds_may_be_named_by_text() -> None:
-    assert Hints(hold="all").hold is HintsHold.ALL  # type: ignore[arg-type]
+    assert RetryAfter(scope="all").scope is RetryAfterScope.ALL  # type: ignore[arg-type]

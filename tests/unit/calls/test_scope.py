@@ -7,21 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Carrier
-from holdfast.calls.scope import carrier_of, headers_of
+from holdfast.calls.scope import build_headers, parse_carrier
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def test_what_is_sent_is_what_arrives() -> None:
     carrier = Carrier(trace=TRACE, remaining=1.25, retry_owner="web")
-    assert carrier_of(headers_of(carrier)) == carrier
-    assert carrier_of(headers_of(Carrier())) == Carrier()
-    assert headers_of(Carrier()) == {}
+    assert parse_carrier(build_headers(carrier)) == carrier
+    assert parse_carrier(build_headers(Carrier())) == Carrier()
+    assert build_headers(Carrier()) == {}
 
 
 @given(st.floats(0, 1e9))
 def test_the_time_that_is_left_arrives_to_the_microsecond(remaining: float) -> None:
-    arrived = carrier_of(headers_of(Carrier(remaining=remaining))).remaining
+    arrived = parse_carrier(build_headers(Carrier(remaining=remaining))).remaining
     assert arrived == pytest.approx(remaining, abs=1e-6)
 
 
@@ -29,31 +29,31 @@ def test_the_time_that_is_left_arrives_to_the_microsecond(remaining: float) -> N
     ("text", "remaining"), [("-3", 0.0), ("1e3", 1000.0), ("nan", None), ("inf", None), ("-inf", 0.0), ("soon", None)]
 )
 def test_a_time_that_makes_no_sense_is_ignored(text: str, remaining: float | None) -> None:
-    assert carrier_of({"holdfast-remaining": text}).remaining == remaining
+    assert parse_carrier({"holdfast-remaining": text}).remaining == remaining
 
 
 @pytest.mark.parametrize("owner", ["", "x" * 129, "a\nb"])
 def test_an_owner_that_makes_no_sense_is_ignored(owner: str) -> None:
-    assert carrier_of({"holdfast-retry-owner": owner}).retry_owner is None
+    assert parse_carrier({"holdfast-retry-owner": owner}).retry_owner is None
 
 
 @pytest.mark.parametrize(
     "trace", ["", "00-trace", "größe", TRACE.replace("0af7", "0AF7"), f"{TRACE}-more", "ff" + TRACE[2:]]
 )
 def test_a_trace_that_makes_no_sense_is_not_handed_on(trace: str) -> None:
-    assert carrier_of({"traceparent": trace}).trace is None
+    assert parse_carrier({"traceparent": trace}).trace is None
 
 
 def test_a_trace_of_a_later_version_may_have_more() -> None:
     later = f"01{TRACE[2:]}-more"
-    assert carrier_of({"traceparent": later}).trace == later
+    assert parse_carrier({"traceparent": later}).trace == later
 
 
 def test_a_name_that_is_not_ascii_or_too_long_still_travels() -> None:
-    sent = headers_of(Carrier(retry_owner="größe" + "x" * 200))["holdfast-retry-owner"]
+    sent = build_headers(Carrier(retry_owner="größe" + "x" * 200))["holdfast-retry-owner"]
     assert sent.startswith("gr??e")
     assert len(sent) == 128
 
 
 def test_no_time_is_not_an_endless_one() -> None:
-    assert math.isfinite(float(headers_of(Carrier(remaining=0.0))["holdfast-remaining"]))
+    assert math.isfinite(float(build_headers(Carrier(remaining=0.0))["holdfast-remaining"]))

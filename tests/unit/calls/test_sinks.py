@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.calls import Dependency
-from holdfast.calls.events import Attempted, CallEvent, Retrying
+from holdfast.calls.events import AttemptEnded, CallEvent, Retrying
 from holdfast.testing.calls import RecordedEvents, instant_calls
 
 Call = Callable[[Dependency, list[Exception]], None]
@@ -97,4 +97,4 @@ def test_a_sink_can_be_set_and_taken_away_at_any_time(call: Call) -> None:
         call(dependency, [ConnectionResetError()])
         dependency.sink = None
         call(dependency, [])
-    assert [type(event) for event in events] == [Attempted, Retrying, Attempted]
+    assert [type(event) for event in events] == [AttemptEnded, Retrying, AttemptEnded]

@@ -31,7 +31,7 @@ def test_no_timeout_is_an_infinite_one() -> None:
 
 
 def test_until_there_are_enough_samples_it_is_the_start_value() -> None:
-    policy = Percentile(99, start=7.0, enough=100)
+    policy = Percentile(99, start=7.0, min_samples=100)
     estimator = Estimator(policy)
     assert estimator.learn([0.1] * 60 + [1.0] * 39) == 7.0
     assert estimator.learn([1.0]) == pytest.approx(1.0, rel=1 / 16)
@@ -58,7 +58,9 @@ def test_where_the_percentile_is_close_to_the_median_the_median_is_padded() -> N
 
 
 def test_the_way_through_the_network_is_added() -> None:
-    assert Percentile(99, padding=0, network=0.3).choose(seen(*[1.0] * 1000), 5.0) == pytest.approx(1.3, rel=1 / 16)
+    assert Percentile(99, padding=0, network_latency=0.3).choose(seen(*[1.0] * 1000), 5.0) == pytest.approx(
+        1.3, rel=1 / 16
+    )
 
 
 def test_floor_and_ceiling_hold() -> None:
@@ -83,7 +85,7 @@ def test_many_timeouts_double_it_and_let_it_begin_anew() -> None:
     estimator.learn([0.1] * 1000)
     before = estimator.value
     assert estimator.learn([0.1] * 10 + [math.inf] * 50) == 2 * before
-    assert estimator.seen.total == 0
+    assert estimator.histogram.total == 0
     for _ in range(10):
         estimator.learn([math.inf] * 50)
     assert estimator.value == 10.0  # the ceiling
@@ -113,7 +115,7 @@ def test_nothing_but_timeouts_is_a_shift_however_much_was_good_before() -> None:
 
 
 def test_what_deadlines_cut_off_leaves_it_as_it_is_when_it_could_have_told() -> None:
-    estimator = Estimator(Percentile(99, start=1.0, enough=100))
+    estimator = Estimator(Percentile(99, start=1.0, min_samples=100))
     assert estimator.learn([0.1] * 900 + [-0.2] * 100) == 1.0
     assert estimator.learn([-0.2] * 100) == 1.0
     assert Percentile(99).choose(seen(*[0.1] * 90, *[-0.2] * 10), 2.0) == 2.0
@@ -161,7 +163,7 @@ def test_it_comes_down_again_when_the_latency_does() -> None:
 
 @given(st.lists(st.one_of(st.floats(0, 100), st.just(math.inf)), max_size=400), st.floats(50.1, 99.9))
 def test_it_never_leaves_its_bounds(samples: list[float], percent: float) -> None:
-    estimator = Estimator(Percentile(percent, floor=0.1, ceiling=3.0, start=1.0, enough=5))
+    estimator = Estimator(Percentile(percent, floor=0.1, ceiling=3.0, start=1.0, min_samples=5))
     for start in range(0, len(samples), 20):
         assert 0.1 <= estimator.learn(samples[start : start + 20]) <= 3.0
 
@@ -177,8 +179,8 @@ def test_it_never_leaves_its_bounds(samples: list[float], percent: float) -> Non
         ({"ceiling": math.inf}, "ceiling inf"),
         ({"start": 11.0}, "start 11.0: expected 0.01 to 10.0"),
         ({"padding": -1}, "padding -1"),
-        ({"network": math.nan}, "network nan"),
-        ({"enough": 0}, "enough 0"),
+        ({"network_latency": math.nan}, "network_latency nan"),
+        ({"min_samples": 0}, "min_samples 0"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_named(wrong: dict[str, float], named: str) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from holdfast._clock import Clock
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue import Delivery, Outgoing, Sent
-from holdfast.queue.backend import Bury, Change, LeaseRequest, Settlement
+from holdfast.queue import Delivery, OutgoingMessage, SentMessage
+from holdfast.queue.backend import Bury, LeaseRequest, QueueChange, Settlement
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.policy import QueuePolicy
 
@@ -26,20 +26,20 @@ def make(*queues: str, policy: QueuePolicy | None = None, path: Path = STORE) ->
     """Make queues, as a program does that uses them first."""
     with opened(path) as backend:
         for queue in queues:
-            backend.change(queue, Change(policy=policy), create=True)
+            backend.change(queue, QueueChange(policy=policy), create=True)
 
 
-def fill(queue: str, *messages: Outgoing) -> list[int]:
+def fill(queue: str, *messages: OutgoingMessage) -> list[int]:
     """Send messages; their numbers."""
     with opened() as backend:
         results = backend.send(queue, messages)
-    assert all(isinstance(result, Sent) for result in results)
-    return [result.id for result in results if isinstance(result, Sent)]
+    assert all(isinstance(result, SentMessage) for result in results)
+    return [result.id for result in results if isinstance(result, SentMessage)]
 
 
-def of(tenant: str, *bodies: bytes) -> list[Outgoing]:
+def of(tenant: str, *bodies: bytes) -> list[OutgoingMessage]:
     """A message for each body."""
-    return [Outgoing(tenant=tenant, body=body) for body in bodies]
+    return [OutgoingMessage(tenant=tenant, body=body) for body in bodies]
 
 
 def taken(queue: str, count: int = 1000) -> Sequence[Delivery]:
@@ -49,7 +49,7 @@ def taken(queue: str, count: int = 1000) -> Sequence[Delivery]:
 
 
 def bury(
-    queue: str, *messages: Outgoing, reason: str = "ValueError: no", detail: str = "Traceback\n  here"
+    queue: str, *messages: OutgoingMessage, reason: str = "ValueError: no", detail: str = "Traceback\n  here"
 ) -> list[int]:
     """Send messages that are given up; their numbers."""
     numbers = fill(queue, *messages)

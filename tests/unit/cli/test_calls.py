@@ -14,11 +14,21 @@ import pytest
 
 from holdfast.calls import Percentile
 from holdfast.cli.calls.latencies import read_latencies
-from holdfast.simulate import Contention, Shift, Stack, Stall, advise, amplification, jitter, metastability, timeout
+from holdfast.simulate import (
+    Contention,
+    LatencyShift,
+    ServiceStack,
+    Stall,
+    advise,
+    amplification,
+    jitter,
+    metastability,
+    timeout,
+)
 from tests.unit.cli.conftest import Run
 
 JITTER = ("calls", "simulate", "jitter", "--clients", "10", "--runs", "3", "--base", "0.01", "--cap", "1")
-STACK = ("calls", "simulate", "amplification", "--layers", "2", "--attempts", "2", "--failing", "0.5")
+STACK = ("calls", "simulate", "amplification", "--layers", "2", "--max-attempts", "2", "--failure-rate", "0.5")
 FEW = ("--requests", "200", "--rate", "50")
 STALL = ("calls", "simulate", "metastability", "--rate", "40", "--capacity", "50", "--stall", "5", "--seconds", "40")
 SHIFT = ("calls", "simulate", "timeout", "--percent", "95", "--windows", "4", "--sigma", "1", "--median", "0.05")
@@ -36,13 +46,13 @@ def test_jitter_is_that_of_the_library(run: Run) -> None:
 
 
 def test_amplification_is_that_of_the_library(run: Run) -> None:
-    options = Stack(layers=2, attempts=2, failing=0.5, requests=200, rate=50.0)
+    options = ServiceStack(layers=2, max_attempts=2, failure_rate=0.5, requests=200, rate=50.0)
     found = run(*STACK, *FEW, "--json").result
     assert [(one["policy"], one["requests"], one["calls"]) for one in found] == [
         (one.policy, one.requests, one.calls) for one in amplification.compare(options)
     ]
-    assert all(one["per_request"] == one["calls"] / one["requests"] for one in found)
-    assert all(0 < one["success"] <= 1 for one in found)
+    assert all(one["calls_per_request"] == one["calls"] / one["requests"] for one in found)
+    assert all(0 < one["success_rate"] <= 1 for one in found)
 
 
 def test_metastability_is_that_of_the_library(run: Run) -> None:
@@ -52,10 +62,10 @@ def test_metastability_is_that_of_the_library(run: Run) -> None:
 
 
 def test_timeout_is_that_of_the_library(run: Run) -> None:
-    options = Shift(percent=95.0, windows=4, sigma=1.0, median=0.05, factor=3.0, rate=100.0)
+    options = LatencyShift(percent=95.0, windows=4, sigma=1.0, median=0.05, factor=3.0, rate=100.0)
     found = run(*SHIFT, "--factor", "3", "--rate", "100", "--json").result
     assert found["windows"] == as_json(list(timeout.compare(options)))
-    assert (found["window_requests"], found["accepted"]) == (1000, 0.05)
+    assert (found["window_requests"], found["accepted_false_timeouts"]) == (1000, 0.05)
 
 
 @COMMANDS
@@ -99,7 +109,7 @@ def test_force_without_a_picture_is_refused(run: Run, words: Sequence[str]) -> N
     ("words", "told"),
     [
         (("jitter", "--clients", "0"), "0 clients"),
-        (("amplification", "--failing", "2"), "failing 2.0"),
+        (("amplification", "--failure-rate", "2"), "failure_rate 2.0"),
         (("metastability", "--rate", "200"), "rate 200.0"),
         (("timeout", "--percent", "100"), "percentile 100.0"),
     ],
@@ -216,14 +226,18 @@ def many(here: Path) -> list[float]:
 
 
 def test_the_advice_is_that_of_the_library(run: Run, many: list[float]) -> None:
-    policy = Percentile(99.5, floor=0.02, ceiling=8.0, padding=0.5, network=0.1)
+    policy = Percentile(99.5, floor=0.02, ceiling=8.0, padding=0.5, network_latency=0.1)
     said = advise(many, policy, rate=30.0)
-    words = ("--percent", "99.5", "--floor", "0.02", "--ceiling", "8", "--padding", "0.5", "--network", "0.1")
+    words = ("--percent", "99.5", "--floor", "0.02", "--ceiling", "8", "--padding", "0.5", "--network-latency", "0.1")
     found = run("calls", "advise", "many.txt", *words, "--rate", "30", "--json").result
-    assert found == as_json(said) | {"is_enough": True}
+    assert found == as_json(said) | {"has_enough_samples": True}
     assert found["limit"] == said.limit
     written = eval(found["code"], {"Percentile": Percentile})
-    assert (written.percent, written.network, written.floor) == (policy.percent, policy.network, policy.floor)
+    assert (written.percent, written.network_latency, written.floor) == (
+        policy.percent,
+        policy.network_latency,
+        policy.floor,
+    )
 
 
 def test_the_advice_is_told_with_its_reasons_and_what_to_write(run: Run, many: list[float]) -> None:
@@ -241,7 +255,7 @@ def test_too_few_latencies_are_a_warning_and_no_failure(run: Run, here: Path) ->
     assert ran.err == ("holdfast: 2 latencies are too few to believe it: 5,000 are needed for the 99.9th percentile\n")
     assert "nobody knows" in ran.out
     in_json = run("calls", "advise", "few.txt", "--json")
-    assert json.loads(in_json.out)["is_enough"] is False
+    assert json.loads(in_json.out)["has_enough_samples"] is False
     assert "too few" in json.loads(in_json.err)["note"]
 
 

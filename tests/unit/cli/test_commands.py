@@ -50,7 +50,7 @@ COMMANDS = [
     "queue top",
     "shards",
     "shards assign",
-    "shards blast",
+    "shards blast-radius",
     "shards fleet",
     "shards forget",
     "shards grow",
@@ -158,7 +158,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["queue", "limits", "mail", "--rate", "many"], "many"),
     (["queue", "resize", "mail"], "LANES"),
     (["queue", "sweep", "mail"], "--before"),
-    (["queue", "top", "--every", "0"], "--every"),
+    (["queue", "top", "--interval", "0"], "--interval"),
     (["shards", "nonsense"], "nonsense"),
     (["shards", "plan", "fleet.csv", "--sise", "3"], "Did you mean --size?"),
     (["shards", "plan", "--size", "four"], "four"),
@@ -210,7 +210,7 @@ def test_what_does_not_exist_exits_with_1(run: Run) -> None:
 
 def test_what_is_unavailable_exits_with_3(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_DATABASE__URL", f"postgresql://user:hunter2@127.0.0.1:{free_port()}/name")
-    monkeypatch.setenv("HOLDFAST_DATABASE__PATIENCE", "0.01")
+    monkeypatch.setenv("HOLDFAST_DATABASE__TIMEOUT", "0.01")
     ran = run("credential", "list", "--json")
     assert (ran.code, ran.error["error"]) == (3, "engine-unavailable")
     assert "hunter2" not in ran.err

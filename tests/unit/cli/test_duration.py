@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue
-from holdfast.cli.duration import LONGEST_SECONDS, seconds_of
+from holdfast.cli.duration import MAX_SECONDS, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -23,11 +23,11 @@ from holdfast.cli.duration import LONGEST_SECONDS, seconds_of
         ("90", 90),
         ("1", 1),
         ("1.5", 1.5),
-        ("365d", LONGEST_SECONDS),
+        ("365d", MAX_SECONDS),
     ],
 )
 def test_days_hours_minutes_and_seconds_are_added_up(text: str, seconds: float) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -58,15 +58,15 @@ def test_days_hours_minutes_and_seconds_are_added_up(text: str, seconds: float) 
 )
 def test_anything_else_is_refused_with_what_is_expected(text: str) -> None:
     with pytest.raises(InvalidValue, match="expected one such as 90s, 30m, 2h30m or 1d, or seconds; 1 second at least"):
-        seconds_of(text)
+        parse_duration(text)
 
 
 @given(st.integers(1, 364), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
 def test_every_sum_of_units_is_read_as_what_it_is(days: int, hours: int, minutes: int, seconds: int) -> None:
-    assert seconds_of(f"{days}d{hours}h{minutes}m{seconds}s") == ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    assert parse_duration(f"{days}d{hours}h{minutes}m{seconds}s") == ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 @given(st.text("0123456789.dhms ", max_size=12))
 def test_any_text_is_read_within_bounds_or_refused(text: str) -> None:
     with suppress(InvalidValue):
-        assert 1 <= seconds_of(text) <= LONGEST_SECONDS
+        assert 1 <= parse_duration(text) <= MAX_SECONDS

@@ -8,15 +8,15 @@ import pytest
 
 from holdfast.status.export import (
     BucketOptions,
+    CheckTiming,
+    EndpointCheck,
+    ExistingHealthCheck,
     GatewayOptions,
     ObjectCheck,
-    Pace,
     RoutingControlCheck,
-    SharedCheck,
     StatusBucket,
-    StatusCheck,
-    bucket_template,
-    gateway_template,
+    build_bucket_template,
+    build_gateway_template,
 )
 from holdfast.status.export.checks import Check
 from tests.unit.cli.conftest import Run
@@ -31,16 +31,18 @@ ENDPOINT = ["--endpoint", "https://az-status.example.com"]
 @pytest.mark.parametrize(
     ("words", "check"),
     [
-        (ENDPOINT, StatusCheck(endpoints=("https://az-status.example.com",))),
+        (ENDPOINT, EndpointCheck(endpoints=("https://az-status.example.com",))),
         (
-            [*ENDPOINT, "--workload", "shop", "--interval", "30", "--failures", "2"],
-            StatusCheck(
-                endpoints=("https://az-status.example.com",), workload="shop", pace=Pace(interval=30, failures=2)
+            [*ENDPOINT, "--workload", "shop", "--interval", "30", "--failure-threshold", "2"],
+            EndpointCheck(
+                endpoints=("https://az-status.example.com",),
+                workload="shop",
+                timing=CheckTiming(interval=30, failure_threshold=2),
             ),
         ),
         (
             [*ENDPOINT, "--endpoint", "https://b.example.com", "--endpoint", "https://c.example.com", "--quorum", "3"],
-            StatusCheck(
+            EndpointCheck(
                 endpoints=("https://az-status.example.com", "https://b.example.com", "https://c.example.com"), quorum=3
             ),
         ),
@@ -55,7 +57,7 @@ ENDPOINT = ["--endpoint", "https://az-status.example.com"]
         ),
         (
             [word for zone, identity in IDS.items() for word in ("--health-check", f"{zone}={identity}")],
-            SharedCheck(ids=IDS),
+            ExistingHealthCheck(ids=IDS),
         ),
     ],
     ids=["status", "workload", "quorum", "s3", "s3 elsewhere", "routing control", "shared"],
@@ -72,19 +74,19 @@ def test_the_kind_of_check_follows_from_what_is_to_be_checked(run: Run, words: l
             ["--table", "zones", "--replica", "eu-west-1", "--replica", "us-west-2"],
             GatewayOptions(table="zones", replicas=("eu-west-1", "us-west-2")),
         ),
-        (["--existing-table", "zones"], GatewayOptions(table="zones", existing=True)),
+        (["--existing-table", "zones"], GatewayOptions(table="zones", table_exists=True)),
         (["--stage", "v1", "--rate", "10", "--burst", "20"], GatewayOptions(stage="v1", rate=10, burst=20)),
     ],
     ids=str,
 )
 def test_an_endpoint_with_a_table_is_exported(run: Run, words: list[str], options: GatewayOptions) -> None:
-    assert run("export", "status-endpoint", "--kind", "dynamodb", *words).result == gateway_template(options)
+    assert run("export", "status-endpoint", "--kind", "dynamodb", *words).result == build_gateway_template(options)
 
 
 def test_an_endpoint_with_a_bucket_is_exported(run: Run) -> None:
     words = ["export", "status-endpoint", "--kind", "s3"]
-    assert run(*words).result == bucket_template(BucketOptions())
-    assert run(*words, "--bucket", "zones").result == bucket_template(BucketOptions(name="zones"))
+    assert run(*words).result == build_bucket_template(BucketOptions())
+    assert run(*words, "--bucket", "zones").result == build_bucket_template(BucketOptions(name="zones"))
 
 
 @pytest.mark.parametrize(
@@ -128,10 +130,10 @@ def test_a_file_is_written_once_and_overwritten_only_by_force(run: Run, here: Pa
     words = ["export", "status-endpoint", "--kind", "s3", "--output", "endpoint.json"]
     assert (run(*words).code, run(*words, "--bucket", "zones").code) == (0, 1)
     assert "endpoint.json exists already" in run(*words).err
-    assert json.loads((here / "endpoint.json").read_text()) == bucket_template(BucketOptions())
+    assert json.loads((here / "endpoint.json").read_text()) == build_bucket_template(BucketOptions())
     ran = run(*words, "--bucket", "zones", "--force")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
-    assert json.loads((here / "endpoint.json").read_text()) == bucket_template(BucketOptions(name="zones"))
+    assert json.loads((here / "endpoint.json").read_text()) == build_bucket_template(BucketOptions(name="zones"))
 
 
 def test_a_file_that_cannot_be_written_is_named(run: Run) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli.queue.dead import Redrive
 from holdfast.queue import Queue
-from holdfast.queue.backend import Bury, Change, DeadQuery, LeaseRequest, Settlement
+from holdfast.queue.backend import Bury, DeadLetterQuery, LeaseRequest, QueueChange, Settlement
 from holdfast.testing import FakeClock
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import bury, make, of, opened, taken
@@ -35,7 +35,7 @@ class TestDead:
         (number,) = bury("mail", *of("a", b"\xff\x00"), detail="Traceback: line")
         (letter,) = run("queue", "dead", "mail", "--json").result
         assert letter.keys() == {
-            *("id", "queue", "tenant", "priority", "group", "attempts", "sent", "buried", "reason", "trace")
+            *("id", "queue", "tenant", "priority", "group", "attempts", "sent_at", "buried_at", "reason", "trace")
         }
         assert (letter["id"], letter["tenant"], letter["attempts"]) == (number, "a", 1)
         (letter,) = run("queue", "dead", "mail", "--body", "--detail", "--json").result
@@ -146,7 +146,7 @@ class TestRedrive:
         bury("mail", *of("a", *[b"x"] * 10))
         clock = FakeClock()
         with opened() as backend:
-            work = Redrive(backend, DeadQuery(queue="mail"), rate, discard=False, clock=clock)
+            work = Redrive(backend, DeadLetterQuery(queue="mail"), rate, discard=False, clock=clock)
             begun, done = clock.monotonic(), [0]
             while work.step():
                 done.append(work.done)
@@ -193,7 +193,7 @@ class TestSweep:
     @pytest.mark.parametrize(("before", "left"), [("2h", 1), ("2026-01-31", 1), ("1s", 0)])
     def test_what_is_older_is_dropped(self, run: Run, before: str, left: int) -> None:
         with opened(clock=FakeClock(wall=1_000_000.0)) as backend:
-            backend.change("mail", Change(), create=True)
+            backend.change("mail", QueueChange(), create=True)
             backend.send("mail", of("a", b"old"))
         with opened(clock=FakeClock(wall=time.time() - 60)) as backend:
             backend.send("mail", of("a", b"new"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.queue import Limits
-from holdfast.queue.backend import Change
+from holdfast.queue.backend import QueueChange
 from holdfast.queue.policy import QueuePolicy
 from tests.support.preloaded import run_preloaded
 from tests.unit.cli.conftest import Run, closed
@@ -63,12 +63,12 @@ class TestStores:
         assert (ran.code, ran.error["error"]) == (1, "not-found")
         assert ran.error["detail"] == (
             "there is no store at holdfast-data/queue.sqlite: name what the server uses, with --settings, "
-            "HOLDFAST_SETTINGS or --data-directory, or where the queues are with --at"
+            "HOLDFAST_SETTINGS or --data-directory, or where the queues are with --backend"
         )
         assert [entry.name for entry in here.iterdir()] == ["body"]
 
     def test_a_file_that_is_not_there_is_not_made(self, run: Run, here: Path, words: list[str]) -> None:
-        ran = run("queue", *words, "--at", "sqlite:work.sqlite", "--json")
+        ran = run("queue", *words, "--backend", "sqlite:work.sqlite", "--json")
         assert (ran.code, ran.error["error"]) == (1, "not-found")
         assert ran.error["detail"].startswith("there is no file work.sqlite: ")
         assert [entry.name for entry in here.iterdir()] == ["body"]
@@ -80,7 +80,7 @@ class TestStores:
             f"sqlite:{here}/shop/queues.sqlite",
             f"sqlite://{here}/shop/queues.sqlite",
         ):
-            ran = run("queue", *words, "--at", at)
+            ran = run("queue", *words, "--backend", at)
             assert (ran.code, ran.err) == (0, "")
         assert not STORE.exists()
 
@@ -95,14 +95,14 @@ class TestStores:
             words = ["list"]
         assert run("queue", *words).code == 0
         with opened(here / "data" / "queue.sqlite") as backend:
-            look = backend.look("mail", tenants=["t"])
+            look = backend.inspect("mail", tenants=["t"])
         assert look.policy == QueuePolicy(lanes=7)
         assert [one.limits for one in look.tenants] == [Limits(rate=5.0)]
 
     def test_a_password_is_never_shown(self, run: Run, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HOLDFAST_DATABASE__PATIENCE", "0.01")
+        monkeypatch.setenv("HOLDFAST_DATABASE__TIMEOUT", "0.01")
         for at in ("postgresql://user:hunter2@127.0.0.1:1/name", "mysql://user:hunter2@host/name"):
-            ran = run("queue", *words, "--at", at, "--json")
+            ran = run("queue", *words, "--backend", at, "--json")
             assert ran.code == (3 if at.startswith("postgresql") else 2)
             assert "hunter2" not in ran.err
 
@@ -135,7 +135,7 @@ class TestOthers:
         data = here / "data"
         data.mkdir()
         shutil.copy(other, data / "queue.sqlite")
-        for named in (["--at", f"sqlite:{at.name}"], ["--data-directory", "data"]):
+        for named in (["--backend", f"sqlite:{at.name}"], ["--data-directory", "data"]):
             ran = run("queue", *words, *named, "--json")
             assert (ran.code, ran.error["error"]) == (1, "not-found")
             assert ran.error["detail"].startswith("there are no queues in ")
@@ -147,20 +147,20 @@ class TestOthers:
         with closing(sqlite3.connect(here / "other.sqlite")) as connection:
             connection.execute("pragma journal_mode = wal")
             connection.execute("create table theirs (x)")
-            ran = run("queue", "list", "--at", "sqlite:other.sqlite")
+            ran = run("queue", "list", "--backend", "sqlite:other.sqlite")
             assert (ran.code, ran.err.partition(": name")[0]) == (1, "holdfast: there are no queues in other.sqlite")
             assert connection.execute("select name from sqlite_master").fetchall() == [("theirs",)]
 
     def test_queues_that_are_in_the_log_alone_are_found(self, run: Run) -> None:
         with opened() as backend:
-            backend.change("mail", Change(), create=True)
+            backend.change("mail", QueueChange(), create=True)
             # In a process of its own, as it is: two libraries must not have a file open in one.
             ran = run_preloaded([sys.executable, "-m", "holdfast.cli", "queue", "list"], text=True, timeout=60.0)
         assert (ran.returncode, ran.stdout, ran.stderr) == (0, "mail\n", "")
 
     def test_a_file_that_is_no_database_is_told_as_such(self, run: Run, here: Path) -> None:
         (here / "notes.txt").write_text("not a database" * 100)
-        ran = run("queue", "list", "--at", "sqlite:notes.txt", "--json")
+        ran = run("queue", "list", "--backend", "sqlite:notes.txt", "--json")
         assert (ran.code, ran.error["error"]) == (1, "database-corrupt")
         assert (here / "notes.txt").read_text() == "not a database" * 100
 
@@ -175,13 +175,13 @@ class TestOthers:
     ],
 )
 def test_an_address_that_cannot_be_right_is_told_with_what_would_be(run: Run, at: str, expected: str) -> None:
-    ran = run("queue", "list", "--at", at, "--json")
+    ran = run("queue", "list", "--backend", at, "--json")
     assert (ran.code, ran.error["error"]) == (2, "invalid-value")
     assert expected in ran.error["detail"]
 
 
 def test_the_memory_of_another_process_cannot_be_reached(run: Run) -> None:
-    ran = run("queue", "list", "--at", "memory:", "--json")
+    ran = run("queue", "list", "--backend", "memory:", "--json")
     assert (ran.code, ran.error["error"]) == (1, "not-found")
     assert ran.error["detail"].startswith("there are no queues in memory: what another process has in its memory")
 
@@ -194,46 +194,46 @@ class TestOtherBackends:
         return installed(monkeypatch)
 
     def test_it_is_found_by_its_scheme(self, run: Run, toy: LimitedBackend) -> None:
-        toy.change("mail", Change(), create=True)
-        assert run("queue", "list", "--at", "toy:box").out == "mail\n"
+        toy.change("mail", QueueChange(), create=True)
+        assert run("queue", "list", "--backend", "toy:box").out == "mail\n"
 
     def test_it_is_found_by_the_settings(self, run: Run, here: Path, toy: LimitedBackend) -> None:
         (here / "holdfast.toml").write_text("queue_store = 'toy:box'\n[[queue]]\nname = 'mail'\nlanes = 7\n")
         assert run("queue", "list").out == "mail\n"
-        assert toy.look("mail").policy == QueuePolicy(lanes=7)
+        assert toy.inspect("mail").policy == QueuePolicy(lanes=7)
         assert not STORE.exists()
 
     def test_where_it_has_no_queues_none_is_made(self, run: Run, toy: LimitedBackend) -> None:
-        ran = run("queue", "list", "--at", "toy:box", "--json")
+        ran = run("queue", "list", "--backend", "toy:box", "--json")
         assert (ran.code, ran.error["error"]) == (1, "not-found")
         assert ran.error["detail"].startswith("there are no queues in toy:box: name the store that producers")
 
     def test_numbers_that_are_estimates_are_marked(self, run: Run, toy: LimitedBackend) -> None:
-        toy.change("mail", Change(), create=True)
+        toy.change("mail", QueueChange(), create=True)
         estimates = "toy:box: these numbers are estimates of a while ago"
         for words in (["depth"], ["top", "--once"]):
-            ran = run("queue", *words, "--at", "toy:box")
+            ran = run("queue", *words, "--backend", "toy:box")
             assert (ran.code, ran.err) == (0, f"holdfast: {estimates}\n")
-        assert run("queue", "depth", "--at", "toy:box", "--json").result[0]["is_exact"] is False
+        assert run("queue", "depth", "--backend", "toy:box", "--json").result[0]["is_exact"] is False
 
     def test_limits_that_hold_for_each_process_alone_are_told_as_such(self, run: Run, toy: LimitedBackend) -> None:
-        toy.change("mail", Change(), create=True)
-        ran = run("queue", "limits", "mail", "--at", "toy:box")
+        toy.change("mail", QueueChange(), create=True)
+        ran = run("queue", "limits", "mail", "--backend", "toy:box")
         assert ran.err == "holdfast: toy:box: limits hold for each process alone, not for all together\n"
 
     def test_what_it_cannot_do_is_refused_before_anything_is_sent(self, run: Run, toy: LimitedBackend) -> None:
-        toy.change("mail", Change(), create=True)
+        toy.change("mail", QueueChange(), create=True)
         Path("body").write_text("x")
-        ran = run("queue", "send", "mail", "body", "--tenant", "a", "--at", "toy:box", "--group", "g", "--json")
+        ran = run("queue", "send", "mail", "body", "--tenant", "a", "--backend", "toy:box", "--group", "g", "--json")
         assert (ran.code, ran.error["error"]) == (2, "invalid-value")
         assert "cannot keep the order of a group" in ran.error["detail"]
 
 
 def test_a_file_of_another_user_is_told(run: Run, here: Path) -> None:
     make("mail", path=here / "theirs" / "work.sqlite")
-    assert run("queue", "list", "--at", "sqlite:theirs/work.sqlite").code == 0  # imports what nobody else may
+    assert run("queue", "list", "--backend", "sqlite:theirs/work.sqlite").code == 0  # imports what nobody else may
     with closed(here / "theirs"):
-        ran = run("queue", "list", "--at", "sqlite:theirs/work.sqlite", "--json")
+        ran = run("queue", "list", "--backend", "sqlite:theirs/work.sqlite", "--json")
     assert (ran.code, ran.error["error"]) == (2, "invalid-value")
     assert ran.error["detail"] == "theirs/work.sqlite cannot be read: Permission denied"
 
@@ -241,7 +241,7 @@ def test_a_file_of_another_user_is_told(run: Run, here: Path) -> None:
 def test_settings_leave_a_queue_alone_that_exists(run: Run, here: Path) -> None:
     make("mail")
     with opened() as backend:
-        backend.change("mail", Change(limits={"t": Limits(rate=1.0)}))
+        backend.change("mail", QueueChange(limits={"t": Limits(rate=1.0)}))
     (here / "holdfast.toml").write_text(
         '[[queue]]\nname = "mail"\nlanes = 7\n[[queue.tenant]]\nname = "t"\nlimits = { rate = 5 }\n'
         '[[queue]]\nname = "new"\n'
@@ -249,7 +249,7 @@ def test_settings_leave_a_queue_alone_that_exists(run: Run, here: Path) -> None:
     ran = run("queue", "list")
     assert (ran.out, ran.err) == ("mail\nnew\n", "")
     with opened() as backend:
-        look = backend.look("mail", tenants=["t"])
+        look = backend.inspect("mail", tenants=["t"])
     assert look.policy == QueuePolicy()
     assert [one.limits for one in look.tenants] == [Limits(rate=1.0)]
 
@@ -261,12 +261,12 @@ class TestDepth:
         fill("mail", *of("a", b"1", b"2"), *of("b", b"3", b"4"))
         assert len(taken("mail", 1)) == 1
         with opened() as backend:
-            backend.change("mail", Change(limits={"noisy": Limits(rate=1.0, burst=1.0)}))
+            backend.change("mail", QueueChange(limits={"noisy": Limits(rate=1.0, burst=1.0)}))
         fill("mail", *of("noisy", *[b"x"] * 5))
         mail, reports = run("queue", "depth", "--json").result
         assert (mail["queue"], mail["ready"], mail["leased"], mail["delayed"], mail["dead"]) == ("mail", 4, 1, 0, 1)
         assert mail["spilled"] == 4
-        assert mail["oldest"] >= 0
+        assert mail["oldest_age"] >= 0
         assert reports == {
             "queue": "reports",
             "ready": 0,
@@ -274,8 +274,8 @@ class TestDepth:
             "delayed": 0,
             "dead": 0,
             "spilled": 0,
-            "lanes": 0,
-            "oldest": None,
+            "lanes_in_use": 0,
+            "oldest_age": None,
             "at": reports["at"],
             "tenants": [],
             "topics": [],
@@ -290,7 +290,7 @@ class TestDepth:
     def test_people_get_tables_of_queues_tenants_and_lanes(self, run: Run) -> None:
         make("mail", "reports")
         with opened() as backend:
-            backend.change("mail", Change(limits={"[bold]b": Limits(rate=1.5, burst=1.0)}))
+            backend.change("mail", QueueChange(limits={"[bold]b": Limits(rate=1.5, burst=1.0)}))
         fill("mail", *of("a", b"1"), *of("[bold]b", b"2", b"3"))
         ran = run("queue", "depth", "--lanes")
         assert (ran.code, ran.err) == (0, "")
@@ -311,9 +311,9 @@ class TestDepth:
         (mail,) = run("queue", "depth", "mail", "--top", "1", "--json").result
         assert (mail["queue"], len(mail["tenants"])) == ("mail", 1)
         assert run("queue", "depth", "mail", "--top", "0", "--json").result[0]["tenants"] == []
-        assert "each_lane" not in mail
+        assert "lanes" not in mail
         (lanes,) = run("queue", "depth", "mail", "--lanes", "--json").result
-        assert len(lanes["each_lane"]) == lanes["lanes"] == 2
+        assert len(lanes["lanes"]) == lanes["lanes_in_use"] == 2
 
     def test_lanes_that_are_too_many_to_be_listed_are_told_and_counted(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
@@ -326,7 +326,7 @@ class TestDepth:
         assert ran.code == 0
         assert ran.err.startswith("holdfast: mail: 2 lanes of single tenants are not listed")
         (mail,) = run("queue", "depth", "--json").result
-        assert (mail["ready"], mail["lanes"], mail["lanes_left_out"]) == (5, 5, 2)
+        assert (mail["ready"], mail["lanes_in_use"], mail["lanes_left_out"]) == (5, 5, 2)
 
 
 def test_a_backup_has_the_messages_too(run: Run, here: Path) -> None:
@@ -334,5 +334,5 @@ def test_a_backup_has_the_messages_too(run: Run, here: Path) -> None:
     fill("mail", *of("a", b"1"))
     (copy,) = run("backup", "copies", "--json").result
     assert copy["copy"] == "copies/queue.sqlite"
-    (mail,) = run("queue", "depth", "mail", "--at", "sqlite:copies/queue.sqlite", "--json").result
+    (mail,) = run("queue", "depth", "mail", "--backend", "sqlite:copies/queue.sqlite", "--json").result
     assert mail["ready"] == 1

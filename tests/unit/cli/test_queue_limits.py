@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.queue import Limits, Over
-from holdfast.queue.backend import Change
+from holdfast.queue import Limits, OverMaxRate
+from holdfast.queue.backend import QueueChange
 from holdfast.queue.policy import QueuePolicy
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import fill, make, of, opened, taken
@@ -18,7 +18,7 @@ def _a_queue(here: Path) -> None:
 
 def kept(tenant: str = "a") -> tuple[QueuePolicy, Limits | None]:
     with opened() as backend:
-        look = backend.look("mail", tenants=[tenant])
+        look = backend.inspect("mail", tenants=[tenant])
     return look.policy, next((one.limits for one in look.tenants if one.tenant == tenant), None)
 
 
@@ -32,7 +32,7 @@ def test_without_anything_to_change_they_are_shown(run: Run) -> None:
             "burst": None,
             "max_rate": 100.0,
             "max_burst": None,
-            "over": "reject",
+            "over_max_rate": "reject",
             "run_rate": None,
             "run_burst": None,
             "concurrency": None,
@@ -43,7 +43,7 @@ def test_without_anything_to_change_they_are_shown(run: Run) -> None:
     ran = run("queue", "limits", "mail", "a")
     assert ran.out.startswith("a has the limits of mail\nlimit")
     rows = dict(line.split() for line in ran.out.splitlines()[2:])
-    assert rows == dict.fromkeys(Limits.__struct_fields__, "none") | {"max_rate": "100", "over": "reject"}
+    assert rows == dict.fromkeys(Limits.__struct_fields__, "none") | {"max_rate": "100", "over_max_rate": "reject"}
     assert kept() == before
 
 
@@ -51,18 +51,18 @@ def test_a_tenant_gets_limits_of_its_own_beside_those_that_held_for_it(run: Run)
     ran = run("queue", "limits", "mail", "a", "--rate", "50", "--concurrency", "10")
     assert ran.out.startswith("a has limits of its own\n")
     assert kept()[1] == Limits(max_rate=100.0, rate=50.0, concurrency=10)
-    result = run("queue", "limits", "mail", "a", "--rate", "none", "--over", "delay", "--json").result
+    result = run("queue", "limits", "mail", "a", "--rate", "none", "--over-max-rate", "delay", "--json").result
     assert (result["tenant"], result["is_own"]) == ("a", True)
     assert kept() == (
         QueuePolicy(ttl=50.0, limits=Limits(max_rate=100.0)),
-        Limits(max_rate=100.0, concurrency=10, over=Over.DELAY),
+        Limits(max_rate=100.0, concurrency=10, over_max_rate=OverMaxRate.DELAY),
     )
     assert kept("b")[1] is None
 
 
 def test_every_limit_can_be_set(run: Run) -> None:
     words = [
-        *("--rate", "1.5", "--burst", "2", "--max-rate", "3", "--max-burst", "4", "--over", "delay"),
+        *("--rate", "1.5", "--burst", "2", "--max-rate", "3", "--max-burst", "4", "--over-max-rate", "delay"),
         *("--run-rate", "5", "--run-burst", "6", "--concurrency", "7", "--max-backlog", "8"),
     ]
     assert len(words) == 2 * len(Limits.__struct_fields__)
@@ -72,7 +72,7 @@ def test_every_limit_can_be_set(run: Run) -> None:
         burst=2.0,
         max_rate=3.0,
         max_burst=4.0,
-        over=Over.DELAY,
+        over_max_rate=OverMaxRate.DELAY,
         run_rate=5.0,
         run_burst=6.0,
         concurrency=7,
@@ -152,6 +152,6 @@ class TestResize:
 
 def test_a_change_that_is_made_meanwhile_elsewhere_is_of_another_tenant(run: Run) -> None:
     with opened() as backend:
-        backend.change("mail", Change(limits={"b": Limits(rate=1.0)}))
+        backend.change("mail", QueueChange(limits={"b": Limits(rate=1.0)}))
     run("queue", "limits", "mail", "a", "--rate", "3")
     assert kept("b")[1] == Limits(rate=1.0)

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast._errors import Backpressure
 from holdfast.cli.queue.send import Sender
-from holdfast.queue import Limits, Over, Queue
-from holdfast.queue.backend import Change, LeaseRequest
+from holdfast.queue import Limits, OverMaxRate, Queue
+from holdfast.queue.backend import LeaseRequest, QueueChange
 from holdfast.queue.policy import QueuePolicy
 from holdfast.testing import FakeClock
 from tests.unit.cli.conftest import Run
@@ -71,7 +71,7 @@ def test_a_message_can_be_for_later_and_for_a_while_only(run: Run, type_in: Type
     assert run("queue", "send", "mail", "--tenant", "t", "--delay", "2h").code == 0
     assert taken("mail") == []
     with opened() as backend:
-        (lane,) = backend.look("mail").lanes
+        (lane,) = backend.inspect("mail").lanes
     assert (lane.ready, lane.delayed) == (0, 1)
 
 
@@ -120,7 +120,7 @@ def test_a_key_that_cannot_be_one_is_refused_before_a_line_is_sent(run: Run, her
 
 def test_people_are_told_what_waits_apart(run: Run, type_in: TypeIn) -> None:
     with opened() as backend:
-        backend.change("mail", Change(limits={"t": Limits(rate=1.0, burst=1.0)}))
+        backend.change("mail", QueueChange(limits={"t": Limits(rate=1.0, burst=1.0)}))
     type_in(b"a\nb\nc\n")
     ran = run("queue", "send", "mail", "--lines", "--tenant", "t")
     assert ran.out == "3 sent to mail, 2 wait apart until there is room\n"
@@ -226,7 +226,7 @@ class TestTooMuch:
     @pytest.fixture(autouse=True)
     def _limited(self) -> None:
         with opened() as backend:
-            backend.change("mail", Change(limits={"t": Limits(max_rate=0.001, max_burst=2.0)}))
+            backend.change("mail", QueueChange(limits={"t": Limits(max_rate=0.001, max_burst=2.0)}))
 
     def test_one_message_is_refused_with_code_3_and_when_to_try_again(self, run: Run, type_in: TypeIn) -> None:
         for _ in range(2):
@@ -241,7 +241,7 @@ class TestTooMuch:
 
     def test_lines_are_given_up_after_a_while_and_how_many_were_sent_is_told(self, run: Run, type_in: TypeIn) -> None:
         type_in(b"a\nb\nc\nd\n")
-        ran = run("queue", "send", "mail", "--lines", "--tenant", "t", "--patience", "1s")
+        ran = run("queue", "send", "mail", "--lines", "--tenant", "t", "--timeout", "1s")
         assert (ran.code, ran.out) == (3, "")
         note, error = ran.err.splitlines()
         assert note == "holdfast: 2 sent to mail"
@@ -251,12 +251,12 @@ class TestTooMuch:
     def test_what_is_refused_is_sent_again_in_time_and_before_what_comes_after_it(self, here: Path) -> None:
         clock, waits = FakeClock(), list[float]()
         with opened(here / "other.sqlite", clock) as backend:
-            limits = Limits(max_rate=10.0, max_burst=5.0, over=Over.REJECT)
-            backend.change("mail", Change(policy=QueuePolicy(limits=limits)), create=True)
-            sender = Sender(backend, "mail", clock, patience=60.0)
+            limits = Limits(max_rate=10.0, max_burst=5.0, over_max_rate=OverMaxRate.REJECT)
+            backend.change("mail", QueueChange(policy=QueuePolicy(limits=limits)), create=True)
+            sender = Sender(backend, "mail", clock, timeout=60.0)
             for numbers in (range(20), range(20, 30)):
                 sender.send(of("t", *(b"%d" % number for number in numbers)), waits.append)
-            assert sender.told.sent == 30
+            assert sender.summary.sent == 30
             want = LeaseRequest(queue="mail", count=100, lease=600.0)
             sent = [(delivery.id, int(delivery.body)) for delivery in backend.lease(want).deliveries]
         assert [body for _, body in sorted(sent)] == list(range(30))
@@ -267,12 +267,12 @@ class TestTooMuch:
         clock = FakeClock()
         with opened(here / "other.sqlite", clock) as backend:
             limits = Limits(max_rate=1.0, max_burst=1.0)
-            backend.change("mail", Change(policy=QueuePolicy(limits=limits)), create=True)
-            slow = Sender(backend, "mail", clock, patience=2.0)
+            backend.change("mail", QueueChange(policy=QueuePolicy(limits=limits)), create=True)
+            slow = Sender(backend, "mail", clock, timeout=2.0)
             slow.send(of("t", *[b"x"] * 10), lambda _: None)
-            assert slow.told.sent == 10
+            assert slow.summary.sent == 10
             with pytest.raises(Backpressure):
-                Sender(backend, "mail", clock, patience=0.5).send(of("t", b"x"), lambda _: None)
+                Sender(backend, "mail", clock, timeout=0.5).send(of("t", b"x"), lambda _: None)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.load import kinds
-from holdfast.config.places import EACH, dotted
+from holdfast.config.load import list_setting_types
+from holdfast.config.paths import ANY_INDEX, format_path
 from holdfast.engines.sqlite import SqliteDatabase
 from tests.unit.cli.conftest import Run, closed
 
@@ -18,18 +18,18 @@ def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
 ) -> None:
     workload = "[[workload]]\nname = 'shop'\nregion = 'us-east-1'\nzones = ['use1-az1', 'use1-az2']\n"
     queue = "[[queue]]\nname = 'mail'\n[[queue.tenant]]\nname = 'tenant-a'\nlimits = {}\n"
-    (here / "holdfast.toml").write_text(f"[server]\nport = 1\nopen = true\n{workload}{queue}")
+    (here / "holdfast.toml").write_text(f"[server]\nport = 1\nallow_anonymous = true\n{workload}{queue}")
     monkeypatch.setenv("HOLDFAST_SERVER__PORT", "2")
     result = run("check", "--json").result
     assert result["file"] == "holdfast.toml"
     shown = result["settings"]
     fixed = [name for name in shown if not name.startswith("workload[0].detector.")]
-    assert fixed == [dotted(place).replace("[]", "[0]") for place in kinds() if place[-1] != "detector"]
+    assert fixed == [format_path(path).replace("[]", "[0]") for path in list_setting_types() if path[-1] != "detector"]
     assert shown["workload[0].detector.name"] == {"value": "threshold", "from": "default"}
     assert shown["workload[0].zones"] == {"value": ["use1-az1", "use1-az2"], "from": "holdfast.toml"}
-    assert shown["workload[0].detector.windows"] == {"value": 2, "from": "default"}
+    assert shown["workload[0].detector.consecutive_windows"] == {"value": 2, "from": "default"}
     assert shown["server.port"] == {"value": 2, "from": "environment variable HOLDFAST_SERVER__PORT"}
-    assert shown["server.open"] == {"value": True, "from": "holdfast.toml"}
+    assert shown["server.allow_anonymous"] == {"value": True, "from": "holdfast.toml"}
     assert shown["server.host"] == {"value": "127.0.0.1", "from": "default"}
 
 
@@ -46,9 +46,9 @@ def test_people_get_a_table_with_values_as_they_are_written_in_the_file(run: Run
     lines = [line.split() for line in ran.out.splitlines()]
     assert lines[0] == ["setting", "value", "from"]
     assert ["data_directory", '"[bold]here"', "other.toml"] in lines
-    assert ["server.open", "false", "default"] in lines
+    assert ["server.allow_anonymous", "false", "default"] in lines
     assert ["server.port", "8470", "default"] in lines
-    assert len(lines) == len([place for place in kinds() if EACH not in place]) + 1
+    assert len(lines) == len([path for path in list_setting_types() if ANY_INDEX not in path]) + 1
 
 
 def test_secrets_are_masked_wherever_they_are_set(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

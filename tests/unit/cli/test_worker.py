@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from holdfast import Zone, ZoneState, ZoneStatus
 from holdfast._errors import InvalidValue
-from holdfast.cli.worker.supervisor import FIRST_PAUSE, LONGEST_PAUSE, STEADY_SECONDS, next_pause
+from holdfast.cli.worker.supervisor import FIRST_PAUSE, MAX_PAUSE, STEADY_SECONDS, next_pause
 from holdfast.cli.worker.targets import find_queues
-from holdfast.cli.worker.work import STUCK_SECONDS, QueueWorker, Signals, Stop, Task, work
+from holdfast.cli.worker.work import STUCK_SECONDS, QueueWorker, SignalHandlers, StopRequest, WorkerTask, run_workers
 from holdfast.compose import Databases, open_status_store
 from holdfast.config import Settings
-from holdfast.queue import Delivery, Limits, Outgoing, Queue, WorkerOptions
-from holdfast.queue.backend import Change, Leased, LeaseRequest
+from holdfast.queue import Delivery, Limits, OutgoingMessage, Queue, WorkerOptions
+from holdfast.queue.backend import LeaseRequest, LeaseResult, QueueChange
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import STORE, bury, fill, of, opened
 
@@ -85,7 +85,7 @@ def seen(here: Path) -> list[str]:
 def make(*queues: str) -> None:
     with opened() as backend:
         for queue in queues:
-            backend.change(queue, Change(), create=True)
+            backend.change(queue, QueueChange(), create=True)
 
 
 class TestTargets:
@@ -199,28 +199,28 @@ class TestOnce:
         (queue,) = find_queues(["jobs:reports"])
         queue.jobs["report"].to("a").send("friday")
         queue.close()
-        ran = run("worker", "jobs:mail", "jobs:reports", "--once", "--json")
+        ran = run("worker", "jobs:mail", "jobs:reports", "--until-empty", "--json")
         assert ran.code == 0
         assert json.loads(ran.out) == {"queues": ["mail", "reports"], "processes": [os.getpid()]}
         assert seen(here) == [f"mail {number:03}" for number in range(200)] + ["report friday"]
         with opened() as backend:
-            assert backend.look("mail").lanes == []
+            assert backend.inspect("mail").lanes == []
         messages = [json.loads(line)["message"] for line in ran.err.splitlines()]
         assert messages == ["working on mail, reports", "stopping", "stopped"]
 
     def test_people_are_told_on_a_line_of_its_own(self, run: Run) -> None:
-        assert run("worker", "jobs:mail", "--once").out.endswith(" worker on mail\n")
+        assert run("worker", "jobs:mail", "--until-empty").out.endswith(" worker on mail\n")
 
     def test_a_queue_that_is_not_there_yet_is_made(self, run: Run) -> None:
-        assert run("worker", "jobs:mail", "--once").code == 0
+        assert run("worker", "jobs:mail", "--until-empty").code == 0
         with opened() as backend:
-            assert backend.look("mail").lanes == []
+            assert backend.inspect("mail").lanes == []
 
     def test_what_is_dead_or_delayed_is_left(self, run: Run, here: Path) -> None:
         make("mail")
         bury("mail", *of("a", b"dead"))
-        fill("mail", *of("a", b"now"), Outgoing(tenant="a", body=b"later", delay=600.0))
-        assert run("worker", "jobs:mail", "--once").code == 0
+        fill("mail", *of("a", b"now"), OutgoingMessage(tenant="a", body=b"later", delay=600.0))
+        assert run("worker", "jobs:mail", "--until-empty").code == 0
         assert seen(here) == ["mail now"]
 
     def test_what_is_being_handled_is_waited_for(self) -> None:
@@ -255,7 +255,7 @@ class TestOnce:
 
         lease = queue.backend.lease
 
-        def slow_lease(want: LeaseRequest) -> Leased:
+        def slow_lease(want: LeaseRequest) -> LeaseResult:
             leased = lease(want)
             if leased.deliveries:
                 is_taken.set()
@@ -276,9 +276,9 @@ class TestOnce:
     def test_what_a_tenant_may_not_have_handled_yet_is_waited_for(self, run: Run, here: Path) -> None:
         make("mail")
         with opened() as backend:
-            backend.change("mail", Change(limits={"a": Limits(run_rate=20.0, run_burst=1.0)}))
+            backend.change("mail", QueueChange(limits={"a": Limits(run_rate=20.0, run_burst=1.0)}))
         fill("mail", *of("a", *(b"%d" % number for number in range(6))))
-        assert run("worker", "jobs:mail", "--once").code == 0
+        assert run("worker", "jobs:mail", "--until-empty").code == 0
         assert len(seen(here)) == 6
 
 
@@ -300,27 +300,31 @@ class TestStuck:
         one = QueueWorker(queue, WorkerOptions(concurrency=1), None)
         assert not one.worker.is_stuck, "it has not begun"
         with one.worker, queue:
-            assert not one.is_lost(0.0)
+            assert not one.is_stuck_too_long(0.0)
             queue.send(b"1", tenant="a")
             until(lambda: one.worker.is_stuck)
-            assert not one.is_lost(100.0), "it has just been seen"
-            assert not one.is_lost(100.0 + STUCK_SECONDS - 0.1)
-            assert one.is_lost(100.0 + STUCK_SECONDS)
+            assert not one.is_stuck_too_long(100.0), "it has just been seen"
+            assert not one.is_stuck_too_long(100.0 + STUCK_SECONDS - 0.1)
+            assert one.is_stuck_too_long(100.0 + STUCK_SECONDS)
             go.set()
             until(lambda: not one.worker.is_stuck)
-            assert not one.is_lost(300.0), "handlers have returned"
+            assert not one.is_stuck_too_long(300.0), "handlers have returned"
 
 
 def test_where_it_works_is_logged_and_that_nobody_else_can_send_to_its_memory(
     here: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.server.logs.configure", lambda *_, **__: None)
+    monkeypatch.setattr("holdfast.server.logs.configure_logging", lambda *_, **__: None)
     write(here / "there.py", "from holdfast.queue import Queue\n")
     with (here / "there.py").open("a") as file:
         for name, at in (("mail", f"sqlite:{STORE}"), ("notes", "memory:")):
             file.write(f"{name} = Queue({name!r}, {at!r})\n{name}.handle()(print)\n")
     with caplog.at_level(logging.INFO, "holdfast.worker"):
-        work(Task(targets=("there:mail", "there:notes"), concurrency=1, grace=1.0, once=True), Stop(), lambda _: None)
+        run_workers(
+            WorkerTask(targets=("there:mail", "there:notes"), concurrency=1, grace=1.0, until_empty=True),
+            StopRequest(),
+            lambda _: None,
+        )
     [begun] = [record for record in caplog.records if record.message.startswith("working on")]
     assert vars(begun)["stores"] == ["memory:", f"sqlite:{Path(STORE).absolute()}"]
     assert "queue notes is in the memory of this process" in caplog.text
@@ -343,9 +347,9 @@ def test_what_fails_and_what_is_buried_is_logged_and_what_goes_well_is_not(run: 
     make("mail", "idle")
     _, buried = fill("mail", *of("a", b"good", b"bad"))
     _, retried = fill("idle", *of("a", b"good", b"bad"))
-    ran = run("worker", "failing:mail", "failing:idle", "--once")
+    ran = run("worker", "failing:mail", "failing:idle", "--until-empty")
     entries = [json.loads(line) for line in ran.err.splitlines()]
-    told = {(one["level"], one["queue"], one["message_id"], one["ending"]) for one in entries if "message_id" in one}
+    told = {(one["level"], one["queue"], one["message_id"], one["result"]) for one in entries if "message_id" in one}
     assert told == {("warning", "mail", buried, "buried"), ("info", "idle", retried, "retried")}
     assert any(f"message {buried} of tenant a was buried after attempt 1" in one["message"] for one in entries)
 
@@ -371,7 +375,7 @@ class TestZones:
         make("mail")
         fill("mail", *of("a", b"1"))
         self.out(is_out=True)
-        words = ("worker", "jobs:mail", "--once", "--zone")
+        words = ("worker", "jobs:mail", "--until-empty", "--zone")
         assert run(*words, "use1-az1").code == 0
         assert seen(here) == []
         self.out(is_out=False)
@@ -382,7 +386,7 @@ class TestZones:
         make("mail")
         fill("mail", *of("a", b"1"))
         self.out(is_out=True)
-        assert run("worker", "jobs:mail", "--once", "--zone", "use1-az2").code == 0
+        assert run("worker", "jobs:mail", "--until-empty", "--zone", "use1-az2").code == 0
         assert seen(here) == ["mail 1"]
 
     def test_the_zone_of_the_settings_counts(self, run: Run, here: Path) -> None:
@@ -390,11 +394,11 @@ class TestZones:
         fill("mail", *of("a", b"1"))
         self.out(is_out=True)
         (here / "holdfast.toml").write_text("[agent]\nzone = 'use1-az1'\n")
-        assert run("worker", "jobs:mail", "--once").code == 0
+        assert run("worker", "jobs:mail", "--until-empty").code == 0
         assert seen(here) == []
 
     def test_a_worker_that_could_not_know_of_zones_does_not_begin(self, run: Run) -> None:
-        ran = run("worker", "jobs:mail", "--once", "--zone", "use1-az1", "--json")
+        ran = run("worker", "jobs:mail", "--until-empty", "--zone", "use1-az1", "--json")
         assert (ran.code, ran.error["error"]) == (1, "not-found")
         assert "there is no store at holdfast-data/status.sqlite" in ran.error["detail"]
         assert "with --endpoint or agent.endpoints" in ran.error["detail"]
@@ -408,14 +412,14 @@ class TestZones:
         ],
     )
     def test_what_cannot_be_a_zone_is_refused(self, run: Run, words: list[str], told: str) -> None:
-        ran = run("worker", "jobs:mail", "--once", *words, "--json")
+        ran = run("worker", "jobs:mail", "--until-empty", *words, "--json")
         assert ran.code == 2
         assert ran.error["detail"].startswith(told)
 
     def test_a_silent_server_keeps_nobody_from_work_and_is_told(self, run: Run, here: Path) -> None:
         make("mail")
         fill("mail", *of("a", b"1"))
-        ran = run("worker", "jobs:mail", "--once", "--zone", "use1-az1", "--endpoint", "http://127.0.0.1:1")
+        ran = run("worker", "jobs:mail", "--until-empty", "--zone", "use1-az1", "--endpoint", "http://127.0.0.1:1")
         assert ran.code == 0
         assert "no word on zones yet: none counts as out" in ran.err
         assert seen(here) == ["mail 1"]
@@ -432,7 +436,7 @@ class TestSignals:
     def test_one_signal_is_a_wish_and_a_second_interrupt_an_order(self) -> None:
         told: list[str] = []
         before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-        with Signals(lambda: told.append("stop"), lambda: told.append("leave")):
+        with SignalHandlers(lambda: told.append("stop"), lambda: told.append("leave")):
             for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGINT):
                 signal.raise_signal(number)
         assert told == ["stop", "stop", "stop", "leave"]
@@ -446,12 +450,12 @@ class TestRestarts:
             deaths, pause = next_pause(deaths, ran=0.1)
             pauses.append(pause)
         assert pauses[:4] == [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4, FIRST_PAUSE * 8]
-        assert pauses[-1] == LONGEST_PAUSE
+        assert pauses[-1] == MAX_PAUSE
 
     def test_one_that_ran_for_long_is_started_again_soon(self) -> None:
         assert next_pause(9, STEADY_SECONDS) == (1, FIRST_PAUSE)
-        assert next_pause(9, STEADY_SECONDS - 0.1) == (10, LONGEST_PAUSE)
+        assert next_pause(9, STEADY_SECONDS - 0.1) == (10, MAX_PAUSE)
 
     @given(st.integers(0, 10**6), st.floats(0, 1e9))
     def test_there_is_always_a_pause_and_never_a_long_one(self, deaths: int, ran: float) -> None:
-        assert FIRST_PAUSE <= next_pause(deaths, ran)[1] <= LONGEST_PAUSE
+        assert FIRST_PAUSE <= next_pause(deaths, ran)[1] <= MAX_PAUSE

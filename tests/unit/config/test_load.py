@@ -11,14 +11,14 @@ import pytest
 
 from holdfast import SettingsError
 from holdfast.config import DEFAULT_FILE, FILE_VARIABLE, DatabaseUrl, Settings, load
-from holdfast.config.load import kinds, variable_of
-from holdfast.config.places import EACH, Place, dotted
-from holdfast.queue import Limits, Over, QueuePolicy
+from holdfast.config.load import format_variable_name, list_setting_types
+from holdfast.config.paths import ANY_INDEX, SettingPath, format_path
+from holdfast.queue import Limits, OverMaxRate, QueuePolicy
 
 Write = Callable[[str], Path]
 
 TOPIC = "arn:aws:sns:us-east-1:123456789012:zones"
-PLACES = [place for place in kinds() if EACH not in place]
+PLACES = [place for place in list_setting_types() if ANY_INDEX not in place]
 
 
 @pytest.fixture(autouse=True)
@@ -47,22 +47,22 @@ def test_without_anything_the_defaults_are_in_effect() -> None:
     loaded = load(environment={})
     assert loaded.settings == Settings()
     assert loaded.file is None
-    assert {origin for _, _, origin in loaded.effective()} == {"default"}
+    assert {origin for _, _, origin in loaded.list_effective()} == {"default"}
 
 
 def test_a_file_sets_what_it_names_and_leaves_the_rest(write: Write) -> None:
     file = write(
-        'data_directory = "data"\n[server]\nhost = "::1"\nport = 0\nopen = true\nstop_within = 3\n'
+        'data_directory = "data"\n[server]\nhost = "::1"\nport = 0\nallow_anonymous = true\nshutdown_timeout = 3\n'
         '[log]\nlevel = "debug"\n[database]\nurl = "postgresql://user:hunter2@host/name"\n'
     )
     settings = load(file, {}).settings
     assert settings.data_directory == Path("data")
-    assert (settings.server.host, settings.server.port, settings.server.open) == ("::1", 0, True)
-    assert settings.server.stop_within == 3.0
-    assert isinstance(settings.server.stop_within, float)
+    assert (settings.server.host, settings.server.port, settings.server.allow_anonymous) == ("::1", 0, True)
+    assert settings.server.shutdown_timeout == 3.0
+    assert isinstance(settings.server.shutdown_timeout, float)
     assert (settings.log.level, settings.log.format) == ("debug", "auto")
     assert settings.database.url == DatabaseUrl("postgresql://user:hunter2@host/name")
-    assert settings.database.connections == 10
+    assert settings.database.max_connections == 10
 
 
 def test_an_empty_file_is_a_file_with_nothing_to_say(write: Write) -> None:
@@ -98,20 +98,25 @@ def test_by_default_it_is_the_environment_of_the_process_that_counts(monkeypatch
 
 
 class TestWhatOverrides:
-    FILE = "[server]\nport = 1\nhost = 'file'\nopen = true\n[log]\nlevel = 'error'\n"
+    FILE = "[server]\nport = 1\nhost = 'file'\nallow_anonymous = true\n[log]\nlevel = 'error'\n"
 
     def test_an_option_comes_before_the_environment_before_the_file_before_the_default(self, write: Write) -> None:
         environment = {"HOLDFAST_SERVER__PORT": "2", "HOLDFAST_SERVER__HOST": "environment"}
-        options: dict[Place, Any] = {("server", "port"): 3, ("server", "open"): None}
+        options: dict[SettingPath, Any] = {("server", "port"): 3, ("server", "allow_anonymous"): None}
         file = write(self.FILE)
         loaded = load(file, environment, options)
         server = loaded.settings.server
-        assert (server.port, server.host, server.open, server.stop_within) == (3, "environment", True, 2.0)
-        origins = {dotted(place): origin for place, _, origin in loaded.effective()}
+        assert (server.port, server.host, server.allow_anonymous, server.shutdown_timeout) == (
+            3,
+            "environment",
+            True,
+            2.0,
+        )
+        origins = {format_path(place): origin for place, _, origin in loaded.list_effective()}
         assert origins["server.port"] == "command line"
         assert origins["server.host"] == "environment variable HOLDFAST_SERVER__HOST"
-        assert origins["server.open"] == str(file)
-        assert origins["server.stop_within"] == "default"
+        assert origins["server.allow_anonymous"] == str(file)
+        assert origins["server.shutdown_timeout"] == "default"
         assert origins["log.level"] == str(file)
 
     def test_every_setting_has_a_variable(self) -> None:
@@ -119,13 +124,13 @@ class TestWhatOverrides:
             "data_directory": "x",
             "server.host": "x",
             "server.port": "1",
-            "server.open": "true",
-            "server.stop_within": "1.5",
+            "server.allow_anonymous": "true",
+            "server.shutdown_timeout": "1.5",
             "log.level": "error",
             "log.format": "text",
             "database.url": "postgresql://host/name",
-            "database.patience": "1",
-            "database.connections": "1",
+            "database.timeout": "1",
+            "database.max_connections": "1",
             "telemetry.bin_seconds": "5",
             "metrics.export": "emf,prometheus:9464",
             "aws.region": "x",
@@ -134,38 +139,38 @@ class TestWhatOverrides:
             "aws.external_id": "x",
             "aws.endpoint_url": "x",
             "status.store": "dynamodb:zones",
-            "status.refresh": "2",
-            "status.open_reads": "false",
+            "status.refresh_interval": "2",
+            "status.allow_anonymous_reads": "false",
             "status.sns_topic": TOPIC,
             "agent.zone": "use1-az1",
             "agent.workload": "x",
             "agent.endpoints": "x,y",
-            "agent.period": "2",
+            "agent.poll_interval": "2",
             "agent.stale_after": "6",
-            "agent.when_silent": "leave",
+            "agent.when_silent": "own_zone_out",
             "agent.host": "x",
             "agent.port": "1",
             "agent.file": "x",
             "agent.hook": "x y",
-            "agent.hook_within": "3",
+            "agent.hook_timeout": "3",
             "agent.sns_topic": TOPIC,
             "agent.sns_endpoint": "x",
             "queue_store": "postgresql://host/name",
         }
-        loaded = load(environment={variable_of(place): values[dotted(place)] for place in PLACES})
-        assert {dotted(place): str(value).lower() for place, value, _ in loaded.effective()} == {
+        loaded = load(environment={format_variable_name(place): values[format_path(place)] for place in PLACES})
+        assert {format_path(place): str(value).lower() for place, value, _ in loaded.list_effective()} == {
             **values,
-            "database.patience": "1.0",
+            "database.timeout": "1.0",
             "telemetry.bin_seconds": "5.0",
             "metrics.export": "('emf', 'prometheus:9464')",
-            "status.refresh": "2.0",
+            "status.refresh_interval": "2.0",
             "agent.endpoints": "('x', 'y')",
-            "agent.period": "2.0",
+            "agent.poll_interval": "2.0",
             "agent.stale_after": "6.0",
-            "agent.hook_within": "3.0",
+            "agent.hook_timeout": "3.0",
         }
-        assert {origin for _, _, origin in loaded.effective()} == {
-            f"environment variable {variable_of(place)}" for place in PLACES
+        assert {origin for _, _, origin in loaded.list_effective()} == {
+            f"environment variable {format_variable_name(place)}" for place in PLACES
         }
 
     @pytest.mark.parametrize(
@@ -173,10 +178,10 @@ class TestWhatOverrides:
         [
             ("HOLDFAST_SERVER__PORT", "0", ("server", "port"), 0),
             ("HOLDFAST_SERVER__PORT", "8471\n", ("server", "port"), 8471),
-            ("HOLDFAST_SERVER__OPEN", "true", ("server", "open"), True),
-            ("HOLDFAST_SERVER__OPEN", "false", ("server", "open"), False),
-            ("HOLDFAST_SERVER__STOP_WITHIN", "3", ("server", "stop_within"), 3.0),
-            ("HOLDFAST_SERVER__STOP_WITHIN", "0.5", ("server", "stop_within"), 0.5),
+            ("HOLDFAST_SERVER__ALLOW_ANONYMOUS", "true", ("server", "allow_anonymous"), True),
+            ("HOLDFAST_SERVER__ALLOW_ANONYMOUS", "false", ("server", "allow_anonymous"), False),
+            ("HOLDFAST_SERVER__SHUTDOWN_TIMEOUT", "3", ("server", "shutdown_timeout"), 3.0),
+            ("HOLDFAST_SERVER__SHUTDOWN_TIMEOUT", "0.5", ("server", "shutdown_timeout"), 0.5),
             ("HOLDFAST_DATA_DIRECTORY", "2024", ("data_directory",), "2024"),
             ("HOLDFAST_DATA_DIRECTORY", "true", ("data_directory",), "true"),
             ("HOLDFAST_DATA_DIRECTORY", "a b", ("data_directory",), "a b"),
@@ -185,9 +190,9 @@ class TestWhatOverrides:
         ],
     )
     def test_a_variable_is_read_as_the_kind_of_value_that_its_setting_has(
-        self, name: str, text: str, place: Place, value: object
+        self, name: str, text: str, place: SettingPath, value: object
     ) -> None:
-        found = {place: value for place, value, _ in load(environment={name: text}).effective()}[place]
+        found = {place: value for place, value, _ in load(environment={name: text}).list_effective()}[place]
         assert found == value
         assert type(found) is type(value)
 
@@ -196,7 +201,7 @@ class TestWhatOverrides:
         [
             ("HOLDFAST_SERVER__PORT", "http", 'server.port: expected a whole number, found "http"'),
             ("HOLDFAST_SERVER__PORT", "", 'server.port: expected a whole number, found ""'),
-            ("HOLDFAST_SERVER__PORT", "8470\nopen = true", "server.port: expected a whole number, found"),
+            ("HOLDFAST_SERVER__PORT", "8470\nallow_anonymous = true", "server.port: expected a whole number, found"),
             pytest.param(
                 "HOLDFAST_SERVER__PORT", "9" * 5000, "server.port: expected a whole number, found", id="digits"
             ),
@@ -205,8 +210,8 @@ class TestWhatOverrides:
             ),
             ("HOLDFAST_SERVER__PORT", "70000", "server.port: expected a whole number <= 65535, found 70000"),
             ("HOLDFAST_SERVER__PORT", "[1]", "server.port: expected a whole number, found a list"),
-            ("HOLDFAST_SERVER__OPEN", "yes", 'server.open: expected true or false, found "yes"'),
-            ("HOLDFAST_SERVER__STOP_WITHIN", "nan", "server.stop_within: expected a number > 0.0, found nan"),
+            ("HOLDFAST_SERVER__ALLOW_ANONYMOUS", "yes", 'server.allow_anonymous: expected true or false, found "yes"'),
+            ("HOLDFAST_SERVER__SHUTDOWN_TIMEOUT", "nan", "server.shutdown_timeout: expected a number > 0.0, found nan"),
             ("HOLDFAST_LOG__LEVEL", "loud", "log.level: expected one of debug, info, warning, error, found"),
         ],
     )
@@ -232,7 +237,7 @@ class TestWhatOverrides:
         assert loaded.settings.agent.endpoints == tuple(elements)
 
     def test_an_option_may_be_a_list(self) -> None:
-        options: dict[Place, Any] = {("agent", "endpoints"): ["http://a:1", "http://b:2"]}
+        options: dict[SettingPath, Any] = {("agent", "endpoints"): ["http://a:1", "http://b:2"]}
         loaded = load(environment={"HOLDFAST_AGENT__ENDPOINTS": "http://c:3"}, options=options)
         assert loaded.settings.agent.endpoints == ("http://a:1", "http://b:2")
 
@@ -302,12 +307,12 @@ class TestWhatIsWrong:
             ("[server]\nport = 65_536", 2, "server.port: expected a whole number <= 65535, found 65536"),
             ("[server]\nhost = 1", 2, "server.host: expected text, found 1"),
             ("[server]\nhost = ['a']", 2, "server.host: expected text, found a list"),
-            ("[server]\nopen = 'no'", 2, 'server.open: expected true or false, found "no"'),
-            ("[server]\nstop_within = 0", 2, "server.stop_within: expected a number > 0.0, found 0"),
-            ("[server]\nstop_within = inf", 2, "server.stop_within: expected a number <= 86400.0, found inf"),
-            ("[server]\nstop_within = {}", 2, "server.stop_within: expected a number, found a table"),
-            ("[database]\nconnections = 0", 2, "database.connections: expected a whole number >= 1, found 0"),
-            ("[database]\npatience = 1e9", 2, "database.patience: expected a number <= 86400.0, found 1000000000.0"),
+            ("[server]\nallow_anonymous = 'no'", 2, 'server.allow_anonymous: expected true or false, found "no"'),
+            ("[server]\nshutdown_timeout = 0", 2, "server.shutdown_timeout: expected a number > 0.0, found 0"),
+            ("[server]\nshutdown_timeout = inf", 2, "server.shutdown_timeout: expected a number <= 86400.0, found inf"),
+            ("[server]\nshutdown_timeout = {}", 2, "server.shutdown_timeout: expected a number, found a table"),
+            ("[database]\nmax_connections = 0", 2, "database.max_connections: expected a whole number >= 1, found 0"),
+            ("[database]\ntimeout = 1e9", 2, "database.timeout: expected a number <= 86400.0, found 1000000000.0"),
             ("[log]\nlevel = 'loud'", 2, 'log.level: expected one of debug, info, warning, error, found "loud"'),
             ("[log]\nformat = 3", 2, "log.format: expected text, found 3"),
             ("log = 3", 1, "log: expected a table, found 3"),
@@ -342,7 +347,7 @@ class TestWhatIsWrong:
                     "status, telemetry, workload"
                 ),
             ),
-            ("[server.tls]\nfile = 'x'", 1, "server.tls", "known here: host, open, port, stop_within"),
+            ("[server.tls]\nfile = 'x'", 1, "server.tls", "known here: allow_anonymous, host, port, shutdown_timeout"),
             ("log.colour = 1", 1, "log.colour", "known here: format, level"),
         ],
     )
@@ -409,8 +414,8 @@ class TestWhatIsSecret:
             load(None, {"HOLDFAST_DATABASE__URL": self.URL}),
         ):
             assert loaded.settings.database.url.reveal() == self.URL
-            assert "hunter2" not in f"{loaded} {loaded!r} {loaded.settings} {list(loaded.effective())}"
-            shown = {dotted(place): value for place, value, _ in loaded.effective()}["database.url"]
+            assert "hunter2" not in f"{loaded} {loaded!r} {loaded.settings} {list(loaded.list_effective())}"
+            shown = {format_path(place): value for place, value, _ in loaded.list_effective()}["database.url"]
             assert shown == "postgresql://user:****@host/name?sslpassword=****"
 
     @pytest.mark.parametrize(
@@ -420,11 +425,11 @@ class TestWhatIsSecret:
             ("database.url = 'https://user:hunter2@host'", {}),
             ("database.url = ['postgresql://user:hunter2@host']", {}),
             ("database.url = { url = 'postgresql://user:hunter2@host' }", {}),
-            ("database.connections = 'postgresql://user:hunter2@host'", {}),
-            ("database.connections = 'postgresql://user:hunter2/@host'", {}),
+            ("database.max_connections = 'postgresql://user:hunter2@host'", {}),
+            ("database.max_connections = 'postgresql://user:hunter2/@host'", {}),
             ("database = 'postgresql://user:hunter2@host'", {}),
             ("", {"HOLDFAST_DATABASE__URL": "user:hunter2@host/name"}),
-            ("", {"HOLDFAST_DATABASE__PATIENCE": "postgresql://user:hunter2@host"}),
+            ("", {"HOLDFAST_DATABASE__TIMEOUT": "postgresql://user:hunter2@host"}),
             ("", {"HOLDFAST_DATABASE__URI": "postgresql://user:hunter2@host"}),
         ],
     )
@@ -475,17 +480,17 @@ class TestLists:
         return file
 
     def test_every_element_is_a_frozen_value_with_its_own_defaults(self, tmp_path: Path) -> None:
-        text = WORKLOAD + "[workload.detector]\nlatency = 2\n" + WORKLOAD.replace("shop", "cart")
+        text = WORKLOAD + "[workload.detector]\nmax_latency = 2\n" + WORKLOAD.replace("shop", "cart")
         shop, cart = load(self.write(tmp_path, text), {}).settings.workload
-        assert (shop.name, shop.zones, shop.detector["latency"]) == ("shop", ("use1-az1", "use1-az2"), 2.0)
-        assert (cart.name, cart.detector["latency"]) == ("cart", 0.5)
+        assert (shop.name, shop.zones, shop.detector["max_latency"]) == ("shop", ("use1-az1", "use1-az2"), 2.0)
+        assert (cart.name, cart.detector["max_latency"]) == ("cart", 0.5)
 
     def test_origins_tell_the_elements_apart(self, tmp_path: Path) -> None:
-        text = WORKLOAD + WORKLOAD.replace("shop", "cart") + "[workload.detector]\nwindows = 3\n"
+        text = WORKLOAD + WORKLOAD.replace("shop", "cart") + "[workload.detector]\nconsecutive_windows = 3\n"
         file = self.write(tmp_path, text)
-        shown = {dotted(place): (value, origin) for place, value, origin in load(file, {}).effective()}
-        assert shown["workload[0].detector.windows"] == (2, "default")
-        assert shown["workload[1].detector.windows"] == (3, str(file))
+        shown = {format_path(place): (value, origin) for place, value, origin in load(file, {}).list_effective()}
+        assert shown["workload[0].detector.consecutive_windows"] == (2, "default")
+        assert shown["workload[1].detector.consecutive_windows"] == (3, str(file))
 
     @pytest.mark.parametrize(
         ("change", "line", "complaint"),
@@ -509,11 +514,15 @@ class TestLists:
                 "workload[0]: detector.windoes: the detector threshold has no",
             ),
             (
-                (END, END + "detector = {windows = 'x'}\n"),
+                (END, END + "detector = {consecutive_windows = 'x'}\n"),
                 5,
-                "workload[0]: detector.windows: expected a whole number, found text",
+                "workload[0]: detector.consecutive_windows: expected a whole number, found text",
             ),
-            ((END, END + "detector = {windows = 0}\n"), 5, "workload[0]: detector.windows is 0: expected 1 or more"),
+            (
+                (END, END + "detector = {consecutive_windows = 0}\n"),
+                5,
+                "workload[0]: detector.consecutive_windows is 0: expected 1 or more",
+            ),
         ],
     )
     def test_what_is_wrong_in_an_element_is_named_with_its_place(
@@ -545,7 +554,7 @@ spill_above = "none"
 rate = 3
 [[queue.tenant]]
 name = "tenant-ä"
-limits = { concurrency = 2, over = "delay" }
+limits = { concurrency = 2, over_max_rate = "delay" }
 """
 
 
@@ -555,14 +564,14 @@ class TestQueues:
         assert queue.name == "mail"
         assert queue.policy == QueuePolicy(lease=5.0, spill_above=None, limits=Limits(rate=3.0))
         assert type(queue.policy) is QueuePolicy, "what is kept knows nothing of settings"
-        assert queue.own_limits == {"tenant-ä": Limits(concurrency=2, over=Over.DELAY)}
+        assert queue.own_limits == {"tenant-ä": Limits(concurrency=2, over_max_rate=OverMaxRate.DELAY)}
         assert {type(limits) for limits in [queue.policy.limits, *queue.own_limits.values()]} == {Limits}
         (plain,) = load(write("[[queue]]\nname = 'x'"), {}).settings.queue
         assert (plain.policy, plain.own_limits) == (QueuePolicy(), {})
 
     def test_every_setting_of_a_queue_is_shown_with_its_default_and_its_origin(self, write: Write) -> None:
         file = write(QUEUE)
-        shown = {dotted(place): (value, origin) for place, value, origin in load(file, {}).effective()}
+        shown = {format_path(place): (value, origin) for place, value, origin in load(file, {}).list_effective()}
         expected = {f"queue[0].{name}" for name in QueuePolicy.__struct_fields__ if name != "limits"}
         for table in ("queue[0].limits", "queue[0].tenant[0].limits"):
             expected |= {f"{table}.{name}" for name in Limits.__struct_fields__}
@@ -571,8 +580,8 @@ class TestQueues:
         assert shown["queue[0].lanes"] == (128, "default")
         assert shown["queue[0].lease"] == (5.0, str(file))
         assert shown["queue[0].spill_above"] == (None, str(file))
-        assert shown["queue[0].limits.over"] == ("reject", "default")
-        assert shown["queue[0].tenant[0].limits.over"] == ("delay", str(file))
+        assert shown["queue[0].limits.over_max_rate"] == ("reject", "default")
+        assert shown["queue[0].tenant[0].limits.over_max_rate"] == ("delay", str(file))
 
     @pytest.mark.parametrize(
         ("change", "line", "expected"),
@@ -585,7 +594,11 @@ class TestQueues:
             (("lease = 5", "lease = 'none'"), 3, 'queue[0].lease: expected a number, found "none"'),
             (("rate = 3", "rate = -3"), 6, "queue[0].limits: rate -3.0: expected a number from "),
             (("rate = 3", "rat = 3"), 6, "queue[0].limits.rat: there is no such setting; did you mean rate?"),
-            (('"delay"', '"x"'), 9, 'queue[0].tenant[0].limits.over: expected one of reject, delay, found "x"'),
+            (
+                ('"delay"', '"x"'),
+                9,
+                'queue[0].tenant[0].limits.over_max_rate: expected one of reject, delay, found "x"',
+            ),
             (("concurrency = 2", "concurrency = 0"), 9, "queue[0].tenant[0].limits: concurrency 0: expected "),
             (('"tenant-ä"', f'"{"ä" * 129}"'), 8, "queue[0].tenant[0]: name 'ä"),
             (('"tenant-ä"', '"a\\u0000"'), 8, "queue[0].tenant[0]: name 'a\\x00': expected at most 256 UTF-8 bytes"),

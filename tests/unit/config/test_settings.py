@@ -20,8 +20,8 @@ TOPIC = "arn:aws:sns:us-east-1:123456789012:zones"
 def test_the_defaults_are_safe_and_need_nothing_installed() -> None:
     settings = Settings()
     assert settings.server.host == "127.0.0.1"
-    assert settings.server.open is False
-    assert settings.server.stop_within == 2.0
+    assert settings.server.allow_anonymous is False
+    assert settings.server.shutdown_timeout == 2.0
     assert settings.database.url == DatabaseUrl("sqlite:")
     assert settings.status.store == "database"
     assert settings.agent.host == "127.0.0.1"
@@ -183,9 +183,9 @@ def test_an_agent_is_reached_by_sns_with_a_topic_and_an_address_or_not_at_all(ha
 
 
 def test_an_endpoint_must_not_count_as_silent_between_two_pulls() -> None:
-    with pytest.raises(InvalidValue, match="at least twice the period"):
-        AgentSettings(period=10.0, stale_after=15.0)
-    assert AgentSettings(period=7.5, stale_after=15.0).stale_after == 15.0
+    with pytest.raises(InvalidValue, match="at least twice the poll_interval"):
+        AgentSettings(poll_interval=10.0, stale_after=15.0)
+    assert AgentSettings(poll_interval=7.5, stale_after=15.0).stale_after == 15.0
 
 
 @pytest.mark.parametrize("zone", ["us-east-1a", "zone_a", ""])

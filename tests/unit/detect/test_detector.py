@@ -37,7 +37,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_detector_is_built_with_its_options_and_their_defaults() -> None:
-    assert isinstance(build_detector("threshold", {"windows": 3}), ThresholdDetector)
+    assert isinstance(build_detector("threshold", {"consecutive_windows": 3}), ThresholdDetector)
     built = build_detector("toy", {"names": ["a", "b"]})
     assert isinstance(built, Toy)
     assert built.options == Options(3, ("a", "b"))

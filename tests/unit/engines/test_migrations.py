@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast import EngineMismatch, InvalidValue
 from holdfast.engines import Migration, Row, Value
-from holdfast.engines.migrations import apply, pending
+from holdfast.engines.migrations import apply_migrations, find_pending
 
 steps = st.lists(st.tuples(st.text(), st.lists(st.text(), max_size=3).map(tuple)), max_size=8).map(
     lambda rows: [Migration(number, name, statements) for number, (name, statements) in enumerate(rows, start=1)]
@@ -47,14 +47,14 @@ def two() -> list[Migration]:
 @given(steps, st.data())
 def test_whatever_was_applied_the_rest_is_pending_in_order(known: list[Migration], data: st.DataObject) -> None:
     applied = data.draw(st.integers(0, len(known)))
-    assert pending("queue", known, made_by(known[:applied])) == known[applied:]
+    assert find_pending("queue", known, made_by(known[:applied])) == known[applied:]
 
 
 @given(steps)
 def test_a_new_database_gets_every_step_and_then_none(known: list[Migration]) -> None:
-    first = pending("queue", known, {})
+    first = find_pending("queue", known, {})
     assert first == known
-    assert pending("queue", known, made_by(first)) == []
+    assert find_pending("queue", known, made_by(first)) == []
 
 
 @given(steps.filter(bool), st.integers(1, 100))
@@ -62,7 +62,7 @@ def test_tables_made_by_a_newer_release_are_left_alone(known: list[Migration], a
     newest = len(known) + ahead
     applied = made_by(known) | dict.fromkeys(range(len(known) + 1, newest + 1), "unknown")
     with pytest.raises(EngineMismatch, match=rf"queue are at version {newest}, .* knows up to {len(known)}: .*upgrade"):
-        pending("queue", known, applied)
+        find_pending("queue", known, applied)
 
 
 @given(steps.filter(bool), st.data())
@@ -70,33 +70,33 @@ def test_tables_made_by_a_step_that_was_edited_are_left_alone(known: list[Migrat
     edited = data.draw(st.sampled_from(known))
     applied = made_by(known) | {edited.number: "0123456789abcdef"}
     with pytest.raises(EngineMismatch, match=rf"(?s)^migration {edited.number} \(.*must never be edited"):
-        pending("queue", known, applied)
+        find_pending("queue", known, applied)
 
 
 @given(st.lists(st.integers(-3, 9), min_size=1, max_size=6))
 def test_steps_are_numbered_from_one_without_gaps(numbers: list[int]) -> None:
     known = [Migration(number, "step", ()) for number in numbers]
     if numbers == list(range(1, len(numbers) + 1)):
-        assert pending("queue", known, {}) == known
+        assert find_pending("queue", known, {}) == known
     else:
         with pytest.raises(InvalidValue, match="migrations of queue must be numbered 1, 2, 3"):
-            pending("queue", known, {})
+            find_pending("queue", known, {})
 
 
 def test_a_subsystem_without_steps_has_nothing_pending() -> None:
-    assert pending("queue", [], {}) == []
+    assert find_pending("queue", [], {}) == []
 
 
 @pytest.mark.parametrize("applied", [{2: ""}, {0: "", 1: ""}, {1: "", 2: "", 0: ""}])
 def test_a_history_with_a_hole_is_refused(applied: dict[int, str]) -> None:
     fingerprints = {number: made_by(two()).get(number, "") for number in applied}
     with pytest.raises(EngineMismatch, match="not those between"):
-        pending("queue", two(), fingerprints)
+        find_pending("queue", two(), fingerprints)
 
 
 def test_pending_changes_neither_of_its_arguments() -> None:
     known, applied = two(), made_by(two()[:1])
-    pending("queue", known, applied)
+    find_pending("queue", known, applied)
     assert (known, applied) == (two(), made_by(two()[:1]))
 
 
@@ -122,33 +122,33 @@ def test_a_fingerprint_is_the_same_in_every_release() -> None:
 
 
 def test_applying_makes_the_tables_and_writes_down_what_made_them(tables: Tables) -> None:
-    assert apply(tables, "queue", two(), now=7.0) == two()
+    assert apply_migrations(tables, "queue", two(), now=7.0) == two()
     assert tables.execute("select b, d from a, c") == []
     written = "select subsystem, number, name, fingerprint, applied_at from holdfast_migrations order by number"
     assert tables.execute(written) == [("queue", step.number, step.name, step.fingerprint, 7.0) for step in two()]
 
 
 def test_applying_again_does_nothing(tables: Tables) -> None:
-    apply(tables, "queue", two(), now=7.0)
-    assert apply(tables, "queue", two(), now=8.0) == []
+    apply_migrations(tables, "queue", two(), now=7.0)
+    assert apply_migrations(tables, "queue", two(), now=8.0) == []
     assert tables.execute("select distinct applied_at from holdfast_migrations") == [(7.0,)]
 
 
 def test_applying_goes_on_where_an_older_release_stopped(tables: Tables) -> None:
-    apply(tables, "queue", two()[:1], now=7.0)
-    assert apply(tables, "queue", two(), now=8.0) == two()[1:]
+    apply_migrations(tables, "queue", two()[:1], now=7.0)
+    assert apply_migrations(tables, "queue", two(), now=8.0) == two()[1:]
 
 
 def test_subsystems_in_one_database_are_numbered_apart(tables: Tables) -> None:
-    apply(tables, "queue", two(), now=7.0)
+    apply_migrations(tables, "queue", two(), now=7.0)
     status = [Migration(1, "statuses", ("CREATE TABLE e (f)",))]
-    assert apply(tables, "status", status, now=8.0) == status
-    assert apply(tables, "queue", two(), now=9.0) == []
+    assert apply_migrations(tables, "status", status, now=8.0) == status
+    assert apply_migrations(tables, "queue", two(), now=9.0) == []
 
 
 def test_a_mismatch_is_found_before_anything_is_applied(tables: Tables) -> None:
-    apply(tables, "queue", two()[:1], now=7.0)
+    apply_migrations(tables, "queue", two()[:1], now=7.0)
     edited = [Migration(1, "messages", ("CREATE TABLE other (b)",)), two()[1]]
     with pytest.raises(EngineMismatch):
-        apply(tables, "queue", edited, now=8.0)
+        apply_migrations(tables, "queue", edited, now=8.0)
     assert tables.execute("select name from sqlite_master where name in ('other', 'c')") == []

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast import Conflict, Verdict, VerdictKind, Zone, ZoneState, ZoneStatus
 from holdfast.evacuate import Evacuator
-from holdfast.status.change import TRIES, Changes
 from holdfast.status.stores.memory import MemoryStatusStore
+from holdfast.status.writer import MAX_ATTEMPTS, StatusWriter
 from holdfast.testing import FakeClock
 
 ZONES = frozenset({Zone("az1"), Zone("az2")})
@@ -48,7 +48,7 @@ def status(zone: str, *, out: bool = True, expires: float | None = None, workloa
 
 def evacuator(store: Store) -> Evacuator:
     clock = FakeClock(wall=1000.0)
-    return Evacuator(store, clock, Changes(store, clock))
+    return Evacuator(store, clock, StatusWriter(store, clock))
 
 
 def test_the_zone_is_marked_as_out_for_its_workload_with_the_verdict_as_the_reason() -> None:
@@ -83,9 +83,9 @@ def test_what_has_expired_or_concerns_another_workload_does_not_count(other: Zon
 
 
 def test_a_collision_is_tried_again_and_too_many_are_told() -> None:
-    assert evacuator(Store(collisions=TRIES - 1)).act(VERDICT, ZONES) is not None
+    assert evacuator(Store(collisions=MAX_ATTEMPTS - 1)).act(VERDICT, ZONES) is not None
     with pytest.raises(Conflict):
-        evacuator(Store(collisions=TRIES)).act(VERDICT, ZONES)
+        evacuator(Store(collisions=MAX_ATTEMPTS)).act(VERDICT, ZONES)
 
 
 @pytest.mark.parametrize("workload", ["shop", None])
@@ -94,13 +94,15 @@ def test_who_acts_at_the_same_moment_as_somebody_else_steps_back_and_leaves_it_a
     acting = evacuator(store)
     with pytest.raises(Conflict, match="zone az2 was taken out at the same moment, so az1 was not"):
         acting.act(VERDICT, ZONES)
-    assert acting.states("shop") == {"az2": ZoneState.OUT}
+    assert acting.read_states("shop") == {"az2": ZoneState.OUT}
     assert acting.act(VERDICT, ZONES) is None
 
 
 def test_the_stricter_of_two_states_of_a_zone_holds() -> None:
     returning = replace(status("az2"), state=ZoneState.RETURNING, share=0.5)
     draining = replace(status("az2", workload=None), state=ZoneState.DRAINING)
-    assert evacuator(Store(returning, draining, status("az3", out=False))).states("shop") == {"az2": ZoneState.DRAINING}
-    assert evacuator(Store(returning)).states("shop") == {"az2": ZoneState.RETURNING}
-    assert evacuator(Store(returning)).states("cart") == {}
+    assert evacuator(Store(returning, draining, status("az3", out=False))).read_states("shop") == {
+        "az2": ZoneState.DRAINING
+    }
+    assert evacuator(Store(returning)).read_states("shop") == {"az2": ZoneState.RETURNING}
+    assert evacuator(Store(returning)).read_states("cart") == {}

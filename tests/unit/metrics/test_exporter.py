@@ -18,6 +18,7 @@ from holdfast.metrics import (
     Exporter,
     ExportTarget,
     Instrument,
+    InstrumentType,
     Label,
     LogExporter,
     LogLine,
@@ -26,14 +27,15 @@ from holdfast.metrics import (
     OpenTelemetryExporter,
     PrometheusExporter,
     Series,
-    Type,
     open_exporters,
 )
 from tests.services.start import free_port
 
 TARGET = ExportTarget(namespace="shop/worker")
-COUNTER = Instrument(type=Type.COUNTER, name="toy.things", description="Things.", labels=(Label("kind"),))
-GAUGE = Instrument(type=Type.GAUGE, name="toy.level", unit="s", description="A level.", cloudwatch={"": ("Level",)})
+COUNTER = Instrument(type=InstrumentType.COUNTER, name="toy.things", description="Things.", labels=(Label("kind"),))
+GAUGE = Instrument(
+    type=InstrumentType.GAUGE, name="toy.level", unit="s", description="A level.", cloudwatch_names={"": ("Level",)}
+)
 
 
 class Toys(MetricsSink[str]):
@@ -48,7 +50,7 @@ class Toys(MetricsSink[str]):
             level=logging.WARNING,
             subject=event,
             event="Toy",
-            words=lambda: f"a {event}",
+            message=lambda: f"a {event}",
             fields=dict,
         )
 
@@ -150,7 +152,7 @@ def test_an_exporter_that_raises_changes_nothing_for_the_others(caplog: pytest.L
     sink.emit("ball")
     sink.emit("doll")
     assert [measurement.series.labels for measurement in pigeon.seen] == [("ball",), ("doll",)]
-    assert sink.failed == 8
+    assert sink.failures == 8
     assert len(caplog.records) == 2, "the first failure of each"
     assert "no record" in caplog.text
 

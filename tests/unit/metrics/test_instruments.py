@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.metrics import Instrument, LogExporter, PrometheusExporter, Type
+from holdfast.metrics import Instrument, InstrumentType, LogExporter, PrometheusExporter
 from holdfast.metrics.sink import MetricsSink
 
 
@@ -14,17 +14,19 @@ def instrument(**more: object) -> Instrument:
 @pytest.mark.parametrize("buckets", [(2.0, 1.0), (1.0, 1.0), (0.0, 1.0), (-1.0,)])
 def test_buckets_are_positive_and_ascend(buckets: tuple[float, ...]) -> None:
     with pytest.raises(InvalidValue, match=r"holdfast\.test\.seconds: expected positive values in ascending order"):
-        instrument(type=Type.HISTOGRAM, unit="s", buckets=buckets)
+        instrument(type=InstrumentType.HISTOGRAM, unit="s", buckets=buckets)
 
 
 def test_names_and_units_follow_from_the_description_unless_they_are_given() -> None:
-    found = instrument(type=Type.COUNTER, unit="s")
-    assert (found.prometheus, found.cloudwatch_unit) == ("holdfast_test_seconds_seconds_total", "Seconds")
-    given = instrument(type=Type.COUNTER, unit="s", prometheus="other_total", cloudwatch_unit="Milliseconds")
-    assert (given.prometheus, given.cloudwatch_unit) == ("other_total", "Milliseconds")
+    found = instrument(type=InstrumentType.COUNTER, unit="s")
+    assert (found.prometheus_name, found.cloudwatch_unit) == ("holdfast_test_seconds_seconds_total", "Seconds")
+    given = instrument(
+        type=InstrumentType.COUNTER, unit="s", prometheus_name="other_total", cloudwatch_unit="Milliseconds"
+    )
+    assert (given.prometheus_name, given.cloudwatch_unit) == ("other_total", "Milliseconds")
 
 
 def test_a_sink_that_only_measures_or_only_describes_takes_events_of_every_exporter() -> None:
     sink: MetricsSink[str] = MetricsSink(PrometheusExporter(), LogExporter())
     sink.emit("an event")
-    assert sink.failed == 0
+    assert sink.failures == 0

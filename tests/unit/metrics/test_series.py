@@ -1,16 +1,16 @@
 """Values in memory, by series."""
 
-from holdfast.metrics import Histogram, Instrument, Label, Measurement, Series, Type
+from holdfast.metrics import Histogram, Instrument, InstrumentType, Label, Measurement, Series
 from holdfast.metrics.series import SeriesTable
 
 QUEUE, TENANT = Label("queue"), Label("tenant")
 
 
-def instrument(kind: Type) -> Instrument:
+def instrument(kind: InstrumentType) -> Instrument:
     return Instrument(type=kind, name=f"toy.some.{kind}", description="x.", labels=(QUEUE,), breakdown=TENANT)
 
 
-COUNTER, GAUGE, HISTOGRAM = (instrument(kind) for kind in Type)
+COUNTER, GAUGE, HISTOGRAM = (instrument(kind) for kind in InstrumentType)
 
 
 def filled() -> SeriesTable[Histogram]:
@@ -49,8 +49,8 @@ def test_a_gauge_has_what_was_set_last_and_no_sum() -> None:
 
 def test_a_breakdown_that_ends_stays_in_the_total_and_no_other_is_touched() -> None:
     table = filled()
-    table.keep((COUNTER, GAUGE, HISTOGRAM), ("mail",), {"b", "never seen"})
-    table.keep((COUNTER,), ("nowhere",), ())
+    table.keep_only((COUNTER, GAUGE, HISTOGRAM), ("mail",), {"b", "never seen"})
+    table.keep_only((COUNTER,), ("nowhere",), ())
     assert numbers(table, COUNTER) == {("mail", None): 15, ("mail", "b"): 4, ("pay", None): 16, ("pay", "b"): 16}
     assert numbers(table, GAUGE) == {("mail", None): 1, ("mail", "b"): 4}
     assert histograms(table) == {None: (4, 15.0), "b": (1, 4.0)}
@@ -62,14 +62,14 @@ def test_a_breakdown_that_ends_stays_in_the_total_and_no_other_is_touched() -> N
 def test_a_breakdown_without_a_total_leaves_one_behind() -> None:
     table = SeriesTable(Histogram)
     table.add([Measurement(Series(one, ("mail",), "", "a"), 2.0) for one in (COUNTER, HISTOGRAM)])
-    table.keep((COUNTER, HISTOGRAM), ("mail",), ())
+    table.keep_only((COUNTER, HISTOGRAM), ("mail",), ())
     assert numbers(table, COUNTER) == {("mail", None): 2}
     assert histograms(table) == {None: (1, 2.0)}
 
 
 def test_a_series_begins_at_nothing_once() -> None:
     table = filled()
-    table.begin([Series(COUNTER, ("mail",)), Series(COUNTER, ("new",)), Series(HISTOGRAM, ("new",))])
+    table.start_series([Series(COUNTER, ("mail",)), Series(COUNTER, ("new",)), Series(HISTOGRAM, ("new",))])
     assert numbers(table, COUNTER)["mail", None] == 15
     assert numbers(table, COUNTER)["new", None] == 0
     assert {series.labels[0]: one.count for series, one in table.distributions()[HISTOGRAM].items()}["new"] == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.metrics.standard_output import MOST, StandardOutput
+from holdfast.metrics.standard_output import MAX_LINES, StandardOutput
 
 STUCK = 30.0
 
@@ -72,12 +72,12 @@ with StandardOutput() as output:
 
     def test_nobody_waits_for_whoever_does_not_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Neither those who write, nor the end; what does not fit is left out, and whoever writes it is told."""
-        monkeypatch.setattr("holdfast.metrics.standard_output.PATIENCE", 0.01)
+        monkeypatch.setattr("holdfast.metrics.standard_output.CLOSE_SECONDS", 0.01)
         reader, writer = os.pipe()
         with ExitStack() as stack:
             stack.callback(os.close, writer)
             with StandardOutput(writer) as output:
-                for _ in range(MOST):
+                for _ in range(MAX_LINES):
                     output.write("x" * 100_000)
                 with pytest.raises(OSError, match="nobody reads standard output: 1000 lines wait"):
                     _fill(output)

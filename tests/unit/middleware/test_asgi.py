@@ -11,19 +11,19 @@ import pytest
 from holdfast import DeadlineExceeded, InvalidValue
 from holdfast._types import Operation, Side
 from holdfast.calls import remaining
-from holdfast.calls.context import around
+from holdfast.calls.context import current_scope
 from holdfast.calls.runtime import Runtime
-from holdfast.calls.scope import Incoming
+from holdfast.calls.scope import IncomingScope
 from holdfast.middleware import AsgiMiddleware, Service
 from holdfast.testing import FakeClock
-from tests.unit.middleware.place import HERE, Broken, Kept, Zones, fake_world
+from tests.unit.middleware.fakes import HERE, Broken, Kept, Zones, fake_runtime
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-GONE: dict[str, Any] = {"type": "http.disconnect"}
+CLIENT_GONE: dict[str, Any] = {"type": "http.disconnect"}
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def runtime(clock: FakeClock) -> Runtime:
-    return fake_world(clock)
+    return fake_runtime(clock)
 
 
 @pytest.fixture
@@ -85,11 +85,11 @@ def ask(
     scope = {"type": kind, "path": path, "method": method, "headers": raw}
 
     async def main() -> None:
-        assert around() is None
+        assert current_scope() is None
         try:
             await app(scope, receive, send)
         finally:
-            assert around() is None, "the request's bounds were left behind"
+            assert current_scope() is None, "the request's bounds were left behind"
 
     asyncio.run(main())
     return sent
@@ -111,14 +111,14 @@ def test_calls_inside_see_the_deadline_the_owner_and_the_trace_that_came_in(runt
     seen: list[Any] = []
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
-        seen.extend((around(), remaining(runtime=runtime)))
+        seen.extend((current_scope(), remaining(runtime=runtime)))
         await fine(scope, receive, send)
 
     headers = {"holdfast-remaining": "1.5", "holdfast-retry-owner": "cart", "traceparent": TRACE}
     ask(wrap(app, None, runtime), headers=headers)
     bounds, left = seen
-    assert isinstance(bounds, Incoming)
-    assert (left, bounds.owner, bounds.trace) == (1.5, "cart", TRACE)
+    assert isinstance(bounds, IncomingScope)
+    assert (left, bounds.retry_owner, bounds.trace) == (1.5, "cart", TRACE)
 
 
 def test_a_request_that_is_late_is_refused_without_the_application(runtime: Runtime, sink: Kept) -> None:
@@ -149,11 +149,11 @@ def test_what_is_not_http_passes_untouched(kind: str, runtime: Runtime, sink: Ke
     seen: list[Any] = []
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
-        seen.append((around(), receive.__qualname__, send.__qualname__))
+        seen.append((current_scope(), receive.__qualname__, send.__qualname__))
 
     ask(wrap(app, sink, runtime), kind=kind)
     assert [one[0] for one in seen] == [None]
-    assert "_Watch" not in seen[0][1] + seen[0][2]
+    assert "_WatchedChannels" not in seen[0][1] + seen[0][2]
     assert sink.outcomes == []
 
 
@@ -258,8 +258,8 @@ def test_a_client_that_left_before_the_answer_is_no_fault_whatever_the_applicati
         await send(body())
 
     with pytest.raises(RuntimeError):
-        ask(wrap(app, sink, runtime), incoming=[GONE])
-    ask(wrap(frames_it, sink, runtime), incoming=[GONE])
+        ask(wrap(app, sink, runtime), incoming=[CLIENT_GONE])
+    ask(wrap(frames_it, sink, runtime), incoming=[CLIENT_GONE])
     assert sink.counts == ["4xx 0", "4xx 0"]
 
 
@@ -270,7 +270,7 @@ def test_a_client_that_left_in_the_middle_counts_with_the_status_that_it_saw(run
         raise RuntimeError("the client is gone")
 
     with pytest.raises(RuntimeError):
-        ask(wrap(app, sink, runtime), incoming=[GONE])
+        ask(wrap(app, sink, runtime), incoming=[CLIENT_GONE])
     assert sink.counts == ["2xx 0"]
 
 
@@ -304,7 +304,7 @@ def test_a_sink_that_raises_reaches_nobody(runtime: Runtime, caplog: pytest.LogC
     assert [ask(app)[0]["status"] for _ in range(3)] == [200, 200, 200]
     [record] = caplog.records
     assert "could not be told" in record.getMessage(), "once: more would flood the log"
-    assert app._gate.lost == 3
+    assert app._gate.dropped_outcomes == 3
 
 
 def test_an_operation_is_what_you_say_it_is(runtime: Runtime, sink: Kept) -> None:
@@ -384,7 +384,7 @@ def test_an_application_that_gives_up_after_it_began_to_answer_or_for_nobody_is_
 
     for app in (began, gone):
         with pytest.raises(DeadlineExceeded):
-            ask(wrap(app, None, runtime), incoming=[GONE])
+            ask(wrap(app, None, runtime), incoming=[CLIENT_GONE])
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,7 @@ def test_a_client_that_waited_until_its_deadline_and_left_is_a_fault_if_the_time
         clock.advance(after)
         await receive()
 
-    ask(wrap(app, sink, runtime), headers={"holdfast-remaining": given}, incoming=[GONE])
+    ask(wrap(app, sink, runtime), headers={"holdfast-remaining": given}, incoming=[CLIENT_GONE])
     assert sink.counts == [counts]
 
 
@@ -410,7 +410,7 @@ def test_a_client_that_left_early_is_no_fault_however_long_the_application_goes_
         clock.advance(100.0)
         await receive()
 
-    ask(wrap(app, sink, runtime), headers={"holdfast-remaining": "2"}, incoming=[GONE, GONE])
+    ask(wrap(app, sink, runtime), headers={"holdfast-remaining": "2"}, incoming=[CLIENT_GONE, CLIENT_GONE])
     assert sink.counts == ["4xx 100"]
 
 
@@ -428,7 +428,7 @@ def test_an_answer_after_the_callers_deadline_is_for_nobody_and_one_in_time_coun
 
     for app in (late, in_time):
         ask(wrap(app, sink, runtime), headers={"holdfast-remaining": "2"})
-    ask(wrap(late, sink, runtime, deadline=1.0))
+    ask(wrap(late, sink, runtime, default_deadline=1.0))
     assert sink.counts == ["5xx 3", "2xx 3", "2xx 3"]
 
 
@@ -458,7 +458,7 @@ def test_another_zone_that_is_out_is_none_of_our_business(runtime: Runtime, zone
 
 def test_a_service_that_refuses_says_when_to_come_back(runtime: Runtime, sink: Kept, zones: Zones) -> None:
     zones.are_out = frozenset({HERE})
-    app = wrap(fine, sink, runtime, zones=zones, refuse=True)
+    app = wrap(fine, sink, runtime, zones=zones, refuse_while_out=True)
     answer = ask(app)[0]
     assert (answer["status"], dict(answer["headers"])[b"retry-after"]) == (503, b"8")
     assert [one.internal for one in sink.outcomes] == [True]
@@ -479,7 +479,7 @@ def test_a_sink_or_a_view_needs_the_zone_and_a_refusal_needs_a_view(sink: Kept, 
     with pytest.raises(InvalidValue, match="a view of zones, but no zone"):
         AsgiMiddleware(fine, nowhere, zones=zones)
     with pytest.raises(InvalidValue, match="expected a view"):
-        AsgiMiddleware(fine, service(refuse=True))
+        AsgiMiddleware(fine, service(refuse_while_out=True))
 
 
 # Cutting off
@@ -500,7 +500,7 @@ async def hangs(scope: Any, receive: Receive, send: Send) -> None:
 
 
 def test_a_handler_that_overruns_is_cut_off_if_that_is_wanted(sink: Kept, runtime: Runtime) -> None:
-    first, second = ask(wrap(hangs, sink, runtime, cut=True))
+    first, second = ask(wrap(hangs, sink, runtime, cancel_overruns=True))
     assert (first["status"], json.loads(second["body"])["status"]) == (504, 504)
     assert [one.count_5xx for one in sink.outcomes] == [1]
     assert not sink.outcomes[0].internal
@@ -512,7 +512,7 @@ def test_a_handler_that_has_begun_to_answer_is_not_cut_off(sink: Kept, runtime: 
         await an_hour_later()
         await send(body())
 
-    messages = ask(wrap(app, sink, runtime, cut=True))
+    messages = ask(wrap(app, sink, runtime, cancel_overruns=True))
     assert [message["type"] for message in messages] == ["http.response.start", "http.response.body"]
     assert [one.count_2xx for one in sink.outcomes] == [1]
 
@@ -525,7 +525,7 @@ def test_a_handler_that_answers_while_it_is_cut_off_has_the_last_word(sink: Kept
             await send(start(503))
             await send(body())
 
-    (first, _) = ask(wrap(app, sink, runtime, cut=True))
+    (first, _) = ask(wrap(app, sink, runtime, cancel_overruns=True))
     assert first["status"] == 503
 
 
@@ -536,7 +536,7 @@ def test_a_handler_that_swallows_the_cancellation_is_answered_for(sink: Kept, ru
         except asyncio.CancelledError:
             return
 
-    assert ask(wrap(app, sink, runtime, cut=True))[0]["status"] == 504
+    assert ask(wrap(app, sink, runtime, cancel_overruns=True))[0]["status"] == 504
 
 
 def test_a_timeout_of_the_handlers_own_is_an_exception_like_others(sink: Kept, runtime: Runtime) -> None:
@@ -544,9 +544,12 @@ def test_a_timeout_of_the_handlers_own_is_an_exception_like_others(sink: Kept, r
         raise TimeoutError("the database")
 
     with pytest.raises(TimeoutError, match="the database"):
-        ask(wrap(app, sink, runtime, cut=True))
+        ask(wrap(app, sink, runtime, cancel_overruns=True))
     assert sink.counts == ["5xx 0"]
 
 
 def test_without_any_deadline_nothing_is_cut_off(sink: Kept, runtime: Runtime) -> None:
-    assert ask(wrap(fine, sink, runtime, cut=True, deadline=None, longest=None))[0]["status"] == 200
+    assert (
+        ask(wrap(fine, sink, runtime, cancel_overruns=True, default_deadline=None, max_deadline=None))[0]["status"]
+        == 200
+    )

@@ -15,12 +15,12 @@ import pytest
 from holdfast import DeadlineExceeded
 from holdfast._types import Operation
 from holdfast.calls import remaining
-from holdfast.calls.context import around
+from holdfast.calls.context import current_scope
 from holdfast.calls.runtime import Runtime
-from holdfast.calls.scope import Incoming
+from holdfast.calls.scope import IncomingScope
 from holdfast.middleware import Service, WsgiMiddleware
 from holdfast.testing import FakeClock
-from tests.unit.middleware.place import HERE, Broken, Kept, Zones, fake_world
+from tests.unit.middleware.fakes import HERE, Broken, Kept, Zones, fake_runtime
 
 App = Callable[[dict[str, Any], Any], Iterable[bytes]]
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -34,7 +34,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def runtime(clock: FakeClock) -> Runtime:
-    return fake_world(clock)
+    return fake_runtime(clock)
 
 
 @pytest.fixture
@@ -112,16 +112,16 @@ def test_bounds_hold_in_the_application_in_every_piece_and_in_close_and_nowhere_
 
     class Pieces:
         def __iter__(self) -> Iterator[bytes]:
-            seen.append(around())
+            seen.append(current_scope())
             for _ in range(2):
-                seen.append(around())
+                seen.append(current_scope())
                 yield b"x"
 
         def close(self) -> None:
-            seen.append(around())
+            seen.append(current_scope())
 
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        seen.extend((around(), remaining(runtime=runtime)))
+        seen.extend((current_scope(), remaining(runtime=runtime)))
         start_response("200 OK", TEXT)
         return Pieces()
 
@@ -131,13 +131,13 @@ def test_bounds_hold_in_the_application_in_every_piece_and_in_close_and_nowhere_
         "HTTP_TRACEPARENT": TRACE,
     }
     server = Server(wrap(app, None, runtime), **headers)
-    assert around() is None
+    assert current_scope() is None
     assert next(server.pieces) == b"x"
-    assert around() is None
+    assert current_scope() is None
     assert server.read() == b"x"
     bounds = seen[0]
-    assert isinstance(bounds, Incoming)
-    assert (seen.pop(1), bounds.owner, bounds.trace) == (1.5, "cart", TRACE)
+    assert isinstance(bounds, IncomingScope)
+    assert (seen.pop(1), bounds.retry_owner, bounds.trace) == (1.5, "cart", TRACE)
     assert all(one is bounds for one in seen)
     assert len(seen) == 5
 
@@ -336,7 +336,7 @@ def test_the_route_of_bottle_is_known_and_a_path_is_never_a_name(runtime: Runtim
 # Past the deadline
 
 
-def gives_up(clock: FakeClock) -> App:
+def respond_to(clock: FakeClock) -> App:
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         clock.advance(61.0)
         raise DeadlineExceeded("pricing: refused")
@@ -347,12 +347,12 @@ def gives_up(clock: FakeClock) -> App:
 def gives_up_in_its_body(clock: FakeClock) -> App:
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         clock.advance(61.0)
-        yield from gives_up(clock)(environ, start_response)
+        yield from respond_to(clock)(environ, start_response)
 
     return app
 
 
-@pytest.mark.parametrize("app", [gives_up, gives_up_in_its_body])
+@pytest.mark.parametrize("app", [respond_to, gives_up_in_its_body])
 @pytest.mark.parametrize(("given", "counts"), [("2", "5xx"), ("0.09", "4xx"), ("soon", "5xx")])
 def test_an_application_that_gives_up_because_its_deadline_has_passed_is_answered_for(
     app: Callable[[FakeClock], App], given: str, counts: str, runtime: Runtime, clock: FakeClock, sink: Kept
@@ -363,7 +363,7 @@ def test_an_application_that_gives_up_because_its_deadline_has_passed_is_answere
     assert [one.partition(" ")[0] for one in sink.counts] == [counts]
 
 
-@pytest.mark.parametrize("app", [gives_up, gives_up_in_its_body])
+@pytest.mark.parametrize("app", [respond_to, gives_up_in_its_body])
 def test_the_same_for_a_head_request_has_no_body(
     app: Callable[[FakeClock], App], runtime: Runtime, clock: FakeClock, sink: Kept
 ) -> None:
@@ -428,7 +428,7 @@ def test_a_health_path_is_found_under_where_the_application_is_mounted(runtime: 
 
 def test_a_service_that_refuses_says_when_to_come_back(runtime: Runtime, sink: Kept, zones: Zones) -> None:
     zones.are_out = frozenset({HERE})
-    server = Server(checked(fine, sink, runtime, zones=zones, refuse=True))
+    server = Server(checked(fine, sink, runtime, zones=zones, refuse_while_out=True))
     server.read()
     assert (server.status, server.headers["retry-after"]) == ("503 Service Unavailable", "8")
     assert [one.internal for one in sink.outcomes] == [True]

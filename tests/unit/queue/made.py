@@ -7,8 +7,8 @@ import msgspec
 
 from holdfast.metrics import Exporter, PrometheusExporter
 from holdfast.queue import Delivery, QueuePolicy
-from holdfast.queue.backend import LaneDepth, Leased, Receipt, Snapshot, TenantDepth, totals_of
-from holdfast.queue.events import Ending, Handled, Observed, Polled, Trouble
+from holdfast.queue.backend import LaneDepth, LeaseResult, QueueSnapshot, Receipt, TenantDepth, sum_lanes
+from holdfast.queue.events import AttemptEvent, AttemptResult, BackendErrorEvent, PollEvent, QueueObservation
 from holdfast.queue.metrics import QueueMetrics
 
 NOW = 1_750_000_000.0
@@ -18,9 +18,9 @@ class Kept:
     """A sink that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.all: list[Observed] = []
+        self.all: list[QueueObservation] = []
 
-    def emit(self, event: Observed) -> None:
+    def emit(self, event: QueueObservation) -> None:
         self.all.append(event)
 
 
@@ -42,36 +42,38 @@ def delivery(
         tenant=tenant,
         body=b"",
         attempt=attempt,
-        sent=NOW - age,
-        at=NOW - (age if waited is None else waited),
+        sent_at=NOW - age,
+        ready_since=NOW - (age if waited is None else waited),
         trace="00-0-0-00",
         is_first_of_topic=first_of_topic,
     )
 
 
-def polled(*deliveries: Delivery, queue: str = "mail", at: float = NOW, **counts: int) -> Polled:
-    return Polled(queue=queue, at=at, wanted=10, leased=Leased(deliveries=deliveries, **counts))  # type: ignore[arg-type]
+def polled(*deliveries: Delivery, queue: str = "mail", at: float = NOW, **counts: int) -> PollEvent:
+    return PollEvent(queue=queue, at=at, requested=10, result=LeaseResult(deliveries=deliveries, **counts))  # type: ignore[arg-type]
 
 
 def handled(
-    ending: Ending = Ending.DONE,
+    ending: AttemptResult = AttemptResult.ACKED,
     tenant: str = "acme",
     *,
     seconds: float = 0.25,
     error: str | None = None,
     job: str | None = None,
     queue: str = "mail",
-) -> Handled:
-    return Handled(delivery=delivery(tenant, queue=queue), at=NOW, seconds=seconds, ending=ending, error=error, job=job)
+) -> AttemptEvent:
+    return AttemptEvent(
+        delivery=delivery(tenant, queue=queue), at=NOW, seconds=seconds, result=ending, error=error, job=job
+    )
 
 
-def trouble(doing: str = "lease", queue: str = "mail") -> Trouble:
-    return Trouble(queue=queue, at=NOW, doing=doing, error="EngineUnavailable")
+def trouble(doing: str = "lease", queue: str = "mail") -> BackendErrorEvent:
+    return BackendErrorEvent(queue=queue, at=NOW, operation=doing, error="EngineUnavailable")
 
 
 def lane(number: int, ready: int = 0, leased: int = 0, delayed: int = 0, dead: int = 0, age: float = 0.0) -> LaneDepth:
     oldest = NOW - age if ready else None
-    return LaneDepth(lane=number, ready=ready, leased=leased, delayed=delayed, dead=dead, oldest=oldest)
+    return LaneDepth(lane=number, ready=ready, leased=leased, delayed=delayed, dead=dead, oldest_since=oldest)
 
 
 def tenant(name: str, ready: int = 0, spilled: int = 0, leased: int = 0, dead: int = 0) -> TenantDepth:
@@ -80,9 +82,9 @@ def tenant(name: str, ready: int = 0, spilled: int = 0, leased: int = 0, dead: i
 
 def snapshot(
     *lanes: LaneDepth, tenants: Sequence[TenantDepth] = (), queue: str = "mail", at: float = NOW, left_out: int = 0
-) -> Snapshot:
-    totals = msgspec.structs.replace(totals_of(lanes), lanes=len(lanes) + left_out)
-    return Snapshot(
+) -> QueueSnapshot:
+    totals = msgspec.structs.replace(sum_lanes(lanes), lanes_in_use=len(lanes) + left_out)
+    return QueueSnapshot(
         queue=queue,
         at=at,
         policy=QueuePolicy(),

@@ -5,9 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.queue import Delivery, Outgoing, open_backend
-from holdfast.queue.backend import Backend, Bury, Change, DeadQuery, LeaseRequest, Release, RetryLater, Settlement
-from holdfast.queue.depth import age_of, is_first_attempt
+from holdfast.queue import Delivery, OutgoingMessage, open_backend
+from holdfast.queue.backend import (
+    Backend,
+    Bury,
+    DeadLetterQuery,
+    LeaseRequest,
+    QueueChange,
+    Release,
+    RetryLater,
+    Settlement,
+)
+from holdfast.queue.depth import compute_delivery_age, is_first_attempt
 from holdfast.testing import FakeClock
 from tests.unit.queue.made import NOW, delivery
 
@@ -21,12 +30,12 @@ def clock() -> FakeClock:
 def backend(request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path) -> Iterator[Backend]:
     address = "memory:" if request.param == "memory" else f"sqlite:{tmp_path / 'work.sqlite'}"
     with open_backend(address, clock=clock) as backend:
-        backend.change("mail", Change(), create=True)
+        backend.change("mail", QueueChange(), create=True)
         yield backend
 
 
 def send(backend: Backend, delay: float = 0.0, group: str | None = None) -> None:
-    backend.send("mail", [Outgoing(tenant="acme", body=b"", delay=delay, group=group)])
+    backend.send("mail", [OutgoingMessage(tenant="acme", body=b"", delay=delay, group=group)])
 
 
 def receive(backend: Backend) -> Delivery:
@@ -36,7 +45,7 @@ def receive(backend: Backend) -> Delivery:
 
 def told(received: Delivery, clock: FakeClock) -> tuple[float, bool]:
     """Its age in seconds, and whether it is a first attempt; stores keep milliseconds."""
-    return round(age_of(received, clock.wall()), 2), is_first_attempt(received)
+    return round(compute_delivery_age(received, clock.wall()), 2), is_first_attempt(received)
 
 
 def test_a_message_is_as_old_as_it_has_waited(backend: Backend, clock: FakeClock) -> None:
@@ -80,7 +89,7 @@ def test_a_message_that_was_handed_back_still_waits_for_its_first_attempt(backen
 
 def test_a_message_that_was_postponed_waits_for_the_second_time(backend: Backend, clock: FakeClock) -> None:
     send(backend)
-    backend.settle([Settlement(receive(backend).receipt, RetryLater(3600.0, counts=False))])
+    backend.settle([Settlement(receive(backend).receipt, RetryLater(3600.0, is_attempt=False))])
     clock.advance(3601)
     received = receive(backend)
     assert told(received, clock) == (3601, False)
@@ -90,7 +99,7 @@ def test_a_message_that_was_redriven_is_old_and_says_nothing_about_new_ones(back
     send(backend)
     backend.settle([Settlement(receive(backend).receipt, Bury("no"))])
     clock.advance(86400)
-    assert backend.redrive(DeadQuery(queue="mail")) == 1
+    assert backend.redrive(DeadLetterQuery(queue="mail")) == 1
     clock.advance(1)
     received = receive(backend)
     assert received.attempt == 1
@@ -108,4 +117,4 @@ def test_a_message_that_waited_for_others_of_its_group_is_as_old_as_that(backend
 
 
 def test_a_clock_behind_that_of_the_store_makes_nothing_younger_than_new() -> None:
-    assert age_of(delivery(age=-3.0), NOW) == 0.0
+    assert compute_delivery_age(delivery(age=-3.0), NOW) == 0.0

@@ -6,22 +6,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue
-from holdfast.queue.alarms import AlarmRules, AlarmState, QueueAlarm, Reading, What, step
+from holdfast.queue.alarms import AlarmKind, AlarmRules, AlarmState, QueueAlarm, QueueReading, update_alarms
 
 
-def looks(rules: AlarmRules, *values: float | None, what: What = What.DEAD_LETTERS) -> list[tuple[int, bool]]:
+def looks(rules: AlarmRules, *values: float | None, kind: AlarmKind = AlarmKind.DEAD_LETTERS) -> list[tuple[int, bool]]:
     """After which look the alarm opened or closed."""
     state, told = AlarmState(), []
     for number, value in enumerate(values, 1):
-        known = {} if value is None else {what: value}
-        state, changed = step(rules, state, Reading(queue="mail", at=float(number), values=known))
+        known = {} if value is None else {kind: value}
+        state, changed = update_alarms(rules, state, QueueReading(queue="mail", at=float(number), values=known))
         told += [(number, alarm.is_open) for alarm in changed]
     return told
 
 
 def test_dead_letters_and_the_age_of_first_attempts_are_watched_by_default() -> None:
     rules = AlarmRules()
-    assert {what for what in What if rules.threshold(what) is not None} == {What.DEAD_LETTERS, What.FIRST_ATTEMPT_AGE}
+    assert {what for what in AlarmKind if rules.threshold(what) is not None} == {
+        AlarmKind.DEAD_LETTERS,
+        AlarmKind.FIRST_ATTEMPT_AGE,
+    }
 
 
 def test_an_alarm_opens_after_some_looks_and_closes_after_some() -> None:
@@ -45,25 +48,29 @@ def test_what_is_not_known_neither_opens_nor_closes() -> None:
 
 def test_a_rule_that_is_off_says_nothing() -> None:
     assert looks(AlarmRules(dead_letters=None, open_after=1), 100, 100) == []
-    assert looks(AlarmRules(open_after=1), 1e9, what=What.OLDEST_AGE) == []
+    assert looks(AlarmRules(open_after=1), 1e9, kind=AlarmKind.OLDEST_AGE) == []
 
 
 def test_alarms_do_not_wait_for_each_other() -> None:
     rules = AlarmRules(oldest_age=10, no_empty_polls=5, open_after=1, close_after=1)
-    state, opened = step(rules, AlarmState(), Reading(queue="mail", at=1.0, values=dict.fromkeys(What, 1000.0)))
-    assert {alarm.what for alarm in opened} == state.is_open == set(What)
-    state, closed = step(rules, state, Reading(queue="mail", at=2.0, values={What.OLDEST_AGE: 3.0}))
-    assert [(alarm.what, alarm.is_open) for alarm in closed] == [(What.OLDEST_AGE, False)]
-    assert state.is_open == set(What) - {What.OLDEST_AGE}
+    state, opened = update_alarms(
+        rules, AlarmState(), QueueReading(queue="mail", at=1.0, values=dict.fromkeys(AlarmKind, 1000.0))
+    )
+    assert {alarm.kind for alarm in opened} == state.open_alarms == set(AlarmKind)
+    state, closed = update_alarms(rules, state, QueueReading(queue="mail", at=2.0, values={AlarmKind.OLDEST_AGE: 3.0}))
+    assert [(alarm.kind, alarm.is_open) for alarm in closed] == [(AlarmKind.OLDEST_AGE, False)]
+    assert state.open_alarms == set(AlarmKind) - {AlarmKind.OLDEST_AGE}
 
 
 def test_an_alarm_says_what_is_wrong_since_when_and_whose_it_is() -> None:
     rules = AlarmRules(open_after=1, close_after=1)
-    reading = Reading(queue="mail", at=5.0, values={What.DEAD_LETTERS: 7}, tenants={What.DEAD_LETTERS: "acme"})
-    state, [opened] = step(rules, AlarmState(), reading)
+    reading = QueueReading(
+        queue="mail", at=5.0, values={AlarmKind.DEAD_LETTERS: 7}, tenants={AlarmKind.DEAD_LETTERS: "acme"}
+    )
+    state, [opened] = update_alarms(rules, AlarmState(), reading)
     assert opened == QueueAlarm(
         queue="mail",
-        what=What.DEAD_LETTERS,
+        kind=AlarmKind.DEAD_LETTERS,
         is_open=True,
         at=5.0,
         value=7,
@@ -75,14 +82,14 @@ def test_an_alarm_says_what_is_wrong_since_when_and_whose_it_is() -> None:
         "queue mail: there are 7 dead letters (alarm from 1 on): look at them, mend what failed, and redrive them, "
         "nearly all of it of tenant acme"
     )
-    _, [closed] = step(rules, state, Reading(queue="mail", at=65.0, values={What.DEAD_LETTERS: 0}))
+    _, [closed] = update_alarms(rules, state, QueueReading(queue="mail", at=65.0, values={AlarmKind.DEAD_LETTERS: 0}))
     assert (closed.is_open, closed.since, closed.at, closed.tenant) == (False, 5.0, 65.0, None)
     assert closed.sentence.endswith(": it is over, after 60 s")
 
 
-@pytest.mark.parametrize("what", What)
-def test_every_alarm_can_be_said_in_one_line(what: What) -> None:
-    alarm = QueueAlarm(queue="mail", what=what, is_open=True, at=1.0, value=61.26, threshold=60.0, since=1.0)
+@pytest.mark.parametrize("kind", AlarmKind)
+def test_every_alarm_can_be_said_in_one_line(kind: AlarmKind) -> None:
+    alarm = QueueAlarm(queue="mail", kind=kind, is_open=True, at=1.0, value=61.26, threshold=60.0, since=1.0)
     assert alarm.sentence.startswith("queue mail: ")
     assert "60" in alarm.sentence
     assert "61" in alarm.sentence

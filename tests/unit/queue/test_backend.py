@@ -3,35 +3,37 @@
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.queue import Limits, Outgoing
+from holdfast.queue import Limits, OutgoingMessage
 from holdfast.queue.backend import (
-    FULL,
+    FULL_CAPABILITIES,
     Capabilities,
-    Change,
-    DeadQuery,
+    DeadLetterQuery,
     LaneDepth,
     LeaseRequest,
-    Snapshot,
+    QueueChange,
+    QueueSnapshot,
     TenantDepth,
     Totals,
-    checked_change,
-    checked_query,
-    checked_request,
+    check_change,
+    check_query,
+    check_request,
     require_support,
     require_topics,
-    totals_of,
+    sum_lanes,
 )
 from holdfast.queue.backends.memory import MemoryBackend
 from tests.unit.queue.toy import LIMITED, LimitedBackend
 
 
-def message(**options: object) -> Outgoing:
-    return Outgoing(tenant="a", body=b"", **options)  # type: ignore[arg-type]
+def message(**options: object) -> OutgoingMessage:
+    return OutgoingMessage(tenant="a", body=b"", **options)  # type: ignore[arg-type]
 
 
 def test_every_field_of_the_capabilities_can_be_missing() -> None:
     assert not set(LIMITED.__struct_fields__) - {
-        name for name in FULL.__struct_fields__ if getattr(LIMITED, name) != getattr(FULL, name)
+        name
+        for name in FULL_CAPABILITIES.__struct_fields__
+        if getattr(LIMITED, name) != getattr(FULL_CAPABILITIES, name)
     }
 
 
@@ -43,7 +45,7 @@ def test_every_field_of_the_capabilities_can_be_missing() -> None:
         (message(delay=61.0), "a delay of 61 s: these queues delay a message by at most 60 s"),
     ],
 )
-def test_what_a_backend_cannot_do_is_refused(asked: Outgoing, told: str) -> None:
+def test_what_a_backend_cannot_do_is_refused(asked: OutgoingMessage, told: str) -> None:
     with pytest.raises(InvalidValue, match=told):
         require_support(LimitedBackend(), [message(), asked])
     require_support(MemoryBackend(), [asked])
@@ -71,34 +73,36 @@ def test_topics_are_refused_where_there_are_none() -> None:
 @pytest.mark.parametrize(("count", "lease"), [(0, 1.0), (1, 0.0), (1, 1e9)])
 def test_a_request_that_no_backend_can_fulfil_is_refused(count: int, lease: float) -> None:
     with pytest.raises(InvalidValue, match="expected at least 1, for more than 0 s"):
-        checked_request(LeaseRequest(queue="work", count=count, lease=lease))
+        check_request(LeaseRequest(queue="work", count=count, lease=lease))
 
 
 def test_what_is_right_is_returned_as_it_is() -> None:
-    request, query = LeaseRequest(queue="work", count=1, lease=1.0), DeadQuery(queue="work")
-    change = Change(limits={"a": Limits(rate=1.0)}, subscribe=["news"])
-    assert (checked_request(request), checked_query(query), checked_change(change)) == (request, query, change)
+    request, query = LeaseRequest(queue="work", count=1, lease=1.0), DeadLetterQuery(queue="work")
+    change = QueueChange(limits={"a": Limits(rate=1.0)}, subscribe=["news"])
+    assert (check_request(request), check_query(query), check_change(change)) == (request, query, change)
 
 
 def test_a_query_for_nothing_and_names_that_nobody_can_have_are_refused() -> None:
     with pytest.raises(InvalidValue, match="at most 0 dead letters"):
-        checked_query(DeadQuery(queue="work", limit=0))
+        check_query(DeadLetterQuery(queue="work", limit=0))
     with pytest.raises(InvalidValue, match="topic"):
-        checked_change(Change(subscribe=["no topic"]))
+        check_change(QueueChange(subscribe=["no topic"]))
     with pytest.raises(InvalidValue, match="tenant"):
-        checked_change(Change(limits={"": None}))
+        check_change(QueueChange(limits={"": None}))
 
 
 def test_the_sums_over_lanes_keep_what_is_spilled_apart() -> None:
     lanes = [
-        LaneDepth(lane=-1, ready=5, leased=1, delayed=0, dead=2, oldest=10.0),
-        LaneDepth(lane=3, ready=2, leased=0, delayed=4, dead=0, oldest=20.0),
-        LaneDepth(lane=4, ready=0, leased=0, delayed=0, dead=1, oldest=None),
+        LaneDepth(lane=-1, ready=5, leased=1, delayed=0, dead=2, oldest_since=10.0),
+        LaneDepth(lane=3, ready=2, leased=0, delayed=4, dead=0, oldest_since=20.0),
+        LaneDepth(lane=4, ready=0, leased=0, delayed=0, dead=1, oldest_since=None),
     ]
-    totals = totals_of(lanes)
-    expected = Totals(ready=2, spilled=5, leased=1, delayed=4, dead=3, lanes=3, oldest=10.0, oldest_ready=20.0)
+    totals = sum_lanes(lanes)
+    expected = Totals(
+        ready=2, spilled=5, leased=1, delayed=4, dead=3, lanes_in_use=3, oldest_since=10.0, oldest_ready_since=20.0
+    )
     assert (totals, totals.waiting) == (expected, 7)
-    assert totals_of([]) == Totals()
+    assert sum_lanes([]) == Totals()
 
 
 def test_what_waits_of_a_tenant_is_what_is_ready_and_what_is_spilled() -> None:
@@ -107,7 +111,7 @@ def test_what_waits_of_a_tenant_is_what_is_ready_and_what_is_spilled() -> None:
 
 def test_a_snapshot_without_lanes_has_no_sums() -> None:
     backend = MemoryBackend()
-    backend.change("work", Change(), create=True)
-    snapshot = backend.look("work", lanes=False)
-    assert isinstance(snapshot, Snapshot)
+    backend.change("work", QueueChange(), create=True)
+    snapshot = backend.inspect("work", lanes=False)
+    assert isinstance(snapshot, QueueSnapshot)
     assert snapshot.totals == Totals()

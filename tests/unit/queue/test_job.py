@@ -13,8 +13,8 @@ import pytest
 
 from holdfast._errors import InvalidValue
 from holdfast.calls import Backoff
-from holdfast.queue import HandlerOptions, Job, Outgoing, Queue
-from holdfast.queue.job import call_body, unpack
+from holdfast.queue import HandlerOptions, Job, OutgoingMessage, Queue
+from holdfast.queue.job import encode_call, unpack_call
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -39,9 +39,9 @@ def queue() -> Queue:
 
 
 def _there_and_back(job: Job[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
-    packed = unpack(job.encode(*args, **kwargs))
+    packed = unpack_call(job.encode(*args, **kwargs))
     assert packed.job == job.name
-    return job.arguments(packed.arguments)
+    return job.decode_arguments(packed.arguments)
 
 
 def test_typed_arguments_arrive_as_what_they_were(queue: Queue) -> None:
@@ -124,9 +124,9 @@ def test_bad_arguments_are_refused_where_they_arrive(queue: Queue) -> None:
     def add(count: Annotated[int, msgspec.Meta(ge=1)]) -> None: ...
 
     with pytest.raises(InvalidValue, match=r"add does not take these arguments: Expected `int` >= 1 - at `\$.count`"):
-        add.arguments(msgspec.msgpack.encode({"count": 0}))
+        add.decode_arguments(msgspec.msgpack.encode({"count": 0}))
     with pytest.raises(InvalidValue, match="add does not take these arguments"):
-        add.arguments(b"\xc1")
+        add.decode_arguments(b"\xc1")
 
 
 def test_a_job_can_be_called_as_the_function_it_is(queue: Queue) -> None:
@@ -189,7 +189,7 @@ def test_types_that_are_there_for_the_type_checker_only_are_told_when_they_are_n
 
     job = queue.job(half)
     with pytest.raises(InvalidValue, match=r"job half: the type 'Fraction' of value is not known .*import it for good"):
-        job.arguments(job.encode(1))
+        job.decode_arguments(job.encode(1))
     with pytest.raises(InvalidValue, match="job half: the type"):
         job.prepare()
 
@@ -241,7 +241,7 @@ def test_the_options_of_a_call_are_those_of_its_message(queue: Queue) -> None:
     def work(number: int) -> None: ...
 
     message = work.to("a", priority=0, delay=5, group="g", key="k", ttl=60).message(1)
-    assert message == Outgoing(tenant="a", body=work.encode(1), priority=0, delay=5, group="g", key="k", ttl=60)
+    assert message == OutgoingMessage(tenant="a", body=work.encode(1), priority=0, delay=5, group="g", key="k", ttl=60)
 
 
 def test_a_call_by_name_has_the_body_that_the_job_itself_makes(queue: Queue) -> None:
@@ -251,14 +251,16 @@ def test_a_call_by_name_has_the_body_that_the_job_itself_makes(queue: Queue) -> 
     def welcome(address: str, copies: int = 1) -> None: ...
 
     arguments = {"address": "a@example.com", "copies": 2}
-    assert call_body("mail.welcome", arguments) == welcome.encode("a@example.com", 2)
-    assert welcome.arguments(unpack(call_body("mail.welcome", {"address": "b"})).arguments) == {"address": "b"}
+    assert encode_call("mail.welcome", arguments) == welcome.encode("a@example.com", 2)
+    assert welcome.decode_arguments(unpack_call(encode_call("mail.welcome", {"address": "b"})).arguments) == {
+        "address": "b"
+    }
 
 
 @pytest.mark.parametrize("value", [object(), 1 << 64, "\ud800"])
 def test_a_call_by_name_that_cannot_be_sent_is_refused(value: object) -> None:
     with pytest.raises(InvalidValue, match="a call of welcome cannot be sent: "):
-        call_body("welcome", {"address": value})
+        encode_call("welcome", {"address": value})
 
 
 def _from_json(kind: Any, text: str) -> Any:
@@ -268,8 +270,8 @@ def _from_json(kind: Any, text: str) -> Any:
 
     function.__annotations__["value"] = kind
     job = Queue("work", "memory:").job(function)
-    body = call_body("function", msgspec.json.decode(f'{{"value": {text}}}'))
-    return job.arguments(unpack(body).arguments)["value"]
+    body = encode_call("function", msgspec.json.decode(f'{{"value": {text}}}'))
+    return job.decode_arguments(unpack_call(body).arguments)["value"]
 
 
 @pytest.mark.parametrize(

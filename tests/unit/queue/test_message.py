@@ -12,53 +12,53 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidValue
 from holdfast.queue.message import (
-    BODY_BYTES,
-    KEY_BYTES,
-    LATEST,
-    LONGEST,
+    MAX_BODY_BYTES,
+    MAX_DEADLINE,
+    MAX_DURATION,
+    MAX_KEY_BYTES,
     Ack,
     BatchKeys,
     Bury,
     Delivery,
     Drop,
     ExtendLease,
-    Outgoing,
+    OutgoingMessage,
     Receipt,
     Release,
     RetryLater,
-    Sent,
+    SentMessage,
     Settlement,
-    checked_message,
-    checked_settlement,
-    checked_tenant,
+    check_message,
+    check_settlement,
+    check_tenant,
     pack_trace,
     unpack_trace,
 )
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60)
-GOOD = Outgoing(tenant="a", body=b"x")
+GOOD = OutgoingMessage(tenant="a", body=b"x")
 
 
-def changed(**options: Any) -> Outgoing:
+def changed(**options: Any) -> OutgoingMessage:
     return msgspec.structs.replace(GOOD, **options)
 
 
 @given(
     st.builds(
-        Outgoing,
+        OutgoingMessage,
         tenant=NAMES,
         body=st.binary(max_size=100),
         priority=st.integers(0, 3),
-        delay=st.floats(0, LONGEST),
+        delay=st.floats(0, MAX_DURATION),
         group=st.none() | NAMES,
         key=st.none() | NAMES,
-        ttl=st.none() | st.floats(0, LONGEST, exclude_min=True),
-        deadline=st.none() | st.floats(0, LATEST),
+        ttl=st.none() | st.floats(0, MAX_DURATION, exclude_min=True),
+        deadline=st.none() | st.floats(0, MAX_DEADLINE),
         trace=st.none() | st.text(),
     )
 )
-def test_what_can_be_kept_is_left_as_it_is(message: Outgoing) -> None:
-    assert checked_message(message) is message
+def test_what_can_be_kept_is_left_as_it_is(message: OutgoingMessage) -> None:
+    assert check_message(message) is message
 
 
 @pytest.mark.parametrize(
@@ -72,16 +72,19 @@ def test_what_can_be_kept_is_left_as_it_is(message: Outgoing) -> None:
         (changed(group=""), "group '' has 0"),
         (changed(group="\0"), "group"),
         (changed(group=7), "group of type int: expected text"),
-        (changed(key="k" * (KEY_BYTES + 1)), f"deduplication key 'k+' has {KEY_BYTES + 1} UTF-8 bytes"),
+        (changed(key="k" * (MAX_KEY_BYTES + 1)), f"deduplication key 'k+' has {MAX_KEY_BYTES + 1} UTF-8 bytes"),
         (changed(body="text"), "a body of type str: expected bytes"),
-        (changed(body=b"x" * (BODY_BYTES + 1)), f"a body of {BODY_BYTES + 1} bytes for tenant a: expected at most"),
+        (
+            changed(body=b"x" * (MAX_BODY_BYTES + 1)),
+            f"a body of {MAX_BODY_BYTES + 1} bytes for tenant a: expected at most",
+        ),
         (changed(priority=-1), "priority -1: expected 0, the most urgent, to 3"),
         (changed(priority=4), "priority 4"),
         (changed(priority=1.0), "priority 1.0"),
         (changed(priority=True), "priority True"),
         (changed(delay=-0.1), "a delay of -0.1 s: expected 0 to 31622400"),
         (changed(delay=math.nan), "a delay of nan s"),
-        (changed(delay=LONGEST + 1), "a delay of"),
+        (changed(delay=MAX_DURATION + 1), "a delay of"),
         (changed(ttl=0.0), "a ttl of 0.0 s: expected more than 0"),
         (changed(ttl=math.inf), "a ttl of inf s"),
         (changed(ttl=math.nan), "a ttl of nan s"),
@@ -100,56 +103,66 @@ def test_what_can_be_kept_is_left_as_it_is(message: Outgoing) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_kept_is_named(bad: Outgoing, named: str) -> None:
+def test_what_cannot_be_kept_is_named(bad: OutgoingMessage, named: str) -> None:
     with pytest.raises(InvalidValue, match=named):
-        checked_message(bad)
+        check_message(bad)
 
 
 def test_a_tenants_name_can_be_checked_alone() -> None:
-    assert checked_tenant("a") == "a"
+    assert check_tenant("a") == "a"
     with pytest.raises(InvalidValue, match="tenant '' has 0 UTF-8 bytes"):
-        checked_tenant("")
+        check_tenant("")
 
 
 def test_the_longest_are_not_too_long() -> None:
-    checked_message(
-        changed(tenant="x" * 256, body=b"x" * BODY_BYTES, key="ä" * 128, group="x" * KEY_BYTES, delay=LONGEST)
+    check_message(
+        changed(
+            tenant="x" * 256, body=b"x" * MAX_BODY_BYTES, key="ä" * 128, group="x" * MAX_KEY_BYTES, delay=MAX_DURATION
+        )
     )
 
 
 @pytest.mark.parametrize(
-    "outcome", [Ack(), RetryLater(0.0), RetryLater(LONGEST), Bury("why"), Release(), ExtendLease(0.1), Drop()]
+    "disposition", [Ack(), RetryLater(0.0), RetryLater(MAX_DURATION), Bury("why"), Release(), ExtendLease(0.1), Drop()]
 )
-def test_outcomes_that_make_sense_are_left_as_they_are(outcome: Any) -> None:
-    settlement = Settlement(Receipt(1, 1), outcome)
-    assert checked_settlement(settlement) is settlement
+def test_outcomes_that_make_sense_are_left_as_they_are(disposition: Any) -> None:
+    settlement = Settlement(Receipt(1, 1), disposition)
+    assert check_settlement(settlement) is settlement
 
 
 @pytest.mark.parametrize(
-    ("outcome", "named"),
+    ("disposition", "named"),
     [
         (RetryLater(-1.0), "again after -1.0 s: expected 0 to 31622400"),
         (RetryLater(math.nan), "again after nan s"),
         (RetryLater(math.inf), "again after inf s"),
         (ExtendLease(0.0), "longer by 0.0 s: expected more than 0"),
         (ExtendLease(math.nan), "longer by nan s"),
-        (ExtendLease(LONGEST + 1), "longer by"),
+        (ExtendLease(MAX_DURATION + 1), "longer by"),
     ],
 )
-def test_outcomes_that_make_no_sense_are_named(outcome: Any, named: str) -> None:
+def test_outcomes_that_make_no_sense_are_named(disposition: Any, named: str) -> None:
     with pytest.raises(InvalidValue, match=named):
-        checked_settlement(Settlement(Receipt(1, 1), outcome))
+        check_settlement(Settlement(Receipt(1, 1), disposition))
 
 
 def test_what_is_spilled_is_told_by_its_lane() -> None:
-    sent = Sent(id=1, queue="work", lane=0, trace="", pressure=0.0)
+    sent = SentMessage(id=1, queue="work", lane=0, trace="", pressure=0.0)
     assert not sent.is_spilled
     assert msgspec.structs.replace(sent, lane=-1).is_spilled
 
 
 def test_a_delivery_has_the_number_of_its_receipt() -> None:
     delivery = Delivery(
-        receipt=Receipt(7, 2), queue="work", lane=0, tenant="a", body=b"", attempt=2, sent=1.0, at=1.0, trace=""
+        receipt=Receipt(7, 2),
+        queue="work",
+        lane=0,
+        tenant="a",
+        body=b"",
+        attempt=2,
+        sent_at=1.0,
+        ready_since=1.0,
+        trace="",
     )
     assert delivery.id == 7
 
@@ -181,17 +194,17 @@ def test_a_message_without_a_trace_has_one_of_its_own(origin: int, message: int)
     assert unpack_trace(None, origin, message + 1) != trace != unpack_trace(None, origin + 1, message)
 
 
-MESSAGE = Outgoing(tenant="a", body=b"x")
+MESSAGE = OutgoingMessage(tenant="a", body=b"x")
 
 
-def keys_of(key: str, *messages: Outgoing) -> list[str]:
+def keys_of(key: str, *messages: OutgoingMessage) -> list[str]:
     keys = BatchKeys(key)
-    return [keys.of(message) for message in messages]
+    return [keys.next_key(message) for message in messages]
 
 
 @given(st.lists(st.binary(max_size=2), max_size=20), st.randoms(use_true_random=False))
 def test_messages_have_the_same_keys_in_whatever_order_they_are_sent(bodies: list[bytes], chance: object) -> None:
-    messages = [Outgoing(tenant="a", body=body) for body in bodies]
+    messages = [OutgoingMessage(tenant="a", body=body) for body in bodies]
     first = keys_of("k", *messages)
     assert len(set(first)) == len(messages)
     chance.shuffle(messages)  # type: ignore[attr-defined]
@@ -200,7 +213,7 @@ def test_messages_have_the_same_keys_in_whatever_order_they_are_sent(bodies: lis
 
 @given(st.sets(st.binary(max_size=4), min_size=1), st.data())
 def test_any_part_of_messages_that_differ_has_the_keys_it_had(bodies: set[bytes], data: st.DataObject) -> None:
-    messages = {body: Outgoing(tenant="a", body=body) for body in bodies}
+    messages = {body: OutgoingMessage(tenant="a", body=body) for body in bodies}
     first = dict(zip(messages, keys_of("k", *messages.values()), strict=True))
     part = data.draw(st.lists(st.sampled_from(sorted(bodies)), unique=True))
     assert keys_of("k", *(messages[body] for body in part)) == [first[body] for body in part]
@@ -227,5 +240,5 @@ def test_what_comes_from_the_request_is_not_in_its_key() -> None:
 
 
 def test_a_key_is_short_enough_however_long_that_of_the_batch_is() -> None:
-    [key] = keys_of("k" * KEY_BYTES, MESSAGE)
-    checked_message(msgspec.structs.replace(MESSAGE, key=key))
+    [key] = keys_of("k" * MAX_KEY_BYTES, MESSAGE)
+    check_message(msgspec.structs.replace(MESSAGE, key=key))

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.metrics import OpenTelemetryExporter
-from holdfast.queue.alarms import Reading, What
-from holdfast.queue.events import Ending, Observed
+from holdfast.queue.alarms import AlarmKind, QueueReading
+from holdfast.queue.events import AttemptResult, QueueObservation
 from holdfast.queue.metrics import QueueMetrics
 from tests.unit.metrics.exporters.test_opentelemetry import Metrics
 from tests.unit.queue.made import NOW, Scraped, delivery, handled, lane, polled, snapshot, tenant, trouble
@@ -20,18 +20,20 @@ OFFERED = 203
 """Queues: more than have names."""
 
 
-def everything() -> Iterator[Observed]:
+def everything() -> Iterator[QueueObservation]:
     """All that there is a metric for."""
-    yield polled(delivery(age=2, first_of_topic=True), redelivered=1, dropped=1, sidelined=1, buried=1)
+    yield polled(delivery(age=2, first_of_topic=True), redelivered=1, dropped=1, spilled=1, buried=1)
     yield polled()
-    yield from (handled(ending) for ending in Ending)
+    yield from (handled(ending) for ending in AttemptResult)
     yield trouble()
     yield snapshot(
         lane(1, ready=1, leased=1, delayed=1, dead=1),
         lane(-1, ready=1),
         tenants=[tenant("acme", ready=1, spilled=1, leased=1, dead=1)],
     )
-    yield Reading(queue="mail", at=NOW, values={What.FIRST_ATTEMPT_AGE: 1.0}, alarms={What.DEAD_LETTERS: True})
+    yield QueueReading(
+        queue="mail", at=NOW, values={AlarmKind.FIRST_ATTEMPT_AGE: 1.0}, alarms={AlarmKind.DEAD_LETTERS: True}
+    )
     yield from (snapshot(queue=f"q{number}") for number in range(OFFERED))
 
 

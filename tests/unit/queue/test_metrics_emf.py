@@ -5,18 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.metrics import EmfExporter
-from holdfast.queue.alarms import QueueAlarm, What
-from holdfast.queue.events import Ending, Observed
+from holdfast.queue.alarms import AlarmKind, QueueAlarm
+from holdfast.queue.events import AttemptResult, QueueObservation
 from holdfast.queue.metrics import QueueMetrics
 from holdfast.testing import FakeClock
 from tests.unit.metrics.exporters.test_emf import documents
 from tests.unit.queue.made import NOW, delivery, handled, lane, polled, snapshot, tenant, trouble
 
 
-def told(*events: Observed, most_tenants: int = 20) -> list[dict[str, Any]]:
+def told(*events: QueueObservation, max_tenants: int = 20) -> list[dict[str, Any]]:
     lines: list[str] = []
     with EmfExporter(lines.append, namespace="shop/queues", clock=FakeClock(wall=NOW)) as exporter:
-        sink = QueueMetrics(exporter, most_tenants=most_tenants)
+        sink = QueueMetrics(exporter, max_tenants=max_tenants)
         for event in events:
             sink.emit(event)
         assert lines == []
@@ -28,12 +28,12 @@ def metrics_of(line: dict[str, Any]) -> dict[str, str]:
 
 
 EVERYTHING = (
-    polled(delivery(age=2), delivery(age=90, attempt=2), redelivered=1, dropped=2, sidelined=3, buried=4),
+    polled(delivery(age=2), delivery(age=90, attempt=2), redelivered=1, dropped=2, spilled=3, buried=4),
     polled(),
     polled(),
     polled(delivery(age=7, first_of_topic=True)),
     handled(seconds=0.1),
-    handled(Ending.RETRIED, seconds=0.3),
+    handled(AttemptResult.RETRIED, seconds=0.3),
     trouble(),
     snapshot(
         lane(1, ready=5, leased=2, delayed=3, dead=4, age=30),
@@ -60,27 +60,27 @@ def test_a_line_says_what_happened_in_a_queue_and_one_what_happened_to_a_tenant(
         "Polls": 4,
         "NumberOfEmptyReceives": 2,
         "NumberOfMessagesReceived": 3,
-        "MessagesDone": 1,
+        "MessagesAcked": 1,
         "MessagesRetried": 1,
         "MessagesPostponed": 0,
         "MessagesBuried": 0,
-        "MessagesReturned": 0,
+        "MessagesReleased": 0,
         "MessagesLost": 0,
         "MessagesRedelivered": 1,
         "MessagesDropped": 2,
-        "MessagesSidelined": 3,
+        "MessagesSpilled": 3,
         "MessagesAbandoned": 4,
         "EmptyPollRatio": 50,
         "AgeOnReceipt": [2, 7, 90],
         "AgeOfFirstAttempt": [2, 7],
         "AgeOfFirstSubscriberFirstAttempt": [7],
         "HandlerLatency": [100, 300],
-        "Troubles": 1,
+        "BackendErrors": 1,
         "ApproximateNumberOfMessagesVisible": 15,
         "ApproximateNumberOfMessagesNotVisible": 2,
         "ApproximateNumberOfMessagesDelayed": 3,
         "ApproximateAgeOfOldestMessage": 600.5,
-        "MessagesSpilled": 10,
+        "ApproximateNumberOfMessagesSpilled": 10,
         "DeadLetters": 4,
         "LanesInUse": 2,
     }
@@ -90,7 +90,7 @@ def test_a_line_says_what_happened_in_a_queue_and_one_what_happened_to_a_tenant(
         "Queue": "mail",
         "Tenant": "acme",
         "NumberOfMessagesReceived": 3,
-        "MessagesDone": 1,
+        "MessagesAcked": 1,
         "MessagesRetried": 1,
         "AgeOnReceipt": [2, 7, 90],
         "AgeOfFirstAttempt": [2, 7],
@@ -98,7 +98,7 @@ def test_a_line_says_what_happened_in_a_queue_and_one_what_happened_to_a_tenant(
         "HandlerLatency": [100, 300],
         "ApproximateNumberOfMessagesVisible": 12,
         "ApproximateNumberOfMessagesNotVisible": 1,
-        "MessagesSpilled": 10,
+        "ApproximateNumberOfMessagesSpilled": 10,
     }
     assert other == {
         "Queue": "mail",
@@ -128,13 +128,13 @@ def test_ages_are_in_seconds_and_handlers_in_milliseconds() -> None:
 
 
 def test_what_was_not_measured_is_not_told() -> None:
-    [looked] = told(snapshot(lane(1, ready=1)), most_tenants=0)
+    [looked] = told(snapshot(lane(1, ready=1)), max_tenants=0)
     assert metrics_of(looked).keys() == {
         "ApproximateNumberOfMessagesVisible",
         "ApproximateNumberOfMessagesNotVisible",
         "ApproximateNumberOfMessagesDelayed",
         "ApproximateAgeOfOldestMessage",
-        "MessagesSpilled",
+        "ApproximateNumberOfMessagesSpilled",
         "DeadLetters",
         "LanesInUse",
     }
@@ -144,14 +144,14 @@ def test_what_was_not_measured_is_not_told() -> None:
     assert "AgeOfFirstAttempt" not in idle
     assert idle["EmptyPollRatio"] == 100
     [away] = told(trouble())
-    assert metrics_of(away).keys() == {"Troubles"}
+    assert metrics_of(away).keys() == {"BackendErrors"}
 
 
 def test_lines_come_with_the_first_event_after_the_time_is_over_and_begin_anew() -> None:
     lines: list[str] = []
     clock = FakeClock()
     exporter = EmfExporter(lines.append, namespace="shop", every=10, clock=clock)
-    sink = QueueMetrics(exporter, most_tenants=0)
+    sink = QueueMetrics(exporter, max_tenants=0)
     for _ in range(3):
         sink.emit(polled(delivery()))
         clock.advance(4.9)
@@ -167,7 +167,7 @@ def test_lines_come_with_the_first_event_after_the_time_is_over_and_begin_anew()
 
 
 def test_alarms_are_left_to_cloudwatch() -> None:
-    alarm = QueueAlarm(queue="mail", what=What.DEAD_LETTERS, is_open=True, at=1, value=4, threshold=1, since=1)
+    alarm = QueueAlarm(queue="mail", kind=AlarmKind.DEAD_LETTERS, is_open=True, at=1, value=4, threshold=1, since=1)
     assert told(alarm) == []
 
 
@@ -189,7 +189,7 @@ def test_of_ten_thousand_tenants_the_busiest_and_the_deepest_have_lines_and_the_
 def test_tenants_keep_their_names_from_one_window_to_the_next() -> None:
     lines: list[str] = []
     exporter = EmfExporter(lines.append, namespace="shop", clock=FakeClock())
-    sink = QueueMetrics(exporter, most_tenants=1)
+    sink = QueueMetrics(exporter, max_tenants=1)
     sink.emit(polled(delivery("first")))
     exporter.flush()
     sink.emit(polled(delivery("second"), delivery("first")))
@@ -210,9 +210,7 @@ def test_the_largest_line_is_far_below_the_limit() -> None:
 
 
 def test_no_depth_stands_for_several_queues() -> None:
-    first, *lines = told(
-        *(snapshot(lane(1, ready=number), queue=f"q{number}") for number in range(203)), most_tenants=0
-    )
+    first, *lines = told(*(snapshot(lane(1, ready=number), queue=f"q{number}") for number in range(203)), max_tenants=0)
     assert {line["Queue"] for line in lines} == {f"q{number}" for number in range(200)}
     assert first["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == [[]]
     assert (metrics_of(first), first["QueuesLeftOut"]) == ({"QueuesLeftOut": "Count"}, 3)

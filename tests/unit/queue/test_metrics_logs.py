@@ -3,18 +3,20 @@ import logging
 import pytest
 
 from holdfast.metrics import LogExporter
-from holdfast.queue.alarms import QueueAlarm, What
-from holdfast.queue.events import Ending, Observed
+from holdfast.queue.alarms import AlarmKind, QueueAlarm
+from holdfast.queue.events import AttemptResult, QueueObservation
 from holdfast.queue.metrics import QueueMetrics
 from holdfast.testing import FakeClock
 from tests.unit.queue.made import delivery, handled, polled, snapshot, trouble
 
 ALARM = QueueAlarm(
-    queue="mail", what=What.DEAD_LETTERS, is_open=True, at=9.0, value=4, threshold=1, since=9.0, tenant="acme"
+    queue="mail", kind=AlarmKind.DEAD_LETTERS, is_open=True, at=9.0, value=4, threshold=1, since=9.0, tenant="acme"
 )
 
 
-def records(caplog: pytest.LogCaptureFixture, *events: Observed, level: int = logging.DEBUG) -> list[logging.LogRecord]:
+def records(
+    caplog: pytest.LogCaptureFixture, *events: QueueObservation, level: int = logging.DEBUG
+) -> list[logging.LogRecord]:
     sink = QueueMetrics(LogExporter(clock=FakeClock(manual=True)))
     with caplog.at_level(level, "holdfast.queue"):
         for event in events:
@@ -26,7 +28,7 @@ def test_an_alarm_is_a_warning_in_one_sentence_with_its_values(caplog: pytest.Lo
     [record] = records(caplog, ALARM)
     assert (record.levelname, record.getMessage()) == ("WARNING", ALARM.sentence)
     found = vars(record)
-    assert [found[name] for name in ("event", "queue", "what", "is_open", "value", "threshold", "tenant")] == [
+    assert [found[name] for name in ("event", "queue", "kind", "is_open", "value", "threshold", "tenant")] == [
         "QueueAlarm",
         "mail",
         "dead-letters",
@@ -38,16 +40,21 @@ def test_an_alarm_is_a_warning_in_one_sentence_with_its_values(caplog: pytest.Lo
 
 
 def test_an_alarm_that_closes_is_information(caplog: pytest.LogCaptureFixture) -> None:
-    closed = QueueAlarm(queue="mail", what=What.OLDEST_AGE, is_open=False, at=9.0, value=4, threshold=10, since=1.0)
+    closed = QueueAlarm(
+        queue="mail", kind=AlarmKind.OLDEST_AGE, is_open=False, at=9.0, value=4, threshold=10, since=1.0
+    )
     [record] = records(caplog, closed)
     assert (record.levelname, record.getMessage()) == ("INFO", closed.sentence)
     assert not hasattr(record, "tenant")
 
 
 @pytest.mark.parametrize(
-    ("ending", "level"), [(Ending.BURIED, "WARNING"), (Ending.RETRIED, "INFO"), (Ending.POSTPONED, "DEBUG")]
+    ("ending", "level"),
+    [(AttemptResult.BURIED, "WARNING"), (AttemptResult.RETRIED, "INFO"), (AttemptResult.POSTPONED, "DEBUG")],
 )
-def test_messages_that_did_not_go_well_are_told(caplog: pytest.LogCaptureFixture, ending: Ending, level: str) -> None:
+def test_messages_that_did_not_go_well_are_told(
+    caplog: pytest.LogCaptureFixture, ending: AttemptResult, level: str
+) -> None:
     [record] = records(caplog, handled(ending, error="ValueError", job="charge"))
     assert record.levelname == level
     assert record.getMessage() == (
@@ -61,14 +68,16 @@ def test_messages_that_did_not_go_well_are_told(caplog: pytest.LogCaptureFixture
     "event",
     [
         handled(),
-        handled(Ending.LOST),  # workers log it themselves
-        handled(Ending.RETURNED),
-        polled(delivery(), sidelined=4, dropped=3, redelivered=2),
+        handled(AttemptResult.LOST),  # workers log it themselves
+        handled(AttemptResult.RELEASED),
+        polled(delivery(), spilled=4, dropped=3, redelivered=2),
         trouble(),
         snapshot(),
     ],
 )
-def test_what_goes_well_or_was_logged_already_is_not_logged(caplog: pytest.LogCaptureFixture, event: Observed) -> None:
+def test_what_goes_well_or_was_logged_already_is_not_logged(
+    caplog: pytest.LogCaptureFixture, event: QueueObservation
+) -> None:
     assert records(caplog, event) == []
 
 
@@ -79,7 +88,7 @@ def test_messages_that_killed_their_workers_are_a_warning(caplog: pytest.LogCapt
 
 
 def test_what_is_not_enabled_is_not_even_put_into_words(caplog: pytest.LogCaptureFixture) -> None:
-    assert records(caplog, handled(Ending.RETRIED), level=logging.WARNING) == []
+    assert records(caplog, handled(AttemptResult.RETRIED), level=logging.WARNING) == []
 
 
 def test_a_flood_is_cut_for_each_queue_and_ending_but_no_alarm_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -87,13 +96,18 @@ def test_a_flood_is_cut_for_each_queue_and_ending_but_no_alarm_is_left_out(caplo
     sink = QueueMetrics(LogExporter(per_second=2, clock=clock))
     with caplog.at_level(logging.INFO, "holdfast.queue"):
         for _ in range(10):
-            for event in (handled(Ending.BURIED), handled(Ending.RETRIED), handled(Ending.RETRIED, queue="pay"), ALARM):
+            for event in (
+                handled(AttemptResult.BURIED),
+                handled(AttemptResult.RETRIED),
+                handled(AttemptResult.RETRIED, queue="pay"),
+                ALARM,
+            ):
                 sink.emit(event)
         assert len(caplog.records) == 2 + 2 + 2 + 10
         clock.advance(1.0)
-        sink.emit(handled(Ending.BURIED))
+        sink.emit(handled(AttemptResult.BURIED))
     assert caplog.records[-1].getMessage().endswith("(8 more like it were left out)")
-    assert vars(caplog.records[-1])["left_out"] == 8
+    assert vars(caplog.records[-1])["suppressed"] == 8
 
 
 def test_it_can_have_a_logger_of_its_own(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from holdfast.metrics import OpenTelemetryExporter
-from holdfast.queue.alarms import QueueAlarm, What
-from holdfast.queue.events import Ending
+from holdfast.queue.alarms import AlarmKind, QueueAlarm
+from holdfast.queue.events import AttemptResult
 from holdfast.queue.metrics import QueueMetrics
 from tests.unit.metrics.exporters.test_opentelemetry import Metrics
 from tests.unit.queue.made import NOW, delivery, handled, lane, polled, snapshot, tenant, trouble
@@ -30,7 +30,7 @@ def metrics() -> Iterator[Metrics]:
 def test_a_poll_is_counted_by_the_conventions_for_messaging(metrics: Metrics) -> None:
     sink = QueueMetrics(OpenTelemetryExporter(metrics.meter))
     sink.emit(polled(delivery(age=2), delivery(age=40, attempt=2), delivery(age=3, first_of_topic=True)))
-    sink.emit(polled(redelivered=1, dropped=2, sidelined=3, buried=4))
+    sink.emit(polled(redelivered=1, dropped=2, spilled=3, buried=4))
     assert metrics.read() == {
         "messaging.client.consumed.messages": [(RECEIVE | {"holdfast.tenant": "acme"}, 3)],
         "holdfast.queue.polls": [(QUEUE | {"holdfast.empty": False}, 1), (QUEUE | {"holdfast.empty": True}, 1)],
@@ -39,7 +39,7 @@ def test_a_poll_is_counted_by_the_conventions_for_messaging(metrics: Metrics) ->
         "holdfast.queue.first_subscriber.age": [(ACME, 3)],
         "holdfast.queue.redelivered": [(QUEUE, 1)],
         "holdfast.queue.dropped": [(QUEUE, 2)],
-        "holdfast.queue.sidelined": [(QUEUE, 3)],
+        "holdfast.queue.spilled": [(QUEUE, 3)],
         "holdfast.queue.abandoned": [(QUEUE, 4)],
     }
 
@@ -47,24 +47,28 @@ def test_a_poll_is_counted_by_the_conventions_for_messaging(metrics: Metrics) ->
 @pytest.mark.parametrize(
     ("ending", "error", "more"),
     [
-        (Ending.DONE, None, {}),
-        (Ending.POSTPONED, "Postpone", {}),
-        (Ending.RETRIED, "ValueError", {"error.type": "ValueError"}),
-        (Ending.BURIED, None, {"error.type": "buried"}),
+        (AttemptResult.ACKED, None, {}),
+        (AttemptResult.POSTPONED, "Postpone", {}),
+        (AttemptResult.RETRIED, "ValueError", {"error.type": "ValueError"}),
+        (AttemptResult.BURIED, None, {"error.type": "buried"}),
     ],
 )
-def test_a_handler_is_a_duration(metrics: Metrics, ending: Ending, error: str | None, more: dict[str, Any]) -> None:
+def test_a_handler_is_a_duration(
+    metrics: Metrics, ending: AttemptResult, error: str | None, more: dict[str, Any]
+) -> None:
     QueueMetrics(OpenTelemetryExporter(metrics.meter)).emit(handled(ending, error=error))
-    assert metrics.read() == {"messaging.process.duration": [(PROCESS | {"holdfast.ending": str(ending)} | more, 0.25)]}
+    assert metrics.read() == {"messaging.process.duration": [(PROCESS | {"holdfast.result": str(ending)} | more, 0.25)]}
 
 
 def test_what_was_handed_back_has_no_duration_and_alarms_are_left_to_others(metrics: Metrics) -> None:
     sink = QueueMetrics(OpenTelemetryExporter(metrics.meter))
-    sink.emit(handled(Ending.RETURNED))
-    sink.emit(QueueAlarm(queue="mail", what=What.OLDEST_AGE, is_open=True, at=1, value=4, threshold=1, since=1))
+    sink.emit(handled(AttemptResult.RELEASED))
+    sink.emit(QueueAlarm(queue="mail", kind=AlarmKind.OLDEST_AGE, is_open=True, at=1, value=4, threshold=1, since=1))
     sink.emit(trouble())
     assert metrics.read() == {
-        "holdfast.queue.troubles": [(QUEUE | {"holdfast.doing": "lease", "error.type": "EngineUnavailable"}, 1)]
+        "holdfast.queue.backend_errors": [
+            (QUEUE | {"holdfast.operation": "lease", "error.type": "EngineUnavailable"}, 1)
+        ]
     }
 
 
@@ -81,8 +85,8 @@ def test_the_depth_is_that_of_the_last_look(metrics: Metrics) -> None:
         "delayed": 0,
         "dead": 0,
     }
-    assert read["holdfast.queue.oldest.age"] == [(QUEUE, 30)]
-    assert read["holdfast.queue.lanes"] == [(QUEUE, 2)]
+    assert read["holdfast.queue.oldest_age"] == [(QUEUE, 30)]
+    assert read["holdfast.queue.lanes_in_use"] == [(QUEUE, 2)]
     tenants = {
         (found["holdfast.tenant"], found["holdfast.state"]): value
         for found, value in read["holdfast.queue.tenant.messages"]
@@ -100,7 +104,7 @@ def test_a_tenant_that_has_nothing_left_is_told_as_nothing(metrics: Metrics) -> 
 
 
 def test_tenants_need_not_be_told_apart(metrics: Metrics) -> None:
-    sink = QueueMetrics(OpenTelemetryExporter(metrics.meter), most_tenants=0)
+    sink = QueueMetrics(OpenTelemetryExporter(metrics.meter), max_tenants=0)
     sink.emit(polled(delivery()))
     sink.emit(handled())
     sink.emit(snapshot(lane(1, ready=5), tenants=[tenant("acme", ready=5)]))
@@ -120,7 +124,7 @@ def test_ten_thousand_tenants_have_twenty_names(metrics: Metrics) -> None:
 
 def test_tenants_that_take_turns_have_a_bounded_number_of_names(metrics: Metrics) -> None:
     """What was named once is kept by OpenTelemetry for as long as the process runs."""
-    sink = QueueMetrics(OpenTelemetryExporter(metrics.meter, most_named=15), most_tenants=3)
+    sink = QueueMetrics(OpenTelemetryExporter(metrics.meter, max_breakdown_values=15), max_tenants=3)
     for minute in range(60):
         names = [f"tenant {3 * minute + each}" for each in range(3)]
         for _ in range(3):
@@ -139,7 +143,7 @@ def test_no_depth_stands_for_several_queues(metrics: Metrics) -> None:
     for number in range(203):
         sink.emit(snapshot(lane(1, ready=number), queue=f"q{number}"))
     read = metrics.read()
-    assert {found["messaging.destination.name"] for found, _ in read["holdfast.queue.lanes"]} == {
+    assert {found["messaging.destination.name"] for found, _ in read["holdfast.queue.lanes_in_use"]} == {
         f"q{number}" for number in range(200)
     }
     assert read["holdfast.queue.left_out"] == [({}, 3)]

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.queue.alarms import QueueAlarm, Reading, What
-from holdfast.queue.backend import Snapshot
-from holdfast.queue.events import Ending
+from holdfast.queue.alarms import AlarmKind, QueueAlarm, QueueReading
+from holdfast.queue.backend import QueueSnapshot
+from holdfast.queue.events import AttemptResult
 from holdfast.testing import seeded
 from tests.unit.forked import fork
 from tests.unit.queue.made import NOW, Scraped, delivery, handled, lane, polled, snapshot, tenant, trouble
@@ -24,7 +24,7 @@ def values(metrics: Scraped, name: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def looked() -> Snapshot:
+def looked() -> QueueSnapshot:
     return snapshot(
         lane(3, ready=5, leased=2, age=10),
         lane(-9, ready=100, delayed=1, dead=4, age=500),
@@ -39,18 +39,24 @@ def test_nothing_is_written_before_anything_has_happened() -> None:
 def test_the_text_is_exactly_this() -> None:
     metrics = Scraped()
     metrics.emit(polled(delivery(age=2), delivery("bolt", age=20, attempt=2), redelivered=1, dropped=2, buried=3))
-    metrics.emit(polled(sidelined=4))
+    metrics.emit(polled(spilled=4))
     metrics.emit(handled(seconds=0.5))
     metrics.emit(trouble())
     metrics.emit(looked())
-    metrics.emit(Reading(queue="mail", at=NOW, values={What.FIRST_ATTEMPT_AGE: 2.5}, alarms={What.OLDEST_AGE: False}))
-    metrics.emit(QueueAlarm(queue="mail", what=What.DEAD_LETTERS, is_open=True, at=1, value=4, threshold=1, since=1))
+    metrics.emit(
+        QueueReading(
+            queue="mail", at=NOW, values={AlarmKind.FIRST_ATTEMPT_AGE: 2.5}, alarms={AlarmKind.OLDEST_AGE: False}
+        )
+    )
+    metrics.emit(
+        QueueAlarm(queue="mail", kind=AlarmKind.DEAD_LETTERS, is_open=True, at=1, value=4, threshold=1, since=1)
+    )
     assert metrics.render() == TEXT
 
 
 def test_every_metric_has_the_kind_that_its_name_promises() -> None:
     families = {family.name: family.type for family in text_string_to_metric_families(TEXT)}
-    gauges = {"messages", "oldest_age_seconds", "lanes_in_use", "looked_at_timestamp_seconds", "tenant_messages"}
+    gauges = {"messages", "oldest_age_seconds", "lanes_in_use", "snapshot_timestamp_seconds", "tenant_messages"}
     gauges = {f"holdfast_queue_{name}" for name in (*gauges, "first_attempt_wait_seconds", "alarm_open")}
     for name, kind in families.items():
         duration = "summary" if "_tenant_" in name else "histogram"
@@ -60,10 +66,10 @@ def test_every_metric_has_the_kind_that_its_name_promises() -> None:
 
 def test_messages_are_counted_by_how_they_ended() -> None:
     metrics = Scraped()
-    for ending in (Ending.DONE, Ending.DONE, *Ending):
+    for ending in (AttemptResult.ACKED, AttemptResult.ACKED, *AttemptResult):
         metrics.emit(handled(ending))
     assert values(metrics, "holdfast_queue_handled_total") == {
-        ("mail", ending): 3 if ending is Ending.DONE else 1 for ending in Ending
+        ("mail", ending): 3 if ending is AttemptResult.ACKED else 1 for ending in AttemptResult
     }
 
 
@@ -76,16 +82,16 @@ def test_endings_that_never_happened_are_there_as_nothing() -> None:
 def test_queues_that_are_known_begin_at_nothing() -> None:
     metrics = Scraped(queues=["mail", "pay"])
     assert values(metrics, "holdfast_queue_handled_total") == {
-        (queue, ending): 0 for queue in ("mail", "pay") for ending in Ending
+        (queue, ending): 0 for queue in ("mail", "pay") for ending in AttemptResult
     }
     assert values(metrics, "holdfast_queue_received_total") == {("mail",): 0, ("pay",): 0}
 
 
 def test_what_was_handed_back_unfinished_has_no_duration() -> None:
     metrics = Scraped()
-    metrics.emit(handled(Ending.RETURNED, seconds=0.0))
+    metrics.emit(handled(AttemptResult.RELEASED, seconds=0.0))
     assert values(metrics, "holdfast_queue_handler_seconds_count") == {("mail",): 0}
-    metrics.emit(handled(Ending.LOST, seconds=31.0))
+    metrics.emit(handled(AttemptResult.LOST, seconds=31.0))
     assert values(metrics, "holdfast_queue_handler_seconds_sum") == {("mail",): 31}
 
 
@@ -119,7 +125,7 @@ def test_a_process_that_only_looks_tells_nothing_of_workers() -> None:
         "holdfast_queue_messages",
         "holdfast_queue_oldest_age_seconds",
         "holdfast_queue_lanes_in_use",
-        "holdfast_queue_looked_at_timestamp_seconds",
+        "holdfast_queue_snapshot_timestamp_seconds",
         "holdfast_queue_tenant_messages",
     }
 
@@ -134,7 +140,7 @@ def test_the_depth_is_that_of_the_last_look() -> None:
         **{("mail", state): 0 for state in ("spilled", "leased", "delayed", "dead")},
     }
     assert values(metrics, "holdfast_queue_oldest_age_seconds") == {("mail",): 2}
-    assert values(metrics, "holdfast_queue_looked_at_timestamp_seconds") == {("mail",): NOW}
+    assert values(metrics, "holdfast_queue_snapshot_timestamp_seconds") == {("mail",): NOW}
 
 
 def test_queues_do_not_mix() -> None:
@@ -147,7 +153,7 @@ def test_queues_do_not_mix() -> None:
 
 
 def test_without_tenants_there_are_no_series_of_tenants() -> None:
-    metrics = Scraped(most_tenants=0)
+    metrics = Scraped(max_tenants=0)
     metrics.emit(polled(delivery()))
     metrics.emit(handled())
     metrics.emit(looked())
@@ -186,10 +192,10 @@ def test_no_depth_and_no_alarm_stands_for_several_queues() -> None:
     metrics = Scraped()
     for _ in range(2):
         for number in range(203):
-            name, what = f"q{number}", What.DEAD_LETTERS
+            name, kind = f"q{number}", AlarmKind.DEAD_LETTERS
             metrics.emit(snapshot(lane(1, ready=number), queue=name))
-            metrics.emit(Reading(queue=name, at=NOW, values={What.FIRST_ATTEMPT_AGE: 1.0}))
-            metrics.emit(QueueAlarm(queue=name, what=what, is_open=True, at=1, value=4, threshold=1, since=1))
+            metrics.emit(QueueReading(queue=name, at=NOW, values={AlarmKind.FIRST_ATTEMPT_AGE: 1.0}))
+            metrics.emit(QueueAlarm(queue=name, kind=kind, is_open=True, at=1, value=4, threshold=1, since=1))
     for family in ("messages", "first_attempt_wait_seconds", "alarm_open", "oldest_age_seconds"):
         found = {labels[0] for labels in values(metrics, f"holdfast_queue_{family}")}
         assert (len(found), "other" in found) == (200, False)
@@ -197,7 +203,7 @@ def test_no_depth_and_no_alarm_stands_for_several_queues() -> None:
 
 
 def test_queues_that_are_left_out_take_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.queue.metrics.MOST_LEFT_OUT", 5)
+    monkeypatch.setattr("holdfast.queue.metrics.MAX_LEFT_OUT", 5)
     metrics = Scraped()
     for number in range(300):
         metrics.emit(snapshot(queue=f"q{number}"))
@@ -211,7 +217,7 @@ def test_a_queue_called_other_has_its_own_depth() -> None:
 
 
 def test_a_tenant_that_lost_its_place_goes_on_as_other_and_no_count_falls() -> None:
-    metrics = Scraped(most_tenants=1)
+    metrics = Scraped(max_tenants=1)
     metrics.emit(polled(delivery("small"), delivery("large")))
     assert values(metrics, "holdfast_queue_tenant_received_total") == {("mail", "small"): 1, ("mail", "other"): 1}
     metrics.emit(polled(*[delivery("large")] * 100, at=NOW + 60))
@@ -241,7 +247,7 @@ def test_no_event_of_several_threads_is_lost() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert values(metrics, "holdfast_queue_handled_total")["mail", "done"] == 1200
+    assert values(metrics, "holdfast_queue_handled_total")["mail", "acked"] == 1200
     assert values(metrics, "holdfast_queue_received_total") == {("mail",): 1200}
 
 
@@ -253,7 +259,7 @@ def test_a_forked_child_begins_at_nothing_even_if_the_lock_was_held() -> None:
         if child == 0:
             os._exit(0 if set(values(metrics, "holdfast_queue_handled_total").values()) == {0} else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert values(metrics, "holdfast_queue_handled_total")["mail", "done"] == 1
+    assert values(metrics, "holdfast_queue_handled_total")["mail", "acked"] == 1
 
 
 TEXT = """\
@@ -270,31 +276,31 @@ holdfast_queue_tenant_received_total{queue="mail",tenant="acme"} 1
 holdfast_queue_tenant_received_total{queue="mail",tenant="bolt"} 1
 # HELP holdfast_queue_handled_total Attempts to handle a message that have ended.
 # TYPE holdfast_queue_handled_total counter
-holdfast_queue_handled_total{queue="mail",ending="buried"} 0
-holdfast_queue_handled_total{queue="mail",ending="done"} 1
-holdfast_queue_handled_total{queue="mail",ending="lost"} 0
-holdfast_queue_handled_total{queue="mail",ending="postponed"} 0
-holdfast_queue_handled_total{queue="mail",ending="retried"} 0
-holdfast_queue_handled_total{queue="mail",ending="returned"} 0
+holdfast_queue_handled_total{queue="mail",result="acked"} 1
+holdfast_queue_handled_total{queue="mail",result="buried"} 0
+holdfast_queue_handled_total{queue="mail",result="lost"} 0
+holdfast_queue_handled_total{queue="mail",result="postponed"} 0
+holdfast_queue_handled_total{queue="mail",result="released"} 0
+holdfast_queue_handled_total{queue="mail",result="retried"} 0
 # HELP holdfast_queue_tenant_handled_total Attempts to handle a message that have ended, by tenant.
 # TYPE holdfast_queue_tenant_handled_total counter
-holdfast_queue_tenant_handled_total{queue="mail",tenant="acme",ending="done"} 1
+holdfast_queue_tenant_handled_total{queue="mail",tenant="acme",result="acked"} 1
 # HELP holdfast_queue_redelivered_total Messages whose leases had ended, and that were delivered again.
 # TYPE holdfast_queue_redelivered_total counter
 holdfast_queue_redelivered_total{queue="mail"} 1
 # HELP holdfast_queue_dropped_total Messages that were too old to be worth anything.
 # TYPE holdfast_queue_dropped_total counter
 holdfast_queue_dropped_total{queue="mail"} 2
-# HELP holdfast_queue_sidelined_total Messages that were moved to where the excess of their tenants waits.
-# TYPE holdfast_queue_sidelined_total counter
-holdfast_queue_sidelined_total{queue="mail"} 4
+# HELP holdfast_queue_spilled_total Messages that were moved to where the excess of their tenants waits.
+# TYPE holdfast_queue_spilled_total counter
+holdfast_queue_spilled_total{queue="mail"} 4
 # HELP holdfast_queue_abandoned_total Messages that were buried because none of their workers was ever heard of again.
 # TYPE holdfast_queue_abandoned_total counter
 holdfast_queue_abandoned_total{queue="mail"} 3
-# HELP holdfast_queue_troubles_total Times that what keeps the messages could not be reached.
-# TYPE holdfast_queue_troubles_total counter
-holdfast_queue_troubles_total{queue="mail",doing="lease"} 1
-holdfast_queue_troubles_total{queue="mail",doing="settle"} 0
+# HELP holdfast_queue_backend_errors_total Times that what keeps the messages could not be reached.
+# TYPE holdfast_queue_backend_errors_total counter
+holdfast_queue_backend_errors_total{queue="mail",operation="lease"} 1
+holdfast_queue_backend_errors_total{queue="mail",operation="settle"} 0
 # HELP holdfast_queue_handler_seconds How long handlers took.
 # TYPE holdfast_queue_handler_seconds histogram
 holdfast_queue_handler_seconds_bucket{queue="mail",le="0.00390625"} 0
@@ -412,9 +418,9 @@ holdfast_queue_oldest_age_seconds{queue="mail"} 500.0
 # HELP holdfast_queue_lanes_in_use Lanes that are not empty.
 # TYPE holdfast_queue_lanes_in_use gauge
 holdfast_queue_lanes_in_use{queue="mail"} 2
-# HELP holdfast_queue_looked_at_timestamp_seconds When the queue was looked at.
-# TYPE holdfast_queue_looked_at_timestamp_seconds gauge
-holdfast_queue_looked_at_timestamp_seconds{queue="mail"} 1750000000.0
+# HELP holdfast_queue_snapshot_timestamp_seconds When the queue was looked at.
+# TYPE holdfast_queue_snapshot_timestamp_seconds gauge
+holdfast_queue_snapshot_timestamp_seconds{queue="mail"} 1750000000.0
 # HELP holdfast_queue_first_attempt_wait_seconds How long new work waits for its first attempt, as its alarm sees it.
 # TYPE holdfast_queue_first_attempt_wait_seconds gauge
 holdfast_queue_first_attempt_wait_seconds{queue="mail"} 2.5

@@ -6,10 +6,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import Outcome
-from holdfast._several import Several
+from holdfast._multi_sink import MultiSink
 from holdfast.queue import Queue, Reject, Worker, WorkerOptions
 from holdfast.queue.backends.memory import MemoryBackend
-from holdfast.queue.events import Observed
+from holdfast.queue.events import QueueObservation
 from holdfast.queue.outcomes import WorkerOutcomes
 from holdfast.queue.watcher import Watcher
 from tests.unit.queue.made import Scraped
@@ -24,8 +24,8 @@ class Until:
         self._left = threading.Semaphore(0)
         self._count = count
 
-    def emit(self, event: Observed) -> None:
-        if type(event).__name__ == "Handled":
+    def emit(self, event: QueueObservation) -> None:
+        if type(event).__name__ == "AttemptEvent":
             self._left.release()
 
     def wait(self) -> None:
@@ -56,19 +56,19 @@ def test_a_worker_its_queue_and_its_zone_are_told_by_one_sink_of_several() -> No
         greet.to("acme").send(name)
     for name in ("d", "e", "f"):
         greet.to("bolt").send(name)
-    with Worker(queue, WorkerOptions(concurrency=2), sink=Several[Observed](metrics, watcher, zone, until)):
+    with Worker(queue, WorkerOptions(concurrency=2), sink=MultiSink[QueueObservation](metrics, watcher, zone, until)):
         until.wait()
-        watcher.look()
+        watcher.inspect()
     found = {
         (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(metrics.render())
         for sample in family.samples
     }
     assert found["holdfast_queue_received_total", "mail"] == 7
-    assert found["holdfast_queue_handled_total", "mail", "done"] == 6
+    assert found["holdfast_queue_handled_total", "mail", "acked"] == 6
     assert found["holdfast_queue_handled_total", "mail", "buried"] == 1
     assert found["holdfast_queue_first_attempt_age_seconds_count", "mail"] == 7
-    assert found["holdfast_queue_tenant_handled_total", "mail", "bolt", "done"] == 3
+    assert found["holdfast_queue_tenant_handled_total", "mail", "bolt", "acked"] == 3
     assert found["holdfast_queue_messages", "mail", "dead"] == 1
     assert found["holdfast_queue_polls_total", "mail", "filled"] >= 1
     assert sum(outcome.count_2xx for outcome in outcomes.all) == 6
@@ -84,13 +84,13 @@ def test_a_sink_that_raises_does_not_disturb_the_worker_or_the_others(broken: bo
     queue.handle()(lambda delivery: done.append(delivery.body))
 
     class Broken:
-        def emit(self, event: Observed) -> None:
+        def emit(self, event: QueueObservation) -> None:
             raise RuntimeError("no")
 
     sinks = (Broken(), until) if broken else (until,)
     for body in (b"1", b"2", b"3"):
         queue.send(body, tenant="acme")
-    with Worker(queue, sink=Several[Observed](*sinks)):
+    with Worker(queue, sink=MultiSink[QueueObservation](*sinks)):
         until.wait()
     assert sorted(done) == [b"1", b"2", b"3"]
     backend.close()

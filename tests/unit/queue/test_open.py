@@ -6,10 +6,10 @@ import pytest
 
 from holdfast import InvalidValue, NotFound, SettingsError
 from holdfast.queue import Queue, Worker, open_backend
-from holdfast.queue.backend import Change
+from holdfast.queue.backend import QueueChange
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.backends.sql import SqlBackend
-from holdfast.queue.open import BACKENDS, kind_of
+from holdfast.queue.open import BACKENDS, get_backend_kind
 from tests.unit.queue.toy import installed
 
 
@@ -43,7 +43,7 @@ def test_one_from_outside_is_used_as_the_others_are(monkeypatch: pytest.MonkeyPa
     welcome.to("tenant").send("a@example.com")
     worker = Worker(mail)
     worker.run()
-    assert (handled, mail.address, list(backend.queues())) == (["a@example.com"], "toy:box", ["mail"])
+    assert (handled, mail.address, list(backend.list_queues())) == (["a@example.com"], "toy:box", ["mail"])
 
 
 def test_one_that_cannot_be_loaded_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_one_that_cannot_be_loaded_is_told_as_such(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(BACKENDS, "get", get)
     monkeypatch.setattr(BACKENDS, "names", lambda: ("broken",))
     with pytest.raises(SettingsError, match="cannot be loaded"):
-        kind_of("broken:x")
+        get_backend_kind("broken:x")
 
 
 class TestRequireQueues:
@@ -62,15 +62,15 @@ class TestRequireQueues:
     def test_a_file_that_is_not_there_is_not_made(self, tmp_path: Path) -> None:
         url = f"sqlite:{tmp_path / 'work.sqlite'}"
         with pytest.raises(NotFound, match="there is no file"):
-            kind_of(url).require_queues(url, patience=1.0)
+            get_backend_kind(url).require_queues(url, timeout=1.0)
         assert not list(tmp_path.iterdir())
 
     def test_queues_in_a_file_are_found(self, tmp_path: Path) -> None:
         url = f"sqlite:{tmp_path / 'work.sqlite'}"
         with open_backend(url) as backend:
-            backend.change("mail", Change(), create=True)
-        kind_of(url).require_queues(url, patience=1.0)
+            backend.change("mail", QueueChange(), create=True)
+        get_backend_kind(url).require_queues(url, timeout=1.0)
 
     def test_nobody_else_has_what_is_in_memory(self) -> None:
         with pytest.raises(NotFound, match="memory"):
-            kind_of("memory:").require_queues("memory:", patience=1.0)
+            get_backend_kind("memory:").require_queues("memory:", timeout=1.0)

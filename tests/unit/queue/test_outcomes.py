@@ -1,10 +1,10 @@
 import pytest
 
 from holdfast import InvalidValue, Operation, Outcome, Side, Zone
-from holdfast.queue.events import Ending, Observed
+from holdfast.queue.events import AttemptResult, QueueObservation
 from holdfast.queue.outcomes import WorkerOutcomes
-from holdfast.telemetry import decode
-from holdfast.telemetry.sinks.lines import OutcomeLines
+from holdfast.telemetry import decode_emf
+from holdfast.telemetry.sinks.lines import EmfSink
 from tests.unit.queue.made import NOW, handled, polled, snapshot, trouble
 
 
@@ -16,7 +16,7 @@ class Outcomes:
         self.all.append(event)
 
 
-def told(*events: Observed) -> list[Outcome]:
+def told(*events: QueueObservation) -> list[Outcome]:
     kept = Outcomes()
     sink = WorkerOutcomes("shop", "use1-az1", "i-1", kept)
     for event in events:
@@ -43,29 +43,29 @@ def test_without_a_job_the_operation_is_the_queue() -> None:
     assert [outcome.operation for outcome in told(handled(queue="mail"))] == [Operation("shop", "mail")]
 
 
-@pytest.mark.parametrize("ending", [Ending.RETRIED, Ending.BURIED])
-def test_attempts_that_failed_are_faults(ending: Ending) -> None:
+@pytest.mark.parametrize("ending", [AttemptResult.RETRIED, AttemptResult.BURIED])
+def test_attempts_that_failed_are_faults(ending: AttemptResult) -> None:
     [outcome] = told(handled(ending, error="ConnectionError"))
     assert (outcome.count_5xx, outcome.fault_seconds, outcome.count_2xx, outcome.success_seconds) == (1, (0.25,), 0, ())
 
 
-@pytest.mark.parametrize("error", ["Reject", "InvalidValue", "NoJob"])
-@pytest.mark.parametrize("ending", [Ending.RETRIED, Ending.BURIED])
-def test_messages_that_are_wrong_in_every_zone_are_no_faults_of_this_one(ending: Ending, error: str) -> None:
+@pytest.mark.parametrize("error", ["Reject", "InvalidValue", "UnknownJob"])
+@pytest.mark.parametrize("ending", [AttemptResult.RETRIED, AttemptResult.BURIED])
+def test_messages_that_are_wrong_in_every_zone_are_no_faults_of_this_one(ending: AttemptResult, error: str) -> None:
     [outcome] = told(handled(ending, error=error))
     assert (outcome.count_4xx, outcome.count_5xx, outcome.fault_seconds) == (1, 0, ())
 
 
 def test_a_message_that_was_postponed_is_a_success() -> None:
-    [outcome] = told(handled(Ending.POSTPONED, error="Postpone"))
+    [outcome] = told(handled(AttemptResult.POSTPONED, error="Postpone"))
     assert outcome.count_2xx == 1
 
 
 @pytest.mark.parametrize(
     "event",
-    [handled(Ending.RETURNED), handled(Ending.LOST, error="Reject"), polled(), trouble(), snapshot()],
+    [handled(AttemptResult.RELEASED), handled(AttemptResult.LOST, error="Reject"), polled(), trouble(), snapshot()],
 )
-def test_what_says_nothing_about_the_zone_is_left_out(event: Observed) -> None:
+def test_what_says_nothing_about_the_zone_is_left_out(event: QueueObservation) -> None:
     assert told(event) == []
 
 
@@ -76,11 +76,11 @@ def test_outcomes_arrive_at_the_server_as_they_left() -> None:
         def emit(self, event: bytes) -> None:
             lines.append(event)
 
-    WorkerOutcomes("shop", "use1-az1", "i-1", OutcomeLines(Lines(), component="worker", region="us-east-1")).emit(
-        handled(Ending.RETRIED, job="charge")
+    WorkerOutcomes("shop", "use1-az1", "i-1", EmfSink(Lines(), component="worker", region="us-east-1")).emit(
+        handled(AttemptResult.RETRIED, job="charge")
     )
     [line] = lines
-    assert decode(line) == told(handled(Ending.RETRIED, job="charge"))[0]
+    assert decode_emf(line) == told(handled(AttemptResult.RETRIED, job="charge"))[0]
 
 
 @pytest.mark.parametrize(("workload", "zone"), [("a b", "use1-az1"), ("shop", "us-east-1a"), ("shop", "")])

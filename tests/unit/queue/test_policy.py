@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import EngineMismatch, InvalidValue
-from holdfast.queue.policy import Limits, Over, QueuePolicy, differences, in_words, kept_limits, kept_policy
+from holdfast.queue.policy import (
+    Limits,
+    OverMaxRate,
+    QueuePolicy,
+    decode_limits,
+    decode_policy,
+    format_differences,
+    list_differences,
+)
 
 NEVER_A_NUMBER = [math.nan, math.inf, -math.inf, "5", True]
 
@@ -33,9 +41,9 @@ def test_a_count_that_cannot_be_is_named(name: str, value: Any) -> None:
 
 
 def test_what_becomes_of_excess_is_one_of_two() -> None:
-    assert Limits(over="delay").over is Over.DELAY  # type: ignore[arg-type]
-    with pytest.raises(InvalidValue, match="limit over 'drop': expected reject or delay"):
-        Limits(over="drop")  # type: ignore[arg-type]
+    assert Limits(over_max_rate="delay").over_max_rate is OverMaxRate.DELAY  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="limit over_max_rate 'drop': expected reject or delay"):
+        Limits(over_max_rate="drop")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("limits", [{"rate": 1}, None, 5.0])
@@ -51,8 +59,8 @@ BAD = {
     "max_backlog": [0, -5, 1.5],
     "drain_rate": [0, -1.0, 1e13],
     "fresh_for": [-1.0, 1e9],
-    "old_share": [-0.1, 0.6],
-    "low_share": [-0.1, 0.6],
+    "backlog_share": [-0.1, 0.6],
+    "low_priority_share": [-0.1, 0.6],
     "spill_share": [-0.1, 0.6],
     "ttl": [0, -1.0, 1e9],
     "attempts": [0, 1001, 1.5],
@@ -89,11 +97,11 @@ def test_a_hand_is_dealt_from_the_lanes_there_are() -> None:
 
 
 def test_shares_leave_something_for_the_fresh_and_urgent() -> None:
-    assert QueuePolicy(old_share=0.3, low_share=0.3, spill_share=0.3).old_share == 0.3
+    assert QueuePolicy(backlog_share=0.3, low_priority_share=0.3, spill_share=0.3).backlog_share == 0.3
     with pytest.raises(
-        InvalidValue, match=r"old_share, low_share and spill_share 1\.1 together: expected at most 0\.9"
+        InvalidValue, match=r"backlog_share, low_priority_share and spill_share 1\.1 together: expected at most 0\.9"
     ):
-        QueuePolicy(old_share=0.5, low_share=0.5, spill_share=0.1)
+        QueuePolicy(backlog_share=0.5, low_priority_share=0.5, spill_share=0.1)
 
 
 def test_a_burst_that_is_not_set_follows_from_its_rate() -> None:
@@ -117,7 +125,7 @@ def test_a_burst_that_is_set_is_its_own() -> None:
         lanes=st.integers(64, 4096),
         hand=st.integers(0, 64),
         ttl=st.none() | st.floats(0.01, 1000),
-        limits=st.builds(Limits, rate=st.none() | st.floats(0.1, 100), over=st.sampled_from(Over)),
+        limits=st.builds(Limits, rate=st.none() | st.floats(0.1, 100), over_max_rate=st.sampled_from(OverMaxRate)),
     )
 )
 def test_a_policy_is_kept_as_it_is(kept: QueuePolicy) -> None:
@@ -134,16 +142,16 @@ class TestKept:
     """What is in a store may have been written by another release."""
 
     def test_it_is_what_was_kept(self) -> None:
-        kept = QueuePolicy(lanes=16, hand=2, ttl=5.0, limits=Limits(rate=2.0, over=Over.DELAY))
-        assert kept_policy(msgspec.json.encode(kept)) == kept
-        assert kept_limits(msgspec.json.encode(kept.limits)) == kept.limits
-        assert kept_policy(b"{}") == QueuePolicy()
+        kept = QueuePolicy(lanes=16, hand=2, ttl=5.0, limits=Limits(rate=2.0, over_max_rate=OverMaxRate.DELAY))
+        assert decode_policy(msgspec.json.encode(kept)) == kept
+        assert decode_limits(msgspec.json.encode(kept.limits)) == kept.limits
+        assert decode_policy(b"{}") == QueuePolicy()
 
     def test_what_a_newer_release_has_added_is_passed_over(self) -> None:
         """Older processes go on while the newer ones are rolled out."""
         kept = b'{"lanes": 16, "new": {"lanes": 3}, "limits": {"rate": 2.0, "newer": [1]}}'
-        assert kept_policy(kept) == QueuePolicy(lanes=16, limits=Limits(rate=2.0))
-        assert kept_limits(b'{"rate": 2.0, "newer": null}') == Limits(rate=2.0)
+        assert decode_policy(kept) == QueuePolicy(lanes=16, limits=Limits(rate=2.0))
+        assert decode_limits(b'{"rate": 2.0, "newer": null}') == Limits(rate=2.0)
 
     def test_whoever_writes_one_must_know_what_it_says(self) -> None:
         with pytest.raises(msgspec.ValidationError, match="new"):
@@ -152,24 +160,27 @@ class TestKept:
     @pytest.mark.parametrize("kept", [b'{"lanes": 100000}', b'{"lanes": "many"}', b'{"limits": 5}', b"[]", b"?"])
     def test_a_policy_that_means_something_else_by_now_says_what_to_do(self, kept: bytes) -> None:
         with pytest.raises(EngineMismatch, match=r"QueuePolicy .*: upgrade this process"):
-            kept_policy(kept)
+            decode_policy(kept)
 
     def test_so_do_limits(self) -> None:
         with pytest.raises(EngineMismatch, match=r"Limits .*: .*queue.*: upgrade this process"):
-            kept_limits(b'{"over": "queue"}')
+            decode_limits(b'{"over_max_rate": "queue"}')
 
 
 def test_differences_are_named_with_both_values() -> None:
-    kept, wanted = QueuePolicy(lease=7.0, ttl=60.0), QueuePolicy(lease=9.0, limits=Limits(rate=5, over=Over.DELAY))
-    assert differences(kept, wanted, " of mail") == [
+    kept, wanted = (
+        QueuePolicy(lease=7.0, ttl=60.0),
+        QueuePolicy(lease=9.0, limits=Limits(rate=5, over_max_rate=OverMaxRate.DELAY)),
+    )
+    assert list_differences(kept, wanted, " of mail") == [
         "limits.rate of mail is none and not 5",
-        "limits.over of mail is reject and not delay",
+        "limits.over_max_rate of mail is reject and not delay",
         "ttl of mail is 60 and not none",
         "lease of mail is 7 and not 9",
     ]
-    assert differences(kept, kept) == []
+    assert list_differences(kept, kept) == []
 
 
 def test_of_many_differences_the_first_are_named() -> None:
-    assert in_words(["a", "b"]) == "a, b"
-    assert in_words([str(number) for number in range(12)]) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"
+    assert format_differences(["a", "b"]) == "a, b"
+    assert format_differences([str(number) for number in range(12)]) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"

@@ -11,10 +11,20 @@ import pytest
 
 from holdfast._errors import Backpressure, EngineUnavailable, InvalidValue, NotFound
 from holdfast.calls import deadline, detached
-from holdfast.calls.context import SCOPE, leave
-from holdfast.calls.scope import Incoming
-from holdfast.queue import Delivery, Limits, Outgoing, Queue, QueuePolicy, Refused, Sent, Topic, open_backend
-from holdfast.queue.backend import Change, LeaseRequest
+from holdfast.calls.context import SCOPE, reset_scope
+from holdfast.calls.scope import IncomingScope
+from holdfast.queue import (
+    Delivery,
+    Limits,
+    OutgoingMessage,
+    Queue,
+    QueuePolicy,
+    RefusedMessage,
+    SentMessage,
+    Topic,
+    open_backend,
+)
+from holdfast.queue.backend import LeaseRequest, QueueChange
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.testing import FakeClock
 from tests.unit.forked import in_child
@@ -57,13 +67,13 @@ class TestSending:
         assert second.is_duplicate
 
     def test_many_are_sent_in_one_step(self, queue: Queue) -> None:
-        results = queue.send_many([Outgoing(tenant=f"t{number}", body=b"%d" % number) for number in range(100)])
-        assert all(isinstance(result, Sent) for result in results)
+        results = queue.send_many([OutgoingMessage(tenant=f"t{number}", body=b"%d" % number) for number in range(100)])
+        assert all(isinstance(result, SentMessage) for result in results)
         assert {delivery.body for delivery in _all(queue)} == {b"%d" % number for number in range(100)}
         assert queue.send_many([]) == []
 
     def test_a_tenant_that_has_sent_too_much_is_told_when_to_come_back(self, queue: Queue, clock: FakeClock) -> None:
-        queue.backend.change("work", Change(limits={"noisy": Limits(max_rate=1.0, max_burst=2.0)}))
+        queue.backend.change("work", QueueChange(limits={"noisy": Limits(max_rate=1.0, max_burst=2.0)}))
         queue.send(b"1", tenant="noisy")
         queue.send(b"2", tenant="noisy")
         with pytest.raises(
@@ -76,17 +86,19 @@ class TestSending:
         queue.send(b"3", tenant="noisy")
 
     def test_a_tenant_whose_backlog_is_full_is_told_so(self, queue: Queue) -> None:
-        queue.backend.change("work", Change(limits={"noisy": Limits(max_backlog=1)}))
+        queue.backend.change("work", QueueChange(limits={"noisy": Limits(max_backlog=1)}))
         queue.send(b"1", tenant="noisy")
         with pytest.raises(Backpressure, match="tenant noisy has too much waiting"):
             queue.send(b"2", tenant="noisy")
-        [refused] = queue.send_many([Outgoing(tenant="noisy", body=b"2")])
-        assert isinstance(refused, Refused)
+        [refused] = queue.send_many([OutgoingMessage(tenant="noisy", body=b"2")])
+        assert isinstance(refused, RefusedMessage)
 
     @pytest.mark.parametrize(
-        "message", [Outgoing(tenant="", body=b""), Outgoing(tenant="a", body=bytes(1 << 21))], ids=["tenant", "body"]
+        "message",
+        [OutgoingMessage(tenant="", body=b""), OutgoingMessage(tenant="a", body=bytes(1 << 21))],
+        ids=["tenant", "body"],
     )
-    def test_what_no_queue_takes_is_refused(self, queue: Queue, message: Outgoing) -> None:
+    def test_what_no_queue_takes_is_refused(self, queue: Queue, message: OutgoingMessage) -> None:
         with pytest.raises(InvalidValue):
             queue.send_one(message)
 
@@ -96,10 +108,10 @@ class TestSending:
 
         async def main() -> list[int]:
             first = await queue.send_async(b"1", tenant="a", priority=1)
-            second = await queue.send_one_async(Outgoing(tenant="a", body=b"2"))
-            [third] = await queue.send_many_async([Outgoing(tenant="a", body=b"3")])
+            second = await queue.send_one_async(OutgoingMessage(tenant="a", body=b"2"))
+            [third] = await queue.send_many_async([OutgoingMessage(tenant="a", body=b"3")])
             fourth = await work.to("a").send_async(4)
-            assert isinstance(third, Sent)
+            assert isinstance(third, SentMessage)
             return [first.id, second.id, third.id, fourth.id]
 
         threads: set[int] = set()
@@ -107,8 +119,8 @@ class TestSending:
         assert isinstance(backend, MemoryBackend)
         faulty = Faulty(backend)
         faulty.on["send"] = lambda: threads.add(threading.get_ident())
-        queue._opening._at = faulty
-        queue._opening._opened = None
+        queue._lazy_backend._backend = faulty
+        queue._lazy_backend._opened = None
         ids = asyncio.run(main())
         assert {delivery.id for delivery in _all(queue)} == set(ids)
         assert threading.get_ident() not in threads
@@ -123,24 +135,24 @@ class TestWhatTravels:
         assert delivery.deadline == pytest.approx(clock.wall() + 60, abs=5)
 
     def test_the_trace_of_the_request_that_is_being_answered(self, queue: Queue) -> None:
-        token = SCOPE.set(Incoming(float("inf"), None, None, TRACE))
+        token = SCOPE.set(IncomingScope(float("inf"), None, None, TRACE))
         try:
             sent = queue.send(b"x", tenant="a")
             with deadline(5):
                 within = queue.send(b"x", tenant="a")
         finally:
-            leave(token)
+            reset_scope(token)
         assert (sent.trace, within.trace) == (TRACE, TRACE)
         assert [delivery.trace for delivery in _all(queue)] == [TRACE, TRACE]
 
     def test_what_a_message_says_itself_comes_first(self, queue: Queue, clock: FakeClock) -> None:
         other = TRACE.replace("0af7", "ffff")
-        token = SCOPE.set(Incoming(float("inf"), None, None, TRACE))
+        token = SCOPE.set(IncomingScope(float("inf"), None, None, TRACE))
         try:
             with deadline(60):
-                queue.send_one(Outgoing(tenant="a", body=b"", trace=other, deadline=clock.wall() + 7))
+                queue.send_one(OutgoingMessage(tenant="a", body=b"", trace=other, deadline=clock.wall() + 7))
         finally:
-            leave(token)
+            reset_scope(token)
         [delivery] = _all(queue)
         assert (delivery.trace, delivery.deadline) == (other, clock.wall() + 7)
 
@@ -285,7 +297,7 @@ class TestOpening:
 
     def test_a_lock_that_another_thread_held_does_not_stop_the_child(self, tmp_path: Path) -> None:
         queue = Queue("work", f"sqlite:{tmp_path / 'work.sqlite'}")
-        with queue._opening._lock:
+        with queue._lazy_backend._lock:
             in_child(lambda: queue.send(b"child", tenant="a").id > 0)
         assert len(_all(queue)) == 1
         queue.close()
@@ -370,10 +382,12 @@ class TestTopics:
         with Topic("orders", backend) as topic:
             topic.subscribe(mail)
             topic.subscribe(bill)
-            assert len(topic.publish([Outgoing(tenant="a", body=b"x")])) == 2
+            assert len(topic.publish([OutgoingMessage(tenant="a", body=b"x")])) == 2
             topic.unsubscribe(bill)
             assert [
-                result.queue for result in topic.publish([Outgoing(tenant="a", body=b"y")]) if isinstance(result, Sent)
+                result.queue
+                for result in topic.publish([OutgoingMessage(tenant="a", body=b"y")])
+                if isinstance(result, SentMessage)
             ] == ["mail"]
         assert [delivery.body for delivery in _all(mail)] == [b"x", b"y"]
         assert [delivery.body for delivery in _all(bill)] == [b"x"]
@@ -382,8 +396,8 @@ class TestTopics:
         topic = Topic("orders", backend, clock=clock)
         topic.subscribe(queue)
         with deadline(60):
-            asyncio.run(topic.publish_async([Outgoing(tenant="a", body=b"x", trace=TRACE)]))
-            topic.publish([Outgoing(tenant="a", body=b"y")])
+            asyncio.run(topic.publish_async([OutgoingMessage(tenant="a", body=b"x", trace=TRACE)]))
+            topic.publish([OutgoingMessage(tenant="a", body=b"y")])
         for delivery in _all(queue):
             assert delivery.deadline == pytest.approx(clock.wall() + 60, abs=5)
 
@@ -395,7 +409,7 @@ class TestTopics:
         address = f"sqlite:{tmp_path / 'work.sqlite'}"
         with Queue("mail", address) as mail, Topic("orders", address) as topic:
             topic.subscribe(mail)
-            topic.publish([Outgoing(tenant="a", body=b"x")])
+            topic.publish([OutgoingMessage(tenant="a", body=b"x")])
             assert [delivery.body for delivery in _all(mail)] == [b"x"]
 
     def test_names_of_topics_are_checked(self) -> None:
@@ -412,11 +426,15 @@ class TestCapabilities:
             with pytest.raises(InvalidValue, match="these queues"):
                 queue.send(b"x", tenant="a", **options)
         queue.send(b"x", tenant="a", delay=60.0)
-        assert queue.backend.look("work").totals.delayed == 1
+        assert queue.backend.inspect("work").totals.delayed == 1
 
     def test_a_topic_neither_publishes_nor_subscribes(self) -> None:
         backend = LimitedBackend()
         queue, topic = Queue("work", backend), Topic("news", backend)
-        for use in (topic.subscribe, topic.unsubscribe, lambda _: topic.publish([Outgoing(tenant="a", body=b"x")])):
+        for use in (
+            topic.subscribe,
+            topic.unsubscribe,
+            lambda _: topic.publish([OutgoingMessage(tenant="a", body=b"x")]),
+        ):
             with pytest.raises(InvalidValue, match="these queues have no topics"):
                 use(queue)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast import EngineUnavailable, InvalidValue
-from holdfast.queue import Outgoing, QueuePolicy
-from holdfast.queue.alarms import AlarmRules, QueueAlarm, Reading, What
-from holdfast.queue.backend import Ack, Bury, Change, LeaseRequest, Settlement, Snapshot
+from holdfast.queue import OutgoingMessage, QueuePolicy
+from holdfast.queue.alarms import AlarmKind, AlarmRules, QueueAlarm, QueueReading
+from holdfast.queue.backend import Ack, Bury, LeaseRequest, QueueChange, QueueSnapshot, Settlement
 from holdfast.queue.backends.memory import MemoryBackend
-from holdfast.queue.events import Observed, Polled, Trouble
+from holdfast.queue.events import BackendErrorEvent, PollEvent, QueueObservation
 from holdfast.queue.watcher import Watcher
 from holdfast.testing import FakeClock
 from tests.table import sampled
@@ -28,11 +28,11 @@ class Absent(MemoryBackend):
     error: Exception | None = None
     looks = 0
 
-    def look(self, queue: str, **options: Any) -> Snapshot:
+    def inspect(self, queue: str, **options: Any) -> QueueSnapshot:
         self.looks += 1
         if self.error is not None:
             raise self.error
-        return super().look(queue, **options)
+        return super().inspect(queue, **options)
 
 
 @pytest.fixture
@@ -43,12 +43,12 @@ def clock() -> FakeClock:
 @pytest.fixture
 def backend(clock: FakeClock) -> Iterator[Absent]:
     with Absent(clock) as backend:
-        backend.change("mail", Change(), create=True)
+        backend.change("mail", QueueChange(), create=True)
         yield backend
 
 
 def bury(backend: MemoryBackend, *tenants: str) -> None:
-    backend.send("mail", [Outgoing(tenant=tenant, body=b"") for tenant in tenants])
+    backend.send("mail", [OutgoingMessage(tenant=tenant, body=b"") for tenant in tenants])
     leased = backend.lease(LeaseRequest(queue="mail", count=len(tenants), lease=30)).deliveries
     backend.settle([Settlement(delivery.receipt, Bury("no")) for delivery in leased])
 
@@ -59,34 +59,34 @@ def kinds(kept: Kept) -> list[str]:
 
 def test_a_look_tells_how_deep_the_queue_is(backend: Absent, clock: FakeClock) -> None:
     kept = Kept()
-    backend.send("mail", [Outgoing(tenant="acme", body=b"")] * 3)
-    seen = Watcher("mail", backend, kept, clock=clock).look()
+    backend.send("mail", [OutgoingMessage(tenant="acme", body=b"")] * 3)
+    seen = Watcher("mail", backend, kept, clock=clock).inspect()
     assert seen is not None
     assert sum(lane.ready for lane in seen.lanes) == 3
     told, reading = kept.all
     assert told == seen
-    assert isinstance(reading, Reading)
-    assert reading.alarms == {What.DEAD_LETTERS: False, What.FIRST_ATTEMPT_AGE: False}
+    assert isinstance(reading, QueueReading)
+    assert reading.alarms == {AlarmKind.DEAD_LETTERS: False, AlarmKind.FIRST_ATTEMPT_AGE: False}
 
 
 def test_dead_letters_open_an_alarm_and_redriving_them_closes_it(backend: Absent, clock: FakeClock) -> None:
-    from holdfast.queue.backend import DeadQuery
+    from holdfast.queue.backend import DeadLetterQuery
 
     kept = Kept()
     watcher = Watcher("mail", backend, kept, rules=AlarmRules(open_after=2, close_after=2), clock=clock)
     bury(backend, "acme", "bolt")
-    watcher.look()
-    assert watcher.alarms == set()
-    watcher.look()
-    assert watcher.alarms == {What.DEAD_LETTERS}
-    backend.redrive(DeadQuery(queue="mail"))
-    watcher.look()
-    watcher.look()
-    assert watcher.alarms == set()
+    watcher.inspect()
+    assert watcher.open_alarms == set()
+    watcher.inspect()
+    assert watcher.open_alarms == {AlarmKind.DEAD_LETTERS}
+    backend.redrive(DeadLetterQuery(queue="mail"))
+    watcher.inspect()
+    watcher.inspect()
+    assert watcher.open_alarms == set()
     alarms = [event for event in kept.all if isinstance(event, QueueAlarm)]
-    assert [(alarm.what, alarm.is_open, alarm.value) for alarm in alarms] == [
-        (What.DEAD_LETTERS, True, 2),
-        (What.DEAD_LETTERS, False, 0),
+    assert [(alarm.kind, alarm.is_open, alarm.value) for alarm in alarms] == [
+        (AlarmKind.DEAD_LETTERS, True, 2),
+        (AlarmKind.DEAD_LETTERS, False, 0),
     ]
 
 
@@ -96,9 +96,9 @@ def test_first_attempts_that_come_late_open_an_alarm_that_names_the_tenant(backe
     for _ in range(2):
         watcher.emit(polled(delivery("noisy", age=61), delivery("noisy", age=65)))
         watcher.emit(polled(delivery(age=5000, queue="pay"), queue="pay"))  # another queue's worker
-        watcher.look()
+        watcher.inspect()
     [alarm] = [event for event in kept.all if isinstance(event, QueueAlarm)]
-    assert (alarm.what, alarm.tenant, alarm.threshold) == (What.FIRST_ATTEMPT_AGE, "noisy", 60)
+    assert (alarm.kind, alarm.tenant, alarm.threshold) == (AlarmKind.FIRST_ATTEMPT_AGE, "noisy", 60)
     assert 60 <= alarm.value <= 65
 
 
@@ -107,15 +107,15 @@ def test_workers_that_do_not_get_on_or_are_not_there_are_noticed_by_what_waits(
     backend: Absent, clock: FakeClock, *, hears: bool
 ) -> None:
     watcher = Watcher("mail", backend, Kept(), rules=AlarmRules(open_after=1), clock=clock)
-    backend.send("mail", [Outgoing(tenant="acme", body=b"")])
+    backend.send("mail", [OutgoingMessage(tenant="acme", body=b"")])
     clock.advance(50)
-    watcher.look()
-    assert watcher.alarms == set()
+    watcher.inspect()
+    assert watcher.open_alarms == set()
     clock.advance(50)
     if hears:
         watcher.emit(polled())
-    watcher.look()
-    assert watcher.alarms == {What.FIRST_ATTEMPT_AGE}
+    watcher.inspect()
+    assert watcher.open_alarms == {AlarmKind.FIRST_ATTEMPT_AGE}
 
 
 MANY, FEW = 8, 3
@@ -148,27 +148,27 @@ def test_one_tenant_does_not_open_the_alarm_and_too_few_workers_do(
     The noise is sent before, in thousands; what is left of it, every second.
     """
     clock = FakeClock()
-    opened: dict[bool, set[What]] = {True: set(), False: set()}
+    opened: dict[bool, set[AlarmKind]] = {True: set(), False: set()}
     with MemoryBackend(clock) as backend:
-        backend.change("mail", Change(policy=QueuePolicy(**{"spill_above": 500, **policy})), create=True)
+        backend.change("mail", QueueChange(policy=QueuePolicy(**{"spill_above": 500, **policy})), create=True)
         watchers = {hears: Watcher("mail", backend, Kept(), clock=clock) for hears in opened}
         for _ in range(noise // 1000):
-            backend.send("mail", [Outgoing(tenant="noisy", body=b"")] * 1000)
+            backend.send("mail", [OutgoingMessage(tenant="noisy", body=b"")] * 1000)
         before = 0
         for second in range(seconds):
             clock.advance(1.0)
             names = [f"tenant {(second * sent + number) % tenants}" for number in range(sent)]
-            backend.send("mail", [Outgoing(tenant=name, body=b"") for name in names])
-            backend.send("mail", [Outgoing(tenant="noisy", body=b"")] * (noise % 1000))
-            leased = backend.lease(LeaseRequest(queue="mail", count=handled, lease=30, before=before))
+            backend.send("mail", [OutgoingMessage(tenant=name, body=b"") for name in names])
+            backend.send("mail", [OutgoingMessage(tenant="noisy", body=b"")] * (noise % 1000))
+            leased = backend.lease(LeaseRequest(queue="mail", count=handled, lease=30, leased_before=before))
             before += len(leased.deliveries)
-            watchers[True].emit(Polled(queue="mail", at=clock.wall(), wanted=handled, leased=leased))
+            watchers[True].emit(PollEvent(queue="mail", at=clock.wall(), requested=handled, result=leased))
             backend.settle([Settlement(one.receipt, Ack()) for one in leased.deliveries])
             if second % 10 == 9:
                 for hears, watcher in watchers.items():
-                    watcher.look()
-                    opened[hears] |= watcher.alarms
-    expected = {What.FIRST_ATTEMPT_AGE} if opens else set()
+                    watcher.inspect()
+                    opened[hears] |= watcher.open_alarms
+    expected = {AlarmKind.FIRST_ATTEMPT_AGE} if opens else set()
     assert opened == {True: expected, False: expected}
 
 
@@ -176,28 +176,28 @@ def test_one_tenant_does_not_open_the_alarm_and_too_few_workers_do(
 def test_excess_of_everybody_is_too_much_for_the_workers(tenants: int, clock: FakeClock) -> None:
     """Nothing is late but what is spilled, and that becomes more and more."""
     with MemoryBackend(clock) as backend:
-        backend.change("mail", Change(policy=QueuePolicy(spill_above=20)), create=True)
+        backend.change("mail", QueueChange(policy=QueuePolicy(spill_above=20)), create=True)
         watcher = Watcher("mail", backend, Kept(), clock=clock)
         for second in range(300):
             clock.advance(1.0)
-            backend.send("mail", [Outgoing(tenant=f"t{number % tenants}", body=b"") for number in range(15)])
-            leased = backend.lease(LeaseRequest(queue="mail", count=10, lease=30, before=second * 10))
-            watcher.emit(Polled(queue="mail", at=clock.wall(), wanted=10, leased=leased))
+            backend.send("mail", [OutgoingMessage(tenant=f"t{number % tenants}", body=b"") for number in range(15)])
+            leased = backend.lease(LeaseRequest(queue="mail", count=10, lease=30, leased_before=second * 10))
+            watcher.emit(PollEvent(queue="mail", at=clock.wall(), requested=10, result=leased))
             backend.settle([Settlement(one.receipt, Ack()) for one in leased.deliveries])
             if second % 10 == 9:
-                watcher.look()
-    assert watcher.alarms == {What.FIRST_ATTEMPT_AGE}
+                watcher.inspect()
+    assert watcher.open_alarms == {AlarmKind.FIRST_ATTEMPT_AGE}
 
 
 def test_dead_letters_are_noticed_behind_any_number_of_lanes(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.queue.backends.memory.look.LANES", 3)
     with MemoryBackend(clock) as backend:
-        backend.change("mail", Change(policy=QueuePolicy(hand=0)), create=True)
+        backend.change("mail", QueueChange(policy=QueuePolicy(hand=0)), create=True)
         bury(backend, "poisoned")
-        backend.send("mail", [Outgoing(tenant=f"t{number}", body=b"") for number in range(9)])
+        backend.send("mail", [OutgoingMessage(tenant=f"t{number}", body=b"") for number in range(9)])
         watcher = Watcher("mail", backend, Kept(), rules=AlarmRules(open_after=1), clock=clock)
-        watcher.look()
-    assert watcher.alarms == {What.DEAD_LETTERS}
+        watcher.inspect()
+    assert watcher.open_alarms == {AlarmKind.DEAD_LETTERS}
 
 
 def test_a_store_that_is_away_is_told_logged_once_and_survived(
@@ -207,12 +207,18 @@ def test_a_store_that_is_away_is_told_logged_once_and_survived(
     watcher = Watcher("mail", backend, kept, clock=clock)
     backend.error = EngineUnavailable("gone fishing")
     with caplog.at_level(logging.INFO, "holdfast.queue"):
-        assert [watcher.look() for _ in range(3)] == [None, None, None]
+        assert [watcher.inspect() for _ in range(3)] == [None, None, None]
         backend.error = None
-        assert watcher.look() is not None
-    assert kinds(kept) == ["Trouble", "Trouble", "Trouble", "Snapshot", "Reading"]
-    assert isinstance(kept.all[0], Trouble)
-    assert (kept.all[0].doing, kept.all[0].error) == ("look", "EngineUnavailable")
+        assert watcher.inspect() is not None
+    assert kinds(kept) == [
+        "BackendErrorEvent",
+        "BackendErrorEvent",
+        "BackendErrorEvent",
+        "QueueSnapshot",
+        "QueueReading",
+    ]
+    assert isinstance(kept.all[0], BackendErrorEvent)
+    assert (kept.all[0].operation, kept.all[0].error) == ("inspect", "EngineUnavailable")
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "gone fishing" in caplog.text
 
@@ -220,32 +226,32 @@ def test_a_store_that_is_away_is_told_logged_once_and_survived(
 def test_a_queue_that_nobody_has_made_yet_is_no_end(clock: FakeClock) -> None:
     with MemoryBackend(clock) as backend:
         watcher = Watcher("mail", backend, Kept(), clock=clock)
-        assert watcher.look() is None
-        backend.change("mail", Change(), create=True)
-        assert watcher.look() is not None
+        assert watcher.inspect() is None
+        backend.change("mail", QueueChange(), create=True)
+        assert watcher.inspect() is not None
 
 
 def test_an_alarm_stays_open_while_the_store_is_away(backend: Absent, clock: FakeClock) -> None:
     watcher = Watcher("mail", backend, Kept(), rules=AlarmRules(open_after=1, close_after=1), clock=clock)
     bury(backend, "acme")
-    watcher.look()
+    watcher.inspect()
     backend.error = EngineUnavailable("away")
-    watcher.look()
-    assert watcher.alarms == {What.DEAD_LETTERS}
+    watcher.inspect()
+    assert watcher.open_alarms == {AlarmKind.DEAD_LETTERS}
 
 
 def test_a_sink_that_raises_does_not_stop_the_looks(
     backend: Absent, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken:
-        def emit(self, event: Observed) -> None:
+        def emit(self, event: QueueObservation) -> None:
             raise RuntimeError("no")
 
     bury(backend, "acme")
     watcher = Watcher("mail", backend, Broken(), rules=AlarmRules(open_after=1), clock=clock)
     with caplog.at_level(logging.ERROR):
-        assert watcher.look() is not None
-    assert watcher.alarms == {What.DEAD_LETTERS}
+        assert watcher.inspect() is not None
+    assert watcher.open_alarms == {AlarmKind.DEAD_LETTERS}
     assert "an event is lost" in caplog.text
 
 
@@ -253,12 +259,12 @@ def test_the_thread_looks_again_and_again_also_after_a_surprise_until_it_is_stop
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     backend = Absent()
-    backend.change("mail", Change(), create=True)
+    backend.change("mail", QueueChange(), create=True)
     backend.error = RuntimeError("a surprise")
     seen = threading.Semaphore(0)
 
     class Counting:
-        def emit(self, event: Observed) -> None:
+        def emit(self, event: QueueObservation) -> None:
             seen.release()
 
     watcher = Watcher("mail", backend, Counting(), every=0.01)
@@ -314,7 +320,7 @@ class Pauses:
 
     def run(self, watcher: Watcher) -> None:
         """Take the steps of the background loop until no pause is left."""
-        while not self.wait(watcher._look_when_due()):
+        while not self.wait(watcher._inspect_when_due()):
             pass
 
     def wait(self, seconds: float) -> bool:
@@ -331,7 +337,7 @@ def test_looks_are_at_the_moments_of_this_host_and_nothing_is_made_up_for(backen
     watcher = Watcher("mail", backend, kept, clock=clock)
     # Woken too early, then in time, in time, and much too late.
     Pauses(clock, 0.5, 1.0, 1.0, 5.5, 1.0).run(watcher)
-    moments = [event.at for event in kept.all if isinstance(event, Snapshot)]
+    moments = [event.at for event in kept.all if isinstance(event, QueueSnapshot)]
     offset = watcher._periodic.offset
     assert [round((moment - offset) % 10, 3) % 10 for moment in moments] == [0, 0, pytest.approx(5, abs=0.01), 0]
     assert [round(after - before, 3) for before, after in pairwise(moments)] == [10, 55, 5]
@@ -355,11 +361,11 @@ def test_long_pauses_are_cut_so_that_a_clock_that_was_set_is_noticed(
 
 def test_a_sink_may_stop_the_watcher() -> None:
     backend = MemoryBackend()
-    backend.change("mail", Change(), create=True)
+    backend.change("mail", QueueChange(), create=True)
     stopped = threading.Event()
 
     class Stopping:
-        def emit(self, event: Observed) -> None:
+        def emit(self, event: QueueObservation) -> None:
             watcher.stop()
             stopped.set()
 
@@ -381,30 +387,30 @@ def test_hosts_look_at_moments_of_their_own(monkeypatch: pytest.MonkeyPatch, bac
 def test_a_forked_child_has_no_thread_and_locks_that_nobody_holds(backend: Absent, clock: FakeClock) -> None:
     watcher = Watcher("mail", backend, Kept(), clock=clock)
     with watcher._lock, watcher._looking:
-        in_child(lambda: watcher.look() is not None and not watcher._loop.is_running)
+        in_child(lambda: watcher.inspect() is not None and not watcher._loop.is_running)
 
 
 def test_what_it_sees_can_be_scraped(backend: Absent, clock: FakeClock) -> None:
     metrics = Scraped()
     watcher = Watcher("mail", backend, metrics, rules=AlarmRules(open_after=1), clock=clock)
     bury(backend, "acme")
-    watcher.look()
+    watcher.inspect()
     backend.error = EngineUnavailable("away")
-    watcher.look()
+    watcher.inspect()
     text = metrics.render()
     assert 'holdfast_queue_messages{queue="mail",state="dead"} 1\n' in text
     assert 'holdfast_queue_alarm_open{queue="mail",alarm="dead-letters"} 1\n' in text
     assert 'holdfast_queue_alarm_open{queue="mail",alarm="first-attempt-age"} 0\n' in text
     assert 'holdfast_queue_first_attempt_wait_seconds{queue="mail"} 0.0\n' in text
-    assert 'holdfast_queue_troubles_total{queue="mail",doing="look"} 1\n' in text
+    assert 'holdfast_queue_backend_errors_total{queue="mail",operation="inspect"} 1\n' in text
 
 
 def test_only_polls_are_of_interest_to_alarms(backend: Absent, clock: FakeClock) -> None:
     watcher = Watcher("mail", backend, Kept(), clock=clock)
-    watcher.emit(Trouble(queue="mail", at=1.0, doing="lease", error="EngineUnavailable"))
-    assert not watcher._recent.take().was_heard
-    watcher.emit(Polled(queue="mail", at=1.0, wanted=1, leased=polled().leased))
-    assert watcher._recent.take().was_heard
+    watcher.emit(BackendErrorEvent(queue="mail", at=1.0, operation="lease", error="EngineUnavailable"))
+    assert not watcher._polls.take().has_seen_polls
+    watcher.emit(PollEvent(queue="mail", at=1.0, requested=1, result=polled().result))
+    assert watcher._polls.take().has_seen_polls
 
 
 @pytest.mark.parametrize(
@@ -412,7 +418,7 @@ def test_only_polls_are_of_interest_to_alarms(backend: Absent, clock: FakeClock)
     [
         ("a b", {}, "queue 'a b'"),
         ("mail", {"every": 0.0}, "period is 0.0"),
-        ("mail", {"most_tenants": -1}, "-1 names"),
+        ("mail", {"max_tenants": -1}, "-1 names"),
     ],
 )
 def test_what_makes_no_sense_is_refused(backend: Absent, queue: str, options: dict[str, Any], message: str) -> None:

@@ -14,8 +14,8 @@ LIMITED = Capabilities(
     topics=False,
     exact_counts=False,
     fleet_limits=False,
-    longest_delay=60.0,
-    longest_lease=10.0,
+    max_delay=60.0,
+    max_lease=10.0,
 )
 
 
@@ -36,14 +36,14 @@ class ToyKind:
     def __init__(self, backend: LimitedBackend) -> None:
         self._backend = backend
 
-    def open(self, url: str, *, clock: Clock | None, patience: float, connections: int) -> LimitedBackend:
+    def open(self, url: str, *, clock: Clock | None, timeout: float, max_connections: int) -> LimitedBackend:
         return self._backend
 
     def describe(self, url: str) -> str:
         return url.partition("?")[0]
 
-    def require_queues(self, url: str, *, patience: float) -> None:
-        if not self._backend.queues():
+    def require_queues(self, url: str, *, timeout: float) -> None:
+        if not self._backend.list_queues():
             raise NotFound(f"there are no queues in {self.describe(url)}")
 
 

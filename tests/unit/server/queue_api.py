@@ -12,10 +12,10 @@ from litestar import Litestar
 
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.queue import QueuePolicy
-from holdfast.queue.backend import Backend, Change
+from holdfast.queue.backend import Backend, QueueChange
 from holdfast.server.app import create_app
 from holdfast.server.credentials import CredentialStore, Role
-from holdfast.server.push import Hub
+from holdfast.server.push import EventHub
 from holdfast.server.queues import Queues
 from holdfast.server.state import Services
 from holdfast.testing import FakeClock
@@ -42,7 +42,7 @@ class Api:
     @contextmanager
     def over(self, backend: Backend, clock: FakeClock) -> Iterator[Self]:
         """Work on this store, with one queue."""
-        backend.change(QUEUE, Change(policy=QueuePolicy()), create=True)
+        backend.change(QUEUE, QueueChange(policy=QueuePolicy()), create=True)
         self.backend = backend
         queues: Queues = self.app.state.services.queues
         queues.clock = clock
@@ -96,15 +96,15 @@ def serving(directory: Path) -> Iterator[Api]:
         services = Services(
             database=database,
             credentials=credentials,
-            statuses=nothing,
+            status_cache=nothing,
             status_log=nothing,
-            changes=nothing,
+            status_writer=nothing,
             watch_store=nothing,
             watch=nothing,
             queues=queues,
             workloads=(),
-            hub=Hub(),
-            status_hub=Hub(),
+            hub=EventHub(),
+            status_hub=EventHub(),
         )
         api = Api(create_app(services), tokens, nothing)
         yield api

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.server.access import log_access, trace_of
+from holdfast.server.access import get_trace_id, log_access
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
@@ -21,7 +21,7 @@ def scope_with(*headers: tuple[bytes, bytes], **changes: Any) -> dict[str, Any]:
 
 def trace_for(traceparent: str | bytes) -> str:
     value = traceparent.encode("latin-1") if isinstance(traceparent, str) else traceparent
-    return trace_of(scope_with((b"traceparent", value)))
+    return get_trace_id(scope_with((b"traceparent", value)))
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_any_header_gives_a_trace_that_can_be_logged(value: bytes) -> None:
 
 def test_a_request_without_a_trace_gets_one_and_keeps_it() -> None:
     scope, other = scope_with(), scope_with()
-    assert trace_of(scope) == trace_of(scope)
-    assert trace_of(scope) != trace_of(other)
+    assert get_trace_id(scope) == get_trace_id(scope)
+    assert get_trace_id(scope) != get_trace_id(other)
 
 
 class App:
@@ -121,7 +121,7 @@ def test_a_request_is_logged_by_the_names_of_opentelemetry(logged: pytest.LogCap
     fields = vars(record)
     assert record.getMessage() == "GET /v1/x 404"
     assert record.levelno == logging.INFO
-    assert fields["trace"] == TRACE
+    assert fields["trace_id"] == TRACE
     assert fields["http.request.method"] == "GET"
     assert fields["url.path"] == "/v1/x"
     assert fields["http.response.status_code"] == 404

@@ -10,9 +10,9 @@ from litestar import Litestar, get
 from litestar.datastructures import State
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.server.auth import Authority, requires
+from holdfast.server.auth import Authenticator, create_role_guard
 from holdfast.server.credentials import CredentialStore, Role
-from holdfast.server.problems import answer
+from holdfast.server.problems import build_problem_response
 from holdfast.testing import FakeClock
 
 
@@ -23,14 +23,14 @@ def store(tmp_path: Path) -> Iterator[CredentialStore]:
 
 
 def ask(store: CredentialStore | None, *roles: Role, **headers: str) -> httpx.Response:
-    @get("/here", guards=[requires(*roles)])
+    @get("/here", guards=[create_role_guard(*roles)])
     async def here() -> str:
         return "welcome"
 
     app = Litestar(
         [here],
-        state=State({"authority": Authority(store)}),
-        exception_handlers={Exception: answer},
+        state=State({"authenticator": Authenticator(store)}),
+        exception_handlers={Exception: build_problem_response},
         openapi_config=None,
         logging_config=None,
     )

@@ -91,7 +91,7 @@ def test_the_secret_of_a_token_is_nowhere_in_the_database(
 ) -> None:
     tokens = [store.create(Role.OPERATOR)[1], store.create(Role.TENANT, tenant="tenant-1", note="a note")[1]]
     first = SqliteDatabase(path.with_name("first.sqlite"))
-    tokens.append(CredentialStore(first, FakeClock()).create_first() or "")
+    tokens.append(CredentialStore(first, FakeClock()).create_first_operator() or "")
     rows = database.read(lambda transaction: transaction.execute("select * from holdfast_credential"))
     first.close()
     database.close()
@@ -182,8 +182,8 @@ FIRST = """
     from holdfast.server.credentials import CredentialStore
 
     sys.stdin.readline()
-    with SqliteDatabase(sys.argv[1], patience=30) as database:
-        print(CredentialStore(database, SystemClock()).create_first())
+    with SqliteDatabase(sys.argv[1], timeout=30) as database:
+        print(CredentialStore(database, SystemClock()).create_first_operator())
 """
 
 

@@ -25,7 +25,7 @@ def test_past_its_bound_it_refuses_at_once_and_takes_more_when_there_is_room() -
     hung = threading.Event()
 
     async def story() -> None:
-        executor = BoundedExecutor("test", threads=1, most=3)
+        executor = BoundedExecutor("test", threads=1, max_running=3)
         waiting = [asyncio.ensure_future(executor.run(lambda: hung.wait(STUCK))) for _ in range(3)]
         await asyncio.sleep(0)
         with pytest.raises(EngineUnavailable, match="try again later"):
@@ -47,7 +47,7 @@ def test_work_whose_caller_went_away_goes_on_and_keeps_its_place_until_it_ends()
         raise RuntimeError("nobody hears of it")
 
     async def story() -> None:
-        executor = BoundedExecutor("test", threads=1, most=1)
+        executor = BoundedExecutor("test", threads=1, max_running=1)
         caller = asyncio.ensure_future(executor.run(work))
         await asyncio.sleep(0)
         caller.cancel()

@@ -13,7 +13,7 @@ from holdfast.engines import Migration, Row, Transaction
 from holdfast.engines.database import Result, Value
 from holdfast.server.app import create_app
 from holdfast.server.credentials import CredentialStore
-from holdfast.server.push import Hub
+from holdfast.server.push import EventHub
 from holdfast.server.routes import health
 from holdfast.server.state import Services
 from holdfast.testing import FakeClock
@@ -47,7 +47,7 @@ class Database:
     def write(self, work: Callable[[Transaction], Result]) -> Result:
         return work(Answers())
 
-    def write_one(self, sql: str, parameters: Sequence[Value] = (), *, can_repeat: bool = False) -> list[Row]:
+    def write_statement(self, sql: str, parameters: Sequence[Value] = (), *, is_idempotent: bool = False) -> list[Row]:
         return self.write(lambda transaction: transaction.execute(sql, parameters))
 
     def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:
@@ -70,15 +70,15 @@ def ask(
     services = Services(
         database=database,
         credentials=CredentialStore(database, FakeClock()),
-        statuses=nothing,
+        status_cache=nothing,
         status_log=nothing,
-        changes=nothing,
+        status_writer=nothing,
         watch_store=nothing,
         watch=nothing,
         queues=nothing,
         workloads=(),
-        hub=Hub(),
-        status_hub=Hub(),
+        hub=EventHub(),
+        status_hub=EventHub(),
     )
     app = create_app(services)
     app.state.stopping = stopping
@@ -110,7 +110,7 @@ def test_a_server_whose_database_is_away_is_not_ready() -> None:
 
 
 def test_a_server_whose_database_takes_too_long_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "_PROBE_SECONDS", 0.01)
+    monkeypatch.setattr(health, "_PROBE_TIMEOUT", 0.01)
     answered = threading.Event()
     database = Database(lambda: answered.wait(STUCK))
     # The thread that waits outlives the answer; it must end before the event loop can.

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from holdfast.config import LogSettings
-from holdfast.server.logs import configure
+from holdfast.server.logs import configure_logging
 
 
 class Terminal(io.StringIO):
@@ -34,7 +34,7 @@ def logger_to(
     level: Literal["debug", "info", "warning", "error"] = "info",
     kind: Literal["auto", "json", "text"] = "json",
 ) -> logging.Logger:
-    configure(LogSettings(level=level, format=kind), stream)
+    configure_logging(LogSettings(level=level, format=kind), stream)
     return logging.getLogger("holdfast.test")
 
 
@@ -136,7 +136,7 @@ def test_auto_writes_text_to_a_terminal_and_json_to_anything_else(
 @pytest.mark.parametrize("kind", ["json", "text"])
 def test_where_processes_share_a_log_an_entry_says_whose_it_is(kind: Literal["json", "text"]) -> None:
     stream = io.StringIO()
-    configure(LogSettings(format=kind), stream, with_pid=True)
+    configure_logging(LogSettings(format=kind), stream, with_pid=True)
     logging.getLogger("holdfast.test").info("message")
     logging.getLogger("holdfast.test").info("message", extra={"pid": 7, "trace": "abc"})
     first, second = stream.getvalue().splitlines()
@@ -173,7 +173,7 @@ def test_configuring_again_takes_the_place_of_what_was_configured() -> None:
 
 
 def test_without_a_stream_it_is_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    configure(LogSettings())
+    configure_logging(LogSettings())
     logging.getLogger("holdfast.test").info("message")
     printed = capsys.readouterr()
     assert printed.out == ""

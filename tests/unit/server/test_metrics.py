@@ -12,12 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import EngineUnavailable, NotFound
 from holdfast.metrics import LogExporter, PrometheusExporter
-from holdfast.queue import Outgoing
-from holdfast.queue.backend import Change, LeaseRequest, Snapshot
+from holdfast.queue import OutgoingMessage
+from holdfast.queue.backend import LeaseRequest, QueueChange, QueueSnapshot
 from holdfast.queue.backends.memory import MemoryBackend
-from holdfast.server.metrics import Answered, LinesTaken, ServerMetrics
-from holdfast.server.queues import SWEEP_EVERY, Queues, QueueWatch
-from holdfast.server.routes.metrics import FRESH, Scrape
+from holdfast.server.metrics import AnsweredRequest, ReceivedLines, ServerMetrics
+from holdfast.server.queues import SWEEP_EVERY, QueueMonitor, Queues
+from holdfast.server.routes.metrics import CACHE_SECONDS, ScrapeCache
 from holdfast.testing import FakeClock
 from tests.unit.queue.made import Scraped
 from tests.unit.server.queue_api import QUEUE, Api, running
@@ -36,14 +36,14 @@ class Watched(MemoryBackend):
         super().__init__(clock)
         self.looked = threading.Semaphore(0)
 
-    def look(self, queue: str, **options: Any) -> Snapshot:
+    def inspect(self, queue: str, **options: Any) -> QueueSnapshot:
         self.looks += 1
         self.looked.release()
         if self.gate is not None:
             assert self.gate.wait(STUCK)
         if self.error is not None:
             raise self.error
-        return super().look(queue, **options)
+        return super().inspect(queue, **options)
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def api(tmp_path: Path, backend: Watched, clock: FakeClock) -> Iterator[Api]:
         yield api
 
 
-def scrape_of(queues: Queues) -> Scrape:
+def scrape_of(queues: Queues) -> ScrapeCache:
     metrics = Scraped()
-    return Scrape(queues, metrics, metrics.prometheus, PrometheusExporter())
+    return ScrapeCache(queues, metrics, metrics.prometheus, PrometheusExporter())
 
 
 def scraped(api: Api, name: str) -> dict[tuple[str, ...], float]:
@@ -79,7 +79,9 @@ def scraped(api: Api, name: str) -> dict[tuple[str, ...], float]:
 
 
 def test_a_scrape_tells_how_deep_the_queues_are(api: Api, backend: Watched, clock: FakeClock) -> None:
-    backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")] * 3 + [Outgoing(tenant="bert", body=b"", delay=60)])
+    backend.send(
+        QUEUE, [OutgoingMessage(tenant="anna", body=b"")] * 3 + [OutgoingMessage(tenant="bert", body=b"", delay=60)]
+    )
     backend.lease(LeaseRequest(queue=QUEUE, count=1, lease=30))
     clock.advance(7)
     assert scraped(api, "holdfast_queue_messages") == {
@@ -102,7 +104,7 @@ def test_it_is_in_the_text_format_of_prometheus(api: Api) -> None:
 def test_it_tells_what_was_answered_and_who_listens(api: Api, clock: FakeClock) -> None:
     for who, path in (("viewer", "/metrics"), (None, "/metrics"), ("viewer", "/nowhere/else")):
         api(who, "GET", path)
-    clock.advance(FRESH)
+    clock.advance(CACHE_SECONDS)
     assert scraped(api, "holdfast_server_requests_total") == {
         ("GET", "/metrics", "200"): 1,
         ("GET", "/metrics", "401"): 1,
@@ -114,7 +116,7 @@ def test_it_tells_what_was_answered_and_who_listens(api: Api, clock: FakeClock) 
 def test_lines_of_telemetry_are_counted_by_what_became_of_them() -> None:
     prometheus = PrometheusExporter()
     metrics = ServerMetrics(prometheus, streams={})
-    for event in (LinesTaken(3, 0), LinesTaken(2, 1), Answered("BREW", None, 404)):
+    for event in (ReceivedLines(3, 0), ReceivedLines(2, 1), AnsweredRequest("BREW", None, 404)):
         metrics.emit(event)
     lines = prometheus.render().splitlines()
     assert 'holdfast_server_telemetry_lines_total{result="accepted"} 5' in lines
@@ -128,12 +130,12 @@ def test_tenants_do_not_see_each_other_here(api: Api, who: str | None, status: i
 
 
 def test_scrapes_within_seconds_share_a_look(api: Api, backend: Watched, clock: FakeClock) -> None:
-    backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")])
+    backend.send(QUEUE, [OutgoingMessage(tenant="anna", body=b"")])
     for _ in range(3):
         assert scraped(api, "holdfast_queue_messages")[QUEUE, "ready"] == 1
-        backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")])
+        backend.send(QUEUE, [OutgoingMessage(tenant="anna", body=b"")])
     assert backend.looks == 1
-    clock.advance(FRESH)
+    clock.advance(CACHE_SECONDS)
     assert scraped(api, "holdfast_queue_messages")[QUEUE, "ready"] == 4
     assert backend.looks == 2
 
@@ -141,16 +143,16 @@ def test_scrapes_within_seconds_share_a_look(api: Api, backend: Watched, clock: 
 def test_scrapes_at_the_same_time_share_a_look_also_if_one_of_them_goes_away(
     backend: Watched, clock: FakeClock
 ) -> None:
-    backend.change(QUEUE, Change(), create=True)
+    backend.change(QUEUE, QueueChange(), create=True)
     gate = backend.gate = threading.Event()
     scrape = scrape_of(Queues(lambda: backend, clock=clock))
 
     async def ask() -> set[str]:
-        first, *others = [asyncio.ensure_future(scrape.text()) for _ in range(20)]
+        first, *other_exporter = [asyncio.ensure_future(scrape.render()) for _ in range(20)]
         await asyncio.sleep(0)  # now all of them wait
         first.cancel()
         gate.set()
-        return set(await asyncio.gather(*others))
+        return set(await asyncio.gather(*other_exporter))
 
     [text] = asyncio.run(ask())
     assert QUEUE in text
@@ -161,13 +163,13 @@ def test_a_look_that_was_cancelled_is_begun_anew(backend: Watched, clock: FakeCl
     scrape = scrape_of(Queues(lambda: backend, clock=clock))
 
     async def ask() -> str:
-        waiting = asyncio.ensure_future(scrape.text())
+        waiting = asyncio.ensure_future(scrape.render())
         await asyncio.sleep(0)
-        assert scrape._looking is not None
-        scrape._looking.cancel()
+        assert scrape._refreshing is not None
+        scrape._refreshing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        return await scrape.text()
+        return await scrape.render()
 
     assert "holdfast_server_queues_readable{} 1" in asyncio.run(ask())
 
@@ -176,7 +178,7 @@ def test_a_store_that_is_away_gives_no_old_figures_and_is_asked_again(
     api: Api, backend: Watched, clock: FakeClock
 ) -> None:
     assert scraped(api, "holdfast_queue_lanes_in_use") == {(QUEUE,): 0}
-    clock.advance(FRESH)
+    clock.advance(CACHE_SECONDS)
     backend.error = EngineUnavailable("away")
     assert "holdfast_queue_" not in api("viewer", "GET", "/metrics").text
     backend.error = None
@@ -187,7 +189,7 @@ def test_a_scrape_tells_the_rest_and_says_so_while_the_store_of_queues_is_away(
     api: Api, backend: Watched, clock: FakeClock
 ) -> None:
     assert scraped(api, "holdfast_server_queues_readable") == {(): 1}
-    clock.advance(FRESH)
+    clock.advance(CACHE_SECONDS)
     backend.error = EngineUnavailable("away")
     assert scraped(api, "holdfast_server_queues_readable") == {(): 0}
     assert scraped(api, "holdfast_server_listeners") == {("events",): 0, ("status",): 0}
@@ -202,7 +204,7 @@ def test_a_queue_that_has_gone_since_it_was_listed_is_left_out(api: Api, backend
 
 
 def test_many_tenants_make_a_short_answer(api: Api, backend: Watched) -> None:
-    backend.send(QUEUE, [Outgoing(tenant=f"tenant {number}", body=b"") for number in range(500)])
+    backend.send(QUEUE, [OutgoingMessage(tenant=f"tenant {number}", body=b"") for number in range(500)])
     found = scraped(api, "holdfast_queue_tenant_messages")
     assert sum(found.values()) == 500
     assert len(found) == 21 * 5
@@ -214,8 +216,8 @@ def test_a_scrape_makes_no_store() -> None:
     def opening() -> MemoryBackend:
         raise AssertionError("a store was made")
 
-    queues = Queues(opening, is_there=lambda: False)
-    [_, _, only] = asyncio.run(scrape_of(queues).text()).splitlines()
+    queues = Queues(opening, exists=lambda: False)
+    [_, _, only] = asyncio.run(scrape_of(queues).render()).splitlines()
     assert only == "holdfast_server_queues_readable{} 1"
 
 
@@ -223,18 +225,18 @@ def test_alarms_that_the_server_raises_can_be_scraped(
     backend: Watched, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody works on the queue, and no worker could tell of it: the server does."""
-    backend.change(QUEUE, Change(), create=True)
-    backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")])
+    backend.change(QUEUE, QueueChange(), create=True)
+    backend.send(QUEUE, [OutgoingMessage(tenant="anna", body=b"")])
     queues, metrics = Queues(lambda: backend, clock=clock), Scraped(LogExporter())
-    watch = QueueWatch(queues, metrics)
-    scrape = Scrape(queues, metrics, metrics.prometheus, PrometheusExporter())
+    watch = QueueMonitor(queues, metrics)
+    scrape = ScrapeCache(queues, metrics, metrics.prometheus, PrometheusExporter())
     is_late = f'holdfast_queue_alarm_open{{queue="{QUEUE}",alarm="first-attempt-age"}}'
 
     async def watched(*moments: float) -> str:
         for seconds in moments:
             clock.advance(seconds)
-            await watch.look()
-        return await scrape.text()
+            await watch.inspect()
+        return await scrape.render()
 
     assert f"{is_late} 0\n" in asyncio.run(watched(1.0))
     with caplog.at_level(logging.WARNING):
@@ -248,14 +250,14 @@ def test_alarms_that_the_server_raises_can_be_scraped(
 def test_what_died_with_its_worker_counts_as_waiting_though_no_worker_is_left(
     backend: Watched, clock: FakeClock
 ) -> None:
-    backend.change(QUEUE, Change(), create=True)
-    backend.send(QUEUE, [Outgoing(tenant="anna", body=b"")])
+    backend.change(QUEUE, QueueChange(), create=True)
+    backend.send(QUEUE, [OutgoingMessage(tenant="anna", body=b"")])
     queues, metrics = Queues(lambda: backend, clock=clock), Scraped()
-    watch = QueueWatch(queues, metrics)
-    asyncio.run(watch.look())
+    watch = QueueMonitor(queues, metrics)
+    asyncio.run(watch.inspect())
     assert len(backend.lease(LeaseRequest(queue=QUEUE, count=1, lease=2.0)).deliveries) == 1
     clock.advance(SWEEP_EVERY)
-    asyncio.run(watch.look())
+    asyncio.run(watch.inspect())
     assert f'holdfast_queue_messages{{queue="{QUEUE}",state="ready"}} 1\n' in metrics.render()
     assert f'holdfast_queue_messages{{queue="{QUEUE}",state="leased"}} 0\n' in metrics.render()
 
@@ -264,20 +266,20 @@ def test_the_watch_goes_on_when_the_store_is_back_and_says_once_that_it_was_away
     backend: Watched, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers: list[Exception] = [EngineUnavailable("away"), EngineUnavailable("away"), RuntimeError("a surprise")]
-    backend.change(QUEUE, Change(), create=True)
+    backend.change(QUEUE, QueueChange(), create=True)
 
     def queues() -> list[str]:
         if answers:
             raise answers.pop(0)
         return [QUEUE]
 
-    monkeypatch.setattr(backend, "queues", queues)
+    monkeypatch.setattr(backend, "list_queues", queues)
     metrics = Scraped()
-    watch = QueueWatch(Queues(lambda: backend, clock=clock), metrics)
+    watch = QueueMonitor(Queues(lambda: backend, clock=clock), metrics)
 
     async def look() -> None:
         for _ in range(4):
-            await watch.look()
+            await watch.inspect()
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(look())
@@ -293,6 +295,6 @@ def test_the_server_watches_while_it_runs(api: Api, backend: Watched, monkeypatc
         async with lifespan(api.app):  # type: ignore[operator]
             for _ in range(2):
                 assert await asyncio.to_thread(backend.looked.acquire, timeout=STUCK)
-        assert not [task for task in asyncio.all_tasks() if "QueueWatch" in repr(task)]
+        assert not [task for task in asyncio.all_tasks() if "QueueMonitor" in repr(task)]
 
     asyncio.run(run())

@@ -29,7 +29,6 @@ from holdfast._errors import (
     EngineError,
     EngineMismatch,
     EngineUnavailable,
-    HeldBack,
     HoldfastError,
     InvalidValue,
     LeaseLost,
@@ -38,9 +37,16 @@ from holdfast._errors import (
     NotAllowed,
     NotFound,
     OutcomeUnknown,
+    RetryAfterTooLong,
     SettingsError,
 )
-from holdfast.server.problems import CONTENT_TYPE, Problem, Uncertain, answer, described
+from holdfast.server.problems import (
+    CONTENT_TYPE,
+    OutcomeUnknownWithAdvice,
+    Problem,
+    build_problem_response,
+    describe_errors,
+)
 
 STATUSES = {
     HoldfastError: 500,
@@ -58,7 +64,7 @@ STATUSES = {
     AttemptTimedOut: 504,
     ConnectTimedOut: 504,
     DeadlineExceeded: 504,
-    HeldBack: 503,
+    RetryAfterTooLong: 503,
     LimitReached: 503,
     EngineError: 500,
     EngineUnavailable: 503,
@@ -85,7 +91,9 @@ def ask(error: Exception | None = None, method: str = "GET", path: str = "/here"
     async def body(data: JSONBody[Body]) -> int:
         return data.count
 
-    app = Litestar([here, body], exception_handlers={Exception: answer}, openapi_config=None, logging_config=None)
+    app = Litestar(
+        [here, body], exception_handlers={Exception: build_problem_response}, openapi_config=None, logging_config=None
+    )
 
     async def send() -> httpx.Response:
         transport = httpx.ASGITransport(app)  # type: ignore[arg-type]
@@ -100,7 +108,7 @@ def problem_of(response: httpx.Response) -> dict[str, Any]:
     problem: dict[str, Any] = response.json()
     assert problem["status"] == response.status_code
     assert problem["title"] == http.HTTPStatus(response.status_code).phrase
-    assert len(problem["trace"]) == 32
+    assert len(problem["trace_id"]) == 32
     return problem
 
 
@@ -127,7 +135,7 @@ def test_an_error_of_ours_is_named_by_its_slug_and_told_in_its_own_words_where_i
         assert "/some/file" not in response.text
         (record,) = [record for record in caplog.records if record.name == "holdfast.server"]
         assert record.getMessage() == str(error)
-        assert vars(record)["trace"] == problem["trace"]
+        assert vars(record)["trace_id"] == problem["trace_id"]
 
 
 def test_a_refused_credential_is_told_how_to_present_one() -> None:
@@ -148,7 +156,7 @@ def test_a_tenant_that_sent_too_much_is_told_when_to_come_back(seconds: float, h
 
 
 def test_what_may_have_been_done_comes_with_advice(caplog: pytest.LogCaptureFixture) -> None:
-    response = ask(Uncertain("the reply of /some/file was lost", "send it again"))
+    response = ask(OutcomeUnknownWithAdvice("the reply of /some/file was lost", "send it again"))
     problem = problem_of(response)
     assert (response.status_code, problem["type"]) == (500, "urn:holdfast:problem:outcome-unknown")
     assert problem["detail"].startswith("it may or may not have been done: send it again; ")
@@ -166,11 +174,11 @@ def test_what_was_not_foreseen_is_logged_in_full_and_told_in_general(caplog: pyt
     assert "KeyError" not in response.text
     problem = problem_of(response)
     assert problem["type"] == "about:blank"
-    assert problem["trace"] == trace
+    assert problem["trace_id"] == trace
     (record,) = [record for record in caplog.records if record.name == "holdfast.server"]
     assert record.exc_info is not None
     assert isinstance(record.exc_info[1], KeyError)
-    assert vars(record)["trace"] == trace
+    assert vars(record)["trace_id"] == trace
 
 
 @pytest.mark.parametrize(
@@ -256,7 +264,7 @@ def test_a_malformed_host_header_does_not_keep_an_error_from_being_told(host: st
 
 
 def test_a_route_describes_the_problems_that_it_answers_with() -> None:
-    specs = described(401, 503)
+    specs = describe_errors(401, 503)
     assert list(specs) == [401, 503]
     assert {spec.data_container for spec in specs.values()} == {Problem}
     assert {spec.media_type for spec in specs.values()} == {CONTENT_TYPE}
@@ -266,7 +274,7 @@ def test_a_route_describes_the_problems_that_it_answers_with() -> None:
 def test_a_problem_is_frozen_and_leaves_out_errors_where_there_are_none() -> None:
     import msgspec
 
-    problem = Problem(type="about:blank", title="t", status=400, detail="d", instance="/", trace="x")
+    problem = Problem(type="about:blank", title="t", status=400, detail="d", instance="/", trace_id="x")
     assert "errors" not in json.loads(msgspec.json.encode(problem))
     with pytest.raises(AttributeError):
         problem.status = 200  # type: ignore[misc]

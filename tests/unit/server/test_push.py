@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.server.push import AT_ONCE, KEPT, LIFE_SECONDS, Event, Hub
+from holdfast.server.push import BATCH_LISTENERS, KEEPALIVE_SECONDS, KEPT_EVENTS, EventHub, StreamEvent
 
 Result = TypeVar("Result")
 
@@ -20,9 +20,9 @@ STUCK = 30.0
 """Seconds until a stream that should move is taken to be stuck."""
 
 
-def run(story: Callable[[Hub], Coroutine[Any, Any, Result]]) -> Result:
+def run(story: Callable[[EventHub], Coroutine[Any, Any, Result]]) -> Result:
     async def told() -> Result:
-        hub = Hub()
+        hub = EventHub()
         hub.start()
         async with asyncio.timeout(STUCK):
             return await story(hub)
@@ -33,14 +33,14 @@ def run(story: Callable[[Hub], Coroutine[Any, Any, Result]]) -> Result:
 class Listener:
     """Somebody who listens, over a connection that takes what it is given until it is `full`."""
 
-    def __init__(self, hub: Hub, greet: Callable[[], Sequence[Event]] = list) -> None:
-        self.told: list[Event | None] = []
+    def __init__(self, hub: EventHub, get_first_events: Callable[[], Sequence[StreamEvent]] = list) -> None:
+        self.told: list[StreamEvent | None] = []
         self.breaks = False
-        self._greet = greet
+        self._get_first_events = get_first_events
         self._takes = asyncio.Event()
         self._takes.set()
         self._left = asyncio.Event()
-        self.task = asyncio.create_task(hub.attend(self._write, self._gone, self._greet))
+        self.task = asyncio.create_task(hub.serve_listener(self._write, self._gone, self._get_first_events))
 
     def full(self) -> None:
         self._takes.clear()
@@ -56,10 +56,10 @@ class Listener:
         """What was told, without signs of life: the number of each event, and its data."""
         return [
             f"{message['id'].partition('-')[2]} {message['data']}"
-            for message in (json.loads(told.text) for told in self.told if told is not None)
+            for message in (json.loads(told.websocket_text) for told in self.told if told is not None)
         ]
 
-    async def _write(self, told: Event | None) -> None:
+    async def _write(self, told: StreamEvent | None) -> None:
         await self._takes.wait()
         if self.breaks:
             raise OSError("the connection is broken")
@@ -69,12 +69,12 @@ class Listener:
         await self._left.wait()
 
 
-async def listening(hub: Hub, count: int = 1) -> list[Listener]:
+async def listening(hub: EventHub, count: int = 1) -> list[Listener]:
     """Listeners that have begun to listen."""
-    before = hub.listeners
+    before = hub.listener_count
     listeners = [Listener(hub) for _ in range(count)]
     await turns()
-    assert hub.listeners == before + count
+    assert hub.listener_count == before + count
     return listeners
 
 
@@ -84,19 +84,19 @@ async def turns(count: int = 3) -> None:
         await asyncio.sleep(0)
 
 
-def publish(hub: Hub, *data: int) -> None:
+def publish(hub: EventHub, *data: int) -> None:
     for each in data:
         hub.publish("change", str(each).encode())
 
 
 def test_an_event_has_a_form_for_streams_and_one_for_sockets() -> None:
-    event = Event("5eed-7", "status", b'{"zone":"use1-az1"}')
-    assert event.lines == b'id: 5eed-7\nevent: status\ndata: {"zone":"use1-az1"}\n\n'
-    assert event.text == '{"id":"5eed-7","event":"status","data":{"zone":"use1-az1"}}'
+    event = StreamEvent("5eed-7", "status", b'{"zone":"use1-az1"}')
+    assert event.sse_bytes == b'id: 5eed-7\nevent: status\ndata: {"zone":"use1-az1"}\n\n'
+    assert event.websocket_text == '{"id":"5eed-7","event":"status","data":{"zone":"use1-az1"}}'
 
 
 def test_a_listener_gets_every_event_from_then_on_in_order() -> None:
-    async def story(hub: Hub) -> None:
+    async def story(hub: EventHub) -> None:
         publish(hub, 0)
         [listener] = await listening(hub)
         publish(hub, 10, 11, 12)
@@ -107,7 +107,7 @@ def test_a_listener_gets_every_event_from_then_on_in_order() -> None:
 
 
 def test_every_listener_gets_every_event() -> None:
-    async def story(hub: Hub) -> None:
+    async def story(hub: EventHub) -> None:
         listeners = await listening(hub, 3)
         publish(hub, 0)
         await turns()
@@ -117,9 +117,9 @@ def test_every_listener_gets_every_event() -> None:
 
 
 def test_a_greeting_comes_first_and_then_everything_after_it() -> None:
-    async def story(hub: Hub) -> None:
+    async def story(hub: EventHub) -> None:
         publish(hub, 0)
-        listener = Listener(hub, lambda: [Event(hub.last, "snapshot", b"100")])
+        listener = Listener(hub, lambda: [StreamEvent(hub.last_id, "snapshot", b"100")])
         publish(hub, 1)  # before its turn has come
         await turns(1)
         publish(hub, 2)  # right after it
@@ -130,12 +130,12 @@ def test_a_greeting_comes_first_and_then_everything_after_it() -> None:
 
 
 def test_who_joins_while_many_are_told_misses_nothing_and_hears_nothing_twice() -> None:
-    async def story(hub: Hub) -> None:
-        listeners = await listening(hub, 2 * AT_ONCE + 1)
+    async def story(hub: EventHub) -> None:
+        listeners = await listening(hub, 2 * BATCH_LISTENERS + 1)
         for number in range(12):
             publish(hub, *range(number % 3 + 1))
             # Some come while the first have been told and the others have not.
-            listeners += [Listener(hub, lambda: hub.missed(f"{hub.run}-0") or []) for _ in range(30)]
+            listeners += [Listener(hub, lambda: hub.find_missed(f"{hub.run}-0") or []) for _ in range(30)]
             await turns(1)
         await turns(200)
         everything = listeners[0].events
@@ -146,26 +146,26 @@ def test_who_joins_while_many_are_told_misses_nothing_and_hears_nothing_twice() 
 
 
 def test_others_get_their_turn_while_many_are_told() -> None:
-    async def story(hub: Hub) -> None:
-        listeners = await listening(hub, 3 * AT_ONCE)
+    async def story(hub: EventHub) -> None:
+        listeners = await listening(hub, 3 * BATCH_LISTENERS)
         publish(hub, 0)
         told: list[int] = []
         while sum(told) < len(listeners):
             await turns(1)
             told.append(sum(len(listener.events) for listener in listeners) - sum(told))
-        assert max(told) <= AT_ONCE
+        assert max(told) <= BATCH_LISTENERS
 
     run(story)
 
 
 def test_who_does_not_take_an_event_is_cut_off_and_nobody_waits_for_it() -> None:
-    async def story(hub: Hub) -> None:
+    async def story(hub: EventHub) -> None:
         slow, quick = await listening(hub, 2)
         slow.full()
         publish(hub, 0, 1)
         await turns(4)
         assert quick.events == ["1 0", "2 1"]
-        assert hub.listeners == 1
+        assert hub.listener_count == 1
         await slow.task
         slow.empty()
         publish(hub, 2)
@@ -176,36 +176,36 @@ def test_who_does_not_take_an_event_is_cut_off_and_nobody_waits_for_it() -> None
 
 
 def test_who_is_still_being_greeted_when_something_happens_is_too_slow() -> None:
-    async def story(hub: Hub) -> None:
-        listener = Listener(hub, lambda: [Event(hub.last, "snapshot", b"100")])
+    async def story(hub: EventHub) -> None:
+        listener = Listener(hub, lambda: [StreamEvent(hub.last_id, "snapshot", b"100")])
         listener.full()
         await turns()
         publish(hub, 0)
         await turns()
         await listener.task
-        assert (hub.listeners, listener.told) == (0, [])
+        assert (hub.listener_count, listener.told) == (0, [])
 
     run(story)
 
 
 def test_a_connection_that_breaks_while_it_is_written_to_is_cut_off() -> None:
-    async def story(hub: Hub) -> None:
+    async def story(hub: EventHub) -> None:
         broken, whole = await listening(hub, 2)
         broken.breaks = True
         publish(hub, 0)
         await turns()
         await broken.task
-        assert (hub.listeners, whole.events) == (1, ["1 0"])
+        assert (hub.listener_count, whole.events) == (1, ["1 0"])
 
     run(story)
 
 
 def test_a_listener_that_goes_away_is_forgotten() -> None:
-    async def story(hub: Hub) -> None:
+    async def story(hub: EventHub) -> None:
         gone, stays = await listening(hub, 2)
         gone.leave()
         await gone.task
-        assert hub.listeners == 1
+        assert hub.listener_count == 1
         publish(hub, 0)
         await turns()
         assert (gone.told, stays.events) == ([], ["1 0"])
@@ -214,32 +214,32 @@ def test_a_listener_that_goes_away_is_forgotten() -> None:
 
 
 def test_a_listener_whose_greeting_fails_is_forgotten_and_the_error_is_told() -> None:
-    async def story(hub: Hub) -> None:
-        def greet() -> Sequence[Event]:
+    async def story(hub: EventHub) -> None:
+        def get_first_events() -> Sequence[StreamEvent]:
             raise ValueError("nothing is known")
 
-        listener = Listener(hub, greet)
+        listener = Listener(hub, get_first_events)
         with pytest.raises(ValueError, match="nothing is known"):
             await listener.task
-        assert hub.listeners == 0
+        assert hub.listener_count == 0
 
     run(story)
 
 
 def test_a_listener_that_is_cancelled_by_somebody_else_ends_as_cancelled() -> None:
-    async def story(hub: Hub) -> None:
+    async def story(hub: EventHub) -> None:
         [listener] = await listening(hub)
         listener.task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await listener.task
-        assert hub.listeners == 0
+        assert hub.listener_count == 0
 
     run(story)
 
 
 @pytest.mark.parametrize("cut_first", [True, False])
 def test_a_listener_that_is_cut_off_and_cancelled_at_once_ends_as_cancelled(cut_first: bool) -> None:
-    async def story(hub: Hub) -> None:
+    async def story(hub: EventHub) -> None:
         [listener] = await listening(hub)
         for step in (hub.close, listener.task.cancel) if cut_first else (listener.task.cancel, hub.close):
             step()
@@ -250,12 +250,12 @@ def test_a_listener_that_is_cut_off_and_cancelled_at_once_ends_as_cancelled(cut_
 
 
 def test_a_listener_that_was_cut_off_can_go_on_with_something_else() -> None:
-    async def story(hub: Hub) -> None:
+    async def story(hub: EventHub) -> None:
         async def attend_and_say_goodbye() -> str:
-            async def write(_: Event | None) -> None:
+            async def write(_: StreamEvent | None) -> None:
                 pass
 
-            await hub.attend(write, asyncio.Event().wait, list)  # type: ignore[arg-type]
+            await hub.serve_listener(write, asyncio.Event().wait, list)  # type: ignore[arg-type]
             async with asyncio.timeout(STUCK):  # works only in a task that nobody wants to cancel any more
                 await turns()
             return "goodbye"
@@ -270,8 +270,8 @@ def test_a_listener_that_was_cut_off_can_go_on_with_something_else() -> None:
 
 
 def test_closing_ends_every_stream_after_what_was_published_before() -> None:
-    async def story(hub: Hub) -> None:
-        listeners = await listening(hub, 2 * AT_ONCE)
+    async def story(hub: EventHub) -> None:
+        listeners = await listening(hub, 2 * BATCH_LISTENERS)
         publish(hub, 0, 1)
         await turns(1)  # some have been told the first
         hub.close()
@@ -279,14 +279,14 @@ def test_closing_ends_every_stream_after_what_was_published_before() -> None:
         publish(hub, 2)
         await asyncio.gather(*(listener.task for listener in listeners))
         assert all(listener.events == ["1 0", "2 1"] for listener in listeners)
-        assert hub.listeners == 0
+        assert hub.listener_count == 0
         await turns()
 
     run(story)
 
 
 def test_listening_after_the_close_ends_at_once() -> None:
-    async def story(hub: Hub) -> None:
+    async def story(hub: EventHub) -> None:
         hub.close()
         listener = Listener(hub)
         await listener.task
@@ -296,7 +296,7 @@ def test_listening_after_the_close_ends_at_once() -> None:
 
 
 def test_threads_publish_without_losing_or_doubling_an_event() -> None:
-    async def story(hub: Hub) -> None:
+    async def story(hub: EventHub) -> None:
         [listener] = await listening(hub)
         each, threads = 50, 4
 
@@ -321,7 +321,7 @@ def test_threads_publish_without_losing_or_doubling_an_event() -> None:
 
 
 def test_another_thread_may_close_the_hub() -> None:
-    async def story(hub: Hub) -> None:
+    async def story(hub: EventHub) -> None:
         [listener] = await listening(hub)
         hub.publish_threadsafe("change", b"0")
         closer = threading.Thread(target=hub.close_threadsafe)
@@ -334,17 +334,17 @@ def test_another_thread_may_close_the_hub() -> None:
 
 
 def test_before_the_start_and_after_the_close_nobody_listens_and_threads_may_publish_all_the_same() -> None:
-    hub = Hub()
+    hub = EventHub()
     hub.publish_threadsafe("early", b"{}")
     hub.close_threadsafe()
     hub.publish_threadsafe("late", b"{}")
-    assert hub.listeners == 0
+    assert hub.listener_count == 0
 
 
 def test_threads_may_publish_and_close_when_the_event_loop_is_gone() -> None:
-    hubs: list[Hub] = []
+    hubs: list[EventHub] = []
 
-    async def story(hub: Hub) -> None:
+    async def story(hub: EventHub) -> None:
         hubs.append(hub)
 
     run(story)
@@ -369,20 +369,20 @@ class QuickLoop(asyncio.SelectorEventLoop):
 
 def test_a_quiet_stream_shows_a_sign_of_life_in_time_and_never_all_of_them_at_once() -> None:
     async def story() -> None:
-        hub = Hub()
+        hub = EventHub()
         hub.start()
-        listeners = await listening(hub, 2 * LIFE_SECONDS)
+        listeners = await listening(hub, 2 * KEEPALIVE_SECONDS)
         told: Counter[int] = Counter()
-        for second in range(3 * LIFE_SECONDS):
+        for second in range(3 * KEEPALIVE_SECONDS):
             before = [len(listener.told) for listener in listeners]
             await asyncio.sleep(1)
             told[second] = sum(len(listener.told) for listener in listeners) - sum(before)
-        assert max(told.values()) <= 2 * math.ceil(len(listeners) / LIFE_SECONDS), "a second may see two beats"
+        assert max(told.values()) <= 2 * math.ceil(len(listeners) / KEEPALIVE_SECONDS), "a second may see two beats"
         assert {len(listener.told) for listener in listeners} <= {2, 3, 4}
         assert all(listener.events == [] for listener in listeners)
         hub.close()
         beats = sum(told.values())
-        await asyncio.sleep(2 * LIFE_SECONDS)
+        await asyncio.sleep(2 * KEEPALIVE_SECONDS)
         assert sum(len(listener.told) for listener in listeners) == beats
 
     with asyncio.Runner(loop_factory=QuickLoop) as runner:
@@ -391,11 +391,11 @@ def test_a_quiet_stream_shows_a_sign_of_life_in_time_and_never_all_of_them_at_on
 
 def test_a_sign_of_life_finds_out_who_takes_nothing() -> None:
     async def story() -> None:
-        hub = Hub()
+        hub = EventHub()
         hub.start()
         slow, quick = await listening(hub, 2)
         slow.full()
-        await asyncio.sleep(LIFE_SECONDS + 1)
+        await asyncio.sleep(KEEPALIVE_SECONDS + 1)
         assert slow.task.done()
         assert not quick.task.done()
 
@@ -403,12 +403,12 @@ def test_a_sign_of_life_finds_out_who_takes_nothing() -> None:
         runner.run(story())
 
 
-@given(published=st.integers(0, 3 * KEPT), seen=st.integers(0, 3 * KEPT))
+@given(published=st.integers(0, 3 * KEPT_EVENTS), seen=st.integers(0, 3 * KEPT_EVENTS))
 def test_who_comes_back_gets_exactly_what_was_missed_while_that_is_kept(published: int, seen: int) -> None:
-    hub = Hub()
+    hub = EventHub()
     publish(hub, *range(1, published + 1))
-    missed = hub.missed(f"{hub.run}-{seen}")
-    if seen > published or published - seen > KEPT:
+    missed = hub.find_missed(f"{hub.run}-{seen}")
+    if seen > published or published - seen > KEPT_EVENTS:
         assert missed is None
     else:
         assert missed is not None
@@ -417,29 +417,29 @@ def test_who_comes_back_gets_exactly_what_was_missed_while_that_is_kept(publishe
 
 
 def test_the_latest_event_can_be_continued_from() -> None:
-    hub = Hub()
-    assert hub.missed(hub.last) == []
+    hub = EventHub()
+    assert hub.find_missed(hub.last_id) == []
     publish(hub, 0)
-    assert hub.missed(hub.last) == []
+    assert hub.find_missed(hub.last_id) == []
 
 
 def test_an_event_of_another_run_says_nothing_about_this_one() -> None:
-    before, hub = Hub(), Hub()
+    before, hub = EventHub(), EventHub()
     publish(before, 0, 1)
     publish(hub, 0, 1)
     assert before.run != hub.run
-    assert hub.missed(before.last) is None
+    assert hub.find_missed(before.last_id) is None
 
 
 @given(st.one_of(st.text(), st.text("0123456789-+_. ²٣", max_size=12), st.integers().map(str)))
 def test_an_id_that_makes_no_sense_is_an_id_that_is_not_known(garbage: str) -> None:
-    hub = Hub()
+    hub = EventHub()
     publish(hub, 0, 1, 2)
-    assert hub.missed(garbage) is None
-    missed = hub.missed(f"{hub.run}-{garbage}")
+    assert hub.find_missed(garbage) is None
+    missed = hub.find_missed(f"{hub.run}-{garbage}")
     assert missed is None or (garbage.isascii() and garbage.isdigit() and len(missed) == 3 - int(garbage))
 
 
 def test_an_id_with_a_number_beyond_all_measure_costs_nothing() -> None:
-    hub = Hub()
-    assert hub.missed(f"{hub.run}-{'9' * 100_000}") is None
+    hub = EventHub()
+    assert hub.find_missed(f"{hub.run}-{'9' * 100_000}") is None

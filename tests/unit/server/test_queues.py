@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from holdfast import EngineUnavailable, InvalidValue
-from holdfast.queue import Outgoing, Refused, Sent, open_backend
-from holdfast.queue.backend import FULL, Backend, Change
+from holdfast.queue import OutgoingMessage, RefusedMessage, SentMessage, open_backend
+from holdfast.queue.backend import FULL_CAPABILITIES, Backend, QueueChange
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.server.executor import BoundedExecutor
-from holdfast.server.queues import ASKING_MOST, ASKING_SHARE, SHARE, Queues
+from holdfast.server.queues import MAX_ASKING, MAX_ASKING_PER_TENANT, MAX_SENDING_PER_TENANT, Queues
 from holdfast.testing import FakeClock
 from tests.unit.queue.toy import LimitedBackend
 from tests.unit.server.queue_api import QUEUE, Api, running
@@ -25,7 +25,7 @@ STUCK = 30.0
 @pytest.fixture
 def backend(tmp_path: Path) -> Iterator[Backend]:
     with open_backend(f"sqlite:{tmp_path / 'queue.sqlite'}") as backend:
-        backend.change("orders", Change(), create=True)
+        backend.change("orders", QueueChange(), create=True)
         yield backend
 
 
@@ -39,8 +39,8 @@ def test_the_store_is_opened_by_the_first_who_needs_it_and_once(backend: Backend
     queues = Queues(opening)
 
     async def use() -> Sequence[str]:
-        await asyncio.gather(*(queues.ask(lambda each: each.look("orders")) for _ in range(8)))
-        return await queues.names()
+        await asyncio.gather(*(queues.ask(lambda each: each.inspect("orders")) for _ in range(8)))
+        return await queues.list_names()
 
     assert opened == []
     assert asyncio.run(use()) == ["orders"]
@@ -92,25 +92,25 @@ def test_a_store_that_could_not_be_opened_is_opened_the_next_time(backend: Backe
 def test_closing_closes_what_was_opened_and_may_be_repeated(backend: Backend) -> None:
     queues = Queues(lambda: backend)
     queues.close()
-    backend.look("orders")  # which nobody had opened
+    backend.inspect("orders")  # which nobody had opened
     queues.open()
     queues.close()
     queues.close()
     with pytest.raises(Exception, match="closed"):
-        backend.look("orders")
+        backend.inspect("orders")
 
 
 class Slow:
     """Keeps messages only when it is told to go on."""
 
-    capabilities = FULL
+    capabilities = FULL_CAPABILITIES
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
 
-    def send(self, queue: str, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+    def send(self, queue: str, messages: Sequence[OutgoingMessage]) -> Sequence[SentMessage | RefusedMessage]:
         assert self.go_on.wait(STUCK)
-        return [Sent(id=1, queue=queue, lane=0, trace="", pressure=0.0)]
+        return [SentMessage(id=1, queue=queue, lane=0, trace="", pressure=0.0)]
 
 
 def test_a_tenant_whose_requests_take_long_is_refused_more_and_others_are_not() -> None:
@@ -118,14 +118,14 @@ def test_a_tenant_whose_requests_take_long_is_refused_more_and_others_are_not() 
     queues = Queues(lambda: cast("Backend", slow))
 
     def send(tenant: str) -> Any:
-        return asyncio.ensure_future(queues.send("orders", tenant, [Outgoing(tenant=tenant, body=b"")]))
+        return asyncio.ensure_future(queues.send("orders", tenant, [OutgoingMessage(tenant=tenant, body=b"")]))
 
     async def use() -> None:
-        sent = [send("noisy") for _ in range(SHARE)]
+        sent = [send("noisy") for _ in range(MAX_SENDING_PER_TENANT)]
         await asyncio.sleep(0)
-        with pytest.raises(EngineUnavailable, match=f"{SHARE} requests of tenant noisy are under way"):
+        with pytest.raises(EngineUnavailable, match=f"{MAX_SENDING_PER_TENANT} requests of tenant noisy are under way"):
             await send("noisy")
-        sent += [send("quiet") for _ in range(SHARE)]
+        sent += [send("quiet") for _ in range(MAX_SENDING_PER_TENANT)]
         await asyncio.sleep(0)
         assert not any(each.done() for each in sent)
         slow.go_on.set()
@@ -137,11 +137,11 @@ def test_a_tenant_whose_requests_take_long_is_refused_more_and_others_are_not() 
 
 def test_what_the_backend_cannot_do_is_refused() -> None:
     backend = LimitedBackend()
-    backend.change("orders", Change(), create=True)
+    backend.change("orders", QueueChange(), create=True)
     queues = Queues(lambda: backend)
     with pytest.raises(InvalidValue, match="cannot keep the order of a group"):
-        asyncio.run(queues.send("orders", "anna", [Outgoing(tenant="anna", body=b"", group="g")]))
-    assert backend.look("orders").totals.waiting == 0
+        asyncio.run(queues.send("orders", "anna", [OutgoingMessage(tenant="anna", body=b"", group="g")]))
+    assert backend.inspect("orders").totals.waiting == 0
 
 
 def test_a_tenant_that_asks_too_much_is_refused_more_and_others_are_not() -> None:
@@ -152,11 +152,11 @@ def test_a_tenant_that_asks_too_much_is_refused_more_and_others_are_not() -> Non
         return asyncio.ensure_future(queues.ask(lambda _: go_on.wait(STUCK), tenant))
 
     async def use() -> None:
-        asked = [ask("noisy") for _ in range(ASKING_SHARE)]
+        asked = [ask("noisy") for _ in range(MAX_ASKING_PER_TENANT)]
         await asyncio.sleep(0)
-        with pytest.raises(EngineUnavailable, match=f"{ASKING_SHARE} requests of tenant noisy are under way"):
+        with pytest.raises(EngineUnavailable, match=f"{MAX_ASKING_PER_TENANT} requests of tenant noisy are under way"):
             await ask("noisy")
-        asked += [ask(who) for who in ("quiet", None) for _ in range(ASKING_SHARE)]
+        asked += [ask(who) for who in ("quiet", None) for _ in range(MAX_ASKING_PER_TENANT)]
         await asyncio.sleep(0)
         assert not any(each.done() for each in asked)
         go_on.set()
@@ -171,13 +171,13 @@ def test_all_together_are_no_more_than_there_may_be() -> None:
     queues = Queues(MemoryBackend)
 
     async def use() -> None:
-        asked = [asyncio.ensure_future(queues.ask(lambda _: go_on.wait(STUCK))) for _ in range(ASKING_MOST)]
+        asked = [asyncio.ensure_future(queues.ask(lambda _: go_on.wait(STUCK))) for _ in range(MAX_ASKING)]
         await asyncio.sleep(0)
-        with pytest.raises(EngineUnavailable, match=f"{ASKING_MOST} of holdfast-queues are under way and take long"):
-            await queues.names()
+        with pytest.raises(EngineUnavailable, match=f"{MAX_ASKING} of holdfast-queues are under way and take long"):
+            await queues.list_names()
         go_on.set()
         await asyncio.gather(*asked)
-        assert await queues.names() == []
+        assert await queues.list_names() == []
 
     asyncio.run(use())
 
@@ -195,7 +195,7 @@ def test_what_nobody_waits_for_any_more_counts_until_it_is_done() -> None:
         return asyncio.ensure_future(queues.ask(fail, "noisy"))
 
     async def use() -> None:
-        asked = [ask() for _ in range(ASKING_SHARE)]
+        asked = [ask() for _ in range(MAX_ASKING_PER_TENANT)]
         await asyncio.sleep(0)
         for each in asked:
             each.cancel()
@@ -216,7 +216,7 @@ def test_what_nobody_waits_for_any_more_counts_until_it_is_done() -> None:
 
 def test_what_is_refused_is_logged_once_a_second_at_the_most(caplog: pytest.LogCaptureFixture) -> None:
     clock, go_on = FakeClock(), threading.Event()
-    executor = BoundedExecutor("holdfast-test", threads=1, most=4, share=1, clock=clock)
+    executor = BoundedExecutor("holdfast-test", threads=1, max_running=4, max_per_tenant=1, clock=clock)
 
     async def use() -> None:
         asked = asyncio.ensure_future(executor.run(lambda: go_on.wait(STUCK), "noisy"))
@@ -237,7 +237,7 @@ def test_what_is_refused_is_logged_once_a_second_at_the_most(caplog: pytest.LogC
     ]
 
 
-@pytest.mark.parametrize("path", ["messages/1", "own?tenant=anna"])
+@pytest.mark.parametrize("path", ["messages/1", "usage?tenant=anna"])
 def test_a_tenant_that_asks_too_much_over_http_keeps_nobody_else_out(
     tmp_path: Path, backend: Backend, path: str
 ) -> None:
@@ -245,7 +245,9 @@ def test_a_tenant_that_asks_too_much_over_http_keeps_nobody_else_out(
 
     async def use(api: Api) -> tuple[int, int]:
         queues: Queues = api.app.state.services.queues
-        asked = [asyncio.ensure_future(queues.ask(lambda _: go_on.wait(STUCK), "anna")) for _ in range(ASKING_SHARE)]
+        asked = [
+            asyncio.ensure_future(queues.ask(lambda _: go_on.wait(STUCK), "anna")) for _ in range(MAX_ASKING_PER_TENANT)
+        ]
         await asyncio.sleep(0)
         refused = await api.ask("anna", "GET", f"/v1/queues/{QUEUE}/{path}")
         another = asyncio.ensure_future(api.ask("viewer", "GET", f"/v1/queues/{QUEUE}/{path}"))
@@ -264,8 +266,8 @@ def test_a_failed_request_counts_no_longer(backend: Backend) -> None:
     queues = Queues(lambda: backend)
 
     async def use() -> None:
-        for _ in range(2 * SHARE):
+        for _ in range(2 * MAX_SENDING_PER_TENANT):
             with pytest.raises(Exception, match="no queue nowhere"):
-                await queues.send("nowhere", "anna", [Outgoing(tenant="anna", body=b"")])
+                await queues.send("nowhere", "anna", [OutgoingMessage(tenant="anna", body=b"")])
 
     asyncio.run(use())

@@ -10,7 +10,7 @@ import pytest
 from holdfast import EngineUnavailable, OutcomeUnknown
 from holdfast._errors import DatabaseFull
 from holdfast.queue import Delivery, Limits, QueuePolicy, open_backend
-from holdfast.queue.backend import FULL, Backend, Bury, Change, LeaseRequest, Settlement
+from holdfast.queue.backend import FULL_CAPABILITIES, Backend, Bury, LeaseRequest, QueueChange, Settlement
 from holdfast.testing import FakeClock
 from tests.unit.server.queue_api import QUEUE, Api, problem, serving
 
@@ -46,8 +46,8 @@ class TestOne:
         answer = api.send("anna", body)
         assert answer.status_code == 202
         told = answer.json()
-        assert {"status", "id", "queue", "lane", "trace", "pressure", "duplicate"} == told.keys()
-        assert (told["status"], told["queue"], told["duplicate"]) == ("accepted", QUEUE, False)
+        assert {"status", "id", "queue", "lane", "trace", "pressure", "is_duplicate"} == told.keys()
+        assert (told["status"], told["queue"], told["is_duplicate"]) == ("accepted", QUEUE, False)
         [found] = delivered(api)
         assert (found.id, found.tenant, found.body) == (told["id"], "anna", body)
         assert (found.trace, found.lane, found.deadline) == (told["trace"], told["lane"], None)
@@ -177,7 +177,7 @@ class TestAgain:
         key = {"Idempotency-Key": "order-7"}
         first, again = api.send("anna", b"a", headers=key).json(), api.send("anna", b"b", headers=key).json()
         assert (again["id"], again["lane"]) == (first["id"], first["lane"])
-        assert (first["duplicate"], again["duplicate"]) == (False, True)
+        assert (first["is_duplicate"], again["is_duplicate"]) == (False, True)
         assert [each.body for each in delivered(api)] == [b"a"]
         assert api.send("anna", b"c", headers=key).json()["id"] == first["id"], "also while it is handled"
         clock.advance(301)
@@ -185,8 +185,8 @@ class TestAgain:
 
     def test_keys_of_two_tenants_are_two_keys(self, api: Api) -> None:
         key = {"Idempotency-Key": "1"}
-        assert not api.send("anna", headers=key).json()["duplicate"]
-        assert not api.send("bert", headers=key).json()["duplicate"]
+        assert not api.send("anna", headers=key).json()["is_duplicate"]
+        assert not api.send("bert", headers=key).json()["is_duplicate"]
 
     @pytest.mark.parametrize("key", ["", "x" * 257, "é" * 200])
     def test_a_key_that_cannot_be_is_refused(self, api: Api, key: str) -> None:
@@ -197,13 +197,13 @@ class TestAgain:
         answers = api.together([api.ask("anna", "POST", path, content=b"", headers=key) for _ in range(12)])
         assert {answer.status_code for answer in answers} == {202}
         assert len({answer.json()["id"] for answer in answers}) == 1
-        assert sum(not answer.json()["duplicate"] for answer in answers) == 1
+        assert sum(not answer.json()["is_duplicate"] for answer in answers) == 1
         assert len(delivered(api)) == 1
 
 
 class TestTooMuch:
     def test_it_is_told_when_to_come_back(self, api: Api, clock: FakeClock) -> None:
-        api.backend.change(QUEUE, Change(limits={"anna": Limits(max_rate=0.4, max_burst=1)}))
+        api.backend.change(QUEUE, QueueChange(limits={"anna": Limits(max_rate=0.4, max_burst=1)}))
         assert api.send("anna").status_code == 202
         refused = api.send("anna")
         told = problem(refused, 429, "backpressure")
@@ -215,13 +215,13 @@ class TestTooMuch:
         assert api.send("anna").status_code == 202
 
     def test_a_backlog_that_is_full_is_too_much(self, api: Api) -> None:
-        api.backend.change(QUEUE, Change(policy=QueuePolicy(max_backlog=2, drain_rate=1e6)))
+        api.backend.change(QUEUE, QueueChange(policy=QueuePolicy(max_backlog=2, drain_rate=1e6)))
         pressures = [api.send("anna").json()["pressure"] for _ in range(2)]
         assert pressures == [0.5, 1.0]
         assert problem(api.send("anna"), 429, "backpressure")["retry_after"] == 5
 
     def test_of_several_messages_some_may_be_kept(self, api: Api) -> None:
-        api.backend.change(QUEUE, Change(limits={"anna": Limits(max_rate=1, max_burst=2)}))
+        api.backend.change(QUEUE, QueueChange(limits={"anna": Limits(max_rate=1, max_burst=2)}))
         answer = api.send_many("anna", *({"body": str(number)} for number in range(3)))
         assert answer.status_code == 202
         told = answer.json()
@@ -243,7 +243,7 @@ class TestSeveral:
             headers={"traceparent": TRACE, "holdfast-remaining": "10"},
         )
         results = answer.json()["results"]
-        assert (answer.status_code, [each["duplicate"] for each in results]) == (202, [False] * 3)
+        assert (answer.status_code, [each["is_duplicate"] for each in results]) == (202, [False] * 3)
         assert {each["trace"] for each in results} == {TRACE}
         clock.advance(6)
         found = {each.id: each for each in delivered(api)}
@@ -257,7 +257,7 @@ class TestSeveral:
         first, again = api.send_many("anna", *messages).json(), api.send_many("anna", *messages[:2]).json()
         ids = [each["id"] for each in first["results"]]
         assert ids[0] == ids[2] != ids[1]
-        assert [each["duplicate"] for each in first["results"]] == [False, False, True]
+        assert [each["is_duplicate"] for each in first["results"]] == [False, False, True]
         assert [each["id"] for each in again["results"]] == ids[:2]
         assert api.send("anna", headers={"Idempotency-Key": "2"}).json()["id"] == ids[1]
 
@@ -265,10 +265,10 @@ class TestSeveral:
         messages, key = [{"body": "a"}, {"body": "b", "key": "own"}, {"body": "a"}], {"Idempotency-Key": "batch-1"}
         first, again = (api.send_many("anna", *messages, headers=key).json()["results"] for _ in range(2))
         assert [each["id"] for each in first] == [each["id"] for each in again]
-        assert [each["duplicate"] for each in again] == [True] * 3
+        assert [each["is_duplicate"] for each in again] == [True] * 3
         assert len(delivered(api)) == 3
         for single in ("batch-1", "batch-1:0", "batch-1:2"):
-            assert not api.send("anna", b"a", headers={"Idempotency-Key": single}).json()["duplicate"]
+            assert not api.send("anna", b"a", headers={"Idempotency-Key": single}).json()["is_duplicate"]
         longest = {"Idempotency-Key": "x" * 256}
         assert api.send_many("anna", *([{"body": ""}] * 1000), headers=longest).json()["accepted"] == 1000
         problem(api.send_many("anna", {"body": ""}, headers={"Idempotency-Key": "x" * 257}), 400)
@@ -277,15 +277,15 @@ class TestSeveral:
         """In other places than before, which are those of messages that are kept already."""
         key = {"Idempotency-Key": "batch-1"}
         messages = [{"body": f"{number}"} for number in range(6)]
-        api.backend.change(QUEUE, Change(limits={"anna": Limits(max_backlog=4)}))
+        api.backend.change(QUEUE, QueueChange(limits={"anna": Limits(max_backlog=4)}))
         first = api.send_many("anna", *messages, headers=key).json()
         assert (first["accepted"], first["refused"]) == (4, 2)
         left = [one for one, result in zip(messages, first["results"], strict=True) if result["status"] == "refused"]
-        api.backend.change(QUEUE, Change(limits={"anna": None}))
+        api.backend.change(QUEUE, QueueChange(limits={"anna": None}))
         again = api.send_many("anna", *reversed(left), headers=key).json()["results"]
-        assert [each["duplicate"] for each in again] == [False, False]
+        assert [each["is_duplicate"] for each in again] == [False, False]
         whole = api.send_many("anna", *reversed(messages), headers=key).json()["results"]
-        assert [each["duplicate"] for each in whole] == [True] * 6
+        assert [each["is_duplicate"] for each in whole] == [True] * 6
         assert sorted(each.body for each in delivered(api)) == [b"%d" % number for number in range(6)]
 
     def test_other_messages_under_a_key_that_was_used_are_kept(self, api: Api) -> None:
@@ -293,7 +293,7 @@ class TestSeveral:
         api.send_many("anna", {"body": "a"}, {"body": "b"}, headers=key)
         others = [{"body": "c"}, {"body": "b", "priority": 0}, {"body": "b", "delay": 9}, {"body": "a", "group": "g"}]
         results = api.send_many("anna", *others, {"body": "a", "ttl": 60}, headers=key).json()["results"]
-        assert [each["duplicate"] for each in results] == [False] * 5
+        assert [each["is_duplicate"] for each in results] == [False] * 5
 
     @pytest.mark.parametrize(
         ("message", "complaint"),
@@ -366,7 +366,7 @@ class TestStatus:
             "tenant": "anna",
             "state": "delayed",
             "attempts": 0,
-            "sent": at + 5,
+            "sent_at": at + 5,
             "until": at + 5,
         }
         clock.advance(5)
@@ -395,7 +395,7 @@ class TestStatus:
 
     def test_a_message_of_another_queue_is_not_there(self, api: Api) -> None:
         sent = api.send("anna").json()["id"]
-        api.backend.change("other", Change(), create=True)
+        api.backend.change("other", QueueChange(), create=True)
         problem(api("anna", "GET", f"/v1/queues/other/messages/{sent}"), 404, "not-found")
         problem(api("anna", "GET", f"/v1/queues/nowhere/messages/{sent}"), 404, "not-found")
 
@@ -410,7 +410,7 @@ class Broken:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    capabilities = FULL
+    capabilities = FULL_CAPABILITIES
 
     def close(self) -> None: ...
 

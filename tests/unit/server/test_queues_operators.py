@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.queue import Limits, Outgoing, QueuePolicy, open_backend
-from holdfast.queue.backend import Bury, Change, LeaseRequest, Settlement
+from holdfast.queue import Limits, OutgoingMessage, QueuePolicy, open_backend
+from holdfast.queue.backend import Bury, LeaseRequest, QueueChange, Settlement
 from holdfast.server.app import create_app
 from holdfast.server.routes.limits import FullLimits, FullPolicy
 from holdfast.testing import FakeClock
@@ -22,7 +22,7 @@ NO_LIMITS = {
     "burst": None,
     "max_rate": None,
     "max_burst": None,
-    "over": "reject",
+    "over_max_rate": "reject",
     "run_rate": None,
     "run_burst": None,
     "concurrency": None,
@@ -62,7 +62,7 @@ READS = [
     ("GET", f"{HERE}/dead"),
     ("GET", f"{HERE}/limits?tenant=anna"),
     ("GET", f"{HERE}/policy"),
-    ("GET", f"{HERE}/own?tenant=anna"),
+    ("GET", f"{HERE}/usage?tenant=anna"),
 ]
 CHANGES = [
     ("POST", f"{HERE}/redrive", {"which": "all"}),
@@ -78,7 +78,7 @@ class TestWhoMay:
     def test_operators_and_viewers_look(self, api: Api, method: str, path: str) -> None:
         assert [api(who, method, path).status_code for who in ("operator", "viewer")] == [200, 200]
         problem(api(None, method, path), 401, "credential-refused")
-        if "/own" not in path:
+        if "/usage" not in path:
             problem(api("anna", method, path), 403, "not-allowed")
 
     @pytest.mark.parametrize(("method", "path", "body"), CHANGES, ids=lambda value: str(value)[:30])
@@ -89,7 +89,7 @@ class TestWhoMay:
             problem(api(who, method, path, **content), 403, "not-allowed")
         problem(api(None, method, path, **content), 401, "credential-refused")
         assert api.status("anna", before).status_code == 200
-        assert api("operator", "GET", f"{HERE}/limits?tenant=anna").json()["own"] is False
+        assert api("operator", "GET", f"{HERE}/limits?tenant=anna").json()["is_own"] is False
         assert api("operator", method, path, **content).status_code == 200
 
     @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ class TestWhoMay:
         assert told["detail"] == f"query parameter 'tenent': expected {taken}"
 
     def test_on_an_open_server_whoever_is_there_is_an_operator(self, api: Api) -> None:
-        there = Api(create_app(api.app.state.services, is_open=True), {}, api.backend)
+        there = Api(create_app(api.app.state.services, allow_anonymous=True), {}, api.backend)
         assert there(None, "POST", f"{HERE}/messages?tenant=anna", content=b"").status_code == 202
         problem(there(None, "POST", f"{HERE}/messages", content=b""), 403, "not-allowed")
         assert there(None, "GET", "/v1/queues").json() == [QUEUE]
@@ -143,7 +143,7 @@ class TestWhoMay:
 
 class TestDepth:
     def test_a_queue_tells_how_deep_and_how_old_it_is(self, api: Api, clock: FakeClock) -> None:
-        api.backend.change(QUEUE, Change(policy=QueuePolicy(spill_above=2, limits=Limits(rate=9.0))))
+        api.backend.change(QUEUE, QueueChange(policy=QueuePolicy(spill_above=2, limits=Limits(rate=9.0))))
         bury(api, "bert", 1)
         for _ in range(3):
             api.send("anna", params={"priority": 1})
@@ -153,7 +153,7 @@ class TestDepth:
         [held] = api.backend.lease(LeaseRequest(queue=QUEUE, count=1, lease=30.0)).deliveries
         told = api("viewer", "GET", HERE).json()
         assert "lanes" not in told
-        assert (told["queue"], told["at"], told["age"]) == (QUEUE, clock.wall(), 40.0)
+        assert (told["queue"], told["at"], told["oldest_age"]) == (QUEUE, clock.wall(), 40.0)
         assert (held.tenant, told["ready"]) == ("anna", 2)
         assert (told["leased"], told["delayed"], told["dead"], told["spilled"]) == (1, 1, 1, 1)
         assert (told["lanes_left_out"], told["topics"]) == (0, [])
@@ -171,39 +171,39 @@ class TestDepth:
         told = api("viewer", "GET", HERE, params={"lanes": "true", "top": 1}).json()
         assert len(told["lanes"]) == told["lanes_in_use"] == 2
         [lane] = [each for each in told["lanes"] if each["lane"] == sent["lane"]]
-        assert lane == {"lane": sent["lane"], "ready": 1, "leased": 0, "delayed": 0, "dead": 0, "age": 1.5}
+        assert lane == {"lane": sent["lane"], "ready": 1, "leased": 0, "delayed": 0, "dead": 0, "oldest_age": 1.5}
         assert len(told["tenants"]) == 1
         assert api("viewer", "GET", HERE, params={"top": 0}).json()["tenants"] == []
         problem(api("viewer", "GET", HERE, params={"top": 101}), 400)
 
     def test_an_empty_queue_has_no_age(self, api: Api) -> None:
         told = api("viewer", "GET", HERE).json()
-        assert (told["ready"], told["age"], told["lanes_in_use"], told["tenants"]) == (0, None, 0, [])
+        assert (told["ready"], told["oldest_age"], told["lanes_in_use"], told["tenants"]) == (0, None, 0, [])
 
     def test_a_tenant_sees_what_it_has_there_and_may(self, api: Api) -> None:
         limits = Limits(max_backlog=10, concurrency=3)
-        api.backend.change(QUEUE, Change(limits={"anna": limits}))
+        api.backend.change(QUEUE, QueueChange(limits={"anna": limits}))
         api.send("anna")
         api.send("bert")
         expected = {"queue": QUEUE, "tenant": "anna", "ready": 1, "spilled": 0, "leased": 0, "delayed": 0, "dead": 0}
         expected |= {"pressure": 0.1, "max_backlog": 10, "limits": {**NO_LIMITS, "max_backlog": 10, "concurrency": 3}}
-        assert api("anna", "GET", f"{HERE}/own").json() == expected
-        assert api("viewer", "GET", f"{HERE}/own?tenant=anna").json() == expected
-        problem(api("bert", "GET", f"{HERE}/own?tenant=anna"), 403, "not-allowed")
-        problem(api("viewer", "GET", f"{HERE}/own"), 403, "not-allowed")
+        assert api("anna", "GET", f"{HERE}/usage").json() == expected
+        assert api("viewer", "GET", f"{HERE}/usage?tenant=anna").json() == expected
+        problem(api("bert", "GET", f"{HERE}/usage?tenant=anna"), 403, "not-allowed")
+        problem(api("viewer", "GET", f"{HERE}/usage"), 403, "not-allowed")
 
     def test_what_a_tenant_has_spilled_is_beside_what_is_ready_and_presses_as_well(self, api: Api) -> None:
-        api.backend.change(QUEUE, Change(policy=QueuePolicy(spill_above=2, max_backlog=10)))
+        api.backend.change(QUEUE, QueueChange(policy=QueuePolicy(spill_above=2, max_backlog=10)))
         for _ in range(3):
             api.send("anna")
-        told = api("anna", "GET", f"{HERE}/own").json()
+        told = api("anna", "GET", f"{HERE}/usage").json()
         assert (told["ready"], told["spilled"], told["pressure"]) == (2, 1, 0.3)
-        api.backend.send(QUEUE, [Outgoing(tenant="anna", body=b"later", delay=60.0)])
-        told = api("anna", "GET", f"{HERE}/own").json()
+        api.backend.send(QUEUE, [OutgoingMessage(tenant="anna", body=b"later", delay=60.0)])
+        told = api("anna", "GET", f"{HERE}/usage").json()
         assert (told["delayed"], told["pressure"]) == (1, 0.4)
 
     def test_a_tenant_that_never_sent_anything_has_nothing(self, api: Api) -> None:
-        told = api("anna", "GET", f"{HERE}/own").json()
+        told = api("anna", "GET", f"{HERE}/usage").json()
         assert (told["ready"], told["pressure"], told["max_backlog"]) == (0, 0.0, 1_000_000)
         assert told["limits"] == NO_LIMITS
         assert api("viewer", "GET", HERE).json()["tenants"] == []
@@ -225,8 +225,8 @@ class TestDeadLetters:
                     "priority": 1,
                     "group": "g",
                     "attempts": 1,
-                    "sent": clock.wall() - 2,
-                    "buried": clock.wall(),
+                    "sent_at": clock.wall() - 2,
+                    "buried_at": clock.wall(),
                     "reason": "ValueError: no",
                     "detail": "Traceback ...",
                     "trace": trace,
@@ -363,15 +363,15 @@ class TestLimits:
     @pytest.mark.parametrize("tenant", ["anna", "a/b", "a//b/", "../..", "é ?&=#", "\n"])
     def test_a_tenant_has_those_of_the_queue_unless_it_has_its_own(self, api: Api, tenant: str) -> None:
         path, params = f"{HERE}/limits", {"tenant": tenant}
-        api.backend.change(QUEUE, Change(policy=QueuePolicy(limits=Limits(rate=7.0))))
-        everybodys = {"queue": QUEUE, "tenant": tenant, "own": False, "limits": {**NO_LIMITS, "rate": 7.0}}
+        api.backend.change(QUEUE, QueueChange(policy=QueuePolicy(limits=Limits(rate=7.0))))
+        everybodys = {"queue": QUEUE, "tenant": tenant, "is_own": False, "limits": {**NO_LIMITS, "rate": 7.0}}
         assert api("viewer", "GET", path, params=params).json() == everybodys
-        wanted = {"max_rate": 2.5, "over": "delay", "concurrency": 4}
-        own = {**everybodys, "own": True, "limits": {**NO_LIMITS, **wanted}}
+        wanted = {"max_rate": 2.5, "over_max_rate": "delay", "concurrency": 4}
+        own = {**everybodys, "is_own": True, "limits": {**NO_LIMITS, **wanted}}
         for _ in range(2):
             assert api("operator", "PUT", path, params=params, json=wanted).json() == own
         assert api("viewer", "GET", path, params=params).json() == own
-        assert api("viewer", "GET", path, params={"tenant": f"{tenant}x"}).json()["own"] is False
+        assert api("viewer", "GET", path, params={"tenant": f"{tenant}x"}).json()["is_own"] is False
         for _ in range(2):
             assert api("operator", "DELETE", path, params=params).json() == everybodys
 
@@ -391,7 +391,7 @@ class TestLimits:
             {"max_rate": 1e300},
             *({"concurrency": value} for value in (0, 1.5)),
             {"max_backlog": 1 << 70},
-            {"over": "drop"},
+            {"over_max_rate": "drop"},
             {"unknown": 1},
             [],
             None,
@@ -400,7 +400,7 @@ class TestLimits:
     )
     def test_those_that_cannot_be_are_refused(self, api: Api, body: Any) -> None:
         problem(api("operator", "PUT", f"{HERE}/limits?tenant=anna", json=body), 400)
-        assert api("viewer", "GET", f"{HERE}/limits?tenant=anna").json()["own"] is False
+        assert api("viewer", "GET", f"{HERE}/limits?tenant=anna").json()["is_own"] is False
 
     @pytest.mark.parametrize("query", ["", "?tenant=", "?tenant=%00", "?tenant=%ff", f"?tenant={'x' * 257}"])
     def test_they_are_somebodys(self, api: Api, query: str) -> None:
@@ -439,7 +439,7 @@ class TestPolicy:
         "body",
         [
             {"lanes": 0},
-            {"old_share": 0.6},
+            {"backlog_share": 0.6},
             {"limits": {"rate": -1}},
             {"ttl": -5},
             {"who": 1},
@@ -451,7 +451,7 @@ class TestPolicy:
         problem(api("operator", "PUT", f"{HERE}/policy", json=body), 400)
         assert api("viewer", "GET", f"{HERE}/policy").json()["lanes"] == 128
 
-    @pytest.mark.parametrize("body", [{"lanes": 2}, {"old_share": 0.5, "low_share": 0.5}], ids=str)
+    @pytest.mark.parametrize("body", [{"lanes": 2}, {"backlog_share": 0.5, "low_priority_share": 0.5}], ids=str)
     def test_one_whose_parts_do_not_go_together_is_refused(self, api: Api, body: Any) -> None:
         problem(api("operator", "PUT", f"{HERE}/policy", json=body), 409, "conflict")
         assert api("viewer", "GET", f"{HERE}/policy").json()["lanes"] == 128
@@ -459,7 +459,9 @@ class TestPolicy:
     @pytest.mark.parametrize(("described", "kept"), [(FullPolicy, QueuePolicy), (FullLimits, Limits)])
     def test_what_is_described_is_what_is_expected(self, described: type[Any], kept: type[Any]) -> None:
         assert described.__struct_fields__ == kept.__struct_fields__
-        alone = {"hand": 0, "old_share": 0, "low_share": 0, "spill_share": 0} if kept is QueuePolicy else {}
+        alone = (
+            {"hand": 0, "backlog_share": 0, "low_priority_share": 0, "spill_share": 0} if kept is QueuePolicy else {}
+        )
         tried = []
         for name, least, most in bounds_of(described):
             step = 1 if isinstance(least, int) and isinstance(most, int) else least / 2 or 1e-9
@@ -469,7 +471,7 @@ class TestPolicy:
                 with pytest.raises(InvalidValue, match=name):
                     kept(**{**alone, name: value})
             tried.append(name)
-        assert {*tried, "limits", "over"} >= {*kept.__struct_fields__}
+        assert {*tried, "limits", "over_max_rate"} >= {*kept.__struct_fields__}
         assert msgspec.structs.asdict(described()) == msgspec.structs.asdict(kept()) | (
             {"limits": FullLimits()} if kept is QueuePolicy else {}
         )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import EngineUnavailable, NotAllowed
-from holdfast._listen import address_of
+from holdfast._listen import get_base_url
 from holdfast.config import ServerSettings
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.server.credentials import CredentialStore, Role
@@ -77,7 +77,7 @@ def test_port_0_takes_a_free_one_and_the_address_says_which(host: str, shown: st
     with bind(ServerSettings(host=host, port=0)) as listener:
         port = listener.getsockname()[1]
         assert port != 0
-        assert address_of(listener) == f"http://{shown}:{port}"
+        assert get_base_url(listener) == f"http://{shown}:{port}"
         with socket.create_connection((host, port), timeout=10):
             pass
 
@@ -107,8 +107,11 @@ def test_a_name_that_does_not_resolve_is_named_with_what_to_do(monkeypatch: pyte
 
 def test_an_open_server_cannot_be_reached_from_elsewhere(store: CredentialStore) -> None:
     store.create(Role.OPERATOR)
-    with pytest.raises(NotAllowed, match=r"server\.open with server\.host 0\.0\.0\.0: .* set server\.open = false"):
-        require_credentials(ServerSettings(host="0.0.0.0", open=True), store)
+    with pytest.raises(
+        NotAllowed,
+        match=r"server\.allow_anonymous with server\.host 0\.0\.0\.0: .* set server\.allow_anonymous = false",
+    ):
+        require_credentials(ServerSettings(host="0.0.0.0", allow_anonymous=True), store)
 
 
 def test_a_server_that_can_be_reached_from_elsewhere_needs_an_operator(store: CredentialStore) -> None:

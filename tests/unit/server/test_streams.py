@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.server import push, streams
-from holdfast.server.push import Event, Hub
+from holdfast.server.push import EventHub, StreamEvent
 from holdfast.server.streams import EventStream
 
 
@@ -24,7 +24,7 @@ class Connection:
     async def send(self, message: Any) -> None:
         await self.takes.wait()
         self.sent.append(message)
-        if message.get("body") == push.LIFE:
+        if message.get("body") == push.KEEPALIVE:
             self.alive.set()
 
     async def receive(self) -> Any:
@@ -38,18 +38,18 @@ class Connection:
         return b"".join(message["body"] for message in self.sent[1:])
 
 
-async def listening(hub: Hub, connection: Connection) -> asyncio.Task[None]:
-    stream = EventStream(hub, lambda: [Event(hub.last, "hello", b"{}")])
+async def listening(hub: EventHub, connection: Connection) -> asyncio.Task[None]:
+    stream = EventStream(hub, lambda: [StreamEvent(hub.last_id, "hello", b"{}")])
     task = asyncio.create_task(stream.to_asgi_response()({}, connection.receive, connection.send))
     for _ in range(3):
         await asyncio.sleep(0)
-    assert hub.listeners == 1
+    assert hub.listener_count == 1
     return task
 
 
 def test_a_stream_says_hello_then_what_happens_then_that_it_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> Connection:
-        hub, connection = Hub(), Connection()
+        hub, connection = EventHub(), Connection()
         hub.start()
         task = await listening(hub, connection)
         hub.publish("zone", b'{"zone":"use1-az1"}')
@@ -58,7 +58,7 @@ def test_a_stream_says_hello_then_what_happens_then_that_it_is_still_there(monke
         await task
         return connection
 
-    monkeypatch.setattr(push, "LIFE_SECONDS", 1)
+    monkeypatch.setattr(push, "KEEPALIVE_SECONDS", 1)
     connection = asyncio.run(asyncio.wait_for(story(), 30))
     assert dict(connection.sent[0]["headers"])[b"content-type"] == b"text/event-stream; charset=utf-8"
     retry, hello, event, quiet, rest = connection.body.split(b"\n\n")
@@ -72,26 +72,26 @@ def test_a_stream_says_hello_then_what_happens_then_that_it_is_still_there(monke
 
 def test_a_stream_ends_when_the_other_side_has_gone() -> None:
     async def story() -> None:
-        hub, connection = Hub(), Connection()
+        hub, connection = EventHub(), Connection()
         hub.start()
         task = await listening(hub, connection)
         connection.leaves.set()
         await task
-        assert hub.listeners == 0
+        assert hub.listener_count == 0
 
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
 def test_a_stream_that_is_too_slow_ends_also_if_not_even_its_end_can_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
-        hub, connection = Hub(), Connection()
+        hub, connection = EventHub(), Connection()
         hub.start()
         task = await listening(hub, connection)
         connection.takes.clear()
         hub.publish("zone", b"{}")
         await task
-        assert hub.listeners == 0
+        assert hub.listener_count == 0
         assert all(message.get("more_body", True) for message in connection.sent)
 
-    monkeypatch.setattr(streams, "_GOODBYE_SECONDS", 0.01)
+    monkeypatch.setattr(streams, "_END_SECONDS", 0.01)
     asyncio.run(asyncio.wait_for(story(), 30))

@@ -23,14 +23,14 @@ NOTICE = 1.0
 
 def first_layout() -> Layout:
     """Three zones of five, shards of three that share one at the most: 25; and two more workers in each zone."""
-    fleet = Fleet.grouped({f"az{zone}": [f"az{zone}-{number}" for number in range(5)] for zone in range(3)})
+    fleet = Fleet.from_groups({f"az{zone}": [f"az{zone}-{number}" for number in range(5)] for zone in range(3)})
     more = [Slot(worker=f"az{zone}-s{number}", group=(f"az{zone}",)) for zone in range(3) for number in range(2)]
-    found = Layout.of(fleet, 3, 1, key=KEY)
+    found = Layout.create(fleet, 3, 1, key=KEY)
     return found.with_fleet(fleet.add(*more))
 
 
 def twins(of: Layout) -> Layout:
-    return of.doubled([f"{slot.worker} twin" for slot in of.fleet.slots])
+    return of.double([f"{slot.worker} twin" for slot in of.fleet.slots])
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def store() -> MemoryShardStore:
 
 @pytest.fixture
 def empty(store: ShardStore, clock: FakeClock) -> Assignments:
-    return Assignments(store, clock=clock, notice=NOTICE)
+    return Assignments(store, clock=clock, refresh_interval=NOTICE)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def assignments(empty: Assignments) -> Assignments:
 @pytest.fixture
 def other(assignments: Assignments, store: ShardStore, clock: FakeClock) -> Assignments:
     """Another process, which has looked at what there is."""
-    found = Assignments(store, clock=clock, notice=NOTICE)
+    found = Assignments(store, clock=clock, refresh_interval=NOTICE)
     assert found.current.number == 1
     return found
 
@@ -70,7 +70,7 @@ def change(assignments: Assignments, layout: Layout) -> None:
 def replaced(assignments: Assignments, tenant: str, by: str) -> str:
     """Apply a layout in which the first worker of a tenant is another; returns which it was."""
     shard = assignments.find(tenant)
-    change(assignments, assignments.layout.with_fleet(assignments.layout.fleet.replace(shard.places[0], by)))
+    change(assignments, assignments.layout.with_fleet(assignments.layout.fleet.replace(shard.slot_indexes[0], by)))
     return shard.workers[0]
 
 
@@ -81,10 +81,10 @@ def test_a_tenant_keeps_its_shard_wherever_it_is_asked_for(
     assignments: Assignments, store: ShardStore, clock: FakeClock
 ) -> None:
     names = [f"tenant-{number}" for number in range(20)]
-    found = {name: assignments.shard(name) for name in names}
+    found = {name: assignments.assign(name) for name in names}
     assert len({frozenset(shard.workers) for shard in found.values()}) == 20
     again = Assignments(store, clock=clock)
-    assert again.shards(reversed(names)) == [found[name] for name in reversed(names)]
+    assert again.assign_many(reversed(names)) == [found[name] for name in reversed(names)]
     assert again.find("tenant-7") == found["tenant-7"]
     assert again.count() == 20
 
@@ -96,7 +96,12 @@ def test_without_a_clock_it_is_the_machines(store: ShardStore) -> None:
 
 
 def test_without_a_layout_there_are_no_shards(empty: Assignments) -> None:
-    for ask in (lambda: empty.shard("a"), lambda: empty.layout, lambda: empty.current, lambda: empty.suspects(["a"])):
+    for ask in (
+        lambda: empty.assign("a"),
+        lambda: empty.layout,
+        lambda: empty.current,
+        lambda: empty.find_suspects(["a"]),
+    ):
         with pytest.raises(NotFound, match="no layout of shards yet"):
             ask()
     assert empty.count() == 0
@@ -104,7 +109,12 @@ def test_without_a_layout_there_are_no_shards(empty: Assignments) -> None:
 
 
 def test_who_only_asks_is_given_nothing(assignments: Assignments) -> None:
-    for ask in (assignments.find, assignments.isolate, assignments.release, lambda name: assignments.previous(name, 9)):
+    for ask in (
+        assignments.find,
+        assignments.isolate,
+        assignments.release,
+        lambda name: assignments.find_previous(name, 9),
+    ):
         with pytest.raises(NotFound, match=r"tenant a (has no shard yet|is not isolated)"):
             ask("a")
     assert assignments.count() == 0
@@ -112,47 +122,47 @@ def test_who_only_asks_is_given_nothing(assignments: Assignments) -> None:
 
 @pytest.mark.parametrize("name", ["", "ä", "\udcff", "\0", b"\xff", b"\0", b"", "x" * 500])
 def test_a_tenant_has_any_name(assignments: Assignments, name: str | bytes) -> None:
-    shard = assignments.shard(name)
+    shard = assignments.assign(name)
     assert assignments.find(name) == shard
-    [tenant] = assignments.tenants()
+    [tenant] = assignments.iter_tenants()
     assert tenant.name == (name if isinstance(name, bytes) else name.encode("utf-8", "surrogatepass"))
     assert assignments.isolate(name) != shard
-    assert assignments.previous(name, 60) == [shard]
-    assert [suspect.tenant for suspect in assignments.suspects(assignments.find(name).workers)] == [tenant.name]
+    assert assignments.find_previous(name, 60) == [shard]
+    assert [suspect.tenant for suspect in assignments.find_suspects(assignments.find(name).workers)] == [tenant.name]
     assert assignments.release(name) == shard
     assert assignments.remove([name]) == 1
 
 
 def test_past_the_capacity_nobody_gets_one_and_it_is_said_what_gives_more(assignments: Assignments) -> None:
-    assert len(assignments.shards(f"t{number}" for number in range(25))) == 25
+    assert len(assignments.assign_many(f"t{number}" for number in range(25))) == 25
     with pytest.raises(
         CapacityExhausted,
         match=r"1 tenants want a shard, and 0 of 25 are left: .*an overlap of 2 gives more, and so do more workers",
     ):
-        assignments.shards(["t1", "new"])
+        assignments.assign_many(["t1", "new"])
     assert assignments.count() == 25
     change(assignments, twins(assignments.layout))
-    assert assignments.shard("new").workers
+    assert assignments.assign("new").workers
 
 
 def test_tenants_are_listed_little_by_little(assignments: Assignments, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PAGE", 4)
+    monkeypatch.setattr(module, "_PAGE_SIZE", 4)
     names = sorted(f"t{number}".encode() for number in range(21))
     numbers = dict(zip(sorted(names, reverse=True), range(21), strict=True))
-    assignments.shards(numbers)
-    assert [*assignments.tenants()] == [(name, numbers[name]) for name in names]
+    assignments.assign_many(numbers)
+    assert [*assignments.iter_tenants()] == [(name, numbers[name]) for name in names]
 
 
 def test_who_is_removed_leaves_a_shard_for_the_next(assignments: Assignments) -> None:
-    one, _ = assignments.shards(["a", "b"])
+    one, _ = assignments.assign_many(["a", "b"])
     assert assignments.remove(["a", "z"]) == 1
     with pytest.raises(NotFound):
         assignments.find("a")
-    assert assignments.shard("c") == one
+    assert assignments.assign("c") == one
 
 
 def test_who_is_isolated_is_not_removed(assignments: Assignments, other: Assignments) -> None:
-    assignments.shards(["a", "b"])
+    assignments.assign_many(["a", "b"])
     assignments.isolate("a")
     for one in (assignments, other):
         with pytest.raises(Conflict, match="tenant a is isolated: release it"):
@@ -166,12 +176,14 @@ def test_who_is_isolated_is_not_removed(assignments: Assignments, other: Assignm
 
 
 def test_a_plan_changes_nothing(assignments: Assignments, store: ShardStore) -> None:
-    shard = assignments.shard("a")
-    planned = assignments.plan(assignments.layout.with_fleet(assignments.layout.fleet.replace(shard.places[0], "new")))
+    shard = assignments.assign("a")
+    planned = assignments.plan(
+        assignments.layout.with_fleet(assignments.layout.fleet.replace(shard.slot_indexes[0], "new"))
+    )
     assert [tenant.name for tenant in planned.plan.movers] == [b"a"]
-    assert planned.expected == 1
-    assert assignments.shard("a") == shard
-    assert len(store.layouts(0)) == 1
+    assert planned.expected_version == 1
+    assert assignments.assign("a") == shard
+    assert len(store.list_layouts(0)) == 1
     version = assignments.apply(planned)
     assert (version.number, version.layout) == (2, planned.layout)
     assert assignments.find("a").workers == ("new", *shard.workers[1:])
@@ -180,13 +192,13 @@ def test_a_plan_changes_nothing(assignments: Assignments, store: ShardStore) -> 
 def test_a_first_layout_moves_nobody(empty: Assignments, store: ShardStore, clock: FakeClock) -> None:
     store.assign([b"a", b"b"], 25)
     planned = empty.plan(first_layout())
-    assert (planned.expected, planned.plan.tenants, planned.plan.movers) == (0, 2, [])
+    assert (planned.expected_version, planned.plan.tenants, planned.plan.movers) == (0, 2, [])
     version = empty.apply(planned)
     assert (version.number, version.at, empty.current) == (1, clock.wall(), version)
 
 
 def test_a_layout_that_has_no_shard_for_somebody_is_not_planned(assignments: Assignments) -> None:
-    assignments.shards(f"t{number}" for number in range(25))
+    assignments.assign_many(f"t{number}" for number in range(25))
     with pytest.raises(CapacityExhausted) as raised:
         assignments.plan(replace(assignments.layout, overlap=0))
     assert str(raised.value) == (
@@ -199,18 +211,18 @@ def test_a_layout_that_has_no_shard_for_somebody_is_not_planned(assignments: Ass
 
 def test_numbers_that_do_not_fit_are_told_though_there_are_few_tenants(assignments: Assignments) -> None:
     """Who is left has a high number, and keeps it."""
-    assignments.shards(f"t{number}" for number in range(25))
+    assignments.assign_many(f"t{number}" for number in range(25))
     assignments.remove(f"t{number}" for number in range(24))
     with pytest.raises(CapacityExhausted, match="5 shards for 1 tenants, some of whom have higher numbers: "):
         assignments.plan(replace(assignments.layout, overlap=0))
     assignments.remove(["t24"])
-    assert assignments.shard("new").workers
+    assert assignments.assign("new").workers
     assert assignments.plan(replace(assignments.layout, overlap=0)).plan.tenants == 1
 
 
 @pytest.mark.parametrize("name", ["tenant", b"tenant"])
 def test_one_name_in_place_of_many_is_refused(assignments: Assignments, name: Any) -> None:
-    for ask in (assignments.shards, assignments.remove):
+    for ask in (assignments.assign_many, assignments.remove):
         with pytest.raises(InvalidValue, match=r"tenants b?'tenant': expected several names"):
             ask(name)
     assert assignments.count() == 0
@@ -219,10 +231,10 @@ def test_one_name_in_place_of_many_is_refused(assignments: Assignments, name: An
 @pytest.mark.parametrize("name", [17, None])
 def test_what_is_no_name_is_refused(assignments: Assignments, name: Any) -> None:
     asks: list[Callable[[], object]] = [
-        lambda: assignments.shard(name),
-        lambda: assignments.shards([name]),
+        lambda: assignments.assign(name),
+        lambda: assignments.assign_many([name]),
         lambda: assignments.find(name),
-        lambda: assignments.previous(name, 1.0),
+        lambda: assignments.find_previous(name, 1.0),
         lambda: assignments.remove([name]),
         lambda: assignments.isolate(name),
         lambda: assignments.release(name),
@@ -234,19 +246,19 @@ def test_what_is_no_name_is_refused(assignments: Assignments, name: Any) -> None
 
 
 def test_who_would_be_left_without_a_worker_is_in_the_plan(assignments: Assignments) -> None:
-    assignments.shards(["a", "b"])
+    assignments.assign_many(["a", "b"])
     fleet = assignments.layout.fleet
     for worker in assignments.find("a").workers:
         fleet = fleet.drain(worker)
     planned = assignments.plan(assignments.layout.with_fleet(fleet))
     assert [tenant.name for tenant in planned.plan.down] == [b"a"]
     assignments.apply(planned)
-    assert assignments.find("a").live == ()
+    assert assignments.find("a").live_workers == ()
     assert assignments.plan(assignments.layout).plan.down == []
 
 
 def test_a_stale_plan_is_not_applied(assignments: Assignments, other: Assignments) -> None:
-    assignments.shard("a")
+    assignments.assign("a")
     planned = other.plan(twins(other.layout))
     replaced(assignments, "a", "new")
     with pytest.raises(Conflict, match=r"at version 2, and 1 was expected.*plan again"):
@@ -258,7 +270,7 @@ def test_a_stale_plan_is_not_applied(assignments: Assignments, other: Assignment
 
 
 def test_a_plan_from_a_stale_layout_does_not_undo_what_came_first(assignments: Assignments, other: Assignments) -> None:
-    assignments.shard("a")
+    assignments.assign("a")
     stale = other.layout
     replaced(assignments, "a", "new")
     with pytest.raises(Conflict):
@@ -266,7 +278,7 @@ def test_a_plan_from_a_stale_layout_does_not_undo_what_came_first(assignments: A
 
 
 def test_another_process_notices_in_time(assignments: Assignments, other: Assignments, clock: FakeClock) -> None:
-    before = other.shard("a")
+    before = other.assign("a")
     replaced(assignments, "a", "new")
     assert "new" in assignments.find("a").workers, "whoever applied it sees it at once"
     clock.advance(NOTICE * 0.99)
@@ -276,11 +288,11 @@ def test_another_process_notices_in_time(assignments: Assignments, other: Assign
 
 
 def test_another_process_notices_at_once_when_it_plans(assignments: Assignments, other: Assignments) -> None:
-    other.shard("a")
+    other.assign("a")
     gone = replaced(assignments, "a", "new")
     with pytest.raises(Conflict, match="at version 2, and 1 was expected"):
         other.plan(other.layout)
-    assert other.plan(other.layout).expected == 2
+    assert other.plan(other.layout).expected_version == 2
     assert "new" in other.find("a").workers
     assert gone not in other.find("a").workers
 
@@ -290,10 +302,10 @@ def test_another_process_isolates_and_releases_from_what_there_is(
     assignments: Assignments, other: Assignments, tenant: str
 ) -> None:
     """At once, when every second counts: not from what it saw last."""
-    assignments.shards(["a", "b"])
+    assignments.assign_many(["a", "b"])
     mine = assignments.isolate("a")
     if tenant == "a":
-        assert other.release("a") == assignments.layout.release(b"a").shard(next(iter(assignments.tenants())))
+        assert other.release("a") == assignments.layout.release(b"a").shard(next(iter(assignments.iter_tenants())))
     else:
         assert not set(other.isolate("b").workers) & set(mine.workers)
     assert other.current.number == 3
@@ -302,30 +314,30 @@ def test_another_process_isolates_and_releases_from_what_there_is(
 class CountingStore(MemoryShardStore):
     looked = 0
 
-    def layouts(self, after: int) -> list[StoredLayout]:
+    def list_layouts(self, after: int) -> list[StoredLayout]:
         self.looked += 1
-        return super().layouts(after)
+        return super().list_layouts(after)
 
 
 def test_who_only_asks_for_shards_looks_for_layouts_no_more_often_than_it_must(clock: FakeClock) -> None:
     store = CountingStore()
-    found = Assignments(store, clock=clock, notice=NOTICE)
+    found = Assignments(store, clock=clock, refresh_interval=NOTICE)
     change(found, first_layout())
     before = store.looked
     for _ in range(100):
-        found.shard("a")
+        found.assign("a")
     assert store.looked == before
     for _ in range(3):
         clock.advance(NOTICE)
-        found.shard("a")
-        found.shard("b")
+        found.assign("a")
+        found.assign("b")
     assert store.looked == before + 3
 
 
 def test_a_clock_that_is_set_does_not_keep_anybody_from_noticing(
     assignments: Assignments, other: Assignments, clock: FakeClock
 ) -> None:
-    other.shard("a")
+    other.assign("a")
     clock.jump_wall(-1e6)
     replaced(assignments, "a", "new")
     clock.advance(NOTICE)
@@ -333,19 +345,19 @@ def test_a_clock_that_is_set_does_not_keep_anybody_from_noticing(
 
 
 def test_another_process_finds_who_came_after_a_doubling(assignments: Assignments, other: Assignments) -> None:
-    assignments.shards(f"t{number}" for number in range(25))
+    assignments.assign_many(f"t{number}" for number in range(25))
     change(assignments, twins(assignments.layout))
-    shard = assignments.shard("new")
-    assert other.shard("new") == shard
+    shard = assignments.assign("new")
+    assert other.assign("new") == shard
 
 
 def test_another_process_makes_use_of_the_room_that_a_doubling_made(
     assignments: Assignments, other: Assignments
 ) -> None:
     """Without waiting until it would have noticed."""
-    assignments.shards(f"t{number}" for number in range(25))
+    assignments.assign_many(f"t{number}" for number in range(25))
     change(assignments, twins(assignments.layout))
-    shard = other.shard("new")
+    shard = other.assign("new")
     assert assignments.find("new") == shard
 
 
@@ -353,35 +365,37 @@ def test_who_came_between_a_plan_and_its_change_is_not_left_without_a_shard(
     assignments: Assignments, other: Assignments
 ) -> None:
     """A change to fewer shards is refused, and a process that does not know of it yet gives no number past them."""
-    assignments.shards(f"t{number}" for number in range(5))
-    smaller = assignments.plan(assignments.layout.redesigned(3, 0))
+    assignments.assign_many(f"t{number}" for number in range(5))
+    smaller = assignments.plan(assignments.layout.redesign(3, 0))
     assert smaller.layout.capacity < assignments.layout.capacity
-    other.shards(f"late-{number}" for number in range(smaller.layout.capacity))
+    other.assign_many(f"late-{number}" for number in range(smaller.layout.capacity))
     with pytest.raises(Conflict, match="somebody came meanwhile"):
         assignments.apply(smaller)
     assignments.remove(f"late-{number}" for number in range(smaller.layout.capacity))
     assignments.apply(assignments.plan(smaller.layout))
     room = smaller.layout.capacity - assignments.count()
     with pytest.raises(CapacityExhausted):
-        other.shards(f"later-{number}" for number in range(room + 1))
-    assert [len(shard.workers) for shard in other.shards(f"later-{number}" for number in range(room))] == [3] * room
+        other.assign_many(f"later-{number}" for number in range(room + 1))
+    assert [len(shard.workers) for shard in other.assign_many(f"later-{number}" for number in range(room))] == [
+        3
+    ] * room
 
 
 def test_an_isolated_tenant_that_was_removed_meanwhile_is_released_all_the_same(
     assignments: Assignments, store: MemoryShardStore
 ) -> None:
-    assignments.shard("a")
+    assignments.assign("a")
     assignments.isolate("a")
-    store.release([b"a"])  # as by a process that looked just before
-    spare = len(assignments.layout.spare)
+    store.remove([b"a"])  # as by a process that looked just before
+    spare = len(assignments.layout.spare_slots)
     assert assignments.release("a") is None
-    assert len(assignments.layout.spare) > spare
+    assert len(assignments.layout.spare_slots) > spare
 
 
 @pytest.mark.parametrize("notice", [-1.0, math.nan])
 def test_a_notice_that_is_no_time_is_refused(store: MemoryShardStore, notice: float) -> None:
     with pytest.raises(InvalidValue, match="expected 0 or more"):
-        Assignments(store, notice=notice)
+        Assignments(store, refresh_interval=notice)
 
 
 # What was before.
@@ -390,7 +404,7 @@ def test_a_notice_that_is_no_time_is_refused(store: MemoryShardStore, notice: fl
 def test_where_a_tenant_was_is_remembered_latest_first(
     assignments: Assignments, other: Assignments, clock: FakeClock
 ) -> None:
-    was = [assignments.shard("a").workers]
+    was = [assignments.assign("a").workers]
     for number in range(3):
         clock.advance(100)
         replaced(assignments, "a", f"new-{number}")
@@ -399,48 +413,48 @@ def test_where_a_tenant_was_is_remembered_latest_first(
     # The layouts ended 300, 200 and 100 seconds ago.
     for lookback, count in ((99.0, 0), (100.0, 1), (199.0, 1), (200.0, 2), (299.0, 2), (300.0, 3), (1e9, 3)):
         for one in (assignments, other):
-            assert [shard.workers for shard in one.previous("a", lookback)] == was[-2::-1][:count]
+            assert [shard.workers for shard in one.find_previous("a", lookback)] == was[-2::-1][:count]
 
 
 def test_who_has_not_moved_was_nowhere_else(assignments: Assignments, clock: FakeClock) -> None:
-    assignments.shards(["a", "b"])
+    assignments.assign_many(["a", "b"])
     layout = assignments.layout
-    stays = next(place for place in range(15) if place not in assignments.find("a").places)
+    stays = next(index for index in range(15) if index not in assignments.find("a").slot_indexes)
     change(assignments, layout.with_fleet(layout.fleet.replace(stays, "new")))
     change(assignments, twins(assignments.layout))
-    assert assignments.previous("a", 1e9) == []
+    assert assignments.find_previous("a", 1e9) == []
 
 
 def test_where_a_tenant_was_twice_is_said_once_and_where_it_is_not_at_all(assignments: Assignments) -> None:
     """There and back, and there again."""
-    home = assignments.shard("a")
+    home = assignments.assign("a")
     away = assignments.isolate("a")
-    assert assignments.previous("a", 60) == [home]
+    assert assignments.find_previous("a", 60) == [home]
     assignments.release("a")
     assert assignments.find("a") == home
-    assert assignments.previous("a", 60) == [away]
+    assert assignments.find_previous("a", 60) == [away]
     assert assignments.isolate("a") == away
-    assert assignments.previous("a", 60) == [home]
+    assert assignments.find_previous("a", 60) == [home]
     assignments.release("a")
     old = replaced(assignments, "a", "new")
-    assert [shard.workers for shard in assignments.previous("a", 60)] == [home.workers, away.workers]
+    assert [shard.workers for shard in assignments.find_previous("a", 60)] == [home.workers, away.workers]
     assert old in home.workers
 
 
 def test_a_number_that_older_layouts_had_no_shard_for_was_nowhere(assignments: Assignments) -> None:
-    assignments.shards(f"t{number}" for number in range(25))
+    assignments.assign_many(f"t{number}" for number in range(25))
     change(assignments, twins(assignments.layout))
-    assignments.shard("late")
+    assignments.assign("late")
     replaced(assignments, "late", "new")
-    assert len(assignments.previous("late", 1e9)) == 1
+    assert len(assignments.find_previous("late", 1e9)) == 1
     assert assignments.isolate("late").workers
-    assert len(assignments.previous("late", 1e9)) == 2
+    assert len(assignments.find_previous("late", 1e9)) == 2
 
 
 def test_what_is_forgotten_is_no_longer_remembered(
     assignments: Assignments, other: Assignments, clock: FakeClock, store: ShardStore
 ) -> None:
-    assignments.shard("a")
+    assignments.assign("a")
     for number in range(3):
         clock.advance(100)
         replaced(assignments, "a", f"new-{number}")
@@ -448,9 +462,9 @@ def test_what_is_forgotten_is_no_longer_remembered(
     now = assignments.find("a")
     assert other.find("a") == now
     assert assignments.forget(250) == 1
-    assert len(assignments.previous("a", 1e9)) == 2
+    assert len(assignments.find_previous("a", 1e9)) == 2
     assert assignments.forget(0) == 2
-    assert assignments.previous("a", 1e9) == []
+    assert assignments.find_previous("a", 1e9) == []
     assert assignments.find("a") == now
     assert Assignments(store, clock=clock).current.number == 4, "what holds is never forgotten"
     replaced(other, "a", "newer")
@@ -462,7 +476,7 @@ def test_what_is_forgotten_is_no_longer_remembered(
 
 def test_who_forgets_looks_first(assignments: Assignments, other: Assignments, clock: FakeClock) -> None:
     """All that it knew of may be what is forgotten."""
-    shard = other.shard("a")
+    shard = other.assign("a")
     replaced(assignments, "a", "new")
     clock.advance(NOTICE / 2)
     assert other.forget(0) == 1
@@ -474,12 +488,12 @@ def test_who_forgets_looks_first(assignments: Assignments, other: Assignments, c
 
 def test_isolating_moves_one_tenant_and_nobody_else(assignments: Assignments, other: Assignments) -> None:
     names = [f"t{number}" for number in range(25)]
-    before = dict(zip(names, assignments.shards(names), strict=True))
+    before = dict(zip(names, assignments.assign_many(names), strict=True))
     alone = assignments.isolate("t7")
-    after = dict(zip(names, other.shards(names), strict=True))
+    after = dict(zip(names, other.assign_many(names), strict=True))
     assert after == before, "another process has not noticed yet"
     other.refresh()
-    after = dict(zip(names, other.shards(names), strict=True))
+    after = dict(zip(names, other.assign_many(names), strict=True))
     assert {name for name in names if after[name] != before[name]} == {"t7"}
     assert after["t7"] == alone == assignments.find("t7")
     assert all(not set(alone.workers) & set(shard.workers) for name, shard in after.items() if name != "t7")
@@ -495,14 +509,14 @@ def test_isolating_moves_one_tenant_and_nobody_else(assignments: Assignments, ot
 
 def test_a_poison_tenant_is_found_isolated_and_found_again(assignments: Assignments) -> None:
     names = [f"t{number}" for number in range(25)]
-    assignments.shards(names)
-    first, *_ = assignments.suspects(assignments.find("t7").workers)
-    assert (first.tenant, first.score, first.is_needed) == (b"t7", 1.0, True)
+    assignments.assign_many(names)
+    first, *_ = assignments.find_suspects(assignments.find("t7").workers)
+    assert (first.tenant, first.score, first.is_in_minimal_set) == (b"t7", 1.0, True)
     alone = assignments.isolate(first.tenant)
-    assert [suspect.tenant for suspect in assignments.suspects(alone.workers)] == [b"t7"]
-    assert len(assignments.suspects(["az0-0", "az1-0"], limit=2)) == 2
+    assert [suspect.tenant for suspect in assignments.find_suspects(alone.workers)] == [b"t7"]
+    assert len(assignments.find_suspects(["az0-0", "az1-0"], limit=2)) == 2
     with pytest.raises(NotFound, match="no worker z"):
-        assignments.suspects(["az0-0", "z"])
+        assignments.find_suspects(["az0-0", "z"])
 
 
 # Many at once.
@@ -513,14 +527,14 @@ def test_threads_see_the_same_shards_while_layouts_change(assignments: Assignmen
     names = [f"t{number}" for number in range(20)]
 
     def ask(turn: int) -> list[tuple[str, tuple[str, ...]]]:
-        return [(name, assignments.shard(name).workers) for name in (*names[turn % 20 :], *names[: turn % 20])]
+        return [(name, assignments.assign(name).workers) for name in (*names[turn % 20 :], *names[: turn % 20])]
 
     def move() -> None:
         for _ in range(20):
             assignments.isolate("t0")
             assignments.release("t0")
 
-    assignments.shard("t0")
+    assignments.assign("t0")
     with ThreadPoolExecutor(9) as threads:
         moving = threads.submit(move)
         asked = [entry for some in threads.map(ask, range(80)) for entry in some]
@@ -554,10 +568,10 @@ def test_of_threads_that_change_at_once_each_change_is_kept_or_refused(assignmen
 def test_any_changes_keep_each_tenant_where_the_plans_say(steps: list[str]) -> None:
     """Two processes, in turn: what one did, the other goes on from."""
     store, clock = MemoryShardStore(), FakeClock()
-    both = [Assignments(store, clock=clock, notice=NOTICE) for _ in range(2)]
+    both = [Assignments(store, clock=clock, refresh_interval=NOTICE) for _ in range(2)]
     change(both[0], first_layout())
     names = [f"t{number}" for number in range(25)]
-    expected = dict(zip(names, (shard.workers for shard in both[0].shards(names)), strict=True))
+    expected = dict(zip(names, (shard.workers for shard in both[0].assign_many(names)), strict=True))
     fresh: Iterator[str] = iter(f"new-{number}" for number in range(1000))
     for number, step in enumerate(steps):
         one = both[number % 2]
@@ -584,7 +598,7 @@ def test_any_changes_keep_each_tenant_where_the_plans_say(steps: list[str]) -> N
                 except NotFound:
                     assert not one.layout.is_isolated(b"t1")
             case "double":
-                planned = one.plan(one.layout.doubled([next(fresh) for _ in one.layout.fleet.slots]))
+                planned = one.plan(one.layout.double([next(fresh) for _ in one.layout.fleet.slots]))
                 if len(planned.layout.fleet) < 200:
                     assert planned.plan.movers == []
                     one.apply(planned)

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import CapacityExhausted, InvalidValue, MissingExtra
-from holdfast.shards import Designed, Fleet, Layout, Numbered, Slot
+from holdfast.shards import DesignedSharding, Fleet, Layout, NumberedTenant, Slot
 from holdfast.shards import batch as batch_module
-from holdfast.shards.batch import AT_ONCE, Batch, table
-from holdfast.shards.choice import AnyDesign
+from holdfast.shards.batch import CHUNK_SIZE, BatchSharding, build_slot_table
+from holdfast.shards.design_choice import AnyDesign
 from holdfast.shards.designs import Disjoint, Families, Parity, Polynomials, Tuples
-from holdfast.shards.order import LARGEST
+from holdfast.shards.order import MAX_PERMUTATION_SIZE
 from tests.table import every_row, sampled
 
 KEY = b"a secret of sixteen bytes or more"
@@ -27,8 +27,8 @@ MOST = (1 << 63) - 1
 def fleet(*sizes: int) -> Fleet:
     """Groups of so many workers; one group is none."""
     if len(sizes) == 1:
-        return Fleet.of(f"w{number}" for number in range(sizes[0]))
-    return Fleet.grouped(
+        return Fleet.from_workers(f"w{number}" for number in range(sizes[0]))
+    return Fleet.from_groups(
         {f"az{zone}": [f"az{zone}-{number}" for number in range(size)] for zone, size in enumerate(sizes)}
     )
 
@@ -40,23 +40,23 @@ def lattice(zones: int, versions: int, each: int) -> Fleet:
     )
 
 
-def relieved(before: Fleet, *places: int) -> Fleet:
-    for number, place in enumerate(places):
-        before = before.relieve(before.slots[place].worker, f"more-{number}", weight=1.0 + number)
+def relieved(before: Fleet, *indexes: int) -> Fleet:
+    for number, index in enumerate(indexes):
+        before = before.relieve(before.slots[index].worker, f"more-{number}", weight=1.0 + number)
     return before
 
 
 @cache
-def designs() -> dict[str, Designed]:
+def designs() -> dict[str, DesignedSharding]:
     """One of each kind, and of each way to make it."""
 
-    def of(some: Fleet, size: int, overlap: int, first: int | None = None) -> Designed:
-        return Designed(some, size, overlap, key=KEY, first=first)
+    def of(some: Fleet, size: int, overlap: int, first: int | None = None) -> DesignedSharding:
+        return DesignedSharding(some, size, overlap, key=KEY, design_slot_count=first)
 
-    def doubled(designed: Designed, times: int) -> Designed:
+    def doubled(sharding: DesignedSharding, times: int) -> DesignedSharding:
         for time in range(times):
-            designed = designed.doubled([f"twin-{time}-{number}" for number in range(len(designed.fleet))])
-        return designed
+            sharding = sharding.double([f"twin-{time}-{number}" for number in range(len(sharding.fleet))])
+        return sharding
 
     return {
         "quadruples": of(fleet(64), 4, 2),
@@ -112,26 +112,26 @@ def designs() -> dict[str, Designed]:
 
 def test_all_kinds_of_designs_are_among_them() -> None:
     found = designs()
-    assert {type(designed.design) for designed in found.values()} == set(get_args(AnyDesign))
+    assert {type(sharding.design) for sharding in found.values()} == set(get_args(AnyDesign))
     rotating = [
         one.design for one in found.values() if isinstance(one.design, Polynomials) and len(one.design.rounds) > 1
     ]
     assert len(rotating) >= 3
-    of_families = {type(one.design.one) for one in found.values() if isinstance(one.design, Families)}
+    of_families = {type(one.design.design) for one in found.values() if isinstance(one.design, Families)}
     assert of_families == {Disjoint, Parity, Polynomials, Tuples}
     fields = {one.design.field.size for one in found.values() if isinstance(one.design, Polynomials)}
     assert {11, 9, 27, 64} <= fields
-    assert sum(designed.capacity > MOST for designed in found.values()) >= 5
-    assert sum(len(designed.order.segments) > 1 for designed in found.values()) >= 8
+    assert sum(sharding.capacity > MOST for sharding in found.values()) >= 5
+    assert sum(len(sharding.order.segments) > 1 for sharding in found.values()) >= 8
 
 
-def last_of(designed: Designed) -> int:
+def last_of(sharding: DesignedSharding) -> int:
     """The last tenant that an array can have; in the very last class that it can, sums would be too large."""
-    return min(designed.capacity - 1, MOST - max(part.class_size for part in designed.order.segments))
+    return min(sharding.capacity - 1, MOST - max(part.class_size for part in sharding.order.segments))
 
 
-def one_by_one(designed: Designed, tenants: list[int]) -> list[list[int]]:
-    return [[*designed.places(tenant)] for tenant in tenants]
+def one_by_one(sharding: DesignedSharding, tenants: list[int]) -> list[list[int]]:
+    return [[*sharding.slot_indexes(tenant)] for tenant in tenants]
 
 
 @pytest.mark.parametrize("many", sampled([120, 600]))
@@ -144,26 +144,26 @@ ALL_SEGMENTS = 600
 
 
 def check_an_array(name: str, many: int) -> None:
-    designed = designs()[name]
-    batch = Batch(designed)
-    last = last_of(designed)
+    sharding = designs()[name]
+    batch = BatchSharding(sharding)
+    last = last_of(sharding)
     tenants = {*range(min(last + 1, many)), *range(max(0, last - many // 3), last + 1)}
     steps = many * 5 // 3 - 3
     tenants |= {min(last, step * last // steps) for step in range(steps + 1)}
-    segments = designed.order.segments
+    segments = sharding.order.segments
     if many < ALL_SEGMENTS:  # a segment of many classes takes long to shuffle, and one design has more than a hundred
         segments = [*segments[:4], *segments[4:][-4:]]
         tenants = {tenant for tenant in tenants if any(part.first <= tenant < part.end for part in segments)}
     for part in segments:  # where one segment ends and another begins
         tenants |= {number for number in range(part.first - 3, part.first + 3) if 0 <= number <= last}
-        edge = part.first + LARGEST * part.class_size  # where classes are no longer shuffled
+        edge = part.first + MAX_PERMUTATION_SIZE * part.class_size  # where classes are no longer shuffled
         tenants |= {number for number in range(edge - 3, edge + 3) if 0 <= number <= last}
     listed = sorted(tenants, key=lambda number: number * 2654435761 % 1_000_003)
-    found = batch.places(np.array(listed, dtype=np.int64))
+    found = batch.slot_indexes(np.array(listed, dtype=np.int64))
     assert found.dtype == np.int32
-    assert found.shape == (len(listed), designed.size)
-    assert found.tolist() == one_by_one(designed, listed)
-    assert batch.places(np.array(listed[:9], dtype=np.int64)).tolist() == found[:9].tolist(), (
+    assert found.shape == (len(listed), sharding.size)
+    assert found.tolist() == one_by_one(sharding, listed)
+    assert batch.slot_indexes(np.array(listed[:9], dtype=np.int64)).tolist() == found[:9].tolist(), (
         "the same when asked again"
     )
 
@@ -171,12 +171,12 @@ def check_an_array(name: str, many: int) -> None:
 @settings(max_examples=200)
 @given(st.data())
 def test_any_tenants_of_any_design_have_the_shards_that_each_has(data: st.DataObject) -> None:
-    designed = designs()[data.draw(st.sampled_from([*designs()]))]
-    last = last_of(designed)
+    sharding = designs()[data.draw(st.sampled_from([*designs()]))]
+    last = last_of(sharding)
     tenants = data.draw(st.lists(st.integers(0, last) | st.sampled_from([0, last]), max_size=20))
     given_array = np.array(tenants, dtype=np.int64)
-    found = Batch(designed).places(given_array)
-    assert found.tolist() == one_by_one(designed, tenants)
+    found = BatchSharding(sharding).slot_indexes(given_array)
+    assert found.tolist() == one_by_one(sharding, tenants)
     assert given_array.tolist() == tenants, "what was handed in is left as it was"
 
 
@@ -190,40 +190,44 @@ def test_any_fleet_has_the_same_shards_at_once(data: st.DataObject) -> None:
     if data.draw(st.booleans()):
         some = relieved(some, *data.draw(st.lists(st.integers(0, len(some) - 1), max_size=3)))
     try:
-        designed = Designed(some, size, overlap, key=data.draw(st.binary(max_size=8)), first=sum(sizes))
+        sharding = DesignedSharding(
+            some, size, overlap, key=data.draw(st.binary(max_size=8)), design_slot_count=sum(sizes)
+        )
         if data.draw(st.booleans()):
-            designed = designed.doubled([f"twin-{number}" for number in range(len(some))])
+            sharding = sharding.double([f"twin-{number}" for number in range(len(some))])
     except InvalidValue:
         return
-    tenants = data.draw(st.lists(st.integers(0, designed.capacity - 1), max_size=30))
-    assert Batch(designed).places(np.array(tenants, dtype=np.int64)).tolist() == one_by_one(designed, tenants)
+    tenants = data.draw(st.lists(st.integers(0, sharding.capacity - 1), max_size=30))
+    assert BatchSharding(sharding).slot_indexes(np.array(tenants, dtype=np.int64)).tolist() == one_by_one(
+        sharding, tenants
+    )
 
 
 @pytest.mark.parametrize("name", ["quadruples", "parity, doubled often", "windows", "reliefs"])
 def test_nobody_has_no_shards(name: str) -> None:
-    found = Batch(designs()[name]).places(np.array([], dtype=np.int64))
+    found = BatchSharding(designs()[name]).slot_indexes(np.array([], dtype=np.int64))
     assert found.shape == (0, designs()[name].size)
 
 
-@pytest.mark.parametrize("count", [1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE + 5])
+@pytest.mark.parametrize("count", [1, CHUNK_SIZE - 1, CHUNK_SIZE, CHUNK_SIZE + 1, 2 * CHUNK_SIZE + 5])
 def test_however_many_there_are_each_has_its_own(count: int) -> None:
-    designed = designs()["quadruples, large"]
+    sharding = designs()["quadruples, large"]
     tenants = np.arange(count, dtype=np.int64) * 1009 + 3
-    found = Batch(designed).places(tenants)
-    for row in {0, count // 2, min(count - 1, AT_ONCE - 1), min(count - 1, AT_ONCE), count - 1}:
-        assert tuple(found[row]) == designed.places(int(tenants[row]))
+    found = BatchSharding(sharding).slot_indexes(tenants)
+    for row in {0, count // 2, min(count - 1, CHUNK_SIZE - 1), min(count - 1, CHUNK_SIZE), count - 1}:
+        assert tuple(found[row]) == sharding.slot_indexes(int(tenants[row]))
 
 
 @pytest.mark.parametrize("name", ["quadruples", "parity", "windows", "pairs, odd", "families", "tuples", "reliefs"])
 def test_numbers_outside_are_refused_wherever_they_stand(name: str) -> None:
-    designed = designs()[name]
-    batch = Batch(designed)
-    for tenants in ([designed.capacity], [0, designed.capacity, 1], [1, 2, MOST]):
+    sharding = designs()[name]
+    batch = BatchSharding(sharding)
+    for tenants in ([sharding.capacity], [0, sharding.capacity, 1], [1, 2, MOST]):
         with pytest.raises(CapacityExhausted, match="has no shard of its own"):
-            batch.places(np.array(tenants, dtype=np.int64))
+            batch.slot_indexes(np.array(tenants, dtype=np.int64))
     for tenants in ([-1], [0, -1, 1], [1, -MOST]):
         with pytest.raises(InvalidValue, match="expected 0 or more"):
-            batch.places(np.array(tenants, dtype=np.int64))
+            batch.slot_indexes(np.array(tenants, dtype=np.int64))
 
 
 @pytest.mark.parametrize("dtype", ["int16", "int32", "uint8", "uint32"])
@@ -232,10 +236,12 @@ def test_numbers_outside_are_refused_wherever_they_stand(name: str) -> None:
     ["quadruples, doubled past 32 bits", "parity, doubled often", "tuples, past 64 bits", "windows", "pairs, even"],
 )
 def test_smaller_kinds_of_numbers_are_the_same_numbers(name: str, dtype: str) -> None:
-    designed = designs()[name]
-    last = min(designed.capacity - 1, np.iinfo(dtype).max)
+    sharding = designs()[name]
+    last = min(sharding.capacity - 1, np.iinfo(dtype).max)
     tenants = sorted({0, 1, last, last // 2, last // 3})
-    assert Batch(designed).places(np.array(tenants, dtype=dtype)).tolist() == one_by_one(designed, tenants)
+    assert BatchSharding(sharding).slot_indexes(np.array(tenants, dtype=dtype)).tolist() == one_by_one(
+        sharding, tenants
+    )
 
 
 def test_without_numpy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +251,7 @@ def test_without_numpy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 
 
 def layout() -> Layout:
-    before = Layout.of(fleet(7, 7, 7), 3, 1, key=KEY)
+    before = Layout.create(fleet(7, 7, 7), 3, 1, key=KEY)
     more = [Slot(worker=f"s{number}", group=(f"az{number % 3}",)) for number in range(9)]
     return before.with_fleet(relieved(before.fleet.add(*more), 0, 9))
 
@@ -254,22 +260,22 @@ def layout() -> Layout:
 def test_a_table_has_a_row_for_each_tenant_also_for_those_who_are_isolated(count: int, other: int) -> None:
     """Rows are as wide as the largest shard, and filled up with -1."""
     some = layout().isolate(b"t7", count).isolate(b"past the capacity", other)
-    tenants = [Numbered(f"t{number}".encode(), number) for number in reversed(range(49))]
-    tenants.insert(20, Numbered(b"past the capacity", 10**9))
-    found = table(some, tenants)
+    tenants = [NumberedTenant(f"t{number}".encode(), number) for number in reversed(range(49))]
+    tenants.insert(20, NumberedTenant(b"past the capacity", 10**9))
+    found = build_slot_table(some, tenants)
     assert found.shape == (50, max(3, count, other))
     for tenant, row in zip(tenants, found.tolist(), strict=True):
-        places = [*some.shard(tenant).places]
-        assert row == [*places, *[-1] * (found.shape[1] - len(places))]
+        indexes = [*some.shard(tenant).slot_indexes]
+        assert row == [*indexes, *[-1] * (found.shape[1] - len(indexes))]
 
 
 def test_a_table_where_nobody_is_isolated_is_that_of_the_design() -> None:
-    tenants = [Numbered(b"%d" % number, number) for number in range(49)]
-    assert table(layout(), tenants).tolist() == one_by_one(layout().designed, [*range(49)])
-    assert table(layout(), []).shape == (0, 3)
-    assert table(layout().isolate(b"elsewhere", 4), tenants)[:, 3].tolist() == [-1] * 49
+    tenants = [NumberedTenant(b"%d" % number, number) for number in range(49)]
+    assert build_slot_table(layout(), tenants).tolist() == one_by_one(layout().sharding, [*range(49)])
+    assert build_slot_table(layout(), []).shape == (0, 3)
+    assert build_slot_table(layout().isolate(b"elsewhere", 4), tenants)[:, 3].tolist() == [-1] * 49
     with pytest.raises(CapacityExhausted):
-        table(layout().isolate(b"0"), [*tenants, Numbered(b"49", 49)])
+        build_slot_table(layout().isolate(b"0"), [*tenants, NumberedTenant(b"49", 49)])
 
 
 def test_without_numpy_the_message_says_what_to_install() -> None:

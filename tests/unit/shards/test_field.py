@@ -5,7 +5,14 @@ from itertools import product
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.shards.field import LARGEST, Field, _powers_of_generator, field_of, largest_prime_power, prime_power
+from holdfast.shards.field import (
+    MAX_FIELD_SIZE,
+    Field,
+    _powers_of_generator,
+    factor_prime_power,
+    find_largest_prime_power,
+    get_field,
+)
 
 SMALL = [2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 25, 27]
 
@@ -36,13 +43,13 @@ def test_the_laws_of_a_field_hold(size: int) -> None:
 @pytest.mark.no_cover
 @pytest.mark.parametrize("size", [101, 512, 729, 1021, 2048, 65_536])
 def test_large_fields_have_every_product_once(size: int) -> None:
-    field = field_of(size)
+    field = get_field(size)
     assert len({field.multiply(3 % size or 2, other) for other in range(size)}) == size
     assert field.powers(2, 3) == (1, 2, field.multiply(2, 2))
-    assert field_of(size) is field
+    assert get_field(size) is field
 
 
-@pytest.mark.parametrize("size", [-1, 0, 1, 6, 10, 12, 100, LARGEST + 1, 65_537])
+@pytest.mark.parametrize("size", [-1, 0, 1, 6, 10, 12, 100, MAX_FIELD_SIZE + 1, 65_537])
 def test_other_sizes_have_no_field(size: int) -> None:
     with pytest.raises(InvalidValue, match="prime power"):
         Field(size)
@@ -56,12 +63,12 @@ def test_where_there_is_no_field_no_element_generates_all_others() -> None:
 
 
 def test_prime_powers_are_told_from_others() -> None:
-    assert [number for number in range(30) if prime_power(number)] == [
+    assert [number for number in range(30) if factor_prime_power(number)] == [
         *(2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 17, 19, 23, 25, 27, 29),
     ]
-    assert (prime_power(8), prime_power(81), prime_power(97)) == ((2, 3), (3, 4), (97, 1))
-    assert [largest_prime_power(limit) for limit in (1, 2, 6, 100, 512)] == [None, 2, 5, 97, 512]
+    assert (factor_prime_power(8), factor_prime_power(81), factor_prime_power(97)) == ((2, 3), (3, 4), (97, 1))
+    assert [find_largest_prime_power(limit) for limit in (1, 2, 6, 100, 512)] == [None, 2, 5, 97, 512]
 
 
 def test_a_group_that_is_larger_than_any_field_uses_the_largest() -> None:
-    assert largest_prime_power(75_000) == largest_prime_power(10**12) == LARGEST == 65_536
+    assert find_largest_prime_power(75_000) == find_largest_prime_power(10**12) == MAX_FIELD_SIZE == 65_536

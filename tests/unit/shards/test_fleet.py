@@ -22,35 +22,35 @@ def relieved(fleet: Fleet) -> dict[str, str]:
 
 
 def test_workers_have_slots_in_the_order_they_came() -> None:
-    fleet = Fleet.grouped(ZONES)
+    fleet = Fleet.from_groups(ZONES)
     assert workers(fleet) == ["a", "b", "c", "d"]
-    assert fleet.groups() == {("az1",): [0, 1], ("az2",): [2, 3]}
-    assert fleet.place_of("c") == 2
-    assert len(Fleet.of("abc")) == 3
+    assert fleet.indexes_by_group() == {("az1",): [0, 1], ("az2",): [2, 3]}
+    assert fleet.find_index("c") == 2
+    assert len(Fleet.from_workers("abc")) == 3
 
 
 def test_the_groups_of_the_first_slots_are_those_that_came_first() -> None:
-    fleet = Fleet.grouped(ZONES)
-    assert fleet.groups(3) == {("az1",): [0, 1], ("az2",): [2]}
-    assert fleet.groups(2) == {("az1",): [0, 1]}
-    assert fleet.groups(4) == fleet.groups()
+    fleet = Fleet.from_groups(ZONES)
+    assert fleet.indexes_by_group(3) == {("az1",): [0, 1], ("az2",): [2]}
+    assert fleet.indexes_by_group(2) == {("az1",): [0, 1]}
+    assert fleet.indexes_by_group(4) == fleet.indexes_by_group()
 
 
 def test_dimensions_are_listed_as_they_came() -> None:
     groups = [("az2", "v1"), ("az1", "v2"), ("az2", "v2")]
     fleet = Fleet(slots=tuple(Slot(worker=f"w{number}", group=group) for number, group in enumerate(groups)))
     assert fleet.dimensions() == (("az2", "az1"), ("v1", "v2"))
-    assert Fleet.of("ab").dimensions() == ()
-    assert Fleet.of([]).dimensions() == ()
+    assert Fleet.from_workers("ab").dimensions() == ()
+    assert Fleet.from_workers([]).dimensions() == ()
 
 
 def test_what_is_added_comes_last() -> None:
-    fleet = Fleet.grouped(ZONES).add(Slot(worker="e", group=("az1",)))
-    assert fleet.groups()[("az1",)] == [0, 1, 4]
+    fleet = Fleet.from_groups(ZONES).add(Slot(worker="e", group=("az1",)))
+    assert fleet.indexes_by_group()[("az1",)] == [0, 1, 4]
 
 
 def test_a_worker_is_replaced_in_its_slot() -> None:
-    fleet = Fleet.grouped(ZONES).drain("b")
+    fleet = Fleet.from_groups(ZONES).drain("b")
     assert fleet.slots[1].is_drained
     fleet = fleet.replace(1, "z")
     assert workers(fleet) == ["a", "z", "c", "d"]
@@ -59,36 +59,36 @@ def test_a_worker_is_replaced_in_its_slot() -> None:
 
 
 def test_a_worker_is_replaced_by_its_slot_or_by_its_name() -> None:
-    fleet = Fleet.grouped(ZONES).relieve("b", "r").drain("b")
-    for place, worker in enumerate("abcdr"):
-        assert fleet.replace(worker, "z") == fleet.replace(place, "z")
+    fleet = Fleet.from_groups(ZONES).relieve("b", "r").drain("b")
+    for index, worker in enumerate("abcdr"):
+        assert fleet.replace(worker, "z") == fleet.replace(index, "z")
     assert workers(fleet.replace("b", "z")) == ["a", "z", "c", "d", "r"]
     new = fleet.replace("b", "z", host="m-1", weight=2.0).slots[1]
     assert new == Slot(worker="z", group=("az1",), host="m-1", weight=2.0)
 
 
 def test_a_worker_whose_name_is_a_number_is_no_slot() -> None:
-    assert workers(Fleet.of(["1", "0"]).replace("0", "z")) == ["1", "z"]
-    assert workers(Fleet.of(["1", "0"]).replace(0, "z")) == ["z", "0"]
+    assert workers(Fleet.from_workers(["1", "0"]).replace("0", "z")) == ["1", "z"]
+    assert workers(Fleet.from_workers(["1", "0"]).replace(0, "z")) == ["z", "0"]
 
 
 def test_no_worker_takes_its_own_place_as_a_new_one() -> None:
     with pytest.raises(InvalidValue, match="worker b is in the fleet already"):
-        Fleet.of("ab").replace("b", "b")
+        Fleet.from_workers("ab").replace("b", "b")
     with pytest.raises(InvalidValue, match="worker b is in the fleet already"):
-        Fleet.of("ab").relieve("b", "b")
+        Fleet.from_workers("ab").relieve("b", "b")
 
 
 def test_whoever_relieved_a_worker_that_is_replaced_relieves_the_new_one() -> None:
-    fleet = Fleet.of("ab").relieve("a", "r").replace(0, "z")
+    fleet = Fleet.from_workers("ab").relieve("a", "r").replace(0, "z")
     assert workers(fleet) == ["z", "b", "r"]
     assert relieved(fleet) == {"r": "z"}
     assert relieved(fleet.replace(2, "s")) == {"s": "z"}, "and one that relieves is replaced as others are"
 
 
 def test_a_fleet_is_doubled_group_by_group() -> None:
-    fleet = Fleet.grouped(ZONES).double(["e", "f", "g", "h"])
-    assert fleet.groups() == {("az1",): [0, 1, 4, 5], ("az2",): [2, 3, 6, 7]}
+    fleet = Fleet.from_groups(ZONES).double(["e", "f", "g", "h"])
+    assert fleet.indexes_by_group() == {("az1",): [0, 1, 4, 5], ("az2",): [2, 3, 6, 7]}
     with pytest.raises(InvalidValue, match="1 workers to double a fleet of 8"):
         fleet.double(["i"])
 
@@ -98,7 +98,7 @@ def test_twins_are_as_the_workers_they_double_but_new() -> None:
     fleet = before.relieve("a", "r", weight=3.0).drain("a").double(["c", "d", "s"])
     assert fleet.slots[3] == Slot(worker="c", weight=2.0), "on a machine of its own, and not drained"
     assert fleet.slots[5] == Slot(worker="s", weight=3.0, relieves="c"), "a twin relieves the twin"
-    assert fleet.reliefs() == {0: [0, 2], 3: [3, 5]}
+    assert fleet.relief_groups() == {0: [0, 2], 3: [3, 5]}
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, math.inf, math.nan])
@@ -106,7 +106,7 @@ def test_a_weight_is_a_number_above_nothing(weight: float) -> None:
     with pytest.raises(InvalidValue, match="weight"):
         Slot(worker="a", weight=weight)
     with pytest.raises(InvalidValue, match="weight"):
-        Fleet.of("a").relieve("a", "r", weight=weight)
+        Fleet.from_workers("a").relieve("a", "r", weight=weight)
 
 
 @pytest.mark.parametrize(
@@ -124,27 +124,27 @@ def test_a_name_is_some_text_that_can_be_shown_as_it_is(name: str) -> None:
 def test_a_name_that_can_be_shown_is_kept_as_it_is() -> None:
     name = 'a b, "c" \N{SNOWMAN} grün'
     assert Slot(worker=name, group=(name,), host=name) == Slot(worker=f"{name}", group=(f"{name}",), host=f"{name}")
-    assert Fleet.of([name]).place_of(name) == 0
+    assert Fleet.from_workers([name]).find_index(name) == 0
 
 
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(InvalidValue, match="worker a is in two slots"):
-        Fleet.of(["a", "b", "a"])
+        Fleet.from_workers(["a", "b", "a"])
     with pytest.raises(InvalidValue, match="expected as many for each"):
         Fleet(slots=(Slot(worker="a", group=("az1",)), Slot(worker="b")))
     with pytest.raises(NotFound, match="no worker z"):
-        Fleet.of("ab").place_of("z")
+        Fleet.from_workers("ab").find_index("z")
     with pytest.raises(NotFound, match="no worker z"):
-        Fleet.of("ab").drain("z")
+        Fleet.from_workers("ab").drain("z")
     with pytest.raises(InvalidValue, match="slot 2: expected 0 to 1"):
-        Fleet.of("ab").replace(2, "c")
+        Fleet.from_workers("ab").replace(2, "c")
     with pytest.raises(InvalidValue, match="slot -1: expected 0 to 1"):
-        Fleet.of("ab").replace(-1, "c")
+        Fleet.from_workers("ab").replace(-1, "c")
     for slot in (0, "a"):
         with pytest.raises(InvalidValue, match=ALREADY):
-            Fleet.of("ab").replace(slot, "b")
+            Fleet.from_workers("ab").replace(slot, "b")
     with pytest.raises(NotFound, match="no worker z"):
-        Fleet.of("ab").replace("z", "c")
+        Fleet.from_workers("ab").replace("z", "c")
 
 
 SHARING = (Slot(worker="a", host="m-1"), Slot(worker="b", host="m-2"), Slot(worker="c", host="m-1"))
@@ -152,15 +152,15 @@ SHARING = (Slot(worker="a", host="m-1"), Slot(worker="b", host="m-2"), Slot(work
 
 def test_two_workers_on_one_machine_are_refused_unless_allowed() -> None:
     """What shards share would no longer say what fails together."""
-    with pytest.raises(InvalidValue, match=r"workers a and c are both on m-1.*shared_hosts"):
+    with pytest.raises(InvalidValue, match=r"workers a and c are both on m-1.*shared_host_policy"):
         Fleet(slots=SHARING)
-    assert len(Fleet(slots=SHARING, shared_hosts="allow")) == 3
-    assert len(Fleet.of("abc")) == 3, "machines that are not named are different ones"
+    assert len(Fleet(slots=SHARING, shared_host_policy="allow")) == 3
+    assert len(Fleet.from_workers("abc")) == 3, "machines that are not named are different ones"
 
 
 def test_two_workers_on_one_machine_may_be_warned_of() -> None:
     with pytest.warns(UserWarning, match="workers a and c are both on m-1") as caught:
-        fleet = Fleet(slots=SHARING, shared_hosts="warn")
+        fleet = Fleet(slots=SHARING, shared_host_policy="warn")
     assert len(caught) == 1
     assert len(fleet) == 3
 
@@ -172,15 +172,15 @@ def test_what_is_said_about_machines_holds_for_every_change() -> None:
     with pytest.raises(InvalidValue, match="both on m-1"):
         fleet.relieve("a", "r", host="m-1")
     assert fleet.relieve("a", "r", host="m-3").slots[2].host == "m-3"
-    shared = Fleet(slots=SHARING, shared_hosts="allow")
+    shared = Fleet(slots=SHARING, shared_host_policy="allow")
     assert len(shared.relieve("a", "r", host="m-1")) == 4
 
 
 def test_a_worker_is_relieved_by_another_of_its_group() -> None:
     fleet = Fleet(slots=(Slot(worker="a", group=("az1",), weight=2.0, host="m-1"),)).relieve("a", "r")
     assert fleet.slots[1] == Slot(worker="r", group=("az1",), weight=2.0, relieves="a")
-    assert fleet.reliefs() == {0: [0, 1]}
-    assert fleet.groups() == {("az1",): [0]}, "it has no slot of its own"
+    assert fleet.relief_groups() == {0: [0, 1]}
+    assert fleet.indexes_by_group() == {("az1",): [0]}, "it has no slot of its own"
     assert fleet.relieve("a", "s", weight=0.5).slots[2].weight == 0.5
     assert fleet.drain("a").relieve("a", "s").slots[2] == Slot(worker="s", group=("az1",), weight=2.0, relieves="a"), (
         "the new one is not drained"
@@ -188,13 +188,13 @@ def test_a_worker_is_relieved_by_another_of_its_group() -> None:
 
 
 def test_who_relieves_one_that_relieves_relieves_the_first() -> None:
-    fleet = Fleet.of("ab").relieve("a", "r").relieve("r", "s")
+    fleet = Fleet.from_workers("ab").relieve("a", "r").relieve("r", "s")
     assert relieved(fleet) == {"r": "a", "s": "a"}
-    assert fleet.reliefs() == {0: [0, 2, 3]}
+    assert fleet.relief_groups() == {0: [0, 2, 3]}
 
 
 def test_a_fleet_that_nobody_is_relieved_in_has_no_reliefs() -> None:
-    assert Fleet.of("ab").reliefs() == {}
+    assert Fleet.from_workers("ab").relief_groups() == {}
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_fleet_that_nobody_is_relieved_in_has_no_reliefs() -> None:
     ],
 )
 def test_only_a_worker_of_the_same_group_with_a_slot_is_relieved(slot: Slot, message: str) -> None:
-    fleet = Fleet.grouped(ZONES).relieve("a", "q")
+    fleet = Fleet.from_groups(ZONES).relieve("a", "q")
     with pytest.raises(InvalidValue, match=message):
         fleet.add(slot)
 
@@ -216,16 +216,16 @@ def test_only_a_worker_of_the_same_group_with_a_slot_is_relieved(slot: Slot, mes
 def test_one_that_comes_later_may_be_relieved() -> None:
     """As after a substitution, which puts a worker into a slot further back."""
     fleet = Fleet(slots=(Slot(worker="r", relieves="a"), Slot(worker="a")))
-    assert fleet.reliefs() == {1: [1, 0]}
-    spare = Fleet.of("abcd").relieve("d", "r")
-    assert spare.substitute("a", "d").reliefs() == {0: [0, 4]}
+    assert fleet.relief_groups() == {1: [1, 0]}
+    spare = Fleet.from_workers("abcd").relieve("d", "r")
+    assert spare.substitute("a", "d").relief_groups() == {0: [0, 4]}
 
 
 def test_somebody_unknown_is_not_relieved() -> None:
     with pytest.raises(NotFound, match="no worker z"):
-        Fleet.of("ab").relieve("z", "r")
+        Fleet.from_workers("ab").relieve("z", "r")
     with pytest.raises(InvalidValue, match=ALREADY):
-        Fleet.of("ab").relieve("a", "b")
+        Fleet.from_workers("ab").relieve("a", "b")
 
 
 def test_a_spare_worker_gets_the_slot_of_another_which_is_drained() -> None:
@@ -237,17 +237,17 @@ def test_a_spare_worker_gets_the_slot_of_another_which_is_drained() -> None:
         Slot(worker="b"),
         Slot(worker="a", host="m-1", is_drained=True),
     )
-    assert fleet.place_of("spare") == 0
+    assert fleet.find_index("spare") == 0
 
 
 def test_whoever_relieved_a_worker_that_is_substituted_relieves_the_spare() -> None:
-    fleet = Fleet.of(["a", "b", "spare"]).relieve("a", "r").substitute("a", "spare")
+    fleet = Fleet.from_workers(["a", "b", "spare"]).relieve("a", "r").substitute("a", "spare")
     assert workers(fleet) == ["spare", "b", "a", "r"]
     assert relieved(fleet) == {"r": "spare"}
 
 
 def test_only_a_worker_of_the_same_group_with_its_own_slot_is_a_substitute() -> None:
-    fleet = Fleet.grouped(ZONES).relieve("a", "r").relieve("b", "s")
+    fleet = Fleet.from_groups(ZONES).relieve("a", "r").relieve("b", "s")
     with pytest.raises(InvalidValue, match="c in the slot of a: expected a worker of the same group"):
         fleet.substitute("a", "c")
     with pytest.raises(InvalidValue, match=r"r in the slot of b: expected .* with its own slot"):
@@ -261,17 +261,17 @@ def test_only_a_worker_of_the_same_group_with_its_own_slot_is_a_substitute() -> 
 
 def test_a_worker_is_no_substitute_for_itself() -> None:
     with pytest.raises(InvalidValue, match="expected"):
-        Fleet.of("ab").substitute("a", "a")
+        Fleet.from_workers("ab").substitute("a", "a")
 
 
 def test_a_drained_worker_is_no_substitute() -> None:
     with pytest.raises(InvalidValue, match="w1 in the slot of w0: it is drained"):
-        Fleet.of(["w0", "w1"]).drain("w1").substitute("w0", "w1")
+        Fleet.from_workers(["w0", "w1"]).drain("w1").substitute("w0", "w1")
 
 
 def test_machines_with_several_workers_are_told_with_all_of_them() -> None:
     slots = [
         Slot(worker=name, host=host) for name, host in (("a", "x"), ("b", None), ("c", "y"), ("d", "x"), ("e", None))
     ]
-    assert Fleet(slots=tuple(slots), shared_hosts="allow").crowded() == {"x": ("a", "d")}
-    assert Fleet.of("ab").crowded() == {}
+    assert Fleet(slots=tuple(slots), shared_host_policy="allow").shared_hosts() == {"x": ("a", "d")}
+    assert Fleet.from_workers("ab").shared_hosts() == {}

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import CapacityExhausted
-from holdfast.shards import Designed, Fleet, Hashed, Layout, Move, Numbered, Shard, Slot, plan
-from holdfast.shards.batch import Batch
+from holdfast.shards import DesignedSharding, Fleet, HashedSharding, Layout, Move, NumberedTenant, Shard, Slot, plan
+from holdfast.shards.batch import BatchSharding
 from tests.table import sampled
 
 KEY = b"a secret of sixteen bytes or more"
-MANY = pytest.mark.parametrize("tenants", sampled([200_000, 1_000_000]))
+MAX_TENANTS = pytest.mark.parametrize("tenants", sampled([200_000, 1_000_000]))
 
 
 class Table:
@@ -53,13 +53,15 @@ def test_who_moves_is_who_gets_another_worker(both: dict[str, tuple[tuple[str, .
     movers = [tenant for tenant, (before, after) in both.items() if set(before) != set(after)]
     assert found.movers == movers
     assert found.tenants == len(both)
-    assert (found.short, found.down) == (0, [])
-    assert found.share == (len(movers) / len(both) if both else 0.0)
+    assert (found.degraded, found.down) == (0, [])
+    assert found.moving_share == (len(movers) / len(both) if both else 0.0)
     changed = [
         max(sum(one not in after for one in before), sum(one not in before for one in after))
         for before, after in both.values()
     ]
-    assert found.changed == tuple(changed.count(number) for number in range(max(changed, default=0) + 1))
+    assert found.tenants_by_workers_changed == tuple(
+        changed.count(number) for number in range(max(changed, default=0) + 1)
+    )
     moves = list(found.moves())
     assert [move.tenant for move in moves] == movers
     for move in moves:
@@ -71,40 +73,45 @@ def test_who_moves_is_who_gets_another_worker(both: dict[str, tuple[tuple[str, .
 
 def test_a_plan_of_nobody_moves_nobody() -> None:
     found = plan(Table({}), Table({}), list[str]())
-    assert (found.tenants, found.share, found.changed, list(found.moves())) == (0, 0.0, (0,), [])
+    assert (found.tenants, found.moving_share, found.tenants_by_workers_changed, list(found.moves())) == (
+        0,
+        0.0,
+        (0,),
+        [],
+    )
 
 
 def test_who_has_a_drained_worker_is_said_to_be_short_of_one() -> None:
     """In the new sharding, whether they move or not; and once, however many of its workers are."""
-    before = Fleet.of(f"w{number}" for number in range(16))
+    before = Fleet.from_workers(f"w{number}" for number in range(16))
     after = before.drain("w3").drain("w5")
-    old, new = (Designed(fleet, 4, 2, key=KEY) for fleet in (before, after))
+    old, new = (DesignedSharding(fleet, 4, 2, key=KEY) for fleet in (before, after))
     short = [tenant for tenant in range(140) if {"w3", "w5"} & {*new.shard(tenant).workers}]
     assert 0 < len(short) < 140
-    assert plan(old, new, range(140)).short == len(short)
-    assert plan(new, old, range(140)).short == 0
+    assert plan(old, new, range(140)).degraded == len(short)
+    assert plan(new, old, range(140)).degraded == 0
     assert plan(old, new, range(140)).movers == []
 
 
 def test_who_loses_the_last_worker_that_is_not_drained_is_said_to_be_down() -> None:
     """In the order they came, whether they move or not."""
-    before = Fleet.of(f"w{number}" for number in range(16))
-    designed = Designed(before, 4, 2, key=KEY)
-    lost = designed.shard(7).workers
+    before = Fleet.from_workers(f"w{number}" for number in range(16))
+    sharding = DesignedSharding(before, 4, 2, key=KEY)
+    lost = sharding.shard(7).workers
     after = before
     for worker in lost[:-1]:
         after = after.drain(worker)
-    almost, old = Designed(after, 4, 2, key=KEY), designed
+    almost, old = DesignedSharding(after, 4, 2, key=KEY), sharding
     assert plan(old, almost, range(140)).down == [], "one is left"
-    new = Designed(after.drain(lost[-1]), 4, 2, key=KEY)
+    new = DesignedSharding(after.drain(lost[-1]), 4, 2, key=KEY)
     assert plan(old, new, range(140)).down == plan(almost, new, reversed(range(140))).down == [7]
     assert plan(new, new, range(140)).down == [], "they were before"
     assert plan(new, old, range(140)).down == []
     nobody = before
     for slot in before.slots:
         nobody = nobody.drain(slot.worker)
-    everybody = plan(new, Designed(nobody, 4, 2, key=KEY), [3, 7, 1, 9])
-    assert (everybody.down, everybody.short) == ([3, 1, 9], 4)
+    everybody = plan(new, DesignedSharding(nobody, 4, 2, key=KEY), [3, 7, 1, 9])
+    assert (everybody.down, everybody.degraded) == ([3, 1, 9], 4)
 
 
 def test_who_moves_to_workers_that_are_drained_is_down_as_well() -> None:
@@ -112,9 +119,9 @@ def test_who_moves_to_workers_that_are_drained_is_down_as_well() -> None:
     gone = (Slot(worker="c", is_drained=True), Slot(worker="d", is_drained=True))
     new = Shards({"a": Shard((2, 3), gone), "b": Shard((0, 2), (LIVE[0], gone[0])), "c": Shard((0, 1), LIVE)})
     found = plan(old, new, "abc")
-    assert (found.movers, found.down, found.short) == (["a", "b"], ["a"], 2)
+    assert (found.movers, found.down, found.degraded) == (["a", "b"], ["a"], 2)
     found = plan(new, old, "abc")
-    assert (found.movers, found.down, found.short) == (["a", "b"], [], 0)
+    assert (found.movers, found.down, found.degraded) == (["a", "b"], [], 0)
 
 
 def test_moves_are_worked_out_one_by_one() -> None:
@@ -131,35 +138,39 @@ def test_moves_are_worked_out_one_by_one() -> None:
 
 
 def test_a_tenant_that_has_no_shard_in_the_new_one_is_an_error() -> None:
-    small, large = (Designed(Fleet.of(f"w{number}" for number in range(size)), 4, 2, key=KEY) for size in (16, 32))
+    small, large = (
+        DesignedSharding(Fleet.from_workers(f"w{number}" for number in range(size)), 4, 2, key=KEY) for size in (16, 32)
+    )
     assert plan(large, small, range(140)).tenants == 140
     with pytest.raises(CapacityExhausted, match="tenant 140 has no shard of its own"):
         plan(large, small, range(141))
 
 
-def large() -> Designed:
+def large() -> DesignedSharding:
     """The fleet of the article, and one worker to spare."""
-    fleet = Fleet.of(f"w{number}" for number in range(2048)).add(Slot(worker="spare"))
-    return Designed(fleet, 4, 2, key=KEY, first=2048)
+    fleet = Fleet.from_workers(f"w{number}" for number in range(2048)).add(Slot(worker="spare"))
+    return DesignedSharding(fleet, 4, 2, key=KEY, design_slot_count=2048)
 
 
-def moved(old: Designed, new: Designed, tenants: "np.typing.NDArray[np.int64]") -> "np.typing.NDArray[np.int64]":
-    """Which tenants get another worker, and how many each, by their names at each place of the shard."""
+def moved(
+    old: DesignedSharding, new: DesignedSharding, tenants: "np.typing.NDArray[np.int64]"
+) -> "np.typing.NDArray[np.int64]":
+    """Which tenants get another worker, and how many each, by their names at each position of the shard."""
     numbers: dict[str, int] = {}
     found = []
-    for designed in (old, new):
-        names = [numbers.setdefault(slot.worker, len(numbers)) for slot in designed.fleet.slots]
-        found.append(np.array(names)[Batch(designed).places(tenants)])
+    for sharding in (old, new):
+        names = [numbers.setdefault(slot.worker, len(numbers)) for slot in sharding.fleet.slots]
+        found.append(np.array(names)[BatchSharding(sharding).slot_indexes(tenants)])
     different: np.typing.NDArray[np.int64] = (found[0] != found[1]).sum(axis=1)
     return different
 
 
-def with_fleet(designed: Designed, fleet: Fleet) -> Designed:
-    return Designed(fleet, 4, 2, key=KEY, first=2048)
+def with_fleet(sharding: DesignedSharding, fleet: Fleet) -> DesignedSharding:
+    return DesignedSharding(fleet, 4, 2, key=KEY, design_slot_count=2048)
 
 
 @pytest.mark.no_cover
-@MANY
+@MAX_TENANTS
 @pytest.mark.parametrize("change", ["relieve", "substitute", "replace", "relieve and drain", "add"])
 def test_a_worker_more_or_less_of_2048_moves_at_most_a_quarter_of_a_hundredth(change: str, tenants: int) -> None:
     """Of very many tenants, counted one by one; and each of them changes one worker of its four."""
@@ -185,14 +196,16 @@ def test_a_worker_more_or_less_of_2048_moves_at_most_a_quarter_of_a_hundredth(ch
     some = [*range(first), *map(int, movers[-20:])]
     found = plan(before, after, some)
     assert found.movers == [*map(int, movers[movers < first]), *map(int, movers[-20:])]
-    assert found.changed == ((len(some),) if change == "add" else (len(some) - len(found.movers), len(found.movers)))
+    assert found.tenants_by_workers_changed == (
+        (len(some),) if change == "add" else (len(some) - len(found.movers), len(found.movers))
+    )
     for move in found.moves():
         assert move.leaves == ("w77",)
         assert move.joins == (("spare",) if change == "substitute" else ("new",))
 
 
 @pytest.mark.no_cover
-@MANY
+@MAX_TENANTS
 def test_a_worker_that_relieved_and_is_taken_away_moves_only_its_own(tenants: int) -> None:
     every = np.arange(tenants, dtype=np.int64)
     before = with_fleet(large(), large().fleet.relieve("w77", "new"))
@@ -203,42 +216,42 @@ def test_a_worker_that_relieved_and_is_taken_away_moves_only_its_own(tenants: in
 
 
 @pytest.mark.no_cover
-@MANY
+@MAX_TENANTS
 def test_doubling_2048_moves_nobody(tenants: int) -> None:
     every = np.arange(tenants, dtype=np.int64)
     before = large()
-    after = before.doubled([f"new-{number}" for number in range(len(before.fleet))])
+    after = before.double([f"new-{number}" for number in range(len(before.fleet))])
     assert not moved(before, after, every).any()
     assert not moved(before, after, before.capacity - 1 - every).any()
     found = plan(before, after, range(5000))
-    assert (found.movers, found.share, found.changed) == ([], 0.0, (5000,))
+    assert (found.movers, found.moving_share, found.tenants_by_workers_changed) == ([], 0.0, (5000,))
 
 
 def layout(size: int) -> Layout:
     zones = {f"az{zone}": [f"az{zone}-{number}" for number in range(25)] for zone in range(4)}
-    return Layout.of(Fleet.grouped(zones), size, size - 2, key=KEY)
+    return Layout.create(Fleet.from_groups(zones), size, size - 2, key=KEY)
 
 
-def named(tenants: int) -> Iterator[Numbered]:
-    return (Numbered(f"tenant-{number}".encode(), number) for number in range(tenants))
+def named(tenants: int) -> Iterator[NumberedTenant]:
+    return (NumberedTenant(f"tenant-{number}".encode(), number) for number in range(tenants))
 
 
 def test_another_size_moves_everybody_and_says_so() -> None:
     found = plan(layout(4), layout(3), named(600))
-    assert found.share == 1.0
+    assert found.moving_share == 1.0
     assert found.movers == list(named(600))
-    assert found.changed[0] == 0
-    assert sum(found.changed) == 600
-    assert max(map(len, (move.leaves for move in found.moves()))) == len(found.changed) - 1 == 4
+    assert found.tenants_by_workers_changed[0] == 0
+    assert sum(found.tenants_by_workers_changed) == 600
+    assert max(map(len, (move.leaves for move in found.moves()))) == len(found.tenants_by_workers_changed) - 1 == 4
 
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("tenants", sampled([500, 2000]))
 def test_shards_from_names_can_be_planned_as_well(tenants: int) -> None:
     """Rendezvous: one worker that comes moves about its share of tenants, one worker each."""
-    fleet = Fleet.of(f"w{number}" for number in range(100))
+    fleet = Fleet.from_workers(f"w{number}" for number in range(100))
     names = [f"tenant-{number}" for number in range(tenants)]
-    found = plan(Hashed(fleet, 4, key=KEY), Hashed(fleet.add(Slot(worker="new")), 4, key=KEY), names)
-    assert 0.02 < found.share < 0.06
-    assert len(found.changed) == 2
+    found = plan(HashedSharding(fleet, 4, key=KEY), HashedSharding(fleet.add(Slot(worker="new")), 4, key=KEY), names)
+    assert 0.02 < found.moving_share < 0.06
+    assert len(found.tenants_by_workers_changed) == 2
     assert {move.joins for move in found.moves()} == {("new",)}

@@ -11,58 +11,58 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue
-from holdfast.shards.schemes import Scheme, schemes
+from holdfast.shards.schemes import Scheme, compare_schemes
 
 
 def test_the_figures_of_the_article() -> None:
-    found = schemes(8, 2)
+    found = compare_schemes(8, 2)
     assert (found.workers, found.size) == (8, 2)
-    assert found.none == Scheme(
+    assert found.unsharded == Scheme(
         name="no sharding",
         shards=1,
-        hit=Fraction(1),
+        down_share=Fraction(1),
         capacity_lost=Fraction(1),
-        slack=Fraction(1, 7),
+        required_headroom=Fraction(1, 7),
         gain=Fraction(1, 4),
     )
     assert found.plain == Scheme(
         name="plain shards",
         shards=4,
-        hit=Fraction(1, 4),
+        down_share=Fraction(1, 4),
         capacity_lost=Fraction(1, 4),
-        slack=Fraction(1),
+        required_headroom=Fraction(1),
         gain=Fraction(1),
     )
     assert found.shuffle == Scheme(
         name="shuffle shards",
         shards=28,
-        hit=Fraction(1, 28),
+        down_share=Fraction(1, 28),
         capacity_lost=Fraction(1, 4),
-        slack=Fraction(1, 7),
+        required_headroom=Fraction(1, 7),
         gain=Fraction(7),
     )
 
 
 def test_the_name_servers_of_the_article() -> None:
-    assert schemes(2048, 4).shuffle.shards == math.comb(2048, 4) == 730_862_190_080
+    assert compare_schemes(2048, 4).shuffle.shards == math.comb(2048, 4) == 730_862_190_080
 
 
 @given(st.integers(1, 8).flatmap(lambda workers: st.tuples(st.just(workers), st.integers(1, workers))))
 def test_everything_is_as_counted(fleet: tuple[int, int]) -> None:
     workers, size = fleet
-    found = schemes(workers, size)
+    found = compare_schemes(workers, size)
     parts = [tuple(range(first, first + size)) for first in range(0, workers - size + 1, size)]
     for scheme, shards in (
-        (found.none, [tuple(range(workers))]),
+        (found.unsharded, [tuple(range(workers))]),
         (found.plain, parts),
         (found.shuffle, [*combinations(range(workers), size)]),
     ):
         same = sum(shard == shards[0] for shard in shards)
         assert scheme.shards == len({*shards})
-        assert scheme.hit == Fraction(same, len(shards))
+        assert scheme.down_share == Fraction(same, len(shards))
         assert scheme.capacity_lost == Fraction(len(shards[0]), workers)
-        assert scheme.slack == rise(shards)
-        assert scheme.gain == Fraction(scheme.shards, len(parts)) == found.plain.hit / scheme.hit
+        assert scheme.required_headroom == rise(shards)
+        assert scheme.gain == Fraction(scheme.shards, len(parts)) == found.plain.down_share / scheme.down_share
 
 
 def rise(shards: Sequence[tuple[int, ...]]) -> Fraction | None:
@@ -80,13 +80,20 @@ def rise(shards: Sequence[tuple[int, ...]]) -> Fraction | None:
 
 
 def test_one_worker_alone_has_nobody_to_take_over() -> None:
-    found = schemes(1, 1)
-    assert (found.none.slack, found.plain.slack, found.shuffle.slack) == (None, None, None)
-    assert schemes(5, 1).none.slack == Fraction(1, 4)
-    assert (schemes(5, 1).plain.slack, schemes(5, 1).shuffle.slack) == (None, None)
+    found = compare_schemes(1, 1)
+    assert (found.unsharded.required_headroom, found.plain.required_headroom, found.shuffle.required_headroom) == (
+        None,
+        None,
+        None,
+    )
+    assert compare_schemes(5, 1).unsharded.required_headroom == Fraction(1, 4)
+    assert (compare_schemes(5, 1).plain.required_headroom, compare_schemes(5, 1).shuffle.required_headroom) == (
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(("workers", "size"), [(3, 4), (3, 0), (0, 0), (0, 1), (3, -1)])
 def test_shards_that_do_not_fit_are_refused(workers: int, size: int) -> None:
     with pytest.raises(InvalidValue, match=f"shards of {size} in a fleet of {workers}: expected 1 to {workers}"):
-        schemes(workers, size)
+        compare_schemes(workers, size)

@@ -8,7 +8,7 @@ from holdfast import InvalidValue
 from holdfast.calls import Backoff, Jitter
 from holdfast.simulate import Contention
 from holdfast.simulate.jitter import compare, contend
-from holdfast.simulate.virtual import chance_of
+from holdfast.simulate.virtual import seeded_random
 from tests.table import sampled
 
 # https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/, by its simulator, with 100 clients.
@@ -41,18 +41,18 @@ def test_the_same_seed_gives_the_same_result_and_another_one_another() -> None:
 @pytest.mark.parametrize("jitter", list(Jitter))
 def test_a_client_alone_makes_one_call_and_never_waits(jitter: Jitter) -> None:
     options = Contention(clients=1, spread=0.0)
-    moments, end = contend(options, Backoff(base=0.005, cap=2.0, jitter=jitter), chance_of("alone"))
-    assert moments == pytest.approx([0.03])  # there, back, and there again
+    call_times, end = contend(options, Backoff(base=0.005, cap=2.0, jitter=jitter), seeded_random("alone"))
+    assert call_times == pytest.approx([0.03])  # there, back, and there again
     assert end == pytest.approx(0.04)
 
 
 def test_clients_that_do_not_jitter_on_a_network_that_does_not_either_are_served_one_by_one() -> None:
     """Nobody gets ahead of the others: of those that are left, each round one succeeds and all others fail."""
     options = Contention(clients=5, spread=0.0)
-    moments, _ = contend(options, Backoff(base=0.005, cap=2.0, jitter=Jitter.NONE), chance_of("all"))
-    assert len(moments) == 5 + 4 + 3 + 2 + 1
+    call_times, _ = contend(options, Backoff(base=0.005, cap=2.0, jitter=Jitter.NONE), seeded_random("all"))
+    assert len(call_times) == 5 + 4 + 3 + 2 + 1
     # After the first failure they wait for twice the base, as in the article; messages take 40 ms of each round.
-    assert sorted({round(moment, 6) for moment in moments}) == pytest.approx([0.03, 0.08, 0.14, 0.22, 0.34])
+    assert sorted({round(moment, 6) for moment in call_times}) == pytest.approx([0.03, 0.08, 0.14, 0.22, 0.34])
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_clients_that_do_not_jitter_on_a_network_that_does_not_either_are_served
         ({"base": 0.0}, "base 0.0"),
         ({"base": float("nan")}, "base nan"),
         ({"cap": 0.001}, "cap 0.001"),
-        ({"network": 0.0}, "network 0.0"),
+        ({"network_latency": 0.0}, "network_latency 0.0"),
         ({"spread": 0.009}, "spread 0.009"),
     ],
 )

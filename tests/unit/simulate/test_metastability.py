@@ -7,8 +7,8 @@ import math
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.simulate import Stall, Stalled
-from holdfast.simulate.metastability import CALLERS, Callers, Second, compare, go_through, recovery
+from holdfast.simulate import Stall, StallResult
+from holdfast.simulate.metastability import CALLERS, Callers, Second, compare, find_recovery, simulate_stall
 from tests.table import sampled
 
 NO_RETRIES, NO_BUDGET, BY_REQUESTS, DEFAULTS = CALLERS
@@ -16,16 +16,16 @@ SEEDS = [1, 2, 3, 4]
 
 
 @functools.cache
-def with_the_defaults(seed: int) -> Stalled:
+def with_the_defaults(seed: int) -> StallResult:
     """What happens in the stall that is simulated by default; asked for only by tests that are not traced."""
-    return go_through(Stall(seed=seed), DEFAULTS)
+    return simulate_stall(Stall(seed=seed), DEFAULTS)
 
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("seed", sampled(SEEDS))
 def test_with_the_defaults_it_recovers_about_as_soon_as_without_retries(seed: int) -> None:
-    without = go_through(Stall(seed=seed), NO_RETRIES).recovery
-    with_defaults = with_the_defaults(seed).recovery
+    without = simulate_stall(Stall(seed=seed), NO_RETRIES).recovery_seconds
+    with_defaults = with_the_defaults(seed).recovery_seconds
     assert without is not None
     assert with_defaults is not None
     # The backlog of 10 s at 80 per second is worked off by the 20 per second that are to spare, down to one second.
@@ -37,8 +37,8 @@ def test_with_the_defaults_it_recovers_about_as_soon_as_without_retries(seed: in
 @pytest.mark.parametrize("seconds", sampled([110.0, 150.0]))
 @pytest.mark.parametrize("callers", [NO_BUDGET, BY_REQUESTS], ids=["no budget", "paid by requests"])
 def test_retries_that_successes_do_not_pay_for_keep_it_down(callers: Callers, seconds: float) -> None:
-    found = go_through(Stall(seconds=seconds), callers)
-    assert found.recovery is None
+    found = simulate_stall(Stall(seconds=seconds), callers)
+    assert found.recovery_seconds is None
     after = found.history[60:-5]
     assert sum(second.answered for second in after) < 0.05 * sum(second.offered for second in after)
     assert after[-1].queue > after[0].queue
@@ -49,17 +49,17 @@ def test_all_callers_meet_the_same_requests() -> None:
     assert [result.callers for result in results] == [callers.name for callers in CALLERS]
     offered = {tuple(second.offered for second in result.history) for result in results}
     assert len(offered) == 1
-    assert results[0].load == 1.0
-    assert results[1].load > 2.0
+    assert results[0].calls_per_request == 1.0
+    assert results[1].calls_per_request > 2.0
 
 
 def test_without_a_stall_worth_the_name_nobody_notices() -> None:
-    found = go_through(Stall(stall=0.01), DEFAULTS)
-    assert (found.recovery, found.load, round(found.answered, 3)) == (0, 1.0, 1.0)
+    found = simulate_stall(Stall(stall=0.01), DEFAULTS)
+    assert (found.recovery_seconds, found.calls_per_request, round(found.success_rate, 3)) == (0, 1.0, 1.0)
 
 
 def test_during_the_stall_nothing_is_answered_and_what_waits_is_known() -> None:
-    found = go_through(Stall(seconds=60.0), NO_RETRIES)
+    found = simulate_stall(Stall(seconds=60.0), NO_RETRIES)
     assert all(second.answered == second.offered for second in found.history[:8])
     assert all(second.answered == 0 for second in found.history[11:19])
     assert found.history[8].queue < 0.5
@@ -70,7 +70,7 @@ def test_during_the_stall_nothing_is_answered_and_what_waits_is_known() -> None:
 @pytest.mark.parametrize("seed", sampled(range(1, 21), 4))
 def test_a_call_that_is_under_way_when_the_server_stalls_waits_for_its_end(seed: int) -> None:
     """When the stall begins the server is idle, or whoever comes waits for all of it."""
-    queue = go_through(Stall(rate=0.5, capacity=1.0, seconds=45.0, seed=seed), NO_RETRIES).history[9].queue
+    queue = simulate_stall(Stall(rate=0.5, capacity=1.0, seconds=45.0, seed=seed), NO_RETRIES).history[9].queue
     assert queue == 0.0 or queue > 10.0
 
 
@@ -78,15 +78,15 @@ def test_a_call_that_is_under_way_when_the_server_stalls_waits_for_its_end(seed:
 def test_the_budget_of_each_client_is_its_own() -> None:
     """So ten clients have ten buckets full of retries, and take longer."""
     one = with_the_defaults(Stall().seed)
-    ten = go_through(Stall(clients=10), DEFAULTS)
-    assert ten.load > one.load
+    ten = simulate_stall(Stall(clients=10), DEFAULTS)
+    assert ten.calls_per_request > one.calls_per_request
 
 
 def test_the_same_seed_gives_the_same_result_and_another_one_another() -> None:
     options = Stall(seconds=45.0)
-    found = go_through(options, DEFAULTS)
-    assert go_through(options, DEFAULTS) == found
-    assert go_through(dataclasses.replace(options, seed=2), DEFAULTS) != found
+    found = simulate_stall(options, DEFAULTS)
+    assert simulate_stall(options, DEFAULTS) == found
+    assert simulate_stall(dataclasses.replace(options, seed=2), DEFAULTS) != found
 
 
 def lived(*good: bool) -> tuple[Second, ...]:
@@ -97,19 +97,19 @@ BAD_SECONDS = [False] * 10
 
 
 def test_a_recovery_is_the_end_of_the_last_bad_second() -> None:
-    options = Stall(begins=10.0, stall=10.0, seconds=60.0)
+    options = Stall(stall_start=10.0, stall=10.0, seconds=60.0)
     history = lived(*[True] * 10, *BAD_SECONDS, *[False] * 3, True, False, *[True] * 35)
     assert len(history) == 60
-    assert recovery(history, options) == 5
-    assert recovery(lived(*[True] * 60), options) == 0
-    assert recovery(lived(*[True] * 10, *BAD_SECONDS, *[True] * 40), options) == 0
-    assert recovery(lived(*[True] * 10, *[False] * 45, *[True] * 5), options) is None
+    assert find_recovery(history, options) == 5
+    assert find_recovery(lived(*[True] * 60), options) == 0
+    assert find_recovery(lived(*[True] * 10, *BAD_SECONDS, *[True] * 40), options) == 0
+    assert find_recovery(lived(*[True] * 10, *[False] * 45, *[True] * 5), options) is None
     # What came in the last seconds may still be on its way.
-    assert recovery(lived(*[True] * 58, False, False), options) == 0
+    assert find_recovery(lived(*[True] * 58, False, False), options) == 0
 
 
 def test_results_are_values() -> None:
-    assert isinstance(go_through(Stall(seconds=45.0), NO_RETRIES), Stalled)
+    assert isinstance(simulate_stall(Stall(seconds=45.0), NO_RETRIES), StallResult)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_results_are_values() -> None:
         ({"clients": 0}, "0 clients"),
         ({"timeout": 0.0}, "timeout 0.0"),
         ({"stall": 0.0}, "stall 0.0"),
-        ({"begins": -1.0}, "after -1.0"),
+        ({"stall_start": -1.0}, "after -1.0"),
         ({"seconds": 39.0}, "39.0 seconds in all"),
     ],
 )

@@ -10,8 +10,8 @@ import pytest
 from holdfast.calls import Percentile
 from holdfast.simulate import (
     Contention,
-    Shift,
-    Stack,
+    LatencyShift,
+    ServiceStack,
     Stall,
     advise,
     amplification,
@@ -20,38 +20,38 @@ from holdfast.simulate import (
     pictures,
     timeout,
 )
-from holdfast.simulate.pictures import Panel, Scale, picture, text
+from holdfast.simulate.pictures import Panel, Scale, build_svg, text
 
 SVG = "{http://www.w3.org/2000/svg}"
 SAMPLES = [0.001 * number for number in range(1, 2000)]
 
 
 STALL = Stall(seconds=60.0)
-SHIFT = Shift(percent=95.0, windows=4)
+SHIFT = LatencyShift(percent=95.0, windows=4)
 contended = cache(lambda: tuple(jitter.compare(Contention(clients=10, runs=2))))
-amplified = cache(lambda: tuple(amplification.compare(Stack(layers=2, requests=50))))
+amplified = cache(lambda: tuple(amplification.compare(ServiceStack(layers=2, requests=50))))
 stalled = cache(lambda: tuple(metastability.compare(STALL)))
 shifted = cache(lambda: tuple(timeout.compare(SHIFT)))
 
 
 def contention() -> str:
-    return pictures.contention(list(contended()))
+    return pictures.draw_contention(list(contended()))
 
 
 def stack() -> str:
-    return pictures.amplification(list(amplified()))
+    return pictures.draw_amplification(list(amplified()))
 
 
 def stall() -> str:
-    return pictures.metastability(STALL, list(stalled()))
+    return pictures.draw_metastability(STALL, list(stalled()))
 
 
 def shift() -> str:
-    return pictures.timeouts(SHIFT, list(shifted()))
+    return pictures.draw_timeouts(SHIFT, list(shifted()))
 
 
 def measured() -> str:
-    return pictures.latencies(advise(SAMPLES, Percentile()), SAMPLES)
+    return pictures.draw_latencies(advise(SAMPLES, Percentile()), SAMPLES)
 
 
 DRAWN = pytest.mark.parametrize("draw", [contention, stack, stall, shift, measured])
@@ -97,9 +97,9 @@ def words(drawn: str) -> list[str]:
 
 def test_the_way_without_jitter_does_not_squeeze_the_others() -> None:
     results = list(jitter.compare(Contention(clients=60, runs=1)))
-    said = words(pictures.contention(results))
+    said = words(pictures.draw_contention(results))
     assert [word for word in said if word.startswith("no jitter") and "not shown" in word]
-    assert pictures.contention(results[:1])
+    assert pictures.draw_contention(results[:1])
 
 
 def test_who_never_recovers_is_told() -> None:
@@ -116,30 +116,30 @@ def test_the_timeout_is_marked_among_the_latencies() -> None:
 
 def test_latencies_that_are_all_alike_or_nothing_can_be_drawn() -> None:
     for samples in ([0.0] * 10, [0.1] * 10, [0.1] * 9999 + [math.inf], [3e-6] * 10):
-        assert words(pictures.latencies(advise(samples, Percentile()), samples))
+        assert words(pictures.draw_latencies(advise(samples, Percentile()), samples))
 
 
 def test_a_percentile_that_was_cut_off_has_no_mark() -> None:
     samples = [0.1] * 90 + [math.inf] * 10
-    said = words(pictures.latencies(advise(samples, Percentile(75.0)), samples))
+    said = words(pictures.draw_latencies(advise(samples, Percentile(75.0)), samples))
     assert any(word.startswith("p50 ") for word in said)
     assert not any(word.startswith("p99 ") for word in said)
 
 
 def test_what_lies_outside_of_a_scale_is_put_at_its_end() -> None:
     scale = Scale(1.0, 100.0, is_log=True)
-    assert [scale.place(value) for value in (0.0, 1.0, 10.0, 100.0, 1e9)] == pytest.approx([0, 0, 0.5, 1, 1])
-    assert Scale(0.0, 4.0).place(1.0) == 0.25
+    assert [scale.position(value) for value in (0.0, 1.0, 10.0, 100.0, 1e9)] == pytest.approx([0, 0, 0.5, 1, 1])
+    assert Scale(0.0, 4.0).position(1.0) == 0.25
 
 
 def test_words_are_escaped() -> None:
     assert "&lt;b&gt;" in text(0, 0, "<b>")
-    assert "<b>" not in picture(10, 10, "<b>", "<b>", [])
+    assert "<b>" not in build_svg(10, 10, "<b>", "<b>", [])
 
 
 def test_words_at_the_ends_of_a_panel_stay_in_it() -> None:
-    panel = Panel(left=0, top=50, width=100, height=10, across=Scale(0, 10), upwards=Scale(0, 1))
-    anchors = [ElementTree.fromstring(foot).get("text-anchor") for foot in panel.feet([0, 5, 10], str)]
+    panel = Panel(left=0, top=50, width=100, height=10, x_scale=Scale(0, 10), y_scale=Scale(0, 1))
+    anchors = [ElementTree.fromstring(foot).get("text-anchor") for foot in panel.label_x_axis([0, 5, 10], str)]
     assert anchors == ["start", "middle", "end"]
     assert 'text-anchor="start"' in panel.mark(0, "left")[1]
     assert 'text-anchor="end"' in panel.mark(10, "right")[1]

@@ -9,18 +9,18 @@ from typing import TypeAlias
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.simulate import Shift, Window
+from holdfast.simulate import LatencyShift, WindowResult
 from holdfast.simulate.timeout import FIXED, PERCENTILE, POLICIES, SUCCESSES, SuccessesOnly, compare
 from tests.table import sampled
 
-Run: TypeAlias = tuple[float, list[Window]]
+Run: TypeAlias = tuple[float, list[WindowResult]]
 
 
 @functools.cache
 def happened(percent: float, seed: int, sigma: float) -> Run:
     """The share that is accepted, and what happened: in a test, and not in its set-up, which is always traced."""
-    options = Shift(percent=percent, seed=seed, sigma=sigma)
-    return options.policy.accepted, list(compare(options))
+    options = LatencyShift(percent=percent, seed=seed, sigma=sigma)
+    return options.policy.accepted_false_timeouts, list(compare(options))
 
 
 RUNS = [(99.0, 1, 0.3), (95.0, 1, 0.5), (99.9, 1, 0.5), (99.0, 2, 0.5), (99.0, 3, 1.0), (99.0, 4, 1.3)]
@@ -39,7 +39,7 @@ def heavy(test: Callable[[Run], None]) -> Callable[[tuple[float, int, float]], N
     )
 
 
-def pooled(windows: list[Window], rule: str) -> float:
+def pooled(windows: list[WindowResult], rule: str) -> float:
     return sum(window.rules[rule].false_timeouts for window in windows) / len(windows)
 
 
@@ -56,7 +56,7 @@ def test_percentile_is_back_on_target_within_five_windows_of_a_shift(run: Run) -
     shares = [window.rules[PERCENTILE].false_timeouts for window in windows[7:11]]
     assert any(0.5 * accepted <= share <= 1.5 * accepted for share in shares)  # by chance alone it varies by a sixth
     assert 0.5 * accepted <= pooled(windows[8:], PERCENTILE) <= 1.5 * accepted
-    assert windows[-1].rules[PERCENTILE].timeout == pytest.approx(windows[-1].right, rel=0.35)
+    assert windows[-1].rules[PERCENTILE].timeout == pytest.approx(windows[-1].right_timeout, rel=0.35)
 
 
 @heavy
@@ -72,7 +72,7 @@ def test_what_learns_from_successes_alone_ratchets_down_and_locks(run: Run) -> N
     assert shares[:6] == sorted(shares[:6])
     assert shares[5] > 4 * accepted
     assert min(shares[7:]) > 0.25
-    assert windows[-1].rules[SUCCESSES].timeout < windows[0].right
+    assert windows[-1].rules[SUCCESSES].timeout < windows[0].right_timeout
 
 
 @heavy
@@ -80,20 +80,20 @@ def test_a_fixed_timeout_that_was_right_is_wrong_after_the_shift(run: Run) -> No
     accepted, windows = run
     assert pooled(windows[:6], FIXED) == pytest.approx(accepted, rel=0.3)
     assert min(window.rules[FIXED].false_timeouts for window in windows[6:]) > 0.05
-    assert {window.rules[FIXED].timeout for window in windows} == {windows[0].right}
+    assert {window.rules[FIXED].timeout for window in windows} == {windows[0].right_timeout}
 
 
 @heavy
 def test_the_right_timeout_grows_with_the_latencies(run: Run) -> None:
     _, windows = run
     assert [window.number for window in windows] == list(range(12))
-    assert windows[6].right == pytest.approx(6 * windows[5].right)
+    assert windows[6].right_timeout == pytest.approx(6 * windows[5].right_timeout)
     assert all(tuple(window.rules) == POLICIES for window in windows)
-    assert all(seen.longest >= seen.timeout * 0.5 for window in windows for seen in window.rules.values())
+    assert all(seen.max_timeout >= seen.timeout * 0.5 for window in windows for seen in window.rules.values())
 
 
 def test_the_same_seed_gives_the_same_result_and_another_one_another() -> None:
-    options = Shift(percent=95.0, windows=2)
+    options = LatencyShift(percent=95.0, windows=2)
     found = list(compare(options))
     assert list(compare(options)) == found
     assert list(compare(dataclasses.replace(options, seed=2))) != found
@@ -101,15 +101,15 @@ def test_the_same_seed_gives_the_same_result_and_another_one_another() -> None:
 
 def test_requests_that_do_not_fill_the_last_look_of_a_window_count_in_it() -> None:
     """5,000 requests are not a multiple of 150."""
-    (first, _) = compare(Shift(percent=99.0, windows=2, rate=300.0))
+    (first, _) = compare(LatencyShift(percent=99.0, windows=2, rate=300.0))
     assert first.rules[FIXED].false_timeouts * 5000 == pytest.approx(50, abs=25)
 
 
 def test_successes_alone_say_nothing_before_there_are_enough() -> None:
-    policy = Shift(percent=99.0).policy
+    policy = LatencyShift(percent=99.0).policy
     rule = SuccessesOnly(policy)
-    assert rule.learn([0.5] * (policy.samples_needed - 1)) == policy.first
-    assert rule.learn([math.inf] * 100) == policy.first
+    assert rule.learn([0.5] * (policy.samples_needed - 1)) == policy.start_timeout
+    assert rule.learn([math.inf] * 100) == policy.start_timeout
     assert rule.learn([0.5]) == pytest.approx(0.5, rel=0.04)
 
 
@@ -130,4 +130,4 @@ def test_successes_alone_say_nothing_before_there_are_enough() -> None:
 )
 def test_what_cannot_be_simulated_is_refused_by_name(wrong: dict[str, float], told: str) -> None:
     with pytest.raises(InvalidValue, match=told):
-        Shift(**wrong)  # type: ignore[arg-type]
+        LatencyShift(**wrong)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from holdfast._types import Operation
 from holdfast.calls import Attempt, Backoff, Dependency, Jitter, Limit, Retry
 from holdfast.calls.engine import Call
 from holdfast.calls.runtime import Runtime
-from holdfast.simulate.virtual import Failed, Process, Timeline, VirtualClock, chance_of, pursue
+from holdfast.simulate.virtual import FailureProcess, Process, Timeline, VirtualClock, seeded_random, simulate_call
 
 OPERATION = Operation("service", "call")
 
@@ -59,7 +59,7 @@ def test_time_stops_before_what_happens_then() -> None:
     assert ticks == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
-def outcome(process: Failed) -> tuple[Exception | None, list[float]]:
+def outcome(process: FailureProcess) -> tuple[Exception | None, list[float]]:
     waits = []
     while True:
         try:
@@ -71,43 +71,49 @@ def outcome(process: Failed) -> tuple[Exception | None, list[float]]:
 def test_a_call_makes_its_attempts_with_the_delays_of_its_policy() -> None:
     runtime = Runtime(VirtualClock(), lambda: 0.5)
     backoff = Backoff(base=1.0, cap=8.0, jitter=Jitter.NONE)
-    dependency = Dependency("service", retry=Retry(attempts=4, backoff=backoff), runtime=runtime)
+    dependency = Dependency("service", retry=Retry(max_attempts=4, backoff=backoff), runtime=runtime)
     errors = [ConnectionError("first"), ConnectionError("second"), None]
 
-    def attempted(attempt: Attempt) -> Failed:
+    def attempted(attempt: Attempt) -> FailureProcess:
         yield 0.25
         return errors[attempt.number - 1]
 
     call = Call(dependency._state, OPERATION, None, 0.0, idempotent=True)
-    assert outcome(pursue(call, attempted)) == (None, [0.25, 1.0, 0.25, 2.0, 0.25])
+    assert outcome(simulate_call(call, attempted)) == (None, [0.25, 1.0, 0.25, 2.0, 0.25])
 
 
 def test_a_call_ends_with_the_failure_of_its_last_attempt() -> None:
-    dependency = Dependency("service", retry=Retry(attempts=1), runtime=Runtime(VirtualClock(), lambda: 0.5))
+    dependency = Dependency("service", retry=Retry(max_attempts=1), runtime=Runtime(VirtualClock(), lambda: 0.5))
     error = ConnectionError("only one")
 
-    def attempted(_: Attempt) -> Failed:
+    def attempted(_: Attempt) -> FailureProcess:
         return error
         yield
 
-    assert outcome(pursue(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted)) == (error, [])
+    assert outcome(simulate_call(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted)) == (
+        error,
+        [],
+    )
 
 
 def test_a_call_that_is_refused_ends_with_the_refusal_and_leaves_room_for_others() -> None:
     dependency = Dependency("service", limit=Limit(1), runtime=Runtime(VirtualClock(), lambda: 0.5))
 
-    def attempted(_: Attempt) -> Failed:
+    def attempted(_: Attempt) -> FailureProcess:
         yield 1.0
         return None
 
-    first = pursue(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted)
+    first = simulate_call(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted)
     assert next(first) == 1.0
-    refused, _ = outcome(pursue(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted))
+    refused, _ = outcome(simulate_call(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted))
     assert isinstance(refused, CallError)
     assert outcome(first) == (None, [])
-    assert outcome(pursue(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted)) == (None, [1.0])
+    assert outcome(simulate_call(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted)) == (
+        None,
+        [1.0],
+    )
 
 
 def test_chance_repeats_for_the_same_parts_and_only_for_them() -> None:
-    assert chance_of("a", 1).random() == chance_of("a", 1).random()
-    assert len({chance_of(*parts).random() for parts in (("a", 1), ("a", 2), ("b", 1), ("a1",))}) == 4
+    assert seeded_random("a", 1).random() == seeded_random("a", 1).random()
+    assert len({seeded_random(*parts).random() for parts in (("a", 1), ("a", 2), ("b", 1), ("a1",))}) == 4

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Zone
-from holdfast.status.quorum import Decision, Rules, Vote, WhenSilent, decide
+from holdfast.status.quorum import QuorumDecision, QuorumRules, SilencePolicy, Vote, count_votes
 
 ONE, TWO = Zone("az1"), Zone("az2")
 NOW = 1000.0
@@ -27,16 +27,18 @@ def vote(answer: str, *, until: float = math.inf, heard: float = NOW) -> Vote | 
             return None
 
 
-def rules(count: int, when_silent: WhenSilent = WhenSilent.KEEP, own: Zone | None = None) -> Rules:
-    return Rules(sources=count, stale_after=STALE, when_silent=when_silent, own_zone=own, started=NOW - 100)
+def rules(count: int, when_silent: SilencePolicy = SilencePolicy.KEEP, own: Zone | None = None) -> QuorumRules:
+    return QuorumRules(sources=count, stale_after=STALE, when_silent=when_silent, own_zone=own, started_at=NOW - 100)
 
 
-def is_out(answers: Iterable[str], previous: Decision | None = None, when_silent: WhenSilent = WhenSilent.KEEP) -> bool:
+def is_out(
+    answers: Iterable[str], previous: QuorumDecision | None = None, when_silent: SilencePolicy = SilencePolicy.KEEP
+) -> bool:
     votes = [vote(answer) for answer in answers]
-    return ONE in decide(votes, rules(len(votes), when_silent), previous or Decision(), NOW).out[None]
+    return ONE in count_votes(votes, rules(len(votes), when_silent), previous or QuorumDecision(), NOW).zones_out[None]
 
 
-WAS_OUT = decide([vote("out")] * 5, rules(5), Decision(), NOW)
+WAS_OUT = count_votes([vote("out")] * 5, rules(5), QuorumDecision(), NOW)
 
 
 def test_three_of_five_with_one_healthy_and_one_silent_is_out() -> None:
@@ -44,8 +46,8 @@ def test_three_of_five_with_one_healthy_and_one_silent_is_out() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("when_silent", [WhenSilent.KEEP, WhenSilent.RETURN])
-def test_out_needs_a_majority_of_the_configured_whatever_else_is_said(count: int, when_silent: WhenSilent) -> None:
+@pytest.mark.parametrize("when_silent", [SilencePolicy.KEEP, SilencePolicy.ALL_IN])
+def test_out_needs_a_majority_of_the_configured_whatever_else_is_said(count: int, when_silent: SilencePolicy) -> None:
     for answers in itertools.product(["out", "in", "silent"], repeat=count):
         assert is_out(answers, when_silent=when_silent) is (answers.count("out") * 2 > count)
 
@@ -56,7 +58,7 @@ def test_what_was_decided_stays_until_a_majority_says_otherwise(before: bool) ->
         expected = before
         if answers.count("out") >= 3 or answers.count("in") >= 3:
             expected = answers.count("out") >= 3
-        assert is_out(answers, WAS_OUT if before else Decision()) is expected
+        assert is_out(answers, WAS_OUT if before else QuorumDecision()) is expected
 
 
 @given(
@@ -66,69 +68,75 @@ def test_a_minority_that_lies_changes_nothing(order: list[int], truth: bool, lie
     answers = ["out" if truth else "in"] * 3 + lies
     shuffled = [answers[position] for position in order]
     assert is_out(shuffled, WAS_OUT) is truth
-    assert is_out(shuffled, Decision()) is truth
+    assert is_out(shuffled, QuorumDecision()) is truth
 
 
 def test_before_anything_is_heard_nothing_is_out() -> None:
-    for when_silent in WhenSilent:
-        decision = decide([None] * 3, rules(3, when_silent), Decision(), NOW - 90)
-        assert decision.out == {None: frozenset()}
-        assert decision.heard == 0
+    for when_silent in SilencePolicy:
+        decision = count_votes([None] * 3, rules(3, when_silent), QuorumDecision(), NOW - 90)
+        assert decision.zones_out == {None: frozenset()}
+        assert decision.heard_sources == 0
 
 
 def test_silence_can_be_set_to_bring_everything_back() -> None:
-    assert not is_out(["out", "out", "in", "silent", "silent"], WAS_OUT, WhenSilent.RETURN)
+    assert not is_out(["out", "out", "in", "silent", "silent"], WAS_OUT, SilencePolicy.ALL_IN)
 
 
 def test_silence_can_be_set_to_leave_the_own_zone_and_no_other() -> None:
-    own = rules(3, WhenSilent.LEAVE, TWO)
+    own = rules(3, SilencePolicy.OWN_ZONE_OUT, TWO)
     votes = [vote("in"), None, None]
-    assert decide(votes, own, Decision(), NOW).out == {None: frozenset({TWO})}
-    assert decide([vote("in")] * 3, own, Decision(), NOW).out == {None: frozenset()}
-    left = decide(votes, own, Decision(), NOW)
-    assert decide([vote("in"), vote("in"), None], own, left, NOW).out == {None: frozenset()}, "heard again"
+    assert count_votes(votes, own, QuorumDecision(), NOW).zones_out == {None: frozenset({TWO})}
+    assert count_votes([vote("in")] * 3, own, QuorumDecision(), NOW).zones_out == {None: frozenset()}
+    left = count_votes(votes, own, QuorumDecision(), NOW)
+    assert count_votes([vote("in"), vote("in"), None], own, left, NOW).zones_out == {None: frozenset()}, "heard again"
 
 
 def test_the_own_zone_is_not_left_before_there_was_time_to_hear_anybody() -> None:
-    own = Rules(sources=3, stale_after=STALE, when_silent=WhenSilent.LEAVE, own_zone=ONE, started=NOW)
-    early = decide([None] * 3, own, Decision(), NOW + 1)
-    assert early.out == {None: frozenset()}
+    own = QuorumRules(
+        sources=3, stale_after=STALE, when_silent=SilencePolicy.OWN_ZONE_OUT, own_zone=ONE, started_at=NOW
+    )
+    early = count_votes([None] * 3, own, QuorumDecision(), NOW + 1)
+    assert early.zones_out == {None: frozenset()}
     assert early.review_at == NOW + STALE
-    assert decide([None] * 3, own, early, early.review_at).out == {None: frozenset({ONE})}
+    assert count_votes([None] * 3, own, early, early.review_at).zones_out == {None: frozenset({ONE})}
 
 
 def test_leaving_the_own_zone_ends_with_the_silence_even_if_nobody_agrees_on_it() -> None:
-    own = rules(5, WhenSilent.LEAVE, ONE)
-    left = decide([None] * 5, own, Decision(), NOW)
-    assert left.out == {None: frozenset({ONE})}
+    own = rules(5, SilencePolicy.OWN_ZONE_OUT, ONE)
+    left = count_votes([None] * 5, own, QuorumDecision(), NOW)
+    assert left.zones_out == {None: frozenset({ONE})}
     heard = [vote("in"), vote("in"), vote("out"), None, None]
-    assert decide(heard, own, left, NOW).out == decide(heard, own, Decision(), NOW).out == {None: frozenset()}
+    assert (
+        count_votes(heard, own, left, NOW).zones_out
+        == count_votes(heard, own, QuorumDecision(), NOW).zones_out
+        == {None: frozenset()}
+    )
 
 
 def test_who_was_not_asked_about_a_zone_is_silent_about_it() -> None:
     about_two = Vote(NOW, {}, frozenset({TWO}))
-    was_out = decide([vote("out")] * 3, rules(3), Decision(), NOW)
+    was_out = count_votes([vote("out")] * 3, rules(3), QuorumDecision(), NOW)
     votes = [vote("out"), about_two, about_two]
-    assert decide(votes, rules(3), Decision(), NOW).out == {None: frozenset()}
-    assert decide(votes, rules(3), was_out, NOW).out == {None: frozenset({ONE})}, "two of three say nothing"
+    assert count_votes(votes, rules(3), QuorumDecision(), NOW).zones_out == {None: frozenset()}
+    assert count_votes(votes, rules(3), was_out, NOW).zones_out == {None: frozenset({ONE})}, "two of three say nothing"
 
 
 def test_what_was_heard_too_long_ago_does_not_count() -> None:
     votes = [vote("out", heard=NOW - STALE), vote("out"), vote("in")]
-    decision = decide(votes, rules(3), Decision(), NOW)
-    assert decision.heard == 2
-    assert decision.out == {None: frozenset()}
+    decision = count_votes(votes, rules(3), QuorumDecision(), NOW)
+    assert decision.heard_sources == 2
+    assert decision.zones_out == {None: frozenset()}
 
 
 def test_a_zone_is_out_for_as_long_as_a_majority_says_and_comes_back_unheard() -> None:
     votes = [vote("out", until=NOW + end) for end in (5, 7, 30)]
-    decision = decide(votes, rules(3), Decision(), NOW)
-    assert decision.until == {(ONE, None): NOW + 7}
+    decision = count_votes(votes, rules(3), QuorumDecision(), NOW)
+    assert decision.out_until == {(ONE, None): NOW + 7}
     assert decision.review_at == NOW + 5
-    silent = decide([None] * 3, rules(3), decision, NOW + 6)
-    assert silent.out == {None: frozenset({ONE})}
+    silent = count_votes([None] * 3, rules(3), decision, NOW + 6)
+    assert silent.zones_out == {None: frozenset({ONE})}
     assert silent.review_at == NOW + 7
-    assert decide([None] * 3, rules(3), silent, NOW + 7).out == {None: frozenset()}
+    assert count_votes([None] * 3, rules(3), silent, NOW + 7).zones_out == {None: frozenset()}
 
 
 def test_each_workload_is_counted_with_what_is_out_for_all() -> None:
@@ -137,15 +145,18 @@ def test_each_workload_is_counted_with_what_is_out_for_all() -> None:
         Vote(NOW, {(ONE, "shop"): math.inf}),
         Vote(NOW, {(TWO, "search"): math.inf}),
     ]
-    assert decide(votes, rules(3), Decision(), NOW).out == {None: frozenset(), "shop": frozenset({ONE})}
+    assert count_votes(votes, rules(3), QuorumDecision(), NOW).zones_out == {
+        None: frozenset(),
+        "shop": frozenset({ONE}),
+    }
 
 
 def test_a_workload_that_had_no_say_of_its_own_keeps_what_all_had() -> None:
-    everywhere = decide([vote("out")] * 3, rules(3), Decision(), NOW)
+    everywhere = count_votes([vote("out")] * 3, rules(3), QuorumDecision(), NOW)
     alone = [Vote(NOW, {(TWO, "shop"): math.inf}), None, None]
-    decision = decide(alone, rules(3), everywhere, NOW)
-    assert decision.out == {None: frozenset({ONE})}
-    assert decision.out.get("shop", decision.out[None]) == {ONE}
+    decision = count_votes(alone, rules(3), everywhere, NOW)
+    assert decision.zones_out == {None: frozenset({ONE})}
+    assert decision.zones_out.get("shop", decision.zones_out[None]) == {ONE}
 
 
 @pytest.mark.no_cover
@@ -162,14 +173,14 @@ def test_a_workload_that_had_no_say_of_its_own_keeps_what_all_had() -> None:
         min_size=1,
         max_size=5,
     ),
-    st.sampled_from([WhenSilent.KEEP, WhenSilent.RETURN]),
+    st.sampled_from([SilencePolicy.KEEP, SilencePolicy.ALL_IN]),
 )
 def test_nothing_changes_before_the_review_unless_something_is_heard(
-    votes: list[Vote | None], when_silent: WhenSilent
+    votes: list[Vote | None], when_silent: SilencePolicy
 ) -> None:
     told = rules(len(votes), when_silent)
-    decision = decide(votes, told, Decision(), NOW)
+    decision = count_votes(votes, told, QuorumDecision(), NOW)
     assert decision.review_at > NOW
     moment = min(decision.review_at, NOW + 100)
     just_before = math.nextafter(moment, -math.inf)
-    assert decide(votes, told, decision, just_before).out == decision.out
+    assert count_votes(votes, told, decision, just_before).zones_out == decision.zones_out

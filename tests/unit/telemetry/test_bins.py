@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue, Operation, Outcome, Side, Zone, ZoneState
-from holdfast.telemetry import Bin, BinDelta, BinKey, Bins, Deploy, deltas_of, window_of
-from holdfast.telemetry.bins import GRACE_SECONDS, MISSED_BINS, bin_number
+from holdfast.telemetry import Bin, BinDelta, BinKey, Bins, Deployment, build_deltas, build_window
+from holdfast.telemetry.bins import GRACE_SECONDS, MAX_EMPTY_BINS, bin_number
 
 HOME = Operation("Home", "Index")
 START = 1_700_000_000.0
@@ -31,85 +31,85 @@ def outcome(at: float, zone: str = "az1", instance: str = "i-1", *, faults: int 
 
 
 def add(bins: Bins, happened: Outcome, now: float) -> None:
-    for delta in deltas_of([happened], bins.seconds):
+    for delta in build_deltas([happened], bins.seconds):
         bins.add(delta, now)
 
 
 def test_a_bin_is_complete_some_seconds_after_its_end_and_only_once() -> None:
     bins = Bins()
     add(bins, outcome(START + 1), START + 1)
-    assert list(bins.complete(START + 10 + GRACE_SECONDS - 0.01)) == []
-    [(start, found)] = bins.complete(START + 10 + GRACE_SECONDS)
+    assert list(bins.pop_complete(START + 10 + GRACE_SECONDS - 0.01)) == []
+    [(start, found)] = bins.pop_complete(START + 10 + GRACE_SECONDS)
     assert start == START
     assert found[BinKey("shop", HOME, Zone("az1"), "i-1", Side.SERVER)].requests == 1
-    assert list(bins.complete(START + 12)) == []
+    assert list(bins.pop_complete(START + 12)) == []
 
 
 def test_bins_are_aligned_to_the_clock() -> None:
     bins = Bins()
     add(bins, outcome(START + 7), START + 7)
     add(bins, outcome(START + 13), START + 13)
-    assert [start for start, _ in bins.complete(START + 22)] == [START, START + 10]
+    assert [start for start, _ in bins.pop_complete(START + 22)] == [START, START + 10]
 
 
 def test_a_silent_bin_is_reported_too() -> None:
     bins = Bins()
     add(bins, outcome(START), START)
     add(bins, outcome(START + 25), START + 25)
-    assert [(start - START, len(found)) for start, found in bins.complete(START + 32)] == [(0, 1), (10, 0), (20, 1)]
+    assert [(start - START, len(found)) for start, found in bins.pop_complete(START + 32)] == [(0, 1), (10, 0), (20, 1)]
 
 
 def test_what_comes_after_its_bin_is_complete_is_counted_as_late() -> None:
     bins = Bins()
     add(bins, outcome(START), START)
-    list(bins.complete(START + 12))
+    list(bins.pop_complete(START + 12))
     add(bins, outcome(START + 9), START + 12)
-    assert bins.late == 1
-    assert [len(found) for _, found in bins.complete(START + 22)] == [0]
+    assert bins.late_requests == 1
+    assert [len(found) for _, found in bins.pop_complete(START + 22)] == [0]
 
 
 def test_what_comes_from_a_far_future_is_left_out() -> None:
     bins = Bins()
     add(bins, outcome(START + 3600), START)
-    assert bins.late == 1
-    assert all(not found for _, found in bins.complete(START + 4000))
+    assert bins.late_requests == 1
+    assert all(not found for _, found in bins.pop_complete(START + 4000))
 
 
 def test_a_clock_that_is_set_back_starts_anew_at_the_new_time() -> None:
     bins = Bins()
     add(bins, outcome(START), START)
-    list(bins.complete(START + 12))
+    list(bins.pop_complete(START + 12))
     earlier = START - 3600
-    assert list(bins.complete(earlier + 2)) == []
+    assert list(bins.pop_complete(earlier + 2)) == []
     add(bins, outcome(earlier + 3), earlier + 3)
-    assert [(start - earlier, len(found)) for start, found in bins.complete(earlier + 12)] == [(0, 1)]
-    assert bins.late == 0
+    assert [(start - earlier, len(found)) for start, found in bins.pop_complete(earlier + 12)] == [(0, 1)]
+    assert bins.late_requests == 0
 
 
 def test_what_a_clock_that_is_set_back_has_counted_already_is_forgotten() -> None:
     bins = Bins()
     add(bins, outcome(START), START)
-    list(bins.complete(START + 12))
+    list(bins.pop_complete(START + 12))
     add(bins, outcome(START + 13), START + 13)
-    assert list(bins.complete(START - 3600)) == []
+    assert list(bins.pop_complete(START - 3600)) == []
     assert not bins._bins
 
 
 def test_a_clock_that_jumps_ahead_does_not_report_years_of_silence() -> None:
     bins = Bins()
     add(bins, outcome(START), START)
-    list(bins.complete(START + 12))
+    list(bins.pop_complete(START + 12))
     add(bins, outcome(START + 13), START + 13)
-    assert len(list(bins.complete(START + 365 * 86_400))) == MISSED_BINS
+    assert len(list(bins.pop_complete(START + 365 * 86_400))) == MAX_EMPTY_BINS
     assert not bins._bins
 
 
 def test_old_bins_are_forgotten() -> None:
     bins = Bins()
-    for number in range(MISSED_BINS * 2):
+    for number in range(MAX_EMPTY_BINS * 2):
         at = START + 10 * number
         add(bins, outcome(at), at)
-        list(bins.complete(at))
+        list(bins.pop_complete(at))
     assert len(bins._bins) <= 2
 
 
@@ -118,9 +118,9 @@ def test_nothing_is_lost_and_nothing_counted_twice(happened: list[tuple[float, s
     bins = Bins()
     for at, zone, faults in happened:
         add(bins, outcome(START + at, zone, faults=faults), START + at)
-    total = sum(one.requests for _, found in bins.complete(START + 200) for one in found.values())
+    total = sum(one.requests for _, found in bins.pop_complete(START + 200) for one in found.values())
     assert total == sum(max(faults, 1) for _, _, faults in happened)
-    assert bins.late == 0
+    assert bins.late_requests == 0
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 0.1, 601])
@@ -133,23 +133,23 @@ def test_a_window_reads_every_zone_also_the_silent_ones() -> None:
     bins = Bins()
     for instance, faults in (("i-1", 0), ("i-1", 2), ("i-2", 0)):
         add(bins, outcome(START + 1, "az1", instance, faults=faults, seconds=0.1), START + 1)
-    [(start, found)] = bins.complete(START + 12)
-    window = window_of("shop", (Zone("az1"), Zone("az2")), start, bins.seconds, found)
+    [(start, found)] = bins.pop_complete(START + 12)
+    window = build_window("shop", (Zone("az1"), Zone("az2")), start, bins.seconds, found)
     one, other = window.reading(Zone("az1")), window.reading(Zone("az2"))
     assert (one.requests, one.faults, one.instances, one.failing_instances) == (4, 2, 2, 1)
-    assert one.fault_share == 0.5
+    assert one.fault_rate == 0.5
     assert one.latency == pytest.approx(0.1, rel=0.05)
-    assert (other.requests, other.fault_share, other.latency) == (0, 0.0, None)
+    assert (other.requests, other.fault_rate, other.latency) == (0, 0.0, None)
     assert window.end == START + 10
 
 
 def test_another_workload_and_the_clients_own_view_are_left_out_of_a_window() -> None:
     bins = Bins()
     add(bins, outcome(START + 1), START + 1)
-    [(start, found)] = bins.complete(START + 12)
-    assert window_of("other", (Zone("az1"),), start, 10, found).reading(Zone("az1")).requests == 0
+    [(start, found)] = bins.pop_complete(START + 12)
+    assert build_window("other", (Zone("az1"),), start, 10, found).reading(Zone("az1")).requests == 0
     seen_by_client = {BinKey("shop", HOME, Zone("az1"), "i-1", Side.CLIENT): next(iter(found.values()))}
-    assert window_of("shop", (Zone("az1"),), start, 10, seen_by_client).reading(Zone("az1")).requests == 0
+    assert build_window("shop", (Zone("az1"),), start, 10, seen_by_client).reading(Zone("az1")).requests == 0
 
 
 def delta(start: float, requests: int, *, replaces: bool = False, seconds: float = 10.0) -> BinDelta:
@@ -161,7 +161,7 @@ def test_a_delta_is_added_or_replaces_what_is_there() -> None:
     bins = Bins()
     for requests, replaces in ((5, False), (3, False), (10, True), (1, False)):
         bins.add(delta(START, requests, replaces=replaces), START)
-    [(_, found)] = bins.complete(START + 12)
+    [(_, found)] = bins.pop_complete(START + 12)
     assert [one.requests for one in found.values()] == [11]
 
 
@@ -172,7 +172,7 @@ def test_a_delta_that_covers_more_than_a_bin_is_refused() -> None:
 
 def test_outcomes_are_added_up_by_bin_and_holdfast_s_own_are_left_out() -> None:
     happened = [outcome(START), outcome(START + 9.9), outcome(START + 10, faults=2), outcome(START, "az2")]
-    found = deltas_of([*happened, replace(happened[0], internal=True)], 10.0)
+    found = build_deltas([*happened, replace(happened[0], internal=True)], 10.0)
     assert [(one.start - START, one.key.zone, one.measured.requests, one.measured.faults) for one in found] == [
         (0.0, "az1", 2, 0),
         (10.0, "az1", 2, 2),
@@ -190,22 +190,22 @@ def test_a_window_has_arrays_by_operation_zone_and_instance_for_each_side() -> N
     failing = Bin()
     failing.add(outcome(START, faults=3, seconds=0.5))
     bins = {
-        key(HOME, "az1", "i-2"): Bin(requests=4, count_4xx=1),
+        key(HOME, "az1", "i-2"): Bin(requests=4, client_errors=1),
         key(cart, "az2", "i-9"): failing,
         key(HOME, "az1", "i-1", Side.CANARY): Bin(requests=7),
         key(HOME, "az3", "i-1"): Bin(requests=100),
     }
-    deploy = Deploy(Zone("az2"), START, START + 5)
+    deployment = Deployment(Zone("az2"), START, START + 5)
     states = {Zone("az2"): ZoneState.DRAINING, Zone("az1"): ZoneState.RETURNING}
-    window = window_of("shop", zones, START, 10.0, bins, states=states, deploys=[deploy])
+    window = build_window("shop", zones, START, 10.0, bins, states=states, deployments=[deployment])
     assert (window.operations, window.instances) == ((cart, HOME), (("i-1", "i-2"), ("i-9",)))
-    assert (window.shape, window.zones_out, window.deploys) == ((2, 2, 2), frozenset({Zone("az2")}), (deploy,))
+    assert (window.shape, window.zones_out, window.deployments) == ((2, 2, 2), frozenset({Zone("az2")}), (deployment,))
     server = window.cells[Side.SERVER]
     requests = numpy.frombuffer(server.requests, "int64").reshape(window.shape)
     assert requests.tolist() == [[[0, 0], [3, 0]], [[0, 4], [0, 0]]]
     assert list(server.faults) == [0, 0, 3, 0, 0, 0, 0, 0]
     assert list(server.client_errors) == [0, 0, 0, 0, 0, 1, 0, 0]
-    assert [one is not None for one in server.failures] == [False, False, True, False, False, False, False, False]
+    assert [one is not None for one in server.fault_seconds] == [False, False, True, False, False, False, False, False]
     assert list(window.cells[Side.CANARY].requests) == [0, 0, 0, 0, 7, 0, 0, 0]
     assert window.reading(Zone("az1"), Side.CANARY).requests == 7
     assert window.reading(Zone("az1"), Side.CLIENT).requests == 0
@@ -214,9 +214,9 @@ def test_a_window_has_arrays_by_operation_zone_and_instance_for_each_side() -> N
 @given(st.floats(0.5, 600), st.floats(1e9, 2e9))
 def test_the_start_of_a_bin_is_in_it_however_long_bins_are(seconds: float, at: float) -> None:
     bins = Bins(seconds)
-    [delta] = deltas_of([outcome(at)], seconds)
+    [delta] = build_deltas([outcome(at)], seconds)
     bins.add(delta, at)
-    [(_, found)] = [(start, found) for start, found in bins.complete(at + 3 * seconds + GRACE_SECONDS) if found]
+    [(_, found)] = [(start, found) for start, found in bins.pop_complete(at + 3 * seconds + GRACE_SECONDS) if found]
     assert bin_number(delta.start, seconds) == bin_number(at, seconds)
     assert sum(one.requests for one in found.values()) == 1
-    assert bins.late == 0
+    assert bins.late_requests == 0

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue, Operation, Side, Zone
-from holdfast.telemetry import Request, decode, encode
+from holdfast.telemetry import RequestRecord, decode_emf, encode_emf
 
 
-def request(**changes: Any) -> Request:
-    return Request(
+def request(**changes: Any) -> RequestRecord:
+    return RequestRecord(
         **{
             "namespace": "shop/frontend",
             "operation": Operation("Home", "Index"),
@@ -28,7 +28,7 @@ def request(**changes: Any) -> Request:
 
 
 def test_a_line_is_what_cloudwatch_takes() -> None:
-    document = json.loads(encode(request(path="/home", host="host", source="127.0.0.1", trace="abc")))
+    document = json.loads(encode_emf(request(path="/home", host="host", source="127.0.0.1", trace="abc")))
     directive = document["_aws"]["CloudWatchMetrics"][0]
     assert document["_aws"]["Timestamp"] == 1_700_000_000_250
     assert directive["Namespace"] == "shop/frontend"
@@ -53,7 +53,7 @@ def test_a_line_is_what_cloudwatch_takes() -> None:
 
 
 def test_a_line_holds_no_newline() -> None:
-    assert b"\n" not in encode(request(path="/a\nb"))
+    assert b"\n" not in encode_emf(request(path="/a\nb"))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_line_holds_no_newline() -> None:
     ],
 )
 def test_a_request_is_counted_once_and_its_latency_where_it_belongs(status: int, counted: str, latency: str) -> None:
-    document = json.loads(encode(request(status=status)))
+    document = json.loads(encode_emf(request(status=status)))
     assert {name: document[name] for name in ("2xx", "3xx", "4xx", "5xx")} == {
         name: int(name == counted) for name in ("2xx", "3xx", "4xx", "5xx")
     }
@@ -82,7 +82,9 @@ def test_a_request_is_counted_once_and_its_latency_where_it_belongs(status: int,
     instance=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=64),
 )
 def test_what_was_written_is_read(status: int, side: Side, seconds: float, at: int, instance: str) -> None:
-    outcome = decode(encode(request(status=status, side=side, seconds=seconds, at=at / 1000, instance=instance)))
+    outcome = decode_emf(
+        encode_emf(request(status=status, side=side, seconds=seconds, at=at / 1000, instance=instance))
+    )
     assert (outcome.workload, outcome.operation, outcome.zone) == ("shop", Operation("Home", "Index"), "use1-az2")
     assert outcome.instance == instance
     assert outcome.at == pytest.approx(at / 1000, abs=0.0005)
@@ -94,9 +96,9 @@ def test_what_was_written_is_read(status: int, side: Side, seconds: float, at: i
 
 
 def test_several_values_of_a_metric_are_all_taken() -> None:
-    document = json.loads(encode(request()))
+    document = json.loads(encode_emf(request()))
     document |= {"2xx": 3, "SuccessLatency": [10, 20, 30], "Side": "canary"}
-    outcome = decode(json.dumps(document).encode())
+    outcome = decode_emf(json.dumps(document).encode())
     assert outcome.count_2xx == 3
     assert outcome.success_seconds == pytest.approx((0.01, 0.02, 0.03))
     assert outcome.side is Side.CANARY
@@ -116,12 +118,12 @@ def test_several_values_of_a_metric_are_all_taken() -> None:
     ],
 )
 def test_a_line_that_is_wrong_is_refused_with_what_is_wrong(change: dict[str, Any], named: str) -> None:
-    document = json.loads(encode(request())) | change
+    document = json.loads(encode_emf(request())) | change
     with pytest.raises(InvalidValue, match=named):
-        decode(json.dumps(document).encode())
+        decode_emf(json.dumps(document).encode())
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b"\xff", b"{}"])
 def test_something_else_than_a_document_is_refused(line: bytes) -> None:
     with pytest.raises(InvalidValue, match="embedded metric format"):
-        decode(line)
+        decode_emf(line)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast import Operation, Outcome, Side, Zone
-from holdfast.telemetry import decode
-from holdfast.telemetry.sinks.lines import OutcomeLines
+from holdfast.telemetry import decode_emf
+from holdfast.telemetry.sinks.lines import EmfSink
 
 
 class Lines:
@@ -31,8 +31,8 @@ def outcome(**changes: Any) -> Outcome:
 
 def written(given: Outcome) -> list[Outcome]:
     lines = Lines()
-    OutcomeLines(lines, component="frontend", region="us-east-1").emit(given)
-    return [decode(line) for line in lines.all]
+    EmfSink(lines, component="frontend", region="us-east-1").emit(given)
+    return [decode_emf(line) for line in lines.all]
 
 
 def test_a_request_becomes_a_line_that_says_the_same() -> None:

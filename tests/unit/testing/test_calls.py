@@ -21,20 +21,20 @@ from holdfast.calls import (
     Dependency,
     Endpoints,
     Failure,
+    FailureKind,
     Jitter,
-    Kind,
     Retry,
     Timeouts,
     current_attempt,
     deadline,
     remaining,
 )
-from holdfast.calls.events import Attempted, GaveUp, Retrying
+from holdfast.calls.events import AttemptEnded, GaveUp, Retrying
 from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.testing import FakeClock
-from holdfast.testing.calls import Faults, HttpStatus, RecordedEvents, Script, instant_calls, recorded_events
+from holdfast.testing.calls import Faults, HttpStatusError, RecordedEvents, Script, instant_calls, recorded_events
 
-PLAIN = Retry(backoff=Backoff(base=1, jitter=Jitter.NONE), throttled=Backoff(base=3, jitter=Jitter.NONE))
+PLAIN = Retry(backoff=Backoff(base=1, jitter=Jitter.NONE), throttled_backoff=Backoff(base=3, jitter=Jitter.NONE))
 HERE, THERE = Zone("use1-az1"), Zone("use1-az2")
 
 MADE_BEFORE = Dependency("made before", retry=PLAIN)
@@ -84,8 +84,8 @@ def restored() -> Iterator[None]:
     yield
     assert isinstance(PROCESS.clock, SystemClock)
     assert PROCESS.chance == random.random
-    assert PROCESS.intercept is None
-    assert PROCESS.joined is None
+    assert PROCESS.interceptor is None
+    assert PROCESS.on_new_dependency is None
     assert MADE_BEFORE._state.has_fast_path
     assert MADE_BEFORE.tokens == MADE_BEFORE._state.bucket.budget.capacity
 
@@ -138,7 +138,7 @@ class TestInstantCalls:
 
     def test_it_holds_in_threads(self) -> None:
         with instant_calls() as instant, Faults() as faults:
-            faults.on().fail(ConnectionResetError, first=1)
+            faults.on().fail(ConnectionResetError, first_attempts=1)
             threads = [threading.Thread(target=price) for _ in range(4)]
             for thread in threads:
                 thread.start()
@@ -151,7 +151,7 @@ class TestInstantCalls:
             await asyncio.gather(*(price_async() for _ in range(4)))
 
         with instant_calls() as instant, Faults() as faults:
-            faults.on().fail(ConnectionResetError, first=1)
+            faults.on().fail(ConnectionResetError, first_attempts=1)
             asyncio.run(scene())
         assert instant.sleeps == [1] * 4
 
@@ -194,21 +194,21 @@ class TestInstantCalls:
 
         with recorded_events() as events, faults:
             assert outer.run(nested, idempotent=True) == "7 EUR"
-        assert [event.owner for event in events.of(GaveUp)] == ["outer"]
+        assert [event.retry_owner for event in events.of(GaveUp)] == ["outer"]
 
     def test_a_dependency_begins_and_ends_it_anew(self) -> None:
         with instant_calls() as instant, Faults() as faults:
             faults.on().status(429, headers={"Retry-After": "5"}).status(503)
-            with pytest.raises(HttpStatus):
+            with pytest.raises(HttpStatusError):
                 price()
             assert instant.sleeps[0] >= 5
             assert MADE_BEFORE.tokens < 500
-            assert MADE_BEFORE._state.hold.until > instant.clock.monotonic()
+            assert MADE_BEFORE._state.retry_after.until > instant.clock.monotonic()
             MADE_BEFORE._state.samples.append(3.0)
             MADE_BEFORE._state.learn_connect(math.inf)
             MADE_BEFORE._state.timeout = 0.5
         assert MADE_BEFORE.tokens == 500
-        assert MADE_BEFORE._state.hold.until == -math.inf
+        assert MADE_BEFORE._state.retry_after.until == -math.inf
         assert MADE_BEFORE.timeout == 5.0
         assert MADE_BEFORE.latency(50) is None
         assert MADE_BEFORE._state.learn_at <= PROCESS.monotonic() + 1
@@ -219,9 +219,9 @@ class TestInstantCalls:
             for _ in range(3):
                 instant.clock.advance(1.0)
                 price()
-            assert MADE_BEFORE._state.attempt_estimator.seen.total == 3
+            assert MADE_BEFORE._state.attempt_estimator.histogram.total == 3
         price()
-        assert MADE_BEFORE._state.attempt_estimator.seen.total == 0
+        assert MADE_BEFORE._state.attempt_estimator.histogram.total == 0
 
     def test_a_coroutine_that_really_hangs_is_cut_off_when_the_test_moves_the_clock(self) -> None:
         async def scene(clock: FakeClock) -> None:
@@ -231,7 +231,7 @@ class TestInstantCalls:
                 started.set()
                 await asyncio.Event().wait()
 
-            slow = Dependency("slow", timeouts=Timeouts(attempt=3600.0, total=36_000.0), retry=Retry(attempts=1))
+            slow = Dependency("slow", timeouts=Timeouts(attempt=3600.0, total=36_000.0), retry=Retry(max_attempts=1))
             task = asyncio.create_task(slow.run_async(hangs, idempotent=True))
             await started.wait()
             clock.advance(3599.0)
@@ -245,7 +245,7 @@ class TestInstantCalls:
 
     def test_one_that_expires_before_others_is_cut_off_too(self) -> None:
         async def scene(clock: FakeClock) -> None:
-            slow = Dependency("slow", timeouts=Timeouts(attempt=3600.0, total=36_000.0), retry=Retry(attempts=1))
+            slow = Dependency("slow", timeouts=Timeouts(attempt=3600.0, total=36_000.0), retry=Retry(max_attempts=1))
             patient = asyncio.create_task(slow.run_async(asyncio.Event().wait, idempotent=True))
             await asyncio.sleep(0)
             with deadline(10.0):
@@ -267,8 +267,8 @@ class TestFaults:
         with instant_calls(), recorded_events() as events, Faults() as faults:
             script = faults.on("made before").fail(ConnectionRefusedError, TimeoutError("slow"), times=2)
             assert call() == "7 EUR"
-        assert [event.failure for event in events.of(Attempted)] == [Kind.UNSENT, Kind.TIMEOUT, None]
-        assert (script.seen, script.applied) == (3, 2)
+        assert [event.failure for event in events.of(AttemptEnded)] == [FailureKind.UNSENT, FailureKind.TIMEOUT, None]
+        assert (script.matched, script.applied) == (3, 2)
 
     @EVERY_WAY
     def test_the_last_error_reaches_the_caller(self, call: Call) -> None:
@@ -309,7 +309,7 @@ class TestFaults:
         with instant_calls(), Faults() as faults, recorded_events() as events:
             faults.on().hang(lambda: TimeoutError("read timed out"), times=1)
             price()
-        assert [event.error for event in events.of(Attempted)] == ["TimeoutError", None]
+        assert [event.error for event in events.of(AttemptEnded)] == ["TimeoutError", None]
 
     def test_what_could_never_end_does_not_hang(self) -> None:
         with instant_calls(), Faults() as faults:
@@ -324,7 +324,7 @@ class TestFaults:
             faults.on("made before").slow(0.5).slow(0.25, times=1)
             assert call() == "7 EUR"
             assert call() == "7 EUR"
-        assert [event.seconds for event in events.of(Attempted)] == [0.75, 0.5]
+        assert [event.seconds for event in events.of(AttemptEnded)] == [0.75, 0.5]
         assert instant.sleeps == []
 
     @EVERY_WAY
@@ -332,9 +332,9 @@ class TestFaults:
         with instant_calls(), recorded_events() as events, Faults() as faults:
             faults.on().slow(3.0, times=2).slow(2.5, times=2)
             assert call() == "7 EUR"
-        assert [(event.failure, event.seconds) for event in events.of(Attempted)] == [
-            (Kind.TIMEOUT, 5.0),
-            (Kind.TIMEOUT, 5.0),
+        assert [(event.failure, event.seconds) for event in events.of(AttemptEnded)] == [
+            (FailureKind.TIMEOUT, 5.0),
+            (FailureKind.TIMEOUT, 5.0),
             (None, 0.0),
         ]
 
@@ -364,27 +364,27 @@ class TestFaults:
     def test_a_status_is_understood_with_its_headers(self, call: Call) -> None:
         with instant_calls() as instant, recorded_events() as events, Faults() as faults:
             faults.on().status(429, headers={"Retry-After": "7"}, times=1).status(404)
-            with pytest.raises(HttpStatus, match="404"):
+            with pytest.raises(HttpStatusError, match="404"):
                 call()
-        assert [(event.failure, event.status) for event in events.of(Attempted)] == [
-            (Kind.THROTTLED, 429),
-            (Kind.PERMANENT, 404),
+        assert [(event.failure, event.status) for event in events.of(AttemptEnded)] == [
+            (FailureKind.THROTTLED, 429),
+            (FailureKind.PERMANENT, 404),
         ]
         assert instant.sleeps[0] >= 7
 
     def test_an_answer_stands_for_the_result(self) -> None:
-        def judge(response: Any) -> Failure | None:
-            return Failure(Kind.TRANSIENT, response.status_code) if response.status_code >= 500 else None
+        def classify_result(response: Any) -> Failure | None:
+            return Failure(FailureKind.TRANSIENT, response.status_code) if response.status_code >= 500 else None
 
         async def work_async() -> SimpleNamespace:
             return SimpleNamespace(status_code=200)
 
         with instant_calls(), Faults() as faults:
-            pricing = Dependency("pricing", retry=Retry(judge=judge))
-            script = faults.on("pricing").answer(SimpleNamespace(status_code=503), first=1)
+            pricing = Dependency("pricing", retry=Retry(classify_result=classify_result))
+            script = faults.on("pricing").answer(SimpleNamespace(status_code=503), first_attempts=1)
             assert pricing.run(lambda: SimpleNamespace(status_code=200), idempotent=True).status_code == 200
             assert asyncio.run(pricing.run_async(work_async, idempotent=True)).status_code == 200
-        assert (script.seen, script.applied) == (4, 2)
+        assert (script.matched, script.applied) == (4, 2)
 
     @pytest.mark.parametrize("call", [price_by_loop, lambda: asyncio.run(price_by_async_loop())])
     def test_a_loop_has_no_result_to_stand_for(self, call: Call) -> None:
@@ -396,12 +396,12 @@ class TestFaults:
     def test_chance_decides_from_a_seed_and_does_not_change_the_waits(self) -> None:
         def failed(seed: int) -> tuple[list[bool], float]:
             with instant_calls(), recorded_events() as events, Faults(seed) as faults:
-                pricing = Dependency("pricing", retry=Retry(attempts=1))
+                pricing = Dependency("pricing", retry=Retry(max_attempts=1))
                 faults.on("pricing").fail(KeyError, probability=0.3)
                 for _ in range(200):
                     with suppress(KeyError):
                         pricing.run(lambda: None, idempotent=True)
-                return [event.failure is not None for event in events.of(Attempted)], PROCESS.chance()
+                return [event.failure is not None for event in events.of(AttemptEnded)], PROCESS.chance()
 
         (first, drawn), (second, drawn_again), (other, _) = failed(1), failed(1), failed(2)
         assert first == second != other
@@ -428,15 +428,15 @@ class TestFaults:
             found = [pricing.run(lambda: current_attempt().endpoint.address, idempotent=True) for _ in range(4)]
             assert price() == "7 EUR"
         assert found == ["c"] * 4
-        zones = [(event.zone, event.failure) for event in events.of(Attempted) if event.zone is not None]
-        assert set(zones) == {(HERE, Kind.TRANSIENT), (THERE, None)}
+        zones = [(event.zone, event.failure) for event in events.of(AttemptEnded) if event.zone is not None]
+        assert set(zones) == {(HERE, FailureKind.TRANSIENT), (THERE, None)}
 
     def test_an_attempt_that_fails_has_an_endpoint(self) -> None:
         with instant_calls(), recorded_events() as events, Faults() as faults:
             pricing = Dependency("pricing", endpoints=Endpoints({HERE: ["a"], THERE: ["b"]}))
             faults.on(pricing).fail(ConnectionResetError, times=1)
             assert pricing.run(lambda: current_attempt().endpoint.address, idempotent=True) == "b"
-        assert [event.address for event in events.of(Attempted)] == ["a", "b"]
+        assert [event.address for event in events.of(AttemptEnded)] == ["a", "b"]
 
     @EVERY_WAY
     def test_of_nested_ones_the_inner_comes_first_and_the_outer_after_it(self, call: Call) -> None:
@@ -444,7 +444,7 @@ class TestFaults:
             outer.on("made before").fail(TimeoutError, times=1)
             inner.on("made before").fail(ConnectionResetError, times=1)
             assert call() == "7 EUR"
-        assert [event.error for event in events.of(Attempted)] == ["ConnectionResetError", "TimeoutError", None]
+        assert [event.error for event in events.of(AttemptEnded)] == ["ConnectionResetError", "TimeoutError", None]
 
     def test_of_several_scripts_that_fit_the_first_comes_first(self) -> None:
         with instant_calls(), recorded_events() as events, Faults() as faults:
@@ -452,16 +452,16 @@ class TestFaults:
             faults.on().fail(ConnectionResetError, times=1)
             last = faults.on().fail(TimeoutError, times=1)
             price()
-        assert [event.error for event in events.of(Attempted)] == ["ConnectionResetError", "TimeoutError", None]
-        assert [event.seconds for event in events.of(Attempted)] == [0.5, 0.5, 0.5]
-        assert last.seen == 2
+        assert [event.error for event in events.of(AttemptEnded)] == ["ConnectionResetError", "TimeoutError", None]
+        assert [event.seconds for event in events.of(AttemptEnded)] == [0.5, 0.5, 0.5]
+        assert last.matched == 2
 
     def test_one_is_entered_once_at_a_time(self) -> None:
         faults = Faults()
         with faults, pytest.raises(InvalidValue, match="entered already"), faults:
             pass
         with faults:
-            assert PROCESS.intercept is faults
+            assert PROCESS.interceptor is faults
 
     def test_dependencies_made_inside_meet_it_too(self) -> None:
         with instant_calls(), Faults() as faults:
@@ -495,7 +495,7 @@ class TestFaults:
             (lambda script: script.fail(KeyError, times=1.5), "times 1.5"),
             (lambda script: script.fail(KeyError, probability=0), "probability 0"),
             (lambda script: script.fail(KeyError, probability=1.1), "probability 1.1"),
-            (lambda script: script.fail(KeyError, first=0), "first 0"),
+            (lambda script: script.fail(KeyError, first_attempts=0), "first_attempts 0"),
             (lambda script: script.status(200), "HTTP status 200"),
             (lambda script: script.slow(0), "slower by 0 seconds"),
             (lambda script: script.slow(math.inf), "slower by inf seconds"),
@@ -512,7 +512,7 @@ class TestRecordedEvents:
         with instant_calls():
             Dependency("pricing", sink=events).run(lambda: None, idempotent=True, operation="price")
         [event] = events
-        assert isinstance(event, Attempted)
+        assert isinstance(event, AttemptEnded)
         assert event.operation == Operation("pricing", "price")
 
     def test_as_a_context_it_hears_dependencies_made_before_and_inside(self) -> None:
@@ -522,7 +522,7 @@ class TestRecordedEvents:
             inside.run(lambda: None, idempotent=True)
         price()
         inside.run(lambda: None, idempotent=True)
-        assert [event.operation.service for event in events.of(Attempted)] == ["made before", "made inside"]
+        assert [event.operation.service for event in events.of(AttemptEnded)] == ["made before", "made inside"]
         assert inside.sink is None
 
     def test_sinks_that_were_there_hear_everything_too(self) -> None:
@@ -560,5 +560,5 @@ class TestRecordedEvents:
             faults.on().fail(ConnectionResetError, times=2)
             price()
         assert [event.number for event in events.of(Retrying)] == [2, 3]
-        assert len(events.of(Attempted)) == 3
+        assert len(events.of(AttemptEnded)) == 3
         assert events.of(GaveUp) == []

@@ -24,7 +24,7 @@ import asyncio
 import pytest
 import service
 from holdfast._clock import SystemClock
-from holdfast.calls.events import Attempted, GaveUp
+from holdfast.calls.events import AttemptEnded, GaveUp
 from holdfast.calls.runtime import PROCESS
 
 def test_retries_do_not_wait(holdfast_calls):
@@ -33,7 +33,7 @@ def test_retries_do_not_wait(holdfast_calls):
     assert service.price() == 7
     assert len(holdfast_calls.sleeps) == 2
     assert holdfast_calls.clock.monotonic() == pytest.approx(before + sum(holdfast_calls.sleeps))
-    assert [event.number for event in holdfast_calls.events.of(Attempted)] == [1, 2, 3]
+    assert [event.number for event in holdfast_calls.events.of(AttemptEnded)] == [1, 2, 3]
 
 def test_nothing_is_left_of_the_test_before(holdfast_calls):
     assert service.pricing.tokens == 500

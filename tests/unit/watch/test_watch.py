@@ -27,10 +27,10 @@ from holdfast.detect import DETECTORS
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.evacuate import Evacuator
 from holdfast.status import SqlStatusStore
-from holdfast.status.change import Changes
-from holdfast.telemetry import Bin, BinDelta, BinKey, Deploy, Window, deltas_of
+from holdfast.status.writer import StatusWriter
+from holdfast.telemetry import Bin, BinDelta, BinKey, Deployment, Window, build_deltas
 from holdfast.testing import FakeClock
-from holdfast.watch import Pulse, VerdictChange, Watch, WatchedWorkload, WatchEvent, WatchStore
+from holdfast.watch import TrafficSample, VerdictChange, WatchedWorkload, WatchEvent, WatchStore, WorkloadWatcher
 
 ZONES = (Zone("az1"), Zone("az2"), Zone("az3"))
 
@@ -49,8 +49,8 @@ class Events:
         return [event for event in self.reported if isinstance(event, VerdictChange)]
 
     @property
-    def pulses(self) -> list[Pulse]:
-        return [event for event in self.reported if isinstance(event, Pulse)]
+    def samples(self) -> list[TrafficSample]:
+        return [event for event in self.reported if isinstance(event, TrafficSample)]
 
 
 class FailingStore(WatchStore):
@@ -93,10 +93,10 @@ class World:
         self.statuses = SqlStatusStore(self.database)
         self.log = FailingStore(self.database)
         self.events = Events()
-        self.watch = Watch(
+        self.watch = WorkloadWatcher(
             [WatchedWorkload(name="shop", zones=ZONES, detector=detector)],
             self.log,
-            evacuator=Evacuator(self.statuses, self.clock, Changes(self.statuses, self.clock)),
+            evacuator=Evacuator(self.statuses, self.clock, StatusWriter(self.statuses, self.clock)),
             events=self.events,
             bin_seconds=10.0,
             clock=self.clock,
@@ -108,7 +108,7 @@ class World:
             for number in range(0 if zone in silent else 10):
                 faulty = zone == failing and number % 2 == 0
                 happened = outcome(self.clock.wall(), zone, f"i-{zone}-{number % 4}", faulty=faulty)
-                self.watch.ingest(deltas_of([happened], 10.0))
+                self.watch.ingest(build_deltas([happened], 10.0))
         self.clock.advance(1.0)
         self.watch.tick()
 
@@ -234,25 +234,25 @@ def test_a_store_that_was_away_loses_no_window_and_no_verdict(world: World) -> N
 
 def test_every_second_tells_what_happened_in_every_zone(world: World) -> None:
     world.seconds(5, failing="az2")
-    pulses = world.events.pulses
-    assert len(pulses) == 5
-    assert pulses[-1].workloads["shop"]["az2"]["requests"] == 10
-    assert pulses[-1].workloads["shop"]["az2"]["faults"] == 5
-    assert pulses[-1].workloads["shop"]["az1"]["latency"] == pytest.approx(0.02, rel=0.05)
-    assert world.watch.pulses() == pulses
+    samples = world.events.samples
+    assert len(samples) == 5
+    assert samples[-1].workloads["shop"]["az2"]["requests"] == 10
+    assert samples[-1].workloads["shop"]["az2"]["faults"] == 5
+    assert samples[-1].workloads["shop"]["az1"]["latency"] == pytest.approx(0.02, rel=0.05)
+    assert world.watch.recent_traffic() == samples
 
 
 def test_a_clock_that_is_set_back_does_not_stop_the_pulse(world: World) -> None:
     world.seconds(3)
     world.clock.jump_wall(-3600)
     world.seconds(3)
-    assert len(world.events.pulses) == 6
+    assert len(world.events.samples) == 6
 
 
 def test_only_configured_workloads_and_zones_are_known(world: World) -> None:
-    assert world.watch.knows("shop", "az1")
-    assert not world.watch.knows("shop", "az9")
-    assert not world.watch.knows("other", "az1")
+    assert world.watch.is_watched("shop", "az1")
+    assert not world.watch.is_watched("shop", "az9")
+    assert not world.watch.is_watched("other", "az1")
 
 
 def test_measurements_that_cover_more_than_a_bin_are_refused_to_whoever_sends_them(world: World) -> None:
@@ -263,7 +263,7 @@ def test_measurements_that_cover_more_than_a_bin_are_refused_to_whoever_sends_th
 
 def test_without_an_evacuator_the_loop_only_reaches_verdicts(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.watch = Watch([WatchedWorkload(name="shop", zones=ZONES)], world.log, clock=world.clock)
+    world.watch = WorkloadWatcher([WatchedWorkload(name="shop", zones=ZONES)], world.log, clock=world.clock)
     world.seconds(45, failing="az2")
     assert [verdict.zone for verdict in world.log.verdicts()] == ["az2"]
     assert world.statuses.read() == []
@@ -299,7 +299,7 @@ class TestTheStateOfADetector:
     def test_of_an_older_release_is_forgotten(self, tmp_path: Path) -> None:
         world = World(tmp_path)
         world.log.record("shop", "threshold", ["what is this"], world.clock.wall(), opened=None, closed=[])
-        assert World(tmp_path, clock=world.clock).watch._watched["shop"].state.rows == {}
+        assert World(tmp_path, clock=world.clock).watch._watched["shop"].state.windows_in_trouble == {}
 
 
 def test_a_detector_is_shown_zone_states_and_announced_deploys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,8 +307,8 @@ def test_a_detector_is_shown_zone_states_and_announced_deploys(tmp_path: Path, m
     monkeypatch.setattr(Showing, "shown", shown)
     world = World(tmp_path, detector="showing")
     start = world.clock.wall()
-    deploy = Deploy(Zone("az1"), start + 12, start + 18)
-    world.watch.announce("shop", deploy)
+    deployment = Deployment(Zone("az1"), start + 12, start + 18)
+    world.watch.announce_deployment("shop", deployment)
     world.statuses.write(
         ZoneStatus(
             zone=ZONES[1], workload=None, state=ZoneState.RETURNING, share=0.5, since=1.0, by="operator", reason="test"
@@ -316,7 +316,7 @@ def test_a_detector_is_shown_zone_states_and_announced_deploys(tmp_path: Path, m
         0,
     )
     world.seconds(35)
-    assert [window.deploys for window in shown] == [(), (), (deploy,), ()]
+    assert [window.deployments for window in shown] == [(), (), (deployment,), ()]
     assert shown[0].states == {"az2": ZoneState.RETURNING}
 
 
@@ -349,7 +349,7 @@ def test_a_detector_that_raises_does_not_hold_up_other_workloads(
         WatchedWorkload(name="other", zones=ZONES, detector="broken"),
         WatchedWorkload(name="shop", zones=ZONES),
     ]
-    world.watch = Watch(workloads, world.log, clock=world.clock)
+    world.watch = WorkloadWatcher(workloads, world.log, clock=world.clock)
     for _ in range(45):
         with suppress(ZeroDivisionError):
             world.second(failing="az2")
@@ -358,7 +358,7 @@ def test_a_detector_that_raises_does_not_hold_up_other_workloads(
 
 def test_a_deploy_of_an_unknown_workload_is_refused(world: World) -> None:
     with pytest.raises(NotFound, match="no workload cart is watched: shop"):
-        world.watch.announce("cart", Deploy(None, 0.0, 1.0))
+        world.watch.announce_deployment("cart", Deployment(None, 0.0, 1.0))
 
 
 def test_a_zone_of_the_region_that_is_out_elsewhere_does_not_hold_up_the_loop(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from holdfast._errors import CallError, DeadlineExceeded, HoldfastError, InvalidValue
-from holdfast.calls.scope import IDEMPOTENCY_KEY, TRACEPARENT
+from holdfast.calls.scope import IDEMPOTENCY_KEY_HEADER, TRACEPARENT_HEADER
 
 if TYPE_CHECKING:
     from holdfast.calls.attempt import Attempt
@@ -40,7 +40,7 @@ DEFAULTS = RequestOptions()
 _NAMES = tuple(field.name for field in fields(RequestOptions))
 
 
-def asked_by(given: object) -> RequestOptions:
+def parse_options(given: object) -> RequestOptions:
     """The options in what a request carries: None, the options themselves, or a mapping of them."""
     if given is None:
         return DEFAULTS
@@ -53,46 +53,48 @@ def asked_by(given: object) -> RequestOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class CallPlan:
     """How one request is called."""
 
     idempotent: bool
     operation: str
-    key: bool
+    send_key: bool
     """Whether an idempotency key is sent."""
 
 
-def manner_of(method: str, asked: RequestOptions, *, keyed: bool, repeatable: bool) -> Manner:
-    """Return how to call. `keyed`: the server knows idempotency keys. `repeatable`: the body can be sent twice."""
+def plan_call(method: str, options: RequestOptions, *, accepts_keys: bool, is_repeatable: bool) -> CallPlan:
+    """Return how to call: whether the server knows idempotency keys, and the body can be sent twice."""
     by_itself = method.upper() in IDEMPOTENT_METHODS
-    idempotent = repeatable and (by_itself or keyed if asked.idempotent is None else asked.idempotent)
-    return Manner(idempotent, asked.operation or method.upper(), key=keyed and idempotent and not by_itself)
+    idempotent = is_repeatable and (by_itself or accepts_keys if options.idempotent is None else options.idempotent)
+    return CallPlan(
+        idempotent, options.operation or method.upper(), send_key=accepts_keys and idempotent and not by_itself
+    )
 
 
-def add_headers(headers: MutableMapping[str, str], attempt: "Attempt", *, propagate: bool, key: bool) -> None:
+def add_headers(headers: MutableMapping[str, str], attempt: "Attempt", *, propagate: bool, send_key: bool) -> None:
     """Add to a request's headers what the attempt sends along: deadline and retry owner, trace, idempotency key."""
     if propagate:
         for name, value in attempt.headers().items():
-            if name != TRACEPARENT or name not in headers:  # instrumentation may have set its own
+            if name != TRACEPARENT_HEADER or name not in headers:  # instrumentation may have set its own
                 headers[name] = value
-    if key and IDEMPOTENCY_KEY not in headers:
-        headers[IDEMPOTENCY_KEY] = attempt.idempotency_key
+    if send_key and IDEMPOTENCY_KEY_HEADER not in headers:
+        headers[IDEMPOTENCY_KEY_HEADER] = attempt.idempotency_key
 
 
-SHORTEST = 0.001
+MIN_TIMEOUT = 0.001
 """Seconds; a timeout of 0 would mean not to wait at all, which sockets answer with another error."""
 
 
-def sooner(asked: float | None, left: float) -> float | None:
+def shorter_timeout(asked: float | None, left: float) -> float | None:
     """Return the shorter of the timeout asked for and the seconds left, as sockets want it."""
     if left == math.inf:
         return asked
-    return max(SHORTEST, left if asked is None else min(asked, left))
+    return max(MIN_TIMEOUT, left if asked is None else min(asked, left))
 
 
-def late_answer(attempt: "Attempt") -> DeadlineExceeded:
+def late_answer_error(attempt: "Attempt") -> DeadlineExceeded:
     """Return what to raise when the call's deadline passes while its caller reads the answer."""
-    return DeadlineExceeded(f"{attempt.core.name}: cut off, because the deadline has passed during the answer")
+    return DeadlineExceeded(f"{attempt.dependency.name}: cut off, because the deadline has passed during the answer")
 
 
 _PORTS = {"http": 80, "https": 443}
@@ -114,20 +116,20 @@ class Origin(NamedTuple):
         return host if self.port is None or self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
 
-def origin_of(address: str, scheme: str) -> Origin:
+def parse_origin(address: str, scheme: str) -> Origin:
     """The origin that `host:port` or a URL names; one without a scheme has that of the request."""
     try:
         parts = urlsplit(address if "://" in address else f"{scheme}://{address}")
         port = parts.port
     except ValueError as error:
-        raise _refused(address) from error
+        raise _invalid_address(address) from error
     extra = parts.path.strip("/") or parts.query or parts.fragment or parts.username
     if parts.scheme not in _PORTS or not parts.hostname or extra:
-        raise _refused(address)
+        raise _invalid_address(address)
     return Origin(parts.scheme, parts.hostname, port)
 
 
-def _refused(address: str) -> InvalidValue:
+def _invalid_address(address: str) -> InvalidValue:
     return InvalidValue(f"endpoint {address!r}: expected host:port, or http(s)://host:port without a path")
 
 
@@ -137,14 +139,14 @@ def check_connections(connections: int) -> None:
         raise InvalidValue(f"warm-up of {connections} connections: expected at least 1")
 
 
-def stays_open(version: str, headers: Mapping[str, str]) -> bool:
+def is_kept_open(version: str, headers: Mapping[str, str]) -> bool:
     """Whether the connection that an answer came on is kept."""
     # https://www.rfc-editor.org/rfc/rfc9112#section-9.3
     said = {word.strip().lower() for word in headers.get("connection", "").split(",")}
     return "close" not in said and (version != "HTTP/1.0" or "keep-alive" in said)
 
 
-def ready_among(url: str, outcomes: Iterable[bool | BaseException]) -> int:
+def count_ready(url: str, outcomes: Iterable[bool | BaseException]) -> int:
     """Count the True ones, ready connections; False: the server closed it. If none is ready, raise the first error."""
     known = list(outcomes)
     ready = sum(outcome is True for outcome in known)
@@ -157,11 +159,11 @@ def ready_among(url: str, outcomes: Iterable[bool | BaseException]) -> int:
     raise CallError(f"warm-up of {url}: the server closes each connection after its answer, so none can be kept")
 
 
-Twins: TypeAlias = tuple[tuple[type[HoldfastError], type[HoldfastError]], ...]
+ErrorPairs: TypeAlias = tuple[tuple[type[HoldfastError], type[HoldfastError]], ...]
 """Errors of Holdfast, and beside each the one that is also an error of a client's library."""
 
 
-def twin_of(error: HoldfastError, twins: Twins) -> HoldfastError | None:
+def translate_error(error: HoldfastError, twins: ErrorPairs) -> HoldfastError | None:
     """Return the error as its twin: same words, same cause, same notes and attributes. None: it has no twin."""
     for kind, twin in twins:
         if isinstance(error, kind):

@@ -4,21 +4,28 @@ May import the base and the engines; boto3 only when something of AWS is asked. 
 `refreshing.py`, which keeps what any of them finds.
 """
 
-from holdfast.calls.resolvers.aws import CloudMap, DynamoDbMap, ParameterStore
-from holdfast.calls.resolvers.dns import Dns
-from holdfast.calls.resolvers.refreshing import Refreshing
-from holdfast.calls.resolvers.resolver import ByZone, Called, Directory, Listed, Pattern, Resolver
+from holdfast.calls.resolvers.aws import CloudMapResolver, DynamoDbResolver, ParameterStoreResolver
+from holdfast.calls.resolvers.dns import DnsResolver
+from holdfast.calls.resolvers.refreshing import RefreshingDirectory
+from holdfast.calls.resolvers.resolver import (
+    AddressesByZone,
+    Directory,
+    FunctionResolver,
+    PatternResolver,
+    Resolver,
+    StaticResolver,
+)
 
 __all__ = [
-    "ByZone",
-    "Called",
-    "CloudMap",
+    "AddressesByZone",
+    "CloudMapResolver",
     "Directory",
-    "Dns",
-    "DynamoDbMap",
-    "Listed",
-    "ParameterStore",
-    "Pattern",
-    "Refreshing",
+    "DnsResolver",
+    "DynamoDbResolver",
+    "FunctionResolver",
+    "ParameterStoreResolver",
+    "PatternResolver",
+    "RefreshingDirectory",
     "Resolver",
+    "StaticResolver",
 ]

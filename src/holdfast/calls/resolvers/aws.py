@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._errors import EngineError, InvalidValue, NotAllowed, SettingsError
-from holdfast._names import zone_of
+from holdfast._names import parse_zone
 from holdfast._types import Zone
-from holdfast.calls.resolvers.resolver import ByZone, check_form, fill
+from holdfast.calls.resolvers.resolver import AddressesByZone, check_template, format_address
 
 if TYPE_CHECKING:
     from holdfast.engines.aws import AwsSession
 
 logger = logging.getLogger("holdfast.calls")
 
-MOST_INSTANCES = 1_000
+MAX_INSTANCES = 1_000
 """As many as Cloud Map tells of one service, a random choice of them if there are more; without asking it is 100:
 https://docs.aws.amazon.com/cloud-map/latest/api/API_DiscoverInstances.html"""
 _HOSTS = ("AWS_INSTANCE_IPV4", "AWS_INSTANCE_IPV6", "AWS_INSTANCE_CNAME")
@@ -26,7 +26,7 @@ _NOT_FOUND = frozenset({"NamespaceNotFound", "ServiceNotFound", "ResourceNotFoun
 
 
 @contextmanager
-def _explained(client: Any, who: str, about: str, action: str, missing: str = "") -> Iterator[None]:
+def _explain_errors(client: Any, who: str, about: str, action: str, missing: str = "") -> Iterator[None]:
     """Say of an error of AWS what was asked for and which `action` it needs; `missing`: that it does not exist."""
     try:
         yield
@@ -39,7 +39,7 @@ def _explained(client: Any, who: str, about: str, action: str, missing: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CloudMap:
+class CloudMapResolver:
     """The instances of one service of one namespace, by what they say of their zone when they register.
 
     One without a sensible zone, host or port is left out with a warning, so that the others are found. Thread-safe.
@@ -60,27 +60,27 @@ class CloudMap:
     _warned: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_form("address", self.address, "host", "port")
+        check_template("address", self.address, "host", "port")
 
-    def resolve(self) -> ByZone:
+    def resolve(self) -> AddressesByZone:
         client = self.session.client("servicediscovery")
         missing = (
             f"Cloud Map has no service {self.service} in a namespace {self.namespace} for these credentials in "
             "this region: check the four, or register it"
         )
         about = f"{self.service} in {self.namespace}"
-        with _explained(client, "Cloud Map", about, "servicediscovery:DiscoverInstances", missing):
+        with _explain_errors(client, "Cloud Map", about, "servicediscovery:DiscoverInstances", missing):
             answer = client.discover_instances(
                 NamespaceName=self.namespace,
                 ServiceName=self.service,
-                MaxResults=MOST_INSTANCES,
+                MaxResults=MAX_INSTANCES,
                 HealthStatus=self.health,
             )
         self._warned.intersection_update(str(instance["InstanceId"]) for instance in answer["Instances"])
         found: dict[Zone, list[str]] = {}
         for instance in answer["Instances"]:
             try:
-                zone, address = self._placed(instance.get("Attributes", {}))
+                zone, address = self._parse_instance(instance.get("Attributes", {}))
             except InvalidValue as error:
                 name = str(instance["InstanceId"])
                 if name not in self._warned:
@@ -91,9 +91,9 @@ class CloudMap:
         # Cloud Map shuffles its answers; sorted, the same ones look the same.
         return {zone: sorted(found[zone]) for zone in sorted(found)}
 
-    def _placed(self, attributes: Mapping[str, str]) -> tuple[Zone, str]:
-        said = attributes.get(self.zone_attribute)
-        if not said:
+    def _parse_instance(self, attributes: Mapping[str, str]) -> tuple[Zone, str]:
+        zone_name = attributes.get(self.zone_attribute)
+        if not zone_name:
             raise InvalidValue(f"it has no {self.zone_attribute}: expected an AZ-ID there, or name another attribute")
         host = next((attributes[name] for name in _HOSTS if attributes.get(name)), None)
         if host is None:
@@ -101,11 +101,11 @@ class CloudMap:
         port = attributes.get("AWS_INSTANCE_PORT") or self.port
         if port is None:
             raise InvalidValue("it has no AWS_INSTANCE_PORT: register it with one, or give a port for all")
-        return zone_of(self.zone_ids.get(said, said)), fill(self.address, host, port)
+        return parse_zone(self.zone_ids.get(zone_name, zone_name)), format_address(self.address, host, port)
 
 
 @dataclass(frozen=True, slots=True)
-class DynamoDbMap:
+class DynamoDbResolver:
     """One item for each zone of a service, with a list or a set of addresses. Thread-safe.
 
     The table's partition key is the service and its sort key the AZ-ID, both text, so that one table serves many. An
@@ -119,7 +119,7 @@ class DynamoDbMap:
     zone_key: str = field(default="AZ-ID", kw_only=True)
     attribute: str = field(default="Endpoints", kw_only=True)
 
-    def resolve(self) -> ByZone:
+    def resolve(self) -> AddressesByZone:
         missing = (
             f"there is no DynamoDB table {self.table} for these credentials in this region: check the three, or "
             f"create it with the keys {self.service_key} and {self.zone_key} (strings)"
@@ -133,7 +133,7 @@ class DynamoDbMap:
             ExpressionAttributeValues={":service": {"S": self.service}},
         )
         about = f"{self.service} in {self.table}"
-        with _explained(self.session.client("dynamodb"), "DynamoDB", about, "dynamodb:Query", missing):
+        with _explain_errors(self.session.client("dynamodb"), "DynamoDB", about, "dynamodb:Query", missing):
             return dict(self._entry(item) for item in items)
 
     def _entry(self, item: Mapping[str, Mapping[str, Any]]) -> tuple[Zone, list[str]]:
@@ -148,10 +148,10 @@ class DynamoDbMap:
                     f"{self.attribute} of {self.service} in {name} is {other}: expected a list or a set of texts "
                     f"(table {self.table})"
                 )
-        return zone_of(name), addresses
+        return parse_zone(name), addresses
 
 
-class ParameterStore:
+class ParameterStoreResolver:
     """One parameter for each zone under a path: `/pricing/endpoints/use1-az1` has the addresses of that zone.
 
     Its value is a list with commas or a JSON list; an empty JSON list takes a zone's endpoints away. A parameter that
@@ -164,9 +164,9 @@ class ParameterStore:
         self._session = session
         self._path = path.rstrip("/")
 
-    def resolve(self) -> ByZone:
+    def resolve(self) -> AddressesByZone:
         found = self._session.paginate("ssm", "get_parameters_by_path", Path=self._path)
-        with _explained(self._session.client("ssm"), "Parameter Store", self._path, "ssm:GetParametersByPath"):
+        with _explain_errors(self._session.client("ssm"), "Parameter Store", self._path, "ssm:GetParametersByPath"):
             return dict(_entry(parameter) for parameter in found)
 
 
@@ -175,7 +175,7 @@ def _entry(parameter: Mapping[str, Any]) -> tuple[Zone, list[str]]:
     if parameter["Type"] == "SecureString":
         raise InvalidValue(f"parameter {name} is encrypted: expected a String or a StringList; addresses are no secret")
     try:
-        return zone_of(name.rpartition("/")[2]), _addresses(value)
+        return parse_zone(name.rpartition("/")[2]), _addresses(value)
     except (InvalidValue, msgspec.MsgspecError) as error:
         raise InvalidValue(f"parameter {name}: {error}") from error
 

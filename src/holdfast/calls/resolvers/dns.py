@@ -6,24 +6,24 @@ from typing import Any, TypeAlias
 
 from holdfast._errors import EngineUnavailable, InvalidValue
 from holdfast._types import Zone
-from holdfast.calls.resolvers.resolver import ByZone, check_form, fill, zones_of
+from holdfast.calls.resolvers.resolver import AddressesByZone, check_template, format_address, parse_zones
 
 LookUp: TypeAlias = Callable[..., Sequence[tuple[Any, ...]]]
 """As `socket.getaddrinfo`."""
 
 # The name, or an address of it, does not exist: an answer. Everything else says that there was none.
 _NAMES = ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY")
-_NOBODY = frozenset(getattr(socket, name) for name in _NAMES if hasattr(socket, name))
+_NAME_NOT_FOUND = frozenset(getattr(socket, name) for name in _NAMES if hasattr(socket, name))
 
 
-class Dns:
+class DnsResolver:
     """The addresses (A and AAAA) of a name in each zone, such as `{zone}.pricing.internal`.
 
     A name that does not exist has no endpoints. If another one cannot be looked up, that is an error as a whole: a zone
     must not be taken out of service because its DNS had a bad moment. resolv.conf says how long a look-up may take.
 
     `address` says how host and port make an address, such as `http://{host}:{port}`, and `family` which kind of hosts
-    is meant, such as `socket.AF_INET`. A certificate is for names, so with TLS rather take a Pattern.
+    is meant, such as `socket.AF_INET`. A certificate is for names, so with TLS rather take a PatternResolver.
     """
 
     def __init__(
@@ -38,13 +38,15 @@ class Dns:
     ) -> None:
         if not 1 <= port <= 65_535:
             raise InvalidValue(f"port is {port}: expected 1 to 65535")
-        self._names = {zone: check_form("pattern", pattern, "zone").format(zone=zone) for zone in zones_of(zones)}
+        self._names = {
+            zone: check_template("pattern", pattern, "zone").format(zone=zone) for zone in parse_zones(zones)
+        }
         self._port = port
-        self._form = check_form("address", address, "host", "port")
+        self._template = check_template("address", address, "host", "port")
         self._family = family
         self._look_up = look_up
 
-    def resolve(self) -> ByZone:
+    def resolve(self) -> AddressesByZone:
         found: dict[Zone, list[str]] = {}
         for zone, name in self._names.items():
             try:
@@ -52,9 +54,12 @@ class Dns:
             except UnicodeError as error:  # of what Python makes of the name before it asks
                 raise InvalidValue(f"{name!r} is no name for DNS: {error}") from error
             except socket.gaierror as error:
-                if error.errno not in _NOBODY:
+                if error.errno not in _NAME_NOT_FOUND:
                     raise EngineUnavailable(f"{name} cannot be looked up in DNS: try again later ({error})") from error
                 answers = ()
             # DNS shuffles its answers; sorted, the same ones look the same.
-            found[zone] = [fill(self._form, host, self._port) for host in sorted({answer[4][0] for answer in answers})]
+            found[zone] = [
+                format_address(self._template, host, self._port)
+                for host in sorted({answer[4][0] for answer in answers})
+            ]
         return found

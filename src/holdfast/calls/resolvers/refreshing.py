@@ -6,26 +6,26 @@ import random
 import threading
 from typing import Self
 
-from holdfast._background import BackgroundLoop, steady
+from holdfast._background import BackgroundLoop, constant_backoff
 from holdfast._backoff import Chance
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import EngineError, EngineUnavailable, InvalidValue
-from holdfast._forks import renew_after_fork
-from holdfast.calls.resolvers.resolver import ByZone, Resolver, tidy
+from holdfast._forks import register_after_fork
+from holdfast.calls.resolvers.resolver import AddressesByZone, Resolver, normalize
 
 logger = logging.getLogger("holdfast.calls")
 
-PERIOD_SECONDS = 30.0
+INTERVAL = 30.0
 """Between two look-ups. Instances come and go in minutes; in the meantime a retry finds another one."""
 SPREAD = 0.2
 """The share by which each pause differs, so that processes that start together drift apart."""
 
 
-class Refreshing:
+class RefreshingDirectory:
     """Asks a resolver about every 30 s, and keeps what it said: a Directory. Thread-safe; a context manager.
 
     A thread of its own asks, so that no call waits for a look-up, or finds an old list after an idle hour. Only the
-    first `start` waits, and raises what the resolver raises, unless endpoints to begin with are `known`.
+    first `start` waits, and raises what the resolver raises, unless endpoints to begin with are `initial`.
 
     What was last known stays when the resolver fails, and also when it finds nobody: an empty list is rather a mistake,
     and calls that may fail are better than calls that must. A zone that disappears while others stay is gone. A forked
@@ -35,42 +35,42 @@ class Refreshing:
     def __init__(
         self,
         resolver: Resolver,
-        every: float = PERIOD_SECONDS,
+        interval: float = INTERVAL,
         *,
-        known: ByZone | None = None,
+        initial: AddressesByZone | None = None,
         name: str = "a service",
         clock: Clock | None = None,
         chance: Chance = random.random,
     ) -> None:
-        if not 0 < every < math.inf:
-            raise InvalidValue(f"every is {every}: expected seconds, more than 0")
+        if not 0 < interval < math.inf:
+            raise InvalidValue(f"interval is {interval}: expected seconds, more than 0")
         self._resolver = resolver
-        self._every = every
+        self._interval = interval
         self._name = name
         self._clock = clock or SystemClock()
-        self._known = None if known is None else tidy(known)
+        self._known = None if initial is None else normalize(initial)
         self._refreshed: float | None = None
-        self.renew()
-        renew_after_fork(self)  # before the loop, whose thread in the child needs the locks
+        self.reset_after_fork()
+        register_after_fork(self)  # before the loop, whose thread in the child needs the locks
         self._loop = BackgroundLoop(
             f"holdfast-endpoints-{name}",
             self._look_up,
-            doing=f"look up the endpoints of {name}",
+            action=f"look up the endpoints of {name}",
             logger=logger,
-            backoff=steady(every),
+            backoff=constant_backoff(interval),
             spread=SPREAD,
             chance=chance,
             continue_after_fork=True,
         )
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Have locks that nobody holds, in the child of a fork."""
         self._lifecycle = threading.Lock()
         self._asking = threading.RLock()  # one look-up at a time: an old answer must not replace a new one
         self._is_fresh = self._refreshed is not None
         """Whether the first step of the loop need not look up anything, because `start` or the parent has done so."""
 
-    def current(self) -> ByZone:
+    def current(self) -> AddressesByZone:
         """What is known, at once. Raises EngineError before the first `start`, if nothing is."""
         if self._known is None:
             raise EngineError(f"the endpoints of {self._name} are not known yet: start it, or use it in a `with`")
@@ -117,10 +117,10 @@ class Refreshing:
                 if not self._loop.is_stopping:
                     self._take(found)
             self._is_fresh = False
-            return self._every
+            return self._interval
 
-    def _take(self, found: ByZone) -> None:
-        found = tidy(found)
+    def _take(self, found: AddressesByZone) -> None:
+        found = normalize(found)
         if not found:
             raise EngineUnavailable("nobody is listed in any zone")
         self._refreshed = self._clock.monotonic()
@@ -134,7 +134,7 @@ class Refreshing:
             )
 
 
-def _pairs(by_zone: ByZone) -> frozenset[tuple[str, str]]:
+def _pairs(by_zone: AddressesByZone) -> frozenset[tuple[str, str]]:
     return frozenset((zone, address) for zone, addresses in by_zone.items() for address in addresses)
 
 

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from cyclopts import Parameter
 
 from holdfast.cli.calls.latencies import Unit, read_latencies
-from holdfast.cli.output import NO_PICTURE, Json, PictureOptions, picked, print_note, print_rows, progress
+from holdfast.cli.output import (
+    NO_PICTURE,
+    Json,
+    PictureOptions,
+    create_progress,
+    pick_attributes,
+    print_note,
+    print_rows,
+)
 
 if TYPE_CHECKING:
     from holdfast.simulate import Advice
@@ -14,16 +22,16 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
-def told(items: Iterable[Item], count: int, what: str) -> Iterator[Item]:
+def show_progress(items: Iterable[Item], count: int, what: str) -> Iterator[Item]:
     """The same items; at a terminal, how many of them are done."""
-    with progress() as shown:
+    with create_progress() as shown:
         task = shown.add_task(what, total=count)
         for item in items:
             shown.advance(task)
             yield item
 
 
-MOSTLY = 0.5
+MAX_FALSE_TIMEOUTS = 0.5
 """A timeout that cuts off more than this is hardly what was wanted."""
 
 
@@ -44,7 +52,7 @@ def advise(
     floor: Annotated[float, Parameter(help="Seconds; a timeout is never shorter.")] = 0.01,
     ceiling: Annotated[float, Parameter(help="Seconds; a timeout is never longer.")] = 10.0,
     padding: Annotated[float, Parameter(help="At least the median and this share of it.")] = 1.0,
-    network: Annotated[float, Parameter(help="Seconds that are added for clients far away.")] = 0.0,
+    network_latency: Annotated[float, Parameter(help="Seconds that are added for clients far away.")] = 0.0,
     rate: Annotated[float | None, Parameter(help="Calls per second: with it, a limit is advised, too.")] = None,
     picture: PictureOptions = NO_PICTURE,
     json: Json = False,
@@ -58,26 +66,26 @@ def advise(
     from holdfast.simulate import advise as advise_on
     from holdfast.simulate import pictures
 
-    policy = Percentile(percent, floor=floor, ceiling=ceiling, padding=padding, network=network)
+    policy = Percentile(percent, floor=floor, ceiling=ceiling, padding=padding, network_latency=network_latency)
     picture.check()
     latencies = read_latencies(file, unit=unit, column=column)
     found = advise_on(latencies, policy, rate=rate)
-    picture.draw(lambda: pictures.latencies(found, latencies))
+    picture.draw(lambda: pictures.draw_latencies(found, latencies))
     print_rows(
-        picked(found, *found.__dataclass_fields__, "is_enough"),
-        ("timeout", _told(found.timeout)),
+        pick_attributes(found, *found.__dataclass_fields__, "has_enough_samples"),
+        ("timeout", _format_seconds(found.timeout)),
         _facts(found),
         as_json=json,
     )
-    if found.false_timeouts > MOSTLY:
+    if found.false_timeouts > MAX_FALSE_TIMEOUTS:
         print_note(
             f"this would cut off {found.false_timeouts:.0%} of them, because of the ceiling of {ceiling:g} s: "
             "give a higher --ceiling, or say --unit ms if they are milliseconds",
             as_json=json,
         )
-    if not found.is_enough:
+    if not found.has_enough_samples:
         print_note(
-            f"{found.count:,} latencies are too few to believe it: {found.needed:,} are needed for "
+            f"{found.count:,} latencies are too few to believe it: {found.samples_needed:,} are needed for "
             f"the {percent:g}th percentile",
             as_json=json,
         )
@@ -86,17 +94,20 @@ def advise(
 def _facts(found: "Advice") -> Iterator[tuple[str, str]]:
     yield from (("because", reason) for reason in found.reasons)
     cut = f", {found.cut_off:,} of them cut off" if found.cut_off else ""
-    yield "latencies", f"{found.count:,}{cut}; {found.needed:,} are needed"
+    yield "latencies", f"{found.count:,}{cut}; {found.samples_needed:,} are needed"
     for name, seconds in found.percentiles.items():
-        yield name, _told(seconds)
-    highest = "nobody knows: too few" if found.highest is None else _told(found.highest)
-    yield "the percentile is", f"{_told(found.lowest)} to {highest} (95 %)"
+        yield name, _format_seconds(seconds)
+    highest = "nobody knows: too few" if found.percentile_high is None else _format_seconds(found.percentile_high)
+    yield "the percentile is", f"{_format_seconds(found.percentile_low)} to {highest} (95 %)"
     yield "would have cut off", f"{found.false_timeouts:.3%} of these"
     yield "in code", found.code
-    if found.limit is not None and found.under_way is not None:
-        yield "under way", f"{found.under_way:.3g} on average, by Little's law: rate times {_told(found.mean)}"
+    if found.limit is not None and found.in_flight is not None:
+        yield (
+            "under way",
+            f"{found.in_flight:.3g} on average, by Little's law: rate times {_format_seconds(found.mean)}",
+        )
         yield "limit in code", f"Limit({found.limit})"
 
 
-def _told(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return f"{seconds:.4g} s" if seconds >= 1 else f"{seconds * 1000:.4g} ms"

@@ -9,11 +9,11 @@ from itertools import chain
 from typing import Literal
 
 from holdfast._errors import InvalidValue
-from holdfast.cli.output import decode_json, open_input, source_of
+from holdfast.cli.output import decode_json, describe_input, open_input
 
 Unit = Literal["s", "ms", "us"]
 _SIZES: dict[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
-_LONGEST = 40
+_MAX_SHOWN = 40
 """Letters of a bad value that are shown."""
 
 
@@ -23,7 +23,7 @@ def read_latencies(path: str, *, unit: Unit = "s", column: str | None = None) ->
     `column` names the column of CSV, or the field of JSON; not needed where there is only one. Raises InvalidValue,
     which names the file and the line.
     """
-    source, size = source_of(path), _SIZES[unit]
+    source, size = describe_input(path), _SIZES[unit]
     with open_input(path, errors="replace") as lines:
         values = array("d", (value * size for value in _values(source, lines, column)))
     if not values:
@@ -42,52 +42,52 @@ def _values(source: str, lines: Iterable[str], column: str | None) -> Iterator[f
         yield from _json(source, everything, column)
     elif column is None and _is_number(first[1]):
         for number, line in everything:
-            yield _number(f"{source}, line {number}", line)
+            yield _parse_number(f"{source}, line {number}", line)
     else:
         yield from _csv(source, everything, column)
 
 
 def _json(source: str, numbered: Iterable[tuple[int, str]], column: str | None) -> Iterator[float]:
     for number, line in numbered:
-        place = f"{source}, line {number}"
-        found = decode_json(place, line)
+        location = f"{source}, line {number}"
+        found = decode_json(location, line)
         if not isinstance(found, dict):
-            raise InvalidValue(f"{place}: expected a JSON object on each line")
+            raise InvalidValue(f"{location}: expected a JSON object on each line")
         name = column
         if name is None:
             if len(found) != 1:
-                raise InvalidValue(f"{place}: fields {', '.join(found) or 'none'}; say which one with --column")
+                raise InvalidValue(f"{location}: fields {', '.join(found) or 'none'}; say which one with --column")
             (name,) = found
         if name not in found:
-            raise InvalidValue(f"{place}: no field {name}; there are: {', '.join(found) or 'none'}")
-        yield _number(place, found[name])
+            raise InvalidValue(f"{location}: no field {name}; there are: {', '.join(found) or 'none'}")
+        yield _parse_number(location, found[name])
 
 
 def _csv(source: str, numbered: Iterable[tuple[int, str]], column: str | None) -> Iterator[float]:
     begin, header = 0, list[str]()
-    place_of = -1
+    column_index = -1
     for number, line in numbered:
-        place = f"{source}, line {number}"
+        location = f"{source}, line {number}"
         try:
             (row,) = csv.reader([line], strict=True)
         except csv.Error as error:
-            raise InvalidValue(f"{place}: this is not CSV: {error}") from error
+            raise InvalidValue(f"{location}: this is not CSV: {error}") from error
         if not begin:
             begin, header = number, [field.strip() for field in row]
-            place_of = _column_of(place, header, column)
+            column_index = _find_column(location, header, column)
             continue
-        if len(row) <= place_of:
-            raise InvalidValue(f"{place}: {len(row)} fields; expected {len(header)}, as in line {begin}")
-        yield _number(place, row[place_of])
+        if len(row) <= column_index:
+            raise InvalidValue(f"{location}: {len(row)} fields; expected {len(header)}, as in line {begin}")
+        yield _parse_number(location, row[column_index])
 
 
-def _column_of(place: str, header: list[str], column: str | None) -> int:
+def _find_column(location: str, header: list[str], column: str | None) -> int:
     if column is None:
         if len(header) != 1:
-            raise InvalidValue(f"{place}: columns {', '.join(header)}; say which one with --column")
+            raise InvalidValue(f"{location}: columns {', '.join(header)}; say which one with --column")
         return 0
     if header.count(column) != 1:
-        raise InvalidValue(f"{place}: expected one column {column}; there are: {', '.join(header)}")
+        raise InvalidValue(f"{location}: expected one column {column}; there are: {', '.join(header)}")
     return header.index(column)
 
 
@@ -99,14 +99,14 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _number(place: str, value: object) -> float:
+def _parse_number(location: str, value: object) -> float:
     number = math.nan
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         with suppress(ValueError, OverflowError):
             number = float(value)
     if not number >= 0:
         raise InvalidValue(
-            f"{place}: {str(value)[:_LONGEST]!r} is no latency; expected a number, 0 or more, or inf for a request "
-            "that was cut off"
+            f"{location}: {str(value)[:_MAX_SHOWN]!r} is no latency; expected a number, 0 or more, or inf for a "
+            "request that was cut off"
         )
     return number

@@ -4,8 +4,8 @@ from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
-from holdfast.cli.calls.advise import told
-from holdfast.cli.output import NO_PICTURE, Json, PictureOptions, picked, print_json, print_rows, print_table
+from holdfast.cli.calls.advise import show_progress
+from holdfast.cli.output import NO_PICTURE, Json, PictureOptions, pick_attributes, print_json, print_rows, print_table
 
 Seed: TypeAlias = Annotated[int, Parameter(help="The same number gives the same result.")]
 
@@ -31,11 +31,11 @@ def jitter(
 
     options = Contention(clients=clients, runs=runs, base=base, cap=cap, seed=seed)
     picture.check()
-    results = list(told(compare(options), len(options.strategies()), "ways to back off"))
-    picture.draw(lambda: pictures.contention(results))
+    results = list(show_progress(compare(options), len(options.strategies()), "ways to back off"))
+    picture.draw(lambda: pictures.draw_contention(results))
     least = min(one.calls for one in results)
     print_rows(
-        [picked(one, "strategy", "calls", "seconds") for one in results],
+        [pick_attributes(one, "strategy", "calls", "seconds") for one in results],
         ("way to back off", "calls", "seconds", "times the fewest"),
         [(one.strategy, f"{one.calls:,.0f}", f"{one.seconds:.2f}", f"{one.calls / least:.2f}") for one in results],
         as_json=json,
@@ -45,8 +45,8 @@ def jitter(
 def amplification(
     *,
     layers: Annotated[int, Parameter(help="Layers that call each other, above the service.")] = 5,
-    attempts: Annotated[int, Parameter(help="Attempts that each layer may make.")] = 3,
-    failing: Annotated[float, Parameter(help="The share of the service's calls that fail, 0 to 1.")] = 1.0,
+    max_attempts: Annotated[int, Parameter(help="Attempts that each layer may make.")] = 3,
+    failure_rate: Annotated[float, Parameter(help="The share of the service's calls that fail, 0 to 1.")] = 1.0,
     requests: Annotated[int, Parameter(help="Requests from the top.")] = 20_000,
     rate: Annotated[float, Parameter(help="Requests per second, which the trickle of a budget depends on.")] = 100.0,
     seed: Seed = 1,
@@ -55,19 +55,24 @@ def amplification(
 ) -> None:
     """Show how many calls a failing service gets when every layer above it retries, and when one does.
 
-    Example: holdfast calls simulate amplification --failing 0.1
+    Example: holdfast calls simulate amplification --failure-rate 0.1
     """
-    from holdfast.simulate import Stack, pictures
+    from holdfast.simulate import ServiceStack, pictures
     from holdfast.simulate.amplification import POLICIES, compare
 
-    options = Stack(layers=layers, attempts=attempts, failing=failing, requests=requests, rate=rate, seed=seed)
+    options = ServiceStack(
+        layers=layers, max_attempts=max_attempts, failure_rate=failure_rate, requests=requests, rate=rate, seed=seed
+    )
     picture.check()
-    results = list(told(compare(options), len(POLICIES), "policies"))
-    picture.draw(lambda: pictures.amplification(results))
+    results = list(show_progress(compare(options), len(POLICIES), "policies"))
+    picture.draw(lambda: pictures.draw_amplification(results))
     print_rows(
-        [picked(one, "policy", "requests", "calls", "per_request", "success") for one in results],
+        [pick_attributes(one, "policy", "requests", "calls", "calls_per_request", "success_rate") for one in results],
         ("who retries", "calls for each request", "requests answered", "simulated"),
-        [(one.policy, f"{one.per_request:,.3f}", f"{one.success:.2%}", f"{one.requests:,}") for one in results],
+        [
+            (one.policy, f"{one.calls_per_request:,.3f}", f"{one.success_rate:.2%}", f"{one.requests:,}")
+            for one in results
+        ],
         as_json=json,
     )
 
@@ -97,17 +102,19 @@ def metastability(
         rate=rate, capacity=capacity, clients=clients, timeout=timeout, stall=stall, seconds=seconds, seed=seed
     )
     picture.check()
-    results = list(told(compare(options), len(CALLERS), "kinds of callers"))
-    picture.draw(lambda: pictures.metastability(options, results))
+    results = list(show_progress(compare(options), len(CALLERS), "kinds of callers"))
+    picture.draw(lambda: pictures.draw_metastability(options, results))
     print_rows(
         results,
         ("callers", "recovered after", "calls for each request", "requests answered"),
         [
             (
                 one.callers,
-                f"not in {options.seconds - options.ends:g} s" if one.recovery is None else f"{one.recovery} s",
-                f"{one.load:.3f}",
-                f"{one.answered:.1%}",
+                f"not in {options.seconds - options.stall_end:g} s"
+                if one.recovery_seconds is None
+                else f"{one.recovery_seconds} s",
+                f"{one.calls_per_request:.3f}",
+                f"{one.success_rate:.1%}",
             )
             for one in results
         ],
@@ -131,27 +138,35 @@ def timeout(
 
     Example: holdfast calls simulate timeout --sigma 1 --svg timeout.svg
     """
-    from holdfast.simulate import Shift, pictures
+    from holdfast.simulate import LatencyShift, pictures
     from holdfast.simulate.timeout import POLICIES, compare
 
-    options = Shift(percent=percent, median=median, sigma=sigma, factor=factor, windows=windows, rate=rate, seed=seed)
+    options = LatencyShift(
+        percent=percent, median=median, sigma=sigma, factor=factor, windows=windows, rate=rate, seed=seed
+    )
     picture.check()
-    found = list(told(compare(options), options.windows, "windows"))
-    picture.draw(lambda: pictures.timeouts(options, found))
+    found = list(show_progress(compare(options), options.windows, "windows"))
+    picture.draw(lambda: pictures.draw_timeouts(options, found))
     if json:
-        print_json({"window_requests": options.policy.window, "accepted": options.policy.accepted, "windows": found})
+        print_json(
+            {
+                "window_requests": options.policy.window,
+                "accepted_false_timeouts": options.policy.accepted_false_timeouts,
+                "windows": found,
+            }
+        )
         return
-    print(f"good answers cut off, and the timeout; {options.policy.accepted:.3%} are accepted")
+    print(f"good answers cut off, and the timeout; {options.policy.accepted_false_timeouts:.3%} are accepted")
     print(
         f"a window is {options.policy.window:,} requests; latencies are {factor:g} times as long from window "
-        f"{options.changes + 1} on\n"
+        f"{options.first_slow_window + 1} on\n"
     )
     print_table(
         ("window", "right", *POLICIES),
         [
             (
                 one.number + 1,
-                f"{one.right:.3f} s",
+                f"{one.right_timeout:.3f} s",
                 *(f"{one.rules[rule].false_timeouts:.3%} {one.rules[rule].timeout:.3f} s" for rule in POLICIES),
             )
             for one in found

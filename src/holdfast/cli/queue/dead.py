@@ -10,23 +10,32 @@ from cyclopts.validators import Number
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError, InvalidValue
-from holdfast.cli.output import Json, moment, print_json, print_note, print_result, print_table, printable, progress
+from holdfast.cli.output import (
+    Json,
+    create_progress,
+    escape_unprintable,
+    format_time,
+    print_json,
+    print_note,
+    print_result,
+    print_table,
+)
 from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions
-from holdfast.cli.queue.sweep import moment_of
-from holdfast.queue.backend import Backend, DeadLetter, DeadQuery
-from holdfast.queue.job import unpack
+from holdfast.cli.queue.sweep import parse_moment
+from holdfast.queue.backend import Backend, DeadLetter, DeadLetterQuery
+from holdfast.queue.job import unpack_call
 
 PAGE = 100
 """Letters that are read, or put back, in one step: a body may have a megabyte."""
 
-MOST = 1 << 40
+MAX_LETTERS = 1 << 40
 _RESOLUTION = 0.001
 """Seconds: times are kept as whole milliseconds."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadOptions:
+class DeadLetterOptions:
     """The options that say which dead letters are meant."""
 
     tenant: Annotated[str | None, Parameter(help="Only those of this tenant.")] = None
@@ -43,21 +52,23 @@ class DeadOptions:
         ),
     ] = None
 
-    def query(self, queue: str, now: float, latest: float | None, **page: int) -> DeadQuery:
+    def query(self, queue: str, now: float, latest: float | None, **page: int) -> DeadLetterQuery:
         """Return the query for them; `latest` is the time before which they were buried, if the options name none."""
-        buried = latest if self.before is None else moment_of(self.before, now)
+        buried = latest if self.before is None else parse_moment(self.before, now)
         ids = tuple(self.ids or ())
-        return DeadQuery(queue=queue, tenant=self.tenant, reason=self.reason, ids=ids, buried_before=buried, **page)
+        return DeadLetterQuery(
+            queue=queue, tenant=self.tenant, reason=self.reason, ids=ids, buried_before=buried, **page
+        )
 
 
-ANY = DeadOptions()
+ANY_LETTER = DeadLetterOptions()
 
 
 def dead(
     queue: QueueArgument,
     /,
     *,
-    which: DeadOptions = ANY,
+    which: DeadLetterOptions = ANY_LETTER,
     after: Annotated[int, Parameter(help="Only those with a greater number: the last of the page before.")] = 0,
     limit: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000), help="How many at the most.")] = 20,
     body: Annotated[bool, Parameter(help="Show what they say: a call, text, or bytes.")] = False,
@@ -71,12 +82,12 @@ def dead(
     """
     with options.open() as store:
         name = store.require(queue)
-        now = store.backend.look(name, top=0).at
+        now = store.backend.inspect(name, top=0).at
         query = which.query(name, now, None, after=after, limit=limit + 1)  # one more, to know whether there are more
-        found = list(letters(store.backend, query))
+        found = list(read_letters(store.backend, query))
     are_more, found = len(found) > limit, found[:limit]
     if json:
-        print_json([_as_object(letter, with_body=body, with_detail=detail) for letter in found])
+        print_json([_to_json(letter, with_body=body, with_detail=detail) for letter in found])
     elif not found:
         print(f"{name} has no such dead letters")
     elif body or detail:
@@ -86,7 +97,14 @@ def dead(
         print_table(
             ("id", "tenant", "attempts", "sent", "buried", "reason"),
             [
-                (letter.id, letter.tenant, letter.attempts, moment(letter.sent), moment(letter.buried), letter.reason)
+                (
+                    letter.id,
+                    letter.tenant,
+                    letter.attempts,
+                    format_time(letter.sent_at),
+                    format_time(letter.buried_at),
+                    letter.reason,
+                )
                 for letter in found
             ],
         )
@@ -95,34 +113,34 @@ def dead(
 
 
 def _show(letter: DeadLetter, *, with_body: bool, with_detail: bool) -> None:
-    tenant, buried = printable(letter.tenant), moment(letter.buried)
+    tenant, buried = escape_unprintable(letter.tenant), format_time(letter.buried_at)
     print(f"message {letter.id} of {tenant}, buried {buried}, attempts {letter.attempts}")
-    print(f"  reason: {printable(letter.reason)}")
-    print(f"  trace: {printable(letter.trace)}")
+    print(f"  reason: {escape_unprintable(letter.reason)}")
+    print(f"  trace: {escape_unprintable(letter.trace)}")
     if with_body:
-        print(f"  body: {body_text(letter.body)}")
+        print(f"  body: {format_body(letter.body)}")
     if with_detail:
         for line in letter.detail.splitlines():
-            print(f"  | {printable(line)}")
+            print(f"  | {escape_unprintable(line)}")
     print()
 
 
-def _as_object(letter: DeadLetter, *, with_body: bool, with_detail: bool) -> dict[str, object]:
+def _to_json(letter: DeadLetter, *, with_body: bool, with_detail: bool) -> dict[str, object]:
     found: dict[str, object] = msgspec.structs.asdict(letter)
     if not with_body:
         del found["body"]
     else:
-        found["shown"] = body_text(letter.body)
+        found["text"] = format_body(letter.body)
     if not with_detail:
         del found["detail"]
     return found
 
 
-def letters(backend: Backend, query: DeadQuery) -> Iterator[DeadLetter]:
+def read_letters(backend: Backend, query: DeadLetterQuery) -> Iterator[DeadLetter]:
     """All dead letters that a query means, in the order of their numbers, as many as its limit allows."""
     left = query.limit
     while left > 0:
-        page = backend.dead(msgspec.structs.replace(query, limit=min(PAGE, left)))
+        page = backend.list_dead_letters(msgspec.structs.replace(query, limit=min(PAGE, left)))
         yield from page
         left -= len(page)
         if len(page) < PAGE:
@@ -130,10 +148,10 @@ def letters(backend: Backend, query: DeadQuery) -> Iterator[DeadLetter]:
         query = msgspec.structs.replace(query, after=page[-1].id)
 
 
-def body_text(body: bytes) -> str:
+def format_body(body: bytes) -> str:
     """A body for people: the call that it is, or its text, or what is neither byte by byte."""
     try:
-        called = unpack(body)
+        called = unpack_call(body)
         arguments = msgspec.json.encode(msgspec.msgpack.decode(called.arguments)).decode()
     except (msgspec.MsgspecError, TypeError, ValueError):
         pass
@@ -150,7 +168,7 @@ def redrive(
     queue: QueueArgument,
     /,
     *,
-    which: DeadOptions = ANY,
+    which: DeadLetterOptions = ANY_LETTER,
     all_: Annotated[bool, Parameter(name="--all", help="All of them: needed where nothing else says which.")] = False,
     rate: Annotated[
         float | None, Parameter(help="At most so many per second, so that they do not come back all at once.")
@@ -172,18 +190,18 @@ def redrive(
         raise InvalidValue(f"--rate {rate:g}: expected messages per second, more than 0 and a million at the most")
     with options.open() as store:
         name = store.require(queue)
-        now = store.backend.look(name, top=0).at
+        now = store.backend.inspect(name, top=0).at
         # What fails again while this goes on is not put back again: it would never end.
-        query = which.query(name, now, now + _RESOLUTION, limit=MOST)
+        query = which.query(name, now, now + _RESOLUTION, limit=MAX_LETTERS)
         if dry_run:
-            count = sum(1 for _ in letters(store.backend, query))
+            count = sum(1 for _ in read_letters(store.backend, query))
         else:
-            count = _carried_out(Redrive(store.backend, query, rate, discard=discard), as_json=json)
+            count = _run_redrive(Redrive(store.backend, query, rate, discard=discard), as_json=json)
     found = {"queue": name, "count": count, "discarded": discard, "dry_run": dry_run}
-    print_result(found, _told(count, name, discard=discard, dry_run=dry_run), as_json=json)
+    print_result(found, _describe_result(count, name, discard=discard, dry_run=dry_run), as_json=json)
 
 
-def _told(count: int, name: str, *, discard: bool, dry_run: bool) -> str:
+def _describe_result(count: int, name: str, *, discard: bool, dry_run: bool) -> str:
     done = "forgotten" if discard else f"put back into {name}"
     return f"{count:,} would be {done}" if dry_run else f"{count:,} {done}"
 
@@ -192,7 +210,7 @@ class Redrive:
     """Puts dead letters back in small steps, no faster than it may."""
 
     def __init__(
-        self, backend: Backend, query: DeadQuery, rate: float | None, *, discard: bool, clock: Clock | None = None
+        self, backend: Backend, query: DeadLetterQuery, rate: float | None, *, discard: bool, clock: Clock | None = None
     ) -> None:
         self._backend = backend
         # A step is no more than comes in half a second, so that a rate is one that workers see as such.
@@ -213,15 +231,15 @@ class Redrive:
         return count > 0
 
 
-def _carried_out(work: Redrive, *, as_json: bool) -> int:
+def _run_redrive(work: Redrive, *, as_json: bool) -> int:
     from rich.progress import TextColumn
 
     try:
-        with progress(TextColumn("{task.completed:,.0f} done")) as shown:
+        with create_progress(TextColumn("{task.completed:,.0f} done")) as shown:
             task = shown.add_task("")
             while work.step():
                 shown.update(task, completed=work.done)
     except (HoldfastError, KeyboardInterrupt):
-        print_note(_told(work.done, work.query.queue, discard=work.discard, dry_run=False), as_json=as_json)
+        print_note(_describe_result(work.done, work.query.queue, discard=work.discard, dry_run=False), as_json=as_json)
         raise
     return work.done

@@ -7,12 +7,12 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from holdfast.cli.output import Json, print_json, print_note, print_result, print_table
-from holdfast.cli.queue.depths import age
-from holdfast.cli.queue.limits import shown_limits
+from holdfast.cli.queue.limits import format_limits
+from holdfast.cli.queue.rates import format_age
 from holdfast.cli.queue.store import QUEUES, QueueOptions
-from holdfast.queue.backend import Snapshot
-from holdfast.queue.depth import STATES, age_at, states_of
-from holdfast.queue.rules.placement import priority_of
+from holdfast.queue.backend import QueueSnapshot
+from holdfast.queue.depth import STATES, compute_age, count_by_state
+from holdfast.queue.rules.placement import get_priority
 
 
 def list_(*, options: QueueOptions = QUEUES, json: Json = False) -> None:
@@ -42,12 +42,12 @@ def depth(
     Example: holdfast queue depth mail --lanes
     """
     with options.open() as store:
-        looks = store.look(store.chosen(queue), top=top)
+        looks = store.inspect(store.select(queue), top=top)
         address, is_exact = store.address, store.is_exact
         if not json:  # which has it in every object
             store.note_estimates(as_json=False)
     if json:
-        print_json([{**_as_object(look, with_lanes=lanes), "is_exact": is_exact} for look in looks])
+        print_json([{**_to_json(look, with_lanes=lanes), "is_exact": is_exact} for look in looks])
         return
     if not looks:
         print(f"there is no queue in {address} yet")
@@ -55,7 +55,12 @@ def depth(
     print_table(
         ("queue", *STATES, "oldest", "lanes"),
         [
-            (look.queue, *states_of(look.totals).values(), age(age_at(look, look.totals.oldest)), look.totals.lanes)
+            (
+                look.queue,
+                *count_by_state(look.totals).values(),
+                format_age(compute_age(look, look.totals.oldest_since)),
+                look.totals.lanes_in_use,
+            )
             for look in looks
         ],
     )
@@ -71,9 +76,9 @@ def depth(
             )
 
 
-def _show_tenants(looks: list[Snapshot]) -> None:
+def _show_tenants(looks: list[QueueSnapshot]) -> None:
     rows = [
-        (look.queue, one.tenant, *states_of(one).values(), shown_limits(one.limits))
+        (look.queue, one.tenant, *count_by_state(one).values(), format_limits(one.limits))
         for look in looks
         for one in look.tenants
     ]
@@ -82,7 +87,7 @@ def _show_tenants(looks: list[Snapshot]) -> None:
         print_table(("queue", "tenant", *STATES, "own limits"), rows)
 
 
-def _show_lanes(looks: list[Snapshot]) -> None:
+def _show_lanes(looks: list[QueueSnapshot]) -> None:
     print()
     print_table(
         ("queue", "lane", "priority", "ready", "leased", "delayed", "dead", "oldest"),
@@ -90,12 +95,12 @@ def _show_lanes(looks: list[Snapshot]) -> None:
             (
                 look.queue,
                 lane.lane,
-                priority_of(lane.lane),
+                get_priority(lane.lane),
                 lane.ready,
                 lane.leased,
                 lane.delayed,
                 lane.dead,
-                age(age_at(look, lane.oldest)),
+                format_age(compute_age(look, lane.oldest_since)),
             )
             for look in looks
             for lane in sorted(look.lanes, key=lambda lane: lane.lane)
@@ -103,17 +108,17 @@ def _show_lanes(looks: list[Snapshot]) -> None:
     )
 
 
-def _as_object(look: Snapshot, *, with_lanes: bool) -> dict[str, object]:
+def _to_json(look: QueueSnapshot, *, with_lanes: bool) -> dict[str, object]:
     totals = look.totals
     found: dict[str, object] = {
         "queue": look.queue,
-        **states_of(totals),
-        "lanes": totals.lanes,
-        "oldest": age_at(look, totals.oldest),
+        **count_by_state(totals),
+        "lanes_in_use": totals.lanes_in_use,
+        "oldest_age": compute_age(look, totals.oldest_since),
         "at": look.at,
         "tenants": look.tenants,
         "topics": look.topics,
         "lanes_left_out": look.lanes_left_out,
         "policy": msgspec.structs.asdict(look.policy),
     }
-    return {**found, "each_lane": look.lanes} if with_lanes else found
+    return {**found, "lanes": look.lanes} if with_lanes else found

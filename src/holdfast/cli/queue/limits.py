@@ -7,11 +7,11 @@ from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Tenant
-from holdfast.cli.output import Json, picked, print_json, print_note, print_result, print_table
-from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions, Store
-from holdfast.queue import Limits, Over, QueuePolicy
-from holdfast.queue.backend import Change
-from holdfast.queue.policy import shown
+from holdfast.cli.output import Json, pick_attributes, print_json, print_note, print_result, print_table
+from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions, QueueStore
+from holdfast.queue import Limits, OverMaxRate, QueuePolicy
+from holdfast.queue.backend import QueueChange
+from holdfast.queue.policy import format_value
 
 MaybeNumber: TypeAlias = float | Literal["none"] | None
 MaybeCount: TypeAlias = int | Literal["none"] | None
@@ -33,7 +33,7 @@ def limits(
     max_burst: Annotated[
         MaybeNumber, Parameter(help="Messages at once within --max-rate; none: those of ten seconds.")
     ] = None,
-    over: Annotated[Over | None, Parameter(help="What becomes of what exceeds --max-rate.")] = None,
+    over_max_rate: Annotated[OverMaxRate | None, Parameter(help="What becomes of what exceeds --max-rate.")] = None,
     run_rate: Annotated[MaybeNumber, Parameter(help="Messages per second that are handed to workers. Or none.")] = None,
     run_burst: Annotated[
         MaybeNumber, Parameter(help="Messages at once within --run-rate; none: those of a tenth of a second.")
@@ -61,7 +61,7 @@ def limits(
         "burst": burst,
         "max_rate": max_rate,
         "max_burst": max_burst,
-        "over": over,
+        "over_max_rate": over_max_rate,
         "run_rate": run_rate,
         "run_burst": run_burst,
         "concurrency": concurrency,
@@ -87,23 +87,23 @@ def limits(
         return
     if tenant is not None:
         print(f"{tenant} has {'limits of its own' if own else f'the limits of {name}'}")
-    print_table(("limit", "value"), [(each, shown(value)) for each, value in held.items()])
+    print_table(("limit", "value"), [(each, format_value(value)) for each, value in held.items()])
 
 
-def _limits(store: Store, queue: str, tenant: str | None) -> tuple[Limits | None, QueuePolicy]:
+def _limits(store: QueueStore, queue: str, tenant: str | None) -> tuple[Limits | None, QueuePolicy]:
     """Return the tenant's own limits, if it has any, and the policy, which has those of everybody."""
-    look = store.backend.look(queue, tenants=[] if tenant is None else [tenant], top=0)
+    look = store.backend.inspect(queue, tenants=[] if tenant is None else [tenant], top=0)
     own = next((one.limits for one in look.tenants if one.tenant == tenant), None)
     return own, look.policy
 
 
-def _change(store: Store, queue: str, tenant: str | None, wanted: dict[str, object] | None) -> None:
+def _change(store: QueueStore, queue: str, tenant: str | None, wanted: dict[str, object] | None) -> None:
     own, policy = _limits(store, queue, tenant)
     new = None if wanted is None else msgspec.structs.replace(own or policy.limits, **wanted)
     if tenant is not None:
-        store.backend.change(queue, Change(limits={tenant: new}))
+        store.backend.change(queue, QueueChange(limits={tenant: new}))
     else:
-        store.backend.change(queue, Change(policy=msgspec.structs.replace(policy, limits=new or Limits())))
+        store.backend.change(queue, QueueChange(policy=msgspec.structs.replace(policy, limits=new or Limits())))
 
 
 def resize(
@@ -125,19 +125,19 @@ def resize(
     """
     with options.open() as store:
         name = store.require(queue)
-        before = store.backend.look(name, top=0).policy
+        before = store.backend.inspect(name, top=0).policy
         after = msgspec.structs.replace(before, lanes=lanes, hand=before.hand if hand is None else hand)
-        store.backend.change(name, Change(policy=after))
+        store.backend.change(name, QueueChange(policy=after))
     print_result(
-        {"queue": name, **picked(after, "lanes", "hand"), "before": picked(before, "lanes", "hand")},
+        {"queue": name, **pick_attributes(after, "lanes", "hand"), "before": pick_attributes(before, "lanes", "hand")},
         f"{name}: {before.lanes} lanes, {before.hand} of each tenant, are now {after.lanes}, {after.hand} of each",
         as_json=json,
     )
 
 
-def shown_limits(limits: Limits | None) -> str:
+def format_limits(limits: Limits | None) -> str:
     """Those that are set, in one line."""
     if limits is None:
         return ""
     # What has its default is left out, as where it is kept.
-    return " ".join(f"{name}={shown(value)}" for name, value in msgspec.to_builtins(limits).items()) or "none"
+    return " ".join(f"{name}={format_value(value)}" for name, value in msgspec.to_builtins(limits).items()) or "none"

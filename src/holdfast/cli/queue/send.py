@@ -11,29 +11,29 @@ from cyclopts import Parameter
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError, InvalidValue
-from holdfast.cli.duration import seconds_of
+from holdfast.cli.duration import parse_duration
 from holdfast.cli.output import (
     STANDARD_INPUT,
     Json,
-    in_batches,
+    create_progress,
     print_json,
     print_note,
     print_result,
-    progress,
     require_file,
+    split_into_batches,
 )
 from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions
-from holdfast.queue import Outgoing, Refused, Sent
+from holdfast.queue import OutgoingMessage, RefusedMessage, SentMessage
 from holdfast.queue.backend import Backend, require_support
-from holdfast.queue.job import call_body
-from holdfast.queue.message import BODY_BYTES, NORMAL, BatchKeys, checked_message
-from holdfast.queue.queue import refused
+from holdfast.queue.job import encode_call
+from holdfast.queue.message import DEFAULT_PRIORITY, MAX_BODY_BYTES, BatchKeys, check_message
+from holdfast.queue.queue import build_backpressure
 
-SHORTEST_WAIT = 0.05
+MIN_WAIT = 0.05
 """Seconds: so that many small waits do not become a busy loop."""
 
 
-class Told(msgspec.Struct, kw_only=True):
+class SendSummary(msgspec.Struct, kw_only=True):
     """What became of the messages so far."""
 
     queue: str
@@ -45,41 +45,43 @@ class Told(msgspec.Struct, kw_only=True):
 class Sender:
     """Sends batches in their order; what is refused is sent again when the queue says so, before anything else.
 
-    Raises Backpressure when nothing at all was kept for `patience` seconds.
+    Raises Backpressure when nothing at all was kept for `timeout` seconds.
     """
 
-    def __init__(self, backend: Backend, queue: str, clock: Clock, patience: float) -> None:
-        self.told = Told(queue=queue)
+    def __init__(self, backend: Backend, queue: str, clock: Clock, timeout: float) -> None:
+        self.summary = SendSummary(queue=queue)
         self._backend = backend
         self._clock = clock
-        self._patience = patience
+        self._timeout = timeout
 
-    def send(self, messages: Sequence[Outgoing], waiting: Callable[[float], None]) -> None:
+    def send(self, messages: Sequence[OutgoingMessage], waiting: Callable[[float], None]) -> None:
         """Send all of them; `waiting` is called with the seconds of every pause before it."""
         begun = self._clock.monotonic()
         while messages:
-            results = self._backend.send(self.told.queue, messages)
-            left = [message for message, result in zip(messages, results, strict=True) if isinstance(result, Refused)]
-            self._count([result for result in results if isinstance(result, Sent)])
+            results = self._backend.send(self.summary.queue, messages)
+            left = [
+                message for message, result in zip(messages, results, strict=True) if isinstance(result, RefusedMessage)
+            ]
+            self._count([result for result in results if isinstance(result, SentMessage)])
             now = self._clock.monotonic()
             if len(left) < len(messages):
                 begun = now
             messages = left
             if messages:
-                first = next(result for result in results if isinstance(result, Refused))
-                pause = max(SHORTEST_WAIT, first.retry_after)
-                if now + pause - begun > self._patience:
-                    raise refused(self.told.queue, first)
+                first = next(result for result in results if isinstance(result, RefusedMessage))
+                pause = max(MIN_WAIT, first.retry_after)
+                if now + pause - begun > self._timeout:
+                    raise build_backpressure(self.summary.queue, first)
                 waiting(pause)
                 self._clock.sleep(pause)
 
-    def _count(self, results: Sequence[Sent]) -> None:
-        self.told.sent += len(results)
-        self.told.duplicates += sum(result.is_duplicate for result in results)
-        self.told.spilled += sum(result.is_spilled and not result.is_duplicate for result in results)
+    def _count(self, results: Sequence[SentMessage]) -> None:
+        self.summary.sent += len(results)
+        self.summary.duplicates += sum(result.is_duplicate for result in results)
+        self.summary.spilled += sum(result.is_spilled and not result.is_duplicate for result in results)
 
 
-TOGETHER = 500
+BATCH_SIZE = 500
 """Messages of one step: enough that its own cost does not count, few enough that nobody waits long for it."""
 
 
@@ -102,7 +104,7 @@ def send(
     arguments: Annotated[
         str | None, Parameter(help="With --job: the arguments, instead of FILE. {} if it takes none.")
     ] = None,
-    priority: Annotated[int, Parameter(help="0, the most urgent, to 3.")] = NORMAL,
+    priority: Annotated[int, Parameter(help="0, the most urgent, to 3.")] = DEFAULT_PRIORITY,
     delay: Annotated[str | None, Parameter(help="Not to be handled before 90s, 30m, 2h30m, 1d are over.")] = None,
     group: Annotated[str | None, Parameter(help="Handled after all that was sent to this group before.")] = None,
     key: Annotated[
@@ -114,7 +116,7 @@ def send(
     ] = None,
     ttl: Annotated[str | None, Parameter(help="Dropped, unhandled, after this time. As the queue has it.")] = None,
     lines: Annotated[bool, Parameter(help="Send every line that is not empty, as a message.")] = False,
-    patience: Annotated[
+    timeout: Annotated[
         str, Parameter(help="With --lines: how long to wait while the tenant has sent too much, before giving up.")
     ] = "1m",
     options: QueueOptions = QUEUES,
@@ -126,30 +128,30 @@ def send(
     Whether there is such a job and what it takes, workers know: a call that is wrong ends among the dead.
     Example: holdfast queue send mail welcome.json --tenant tenant-a --job welcome
     """
-    _require_together(file, job, arguments, lines=lines)
-    message = Outgoing(
+    _require_compatible(file, job, arguments, lines=lines)
+    message = OutgoingMessage(
         tenant=tenant,
         body=b"",
         priority=priority,
-        delay=0.0 if delay is None else seconds_of(delay),
+        delay=0.0 if delay is None else parse_duration(delay),
         group=group,
         key=key,
-        ttl=None if ttl is None else seconds_of(ttl),
+        ttl=None if ttl is None else parse_duration(ttl),
     )
-    checked_message(message)  # with no body yet: what is wrong with the rest is told before anything is opened or sent
-    seconds = seconds_of(patience)
-    given = None if job is None or arguments is None else _call(job, arguments)
-    with _opened(file) as source, options.open() as store:
+    check_message(message)  # with no body yet: what is wrong with the rest is told before anything is opened or sent
+    seconds = parse_duration(timeout)
+    given = None if job is None or arguments is None else _encode_call(job, arguments)
+    with _open_source(file) as source, options.open() as store:
         name = store.require(queue)
         require_support(store.backend, [message])
         if lines:
-            bodies = _bodies(source, job)
+            bodies = _read_bodies(source, job)
             _send_lines(Sender(store.backend, name, SystemClock(), seconds), message, bodies, as_json=json)
             return
-        body = _body(source, job) if given is None else given
+        body = _read_body(source, job) if given is None else given
         [result] = store.backend.send(name, [msgspec.structs.replace(message, body=body)])
-    if isinstance(result, Refused):
-        raise refused(name, result)
+    if isinstance(result, RefusedMessage):
+        raise build_backpressure(name, result)
     if json:
         print_json({**msgspec.structs.asdict(result), "is_spilled": result.is_spilled})
         return
@@ -158,7 +160,7 @@ def send(
     print(f"message {result.id} {what}, in lane {result.lane} of {result.queue}{apart}; trace {result.trace}")
 
 
-def _require_together(file: str, job: str | None, arguments: str | None, *, lines: bool) -> None:
+def _require_compatible(file: str, job: str | None, arguments: str | None, *, lines: bool) -> None:
     if job == "":
         raise InvalidValue("--job '': expected the name of a job, which is that of its function, or its `name`")
     if arguments is None:
@@ -170,21 +172,21 @@ def _require_together(file: str, job: str | None, arguments: str | None, *, line
         raise InvalidValue(f"--arguments and {other}: expected one of them, each has the arguments of {job}")
 
 
-def _body(source: BinaryIO, job: str | None) -> bytes:
+def _read_body(source: BinaryIO, job: str | None) -> bytes:
     if job is None:
-        return source.read(BODY_BYTES + 1)  # one more, so that what is too large is told from what fits
-    return _call(job, source.read())
+        return source.read(MAX_BODY_BYTES + 1)  # one more, so that what is too large is told from what fits
+    return _encode_call(job, source.read())
 
 
-def _bodies(source: BinaryIO, job: str | None) -> Iterator[bytes]:
+def _read_bodies(source: BinaryIO, job: str | None) -> Iterator[bytes]:
     """Every line that is not empty, or the call for which it has the arguments."""
     for number, line in enumerate(source, start=1):
         text = line.rstrip(b"\r\n")
         if text:
-            yield text if job is None else _call(job, text, f"line {number}: ")
+            yield text if job is None else _encode_call(job, text, f"line {number}: ")
 
 
-def _call(job: str, text: bytes | str, where: str = "") -> bytes:
+def _encode_call(job: str, text: bytes | str, where: str = "") -> bytes:
     try:
         arguments: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -192,42 +194,42 @@ def _call(job: str, text: bytes | str, where: str = "") -> bytes:
             f'{where}arguments of {job}: {error}: expected a JSON object, such as {{"address": "a@example.com"}}'
         ) from error
     try:
-        return call_body(job, arguments)
+        return encode_call(job, arguments)
     except InvalidValue as error:
         raise InvalidValue(f"{where}{error}") from error
 
 
-def _send_lines(sender: Sender, message: Outgoing, bodies: Iterator[bytes], *, as_json: bool) -> None:
+def _send_lines(sender: Sender, message: OutgoingMessage, bodies: Iterator[bytes], *, as_json: bool) -> None:
     from rich.progress import TextColumn
 
     try:
-        with progress(TextColumn("{task.description} {task.completed:,.0f} sent")) as shown:
+        with create_progress(TextColumn("{task.description} {task.completed:,.0f} sent")) as shown:
             task = shown.add_task("")
-            for batch in in_batches(_messages(message, bodies), TOGETHER):
+            for batch in split_into_batches(_build_messages(message, bodies), BATCH_SIZE):
                 sender.send(batch, lambda wait: shown.update(task, description=f"waiting {wait:.1f} s,"))
-                shown.update(task, completed=sender.told.sent, description="")
+                shown.update(task, completed=sender.summary.sent, description="")
     except (HoldfastError, KeyboardInterrupt):
-        print_note(_summary(sender.told), as_json=as_json)
+        print_note(_describe(sender.summary), as_json=as_json)
         raise
-    print_result(sender.told, _summary(sender.told), as_json=as_json)
+    print_result(sender.summary, _describe(sender.summary), as_json=as_json)
 
 
-def _summary(told: Told) -> str:
-    parts = [f"{told.sent:,} sent to {told.queue}"]
-    parts += [f"{told.duplicates:,} of them were there already"] * bool(told.duplicates)
-    parts += [f"{told.spilled:,} wait apart until there is room"] * bool(told.spilled)
+def _describe(summary: SendSummary) -> str:
+    parts = [f"{summary.sent:,} sent to {summary.queue}"]
+    parts += [f"{summary.duplicates:,} of them were there already"] * bool(summary.duplicates)
+    parts += [f"{summary.spilled:,} wait apart until there is room"] * bool(summary.spilled)
     return ", ".join(parts)
 
 
-def _messages(message: Outgoing, bodies: Iterator[bytes]) -> Iterator[Outgoing]:
+def _build_messages(message: OutgoingMessage, bodies: Iterator[bytes]) -> Iterator[OutgoingMessage]:
     keys = None if message.key is None else BatchKeys(message.key)
     for body in bodies:
         one = msgspec.structs.replace(message, body=body)
-        yield one if keys is None else msgspec.structs.replace(one, key=keys.of(one))
+        yield one if keys is None else msgspec.structs.replace(one, key=keys.next_key(one))
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[BinaryIO]:
+def _open_source(file: str) -> Iterator[BinaryIO]:
     if file == STANDARD_INPUT:
         yield sys.stdin.buffer
         return

@@ -9,21 +9,21 @@ import msgspec
 from cyclopts import Parameter
 
 from holdfast._errors import NotFound
-from holdfast._names import queue_of
+from holdfast._names import check_queue_name
 from holdfast.cli.output import SettingsOptions, print_note
-from holdfast.compose import Databases, database_file, existing_store, open_queues, seed_queues
+from holdfast.compose import Databases, get_database_path, open_queue_backend, require_store, seed_queues
 from holdfast.config import QueueUrl, Settings
-from holdfast.queue.backend import Backend, Snapshot
-from holdfast.queue.open import kind_of
+from holdfast.queue.backend import Backend, QueueSnapshot
+from holdfast.queue.open import get_backend_kind
 
 QueueArgument: TypeAlias = Annotated[str, Parameter(name="QUEUE", help="The name of the queue.")]
 _NAME_ONE = (
-    "name the store that producers and workers use, with --at, --settings, HOLDFAST_SETTINGS or --data-directory"
+    "name the store that producers and workers use, with --backend, --settings, HOLDFAST_SETTINGS or --data-directory"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class QueueStore:
     """Queues that can be looked at and changed, with no server between."""
 
     backend: Backend
@@ -32,12 +32,12 @@ class Store:
 
     def names(self) -> Sequence[str]:
         """Return the names of all queues."""
-        return self.backend.queues()
+        return self.backend.list_queues()
 
     def require(self, queue: str) -> str:
         """Return the name, if there is such a queue. Raise NotFound with those there are."""
         known = self.names()
-        if queue_of(queue) not in known:
+        if check_queue_name(queue) not in known:
             there = f"there are {', '.join(known)}" if known else "there is none yet"
             raise NotFound(
                 f"there is no queue {queue} in {self.address}: {there}; a queue is made when a program first uses it, "
@@ -45,13 +45,13 @@ class Store:
             )
         return queue
 
-    def chosen(self, queue: str | None) -> Sequence[str]:
+    def select(self, queue: str | None) -> Sequence[str]:
         """Return that queue, or all of them."""
         return self.names() if queue is None else [self.require(queue)]
 
-    def look(self, queues: Sequence[str], *, top: int, tenants: Sequence[str] = ()) -> list[Snapshot]:
+    def inspect(self, queues: Sequence[str], *, top: int, tenants: Sequence[str] = ()) -> list[QueueSnapshot]:
         """Return the queues as they are."""
-        return [self.backend.look(queue, tenants=tenants, top=top) for queue in queues]
+        return [self.backend.inspect(queue, tenants=tenants, top=top) for queue in queues]
 
     @property
     def is_exact(self) -> bool:
@@ -69,7 +69,7 @@ class Store:
 class QueueOptions(SettingsOptions):
     """The options that name the store of queues that a command works on."""
 
-    at: Annotated[
+    backend: Annotated[
         str | None,
         Parameter(
             help="Where the queues are, as in holdfast.queue.Queue: sqlite:FILE, postgresql://USER@HOST/NAME, or an "
@@ -78,7 +78,7 @@ class QueueOptions(SettingsOptions):
     ] = None
 
     @contextmanager
-    def open(self) -> Iterator[Store]:
+    def open(self) -> Iterator[QueueStore]:
         """Open the store. Raise NotFound where there is none.
 
         None is made, and nothing is changed in a database of others, unless the settings have queues to be made in it.
@@ -86,15 +86,15 @@ class QueueOptions(SettingsOptions):
         from holdfast.queue.backends.sql.schema import SUBSYSTEM  # not above: the help of commands needs no database
 
         values = self.load()
-        if self.at is not None:
-            values = msgspec.structs.replace(values, queue_store=QueueUrl(self.at), queue=())
-        path = database_file(values, SUBSYSTEM)
+        if self.backend is not None:
+            values = msgspec.structs.replace(values, queue_store=QueueUrl(self.backend), queue=())
+        path = get_database_path(values, SUBSYSTEM)
         with Databases(values) as databases:
             if not values.queue:
                 _require_queues(values, databases)
-            with open_queues(values, databases) as backend:
+            with open_queue_backend(values, databases) as backend:
                 seed_queues(values, backend, warn=False)  # whoever looks sees what holds
-                yield Store(backend, str(values.queue_store or path or values.database.url))
+                yield QueueStore(backend, str(values.queue_store or path or values.database.url))
 
 
 QUEUES = QueueOptions()
@@ -105,13 +105,13 @@ def _require_queues(values: Settings, databases: Databases) -> None:
     from holdfast.queue.backends.sql.addresses import has_tables, require_queues_in_file
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
-    path = database_file(values, SUBSYSTEM)
+    path = get_database_path(values, SUBSYSTEM)
     if values.queue_store is None:
-        existing_store(values, SUBSYSTEM, hint=", or where the queues are with --at")
+        require_store(values, SUBSYSTEM, hint=", or where the queues are with --backend")
     try:
         if values.queue_store is not None:
             url = values.queue_store.reveal()
-            kind_of(url).require_queues(url, patience=values.database.patience)
+            get_backend_kind(url).require_queues(url, timeout=values.database.timeout)
         elif path is not None:
             require_queues_in_file(path)
         elif not has_tables(databases.database(SUBSYSTEM)):

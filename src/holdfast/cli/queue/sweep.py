@@ -6,8 +6,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
-from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import Json, moment, print_result
+from holdfast.cli.duration import parse_duration
+from holdfast.cli.output import Json, format_time, print_result
 from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions
 
 
@@ -32,16 +32,16 @@ def sweep(
     """
     with options.open() as store:
         name = store.require(queue)
-        limit = moment_of(before, store.backend.look(name, top=0).at)
+        limit = parse_moment(before, store.backend.inspect(name, top=0).at)
         dropped = store.backend.sweep(name, limit)
     print_result(
         {"queue": name, "before": limit, "dropped": dropped},
-        f"{dropped:,} of {name} dropped that were sent before {moment(limit)}",
+        f"{dropped:,} of {name} dropped that were sent before {format_time(limit)}",
         as_json=json,
     )
 
 
-def moment_of(text: str, now: float) -> float:
+def parse_moment(text: str, now: float) -> float:
     """Seconds since the epoch of a time such as 2026-01-31T12:00Z, or of an age such as 2h30m.
 
     A time without a zone is UTC, as all times are shown. Raises InvalidValue for what is neither, or is yet to come.
@@ -56,7 +56,7 @@ def moment_of(text: str, now: float) -> float:
             raise InvalidValue(f"{text} is yet to come: expected a time that is past")
         return moment
     try:
-        return now - seconds_of(text)
+        return now - parse_duration(text)
     except InvalidValue as error:
         raise InvalidValue(
             f"{text[:40]!r}: expected a time such as 2026-01-31T12:00Z, or an age such as 90s, 2h30m or 7d"

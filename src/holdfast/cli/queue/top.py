@@ -12,17 +12,17 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from holdfast._errors import EngineUnavailable
-from holdfast.cli.output import Json, moment, print_note, printable
-from holdfast.cli.queue.depths import age, change, pace, paces, seconds_left
-from holdfast.cli.queue.store import QUEUES, QueueOptions, Store
-from holdfast.queue.backend import Snapshot
-from holdfast.queue.depth import age_at, states_of
+from holdfast.cli.output import Json, escape_unprintable, format_time, print_note
+from holdfast.cli.queue.rates import compute_rate, compute_tenant_rates, format_age, format_rate, seconds_until_empty
+from holdfast.cli.queue.store import QUEUES, QueueOptions, QueueStore
+from holdfast.queue.backend import QueueSnapshot
+from holdfast.queue.depth import compute_age, count_by_state
 
-TENANTS = 10
+MAX_TENANTS = 10
 """Tenants that are shown at the most: a screen has room for them."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class BacklogFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What is in a queue, and how its backlog changes."""
 
     queue: str
@@ -32,22 +32,22 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     leased: int
     delayed: int
     dead: int
-    change: float | None
+    change_rate: float | None
     """Messages per second; below 0, the backlog shrinks. None: there is no look before it."""
-    seconds_left: float | None
+    seconds_until_empty: float | None
     """Until nothing waits, if it goes on like this; None: it does not come to that."""
 
 
-class QueueFigures(Change, frozen=True, kw_only=True):
+class QueueFigures(BacklogFigures, frozen=True, kw_only=True):
     """A queue as a whole."""
 
-    lanes: int
+    lanes_in_use: int
     """Lanes that are not empty."""
-    oldest: float | None
+    oldest_age: float | None
     """Seconds for which the message has been waiting that waits the longest; None: none waits."""
 
 
-class TenantFigures(Change, frozen=True, kw_only=True):
+class TenantFigures(BacklogFigures, frozen=True, kw_only=True):
     """One of its tenants."""
 
     tenant: str
@@ -61,59 +61,59 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     tenants: Sequence[TenantFigures]
 
 
-class Watch:
+class QueueSampler:
     """Looks at one queue, or at all; queues may come to be meanwhile."""
 
-    def __init__(self, store: Store, queue: str | None) -> None:
+    def __init__(self, store: QueueStore, queue: str | None) -> None:
         self.store = store
         self._queue = queue
-        self._before: dict[str, Snapshot] = {}
+        self._before: dict[str, QueueSnapshot] = {}
 
-    def look(self) -> Figures:
+    def sample(self) -> Figures:
         """Return how queues are now."""
         names = self.store.names() if self._queue is None else [self._queue]
-        looks = self.store.look(names, top=TENANTS)
-        figures = figures_of(looks, self._before)
+        looks = self.store.inspect(names, top=MAX_TENANTS)
+        figures = compute_figures(looks, self._before)
         self._before = {look.queue: look for look in looks}
         return figures
 
 
-def figures_of(looks: Sequence[Snapshot], before: Mapping[str, Snapshot]) -> Figures:
+def compute_figures(looks: Sequence[QueueSnapshot], before: Mapping[str, QueueSnapshot]) -> Figures:
     """What looks say, beside the looks before them."""
     queues: list[QueueFigures] = []
     tenants: list[TenantFigures] = []
     for look in looks:
         earlier = before.get(look.queue)
-        totals, rate, rates = look.totals, pace(earlier, look), paces(earlier, look)
+        totals, rate, rates = look.totals, compute_rate(earlier, look), compute_tenant_rates(earlier, look)
         queues.append(
             QueueFigures(
                 queue=look.queue,
-                **states_of(totals),
-                lanes=totals.lanes,
-                oldest=age_at(look, totals.oldest),
-                change=rate,
-                seconds_left=seconds_left(totals.waiting, rate),
+                **count_by_state(totals),
+                lanes_in_use=totals.lanes_in_use,
+                oldest_age=compute_age(look, totals.oldest_since),
+                change_rate=rate,
+                seconds_until_empty=seconds_until_empty(totals.waiting, rate),
             )
         )
         tenants += (
             TenantFigures(
                 tenant=one.tenant,
                 queue=look.queue,
-                **states_of(one),
-                change=rates.get(one.tenant),
-                seconds_left=seconds_left(one.waiting, rates.get(one.tenant)),
+                **count_by_state(one),
+                change_rate=rates.get(one.tenant),
+                seconds_until_empty=seconds_until_empty(one.waiting, rates.get(one.tenant)),
             )
             for one in look.tenants
         )
     tenants.sort(key=lambda one: (-one.ready - one.spilled, one.queue, one.tenant))
-    return Figures(at=max((look.at for look in looks), default=0.0), queues=queues, tenants=tenants[:TENANTS])
+    return Figures(at=max((look.at for look in looks), default=0.0), queues=queues, tenants=tenants[:MAX_TENANTS])
 
 
 _QUIT = (b"q", b"Q", b"")
 """Also the end of the input: nobody is there any more."""
 
 
-class Keys:
+class KeyReader:
     """What is pressed, at once and unseen, while it is open; nothing where there is no terminal to press keys on."""
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ def top(
     queue: Annotated[str | None, Parameter(name="QUEUE", help="Only this one; without it, all.")] = None,
     /,
     *,
-    every: Annotated[
+    interval: Annotated[
         float, Parameter(validator=Number(gte=0.1, lte=3600), help="Seconds between two looks, 0.1 to 3600.")
     ] = 2.0,
     once: Annotated[bool, Parameter(help="Look once, print it, and end.")] = False,
@@ -170,36 +170,42 @@ def top(
 
     Ends with q or Ctrl-C. Without a terminal, and with --json, every look is printed, until Ctrl-C: a line for each
     queue, or for each look. Rates are those between two looks, so the first has none.
-    Example: holdfast queue top mail --every 5
+    Example: holdfast queue top mail --interval 5
     """
     with options.open() as store:
         if queue is not None:
             store.require(queue)
         store.note_estimates(as_json=json)
-        watch = Watch(store, queue)
+        sampler = QueueSampler(store, queue)
         if once:
-            _print(watch.look(), as_json=json)
+            _print(sampler.sample(), as_json=json)
         elif json or not sys.stdout.isatty():
-            _print_all(watch, every, as_json=json)
+            _print_all(sampler, interval, as_json=json)
         else:
-            _live(watch, every)
+            _show_live(sampler, interval)
 
 
 def _queue_rows(figures: Figures) -> Iterator[tuple[str, ...]]:
     for one in figures.queues:
-        yield one.queue, *_waiting(one), age(one.oldest), *_others(one), f"{one.lanes:,}"
+        yield (
+            one.queue,
+            *_format_waiting(one),
+            format_age(one.oldest_age),
+            *_format_others(one),
+            f"{one.lanes_in_use:,}",
+        )
 
 
 def _tenant_rows(figures: Figures) -> Iterator[tuple[str, ...]]:
     for one in figures.tenants:
-        yield one.tenant, one.queue, *_waiting(one), *_others(one)
+        yield one.tenant, one.queue, *_format_waiting(one), *_format_others(one)
 
 
-def _waiting(one: Change) -> tuple[str, ...]:
-    return f"{one.ready:,}", f"{one.spilled:,}", change(one.change), age(one.seconds_left)
+def _format_waiting(one: BacklogFigures) -> tuple[str, ...]:
+    return f"{one.ready:,}", f"{one.spilled:,}", format_rate(one.change_rate), format_age(one.seconds_until_empty)
 
 
-def _others(one: Change) -> tuple[str, ...]:
+def _format_others(one: BacklogFigures) -> tuple[str, ...]:
     return f"{one.leased:,}", f"{one.delayed:,}", f"{one.dead:,}"
 
 
@@ -210,22 +216,22 @@ def _print(figures: Figures, *, as_json: bool) -> None:
     busiest = {one.queue: one.tenant for one in reversed(figures.tenants)}
     for one, row in zip(figures.queues, _queue_rows(figures), strict=True):
         named = [f"{name} {value}" for name, value in zip(_QUEUES[1:], row[1:], strict=True) if value]
-        most = [f"most {printable(busiest[one.queue])}"] if one.queue in busiest else []
-        print(f"{moment(figures.at)} {one.queue}: {', '.join([*named, *most])}", flush=True)
+        most = [f"most {escape_unprintable(busiest[one.queue])}"] if one.queue in busiest else []
+        print(f"{format_time(figures.at)} {one.queue}: {', '.join([*named, *most])}", flush=True)
 
 
-def _print_all(watch: Watch, every: float, *, as_json: bool) -> None:
-    keys = Keys()  # not open, they only wait: a terminal would stop whoever opens them in the background
+def _print_all(sampler: QueueSampler, interval: float, *, as_json: bool) -> None:
+    keys = KeyReader()  # not open, they only wait: a terminal would stop whoever opens them in the background
     while True:
         try:
-            _print(watch.look(), as_json=as_json)
+            _print(sampler.sample(), as_json=as_json)
         except EngineUnavailable as error:
             print_note(f"{error}; looking again", as_json=as_json)
-        if keys.is_quit_within(every):
+        if keys.is_quit_within(interval):
             return
 
 
-def _live(watch: Watch, every: float) -> None:
+def _show_live(sampler: QueueSampler, interval: float) -> None:
     from rich.console import Console, Group
     from rich.live import Live
     from rich.table import Table
@@ -236,24 +242,26 @@ def _live(watch: Watch, every: float) -> None:
         for position, name in enumerate(header):
             drawn.add_column(name, justify="left" if position == 0 or name == "queue" else "right", no_wrap=True)
         for row in rows:
-            drawn.add_row(*(Text(printable(cell)) for cell in row))  # nothing in it is markup, or for the terminal
+            drawn.add_row(
+                *(Text(escape_unprintable(cell)) for cell in row)
+            )  # nothing in it is markup, or for the terminal
         return drawn
 
     def drawn(figures: Figures, trouble: str) -> Group:
-        title = Text(f"{watch.store.address}, {moment(figures.at)}, every {every:g} s; {estimates}q ends")
+        title = Text(f"{sampler.store.address}, {format_time(figures.at)}, every {interval:g} s; {estimates}q ends")
         shown: list[Any] = [title, Text(trouble, style="bold red")]
         shown.append(table(_QUEUES, _queue_rows(figures)) if figures.queues else Text("there is no queue yet"))
         if figures.tenants:
             shown += [Text(), table(_TENANTS, _tenant_rows(figures))]
         return Group(*shown)
 
-    estimates = "" if watch.store.is_exact else "estimates; "
-    figures = watch.look()
-    with Keys() as keys, Live(drawn(figures, ""), console=Console(), screen=True, auto_refresh=False) as live:
-        while not keys.is_quit_within(every):
+    estimates = "" if sampler.store.is_exact else "estimates; "
+    figures = sampler.sample()
+    with KeyReader() as keys, Live(drawn(figures, ""), console=Console(), screen=True, auto_refresh=False) as live:
+        while not keys.is_quit_within(interval):
             trouble = ""
             try:
-                figures = watch.look()
+                figures = sampler.sample()
             except EngineUnavailable as error:
                 trouble = str(error)
             live.update(drawn(figures, trouble), refresh=True)

@@ -12,17 +12,17 @@ import msgspec
 from cyclopts import Parameter
 
 from holdfast._errors import Conflict, InvalidValue, NotFound
-from holdfast.cli.output import Json, new_file, print_note
+from holdfast.cli.output import Json, create_file, print_note
 from holdfast.cli.shards.inputs import read_fleet
-from holdfast.cli.shards.kept import KEPT, KeptShards, text_of
-from holdfast.cli.shards.outcome import SHOWN, show_change, show_choices, show_layout
-from holdfast.shards import Assignments, Fleet, Layout, Version
-from holdfast.shards.layout import adapted
-from holdfast.shards.names import shown
+from holdfast.cli.shards.outcome import MAX_MOVES_SHOWN, show_change, show_choices, show_layout
+from holdfast.cli.shards.store import DEFAULT_STORE, ShardStoreOptions, decode_name
+from holdfast.shards import Assignments, Fleet, Layout, LayoutVersion
+from holdfast.shards.layout import adapt_layout
+from holdfast.shards.names import format_name
 
 _KEY_BYTES = 32
-_OTHER_MOVES = "name another file for --moves"
-_MOST = 1_000_000
+_MOVES_HINT = "name another file for --moves"
+_MAX_WORKERS = 1_000_000
 """Workers that one may look at by their number alone: more take more memory than it is worth."""
 
 
@@ -31,9 +31,9 @@ _MOST = 1_000_000
 class ChangeOptions:
     """The options that say what becomes of a planned change."""
 
-    shared_hosts: Annotated[bool, Parameter(help="Warn of several workers on one host, instead of refusing them.")] = (
-        False
-    )
+    allow_shared_hosts: Annotated[
+        bool, Parameter(help="Warn of several workers on one host, instead of refusing them.")
+    ] = False
     apply: Annotated[bool, Parameter(help="Make the change. Without it, only what would move is shown.")] = False
     force: Annotated[bool, Parameter(help="Make the change although tenants are left without a worker.")] = False
     moves: Annotated[Path | None, Parameter(help="A new file for all moves, as JSON lines: tenant, leaves, joins.")] = (
@@ -42,10 +42,10 @@ class ChangeOptions:
 
     def read(self, file: str) -> Fleet:
         """Read a file of workers."""
-        return read_fleet(file, shared_hosts="allow" if self.shared_hosts else "refuse")
+        return read_fleet(file, shared_host_policy="allow" if self.allow_shared_hosts else "refuse")
 
 
-ONLY_SHOW = ChangeOptions()
+DRY_RUN = ChangeOptions()
 
 
 def plan(
@@ -62,8 +62,8 @@ def plan(
     redesign: Annotated[
         bool, Parameter(help="Make new shards of all workers, spare ones too: nearly everybody moves.")
     ] = False,
-    change: ChangeOptions = ONLY_SHOW,
-    kept: KeptShards = KEPT,
+    change: ChangeOptions = DRY_RUN,
+    store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
     """Show what shards a fleet gives and who moves if it takes the place of the one that is kept; with --apply, do so.
@@ -73,26 +73,26 @@ def plan(
     """
     if workers is not None and (change.apply or change.moves is not None):
         raise InvalidValue("--workers is only to look: name a file of workers for --apply and --moves")
-    given = _given(fleet, workers, zones, change)
+    given = _read_given_fleet(fleet, workers, zones, change)
     with ExitStack() as stack:
-        assignments, current = (None, None) if workers is not None else _existing(stack, kept)
-        if given is not None and change.shared_hosts:
-            _note_shared(given, as_json=json)
+        assignments, current = (None, None) if workers is not None else _open_existing(stack, store)
+        if given is not None and change.allow_shared_hosts:
+            _note_shared_hosts(given, as_json=json)
         if current is None and given is not None and size is None and overlap is None and not change.apply:
             show_choices(given, as_json=json)
             return
         layout = (
             _first_layout(given, size, overlap)
             if current is None
-            else _changed(current.layout, given, size, overlap, redesign=redesign)
+            else _change_layout(current.layout, given, size, overlap, redesign=redesign)
         )
         if assignments is None and change.apply:  # only now: what was refused above leaves no store behind
-            assignments = stack.enter_context(kept.open(is_new=True))
+            assignments = stack.enter_context(store.open(is_new=True))
         if assignments is not None:
             _carry_out(assignments, layout, change, as_json=json)
             return
         if change.moves is not None:
-            with new_file(change.moves, otherwise=_OTHER_MOVES):
+            with create_file(change.moves, alternative=_MOVES_HINT):
                 pass  # nobody is there who could move
         show_layout(layout, as_json=json)
 
@@ -117,8 +117,8 @@ def grow(
             allow_leading_hyphen=True, help="A file of as many workers in every group as there are. Nobody moves."
         ),
     ] = None,
-    change: ChangeOptions = ONLY_SHOW,
-    kept: KeptShards = KEPT,
+    change: ChangeOptions = DRY_RUN,
+    store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
     """Change the fleet that is kept by a worker or two, or by twice as many, and show who moves; with --apply, do so.
@@ -127,84 +127,86 @@ def grow(
     """
     if not any((add, relieve, replace, substitute, drain, double)):
         raise InvalidValue("nothing to change: say --add, --relieve, --replace, --substitute, --drain or --double")
-    with kept.open() as assignments:
+    with store.open() as assignments:
         layout = assignments.layout
-        fleet = dataclasses.replace(layout.fleet, shared_hosts="allow") if change.shared_hosts else layout.fleet
+        fleet = (
+            dataclasses.replace(layout.fleet, shared_host_policy="allow") if change.allow_shared_hosts else layout.fleet
+        )
         if add is not None:
             fleet = fleet.add(*change.read(add).slots)
-        for old, new in _pairs("--relieve", relieve):
-            fleet = _relieved(layout.with_fleet(fleet), old, new)
-        for old, new in _pairs("--replace", replace):
+        for old, new in _parse_pairs("--relieve", relieve):
+            fleet = _relieve(layout.with_fleet(fleet), old, new)
+        for old, new in _parse_pairs("--replace", replace):
             fleet = fleet.replace(old, new)
-        for old, new in _pairs("--substitute", substitute):
-            fleet = _substituted(layout.with_fleet(fleet), old, new)
+        for old, new in _parse_pairs("--substitute", substitute):
+            fleet = _substitute(layout.with_fleet(fleet), old, new)
         for worker in drain or ():
             fleet = fleet.drain(worker)
         before, layout = layout.fleet, layout.with_fleet(fleet)
         if double is not None:
-            layout = _doubled(layout, change.read(double))
-        if change.shared_hosts:
-            _note_shared(layout.fleet, as_json=json)
+            layout = _double_layout(layout, change.read(double))
+        if change.allow_shared_hosts:
+            _note_shared_hosts(layout.fleet, as_json=json)
         else:
-            _refuse_shared(before, layout.fleet)
+            _refuse_shared_hosts(before, layout.fleet)
         _carry_out(assignments, layout, change, as_json=json)
 
 
-def _relieved(layout: Layout, old: str, new: str) -> Fleet:
-    place = layout.fleet.place_of(old)
-    if place in layout.spare:
+def _relieve(layout: Layout, old: str, new: str) -> Fleet:
+    index = layout.fleet.find_index(old)
+    if index in layout.spare_slots:
         raise InvalidValue(f"--relieve {old}={new}: {old} is spare and has no tenants; expected one that has")
-    if place in layout.designed.spare:
+    if index in layout.sharding.spare_slots:
         raise InvalidValue(f"--relieve {old}={new}: {old} is there for one tenant alone; expected one with several")
     return layout.fleet.relieve(old, new)
 
 
-def _substituted(layout: Layout, old: str, new: str) -> Fleet:
-    if layout.fleet.place_of(new) not in layout.spare:
+def _substitute(layout: Layout, old: str, new: str) -> Fleet:
+    if layout.fleet.find_index(new) not in layout.spare_slots:
         raise InvalidValue(f"--substitute {old}={new}: {new} has tenants; expected a spare worker")
     return layout.fleet.substitute(old, new)
 
 
-def _given(file: str | None, workers: int | None, zones: int, change: ChangeOptions) -> Fleet | None:
+def _read_given_fleet(file: str | None, workers: int | None, zones: int, change: ChangeOptions) -> Fleet | None:
     if file is not None and workers is not None:
         raise InvalidValue("expected a file of workers or --workers, and not both")
     if workers is None:
         if zones != 1:
             raise InvalidValue("--zones is for --workers: a file says itself where its workers are")
         return None if file is None else change.read(file)
-    if workers > _MOST:
-        raise InvalidValue(f"{workers} workers: expected {_MOST:,} at the most")
+    if workers > _MAX_WORKERS:
+        raise InvalidValue(f"{workers} workers: expected {_MAX_WORKERS:,} at the most")
     if not 1 <= zones <= workers:
         raise InvalidValue(f"{workers} workers in {zones} zones: expected one in each at least")
     if zones == 1:
-        return Fleet.of(f"worker-{number}" for number in range(1, workers + 1))
+        return Fleet.from_workers(f"worker-{number}" for number in range(1, workers + 1))
     numbers = range(workers)
-    return Fleet.grouped(
+    return Fleet.from_groups(
         {f"zone-{zone + 1}": [f"worker-{number + 1}" for number in numbers[zone::zones]] for zone in range(zones)}
     )
 
 
-def _note_shared(fleet: Fleet, *, as_json: bool) -> None:
-    for host, sharing in fleet.crowded().items():
+def _note_shared_hosts(fleet: Fleet, *, as_json: bool) -> None:
+    for host, sharing in fleet.shared_hosts().items():
         print_note(f"{', '.join(sharing)} are on {host}: they fail together, whatever shards share", as_json=as_json)
 
 
-def _refuse_shared(old: Fleet, new: Fleet) -> None:
+def _refuse_shared_hosts(old: Fleet, new: Fleet) -> None:
     """Raise InvalidValue if workers share a host that did not before: what was let pass once was only that."""
-    before = old.crowded()
-    for host, sharing in new.crowded().items():
+    before = old.shared_hosts()
+    for host, sharing in new.shared_hosts().items():
         if not {*sharing} <= {*before.get(host, ())}:
             raise InvalidValue(
                 f"workers {', '.join(sharing)} are on {host}: they would fail together; give each a machine, or let it "
-                "pass with --shared-hosts"
+                "pass with --allow-shared-hosts"
             )
 
 
-def _existing(stack: ExitStack, kept: KeptShards) -> tuple[Assignments | None, Version | None]:
+def _open_existing(stack: ExitStack, store: ShardStoreOptions) -> tuple[Assignments | None, LayoutVersion | None]:
     """Return the assignments of the store, if there is one, and their current version, if they have one."""
     assignments = current = None
     with suppress(NotFound):
-        assignments = stack.enter_context(kept.open())
+        assignments = stack.enter_context(store.open())
         current = assignments.current
     return assignments, current
 
@@ -216,20 +218,22 @@ def _first_layout(fleet: Fleet | None, size: int | None, overlap: int | None) ->
         raise InvalidValue("--apply needs --size and --overlap: choose from what is listed without it")
     if size is None or overlap is None:
         raise InvalidValue("expected both --size and --overlap")
-    return Layout.of(fleet, size, overlap, key=secrets.token_bytes(_KEY_BYTES))
+    return Layout.create(fleet, size, overlap, key=secrets.token_bytes(_KEY_BYTES))
 
 
-def _changed(old: Layout, given: Fleet | None, size: int | None, overlap: int | None, *, redesign: bool) -> Layout:
+def _change_layout(
+    old: Layout, given: Fleet | None, size: int | None, overlap: int | None, *, redesign: bool
+) -> Layout:
     size, overlap = old.size if size is None else size, old.overlap if overlap is None else overlap
-    kept = old if given is None else adapted(old, given)
+    kept = old if given is None else adapt_layout(old, given)
     if not redesign and (size, overlap) == (old.size, old.overlap):
         return kept
-    return kept.redesigned(size, overlap)
+    return kept.redesign(size, overlap)
 
 
-def _doubled(layout: Layout, workers: Fleet) -> Layout:
+def _double_layout(layout: Layout, workers: Fleet) -> Layout:
     """With twins on the machines that they are on, and of their own weight."""
-    twice = layout.doubled(_twins(layout.fleet, workers))
+    twice = layout.double(_match_twins(layout.fleet, workers))
     new = {slot.worker: slot for slot in workers.slots}
     slots = (
         dataclasses.replace(slot, host=new[slot.worker].host, weight=new[slot.worker].weight)
@@ -240,7 +244,7 @@ def _doubled(layout: Layout, workers: Fleet) -> Layout:
     return twice.with_fleet(dataclasses.replace(twice.fleet, slots=tuple(slots)))
 
 
-def _twins(fleet: Fleet, workers: Fleet) -> Sequence[str]:
+def _match_twins(fleet: Fleet, workers: Fleet) -> Sequence[str]:
     """A worker of the same group for each there is, in the order of the slots."""
     left: dict[tuple[str, ...], list[str]] = {}
     for slot in workers.slots:
@@ -255,7 +259,7 @@ def _twins(fleet: Fleet, workers: Fleet) -> Sequence[str]:
     return found
 
 
-def _pairs(option: str, given: Sequence[str] | None) -> Iterator[tuple[str, str]]:
+def _parse_pairs(option: str, given: Sequence[str] | None) -> Iterator[tuple[str, str]]:
     for text in given or ():
         old, equals, new = text.partition("=")
         if not (old and equals and new):
@@ -266,15 +270,15 @@ def _pairs(option: str, given: Sequence[str] | None) -> Iterator[tuple[str, str]
 def _carry_out(assignments: Assignments, layout: Layout, options: ChangeOptions, *, as_json: bool) -> None:
     change = assignments.plan(layout)
     if change.plan.down and options.apply and not options.force:
-        first = ", ".join(shown(tenant.name) for tenant in change.plan.down[:SHOWN])
+        first = ", ".join(format_name(tenant.name) for tenant in change.plan.down[:MAX_MOVES_SHOWN])
         raise Conflict(
             f"{len(change.plan.down):,} of {change.plan.tenants:,} tenants would be left without a worker, such as "
             f"{first}: give them others first, or see whether a list was cut off; --force makes the change"
         )
     if options.moves is not None:
-        with new_file(options.moves, otherwise=_OTHER_MOVES) as file:
+        with create_file(options.moves, alternative=_MOVES_HINT) as file:
             for move in change.plan.moves():
-                written = {"tenant": text_of(move.tenant.name), "leaves": move.leaves, "joins": move.joins}
+                written = {"tenant": decode_name(move.tenant.name), "leaves": move.leaves, "joins": move.joins}
                 file.write(msgspec.json.encode(written) + b"\n")
-    version = assignments.apply(change).number if options.apply else change.expected
+    version = assignments.apply(change).number if options.apply else change.expected_version
     show_change(change, version, is_applied=options.apply, as_json=as_json)

@@ -5,61 +5,61 @@ from fractions import Fraction
 from itertools import islice
 
 from holdfast._errors import InvalidValue
-from holdfast.cli.output import picked, print_json, print_rows, print_table
-from holdfast.cli.shards.kept import text_of
-from holdfast.shards import Change, Designed, Fleet, Layout
-from holdfast.shards.choice import doubled
-from holdfast.shards.schemes import schemes
+from holdfast.cli.output import pick_attributes, print_json, print_rows, print_table
+from holdfast.cli.shards.store import decode_name
+from holdfast.shards import DesignedSharding, Fleet, Layout, LayoutChange
+from holdfast.shards.design_choice import double_design
+from holdfast.shards.schemes import compare_schemes
 
-SHOWN = 10
+MAX_MOVES_SHOWN = 10
 """Moves that are shown; all of them go to a file."""
-_LARGEST = 6
+_MAX_LISTED_SIZE = 6
 """Sizes of shards that are listed for who has not chosen yet: more workers each are rarely worth their load."""
-_COMPARED = 4
+_COMPARED_SIZE = 4
 """The size for which shards of all kinds are compared, or the next smaller one."""
 
 
-def _facts(layout: Layout) -> dict[str, object]:
-    designed, live = layout.designed, [slot for slot in layout.fleet.slots if not slot.is_drained]
+def _build_facts(layout: Layout) -> dict[str, object]:
+    sharding, live = layout.sharding, [slot for slot in layout.fleet.slots if not slot.is_drained]
     return {
         "workers": len(live),
-        "spare": len(layout.ready),
-        **picked(layout, "size", "overlap"),
-        "design": type(designed.design).__name__.lower(),
+        "spare": len(layout.live_spare_slots),
+        **pick_attributes(layout, "size", "overlap"),
+        "design": type(sharding.design).__name__.lower(),
         "shards": layout.capacity,
-        "survives": layout.survives,
+        "attackers_survived": layout.attackers_survived,
         "capacity_lost": min(1.0, layout.size / max(1, len(live))),
-        "empty_slots": len(layout.empty),
+        "empty_slots": len(layout.empty_slots),
     }
 
 
 def show_layout(layout: Layout, *, as_json: bool) -> None:
     """Show what shards a layout gives."""
-    print_rows(_facts(layout), ("shards", ""), _told(layout), as_json=as_json)
+    print_rows(_build_facts(layout), ("shards", ""), _describe_layout(layout), as_json=as_json)
 
 
-def _told(layout: Layout) -> Iterator[tuple[str, str]]:
-    facts = _facts(layout)
+def _describe_layout(layout: Layout) -> Iterator[tuple[str, str]]:
+    facts = _build_facts(layout)
     yield "workers", f"{facts['workers']}, {facts['spare']} of them spare"
     yield "shards", f"{facts['shards']:,} of {layout.size}, any two share at most {layout.overlap} ({facts['design']})"
-    yield "bad tenants survived", f"{facts['survives']}, which take all of their workers down"
+    yield "bad tenants survived", f"{facts['attackers_survived']}, which take all of their workers down"
     yield "one tenant takes", f"{facts['capacity_lost']:.2%} of the fleet"
-    if layout.empty:
-        yield "slots without a worker", f"{len(layout.empty)}: whoever has one, now or later, has a worker less"
+    if layout.empty_slots:
+        yield "slots without a worker", f"{len(layout.empty_slots)}: whoever has one, now or later, has a worker less"
 
 
-def show_change(change: Change, version: int, *, is_applied: bool, as_json: bool) -> None:
+def show_change(change: LayoutChange, version: int, *, is_applied: bool, as_json: bool) -> None:
     """Show who moves, and whether it was done."""
     plan = change.plan
-    first = [(text_of(move.tenant.name), move.leaves, move.joins) for move in islice(plan.moves(), SHOWN)]
+    first = [(decode_name(move.tenant.name), move.leaves, move.joins) for move in islice(plan.moves(), MAX_MOVES_SHOWN)]
     if as_json:
         print_json(
-            _facts(change.layout)
+            _build_facts(change.layout)
             | {
                 "tenants": plan.tenants,
                 "moving": len(plan.movers),
-                "moving_share": plan.share,
-                **picked(plan, "changed", "short"),
+                "moving_share": plan.moving_share,
+                **pick_attributes(plan, "tenants_by_workers_changed", "degraded"),
                 "down": len(plan.down),
                 "first_moves": [dict(zip(("tenant", "leaves", "joins"), move, strict=True)) for move in first],
                 "version": version,
@@ -67,15 +67,17 @@ def show_change(change: Change, version: int, *, is_applied: bool, as_json: bool
             }
         )
         return
-    rows = list(_told(change.layout))
-    rows.append(("tenants", f"{plan.tenants:,}, of which {len(plan.movers):,} move ({plan.share:.3%})"))
+    rows = list(_describe_layout(change.layout))
+    rows.append(("tenants", f"{plan.tenants:,}, of which {len(plan.movers):,} move ({plan.moving_share:.3%})"))
     rows += [
         (f"  {count} of their workers", f"{tenants:,}")
-        for count, tenants in enumerate(plan.changed)
+        for count, tenants in enumerate(plan.tenants_by_workers_changed)
         if count and tenants
     ]
-    if plan.short:
-        rows.append(("  short of a worker", f"{plan.short:,}, because it is drained or gone, and none took its slot"))
+    if plan.degraded:
+        rows.append(
+            ("  short of a worker", f"{plan.degraded:,}, because it is drained or gone, and none took its slot")
+        )
     if plan.down:
         rows.append(("  without a worker", f"{len(plan.down):,}: nobody serves them"))
     print_table(("shards", ""), rows)
@@ -89,10 +91,10 @@ def show_choices(fleet: Fleet, *, as_json: bool) -> None:
     """Show all shards that a fleet allows, beside none and plain ones."""
     choices = []
     reason = InvalidValue("a fleet of one worker has no shards: expected two at least")
-    for size in range(2, min(_LARGEST, len(fleet)) + 1):
+    for size in range(2, min(_MAX_LISTED_SIZE, len(fleet)) + 1):
         for overlap in range(size):
             try:
-                choices.append(Designed(fleet, size, overlap, key=b""))
+                choices.append(DesignedSharding(fleet, size, overlap, key=b""))
             except InvalidValue as error:
                 reason = error  # no design fits: not a choice
     if not choices:
@@ -101,8 +103,8 @@ def show_choices(fleet: Fleet, *, as_json: bool) -> None:
     if as_json:
         print_json(
             [
-                picked(one, "size", "overlap")
-                | {"shards": one.capacity, "survives": one.survives, "spare": len(one.spare)}
+                pick_attributes(one, "size", "overlap")
+                | {"shards": one.capacity, "attackers_survived": one.attackers_survived, "spare": len(one.spare_slots)}
                 | {"capacity_lost": one.size / count, "can_double": _can_double(one)}
                 for one in choices
             ]
@@ -113,8 +115,8 @@ def show_choices(fleet: Fleet, *, as_json: bool) -> None:
             one.size,
             one.overlap,
             f"{one.capacity:,}",
-            one.survives,
-            len(one.spare),
+            one.attackers_survived,
+            len(one.spare_slots),
             f"{one.size / count:.1%}",
             "yes" if _can_double(one) else "",
         )
@@ -122,24 +124,29 @@ def show_choices(fleet: Fleet, *, as_json: bool) -> None:
     ]
     print_table(("size", "overlap", "shards", "survives", "spare", "one tenant takes", "can be doubled"), rows)
     print()
-    size = max(one.size for one in choices if one.size <= _COMPARED)  # some: if any fit, shards of two do
-    compared = schemes(count, size)
+    size = max(one.size for one in choices if one.size <= _COMPARED_SIZE)  # some: if any fit, shards of two do
+    compared = compare_schemes(count, size)
     print_table(
         (f"shards of {size}", "how many", "a bad tenant takes down", "a worker fails: others carry"),
         [
-            (scheme.name, f"{scheme.shards:,}", f"{float(scheme.hit):.3%} of all", _more(scheme.slack))
-            for scheme in (compared.none, compared.plain, compared.shuffle)
+            (
+                scheme.name,
+                f"{scheme.shards:,}",
+                f"{float(scheme.down_share):.3%} of all",
+                _format_headroom(scheme.required_headroom),
+            )
+            for scheme in (compared.unsharded, compared.plain, compared.shuffle)
         ],
     )
 
 
-def _can_double(designed: Designed) -> bool:
+def _can_double(sharding: DesignedSharding) -> bool:
     try:
-        doubled(designed.design)
+        double_design(sharding.design)
     except InvalidValue:
         return False
     return True
 
 
-def _more(slack: Fraction | None) -> str:
-    return "nobody takes over" if slack is None else f"{float(slack):.1%} more"
+def _format_headroom(required_headroom: Fraction | None) -> str:
+    return "nobody takes over" if required_headroom is None else f"{float(required_headroom):.1%} more"

@@ -7,17 +7,33 @@ from typing import Annotated, TypeAlias
 from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
-from holdfast.cli.duration import seconds_of
-from holdfast.cli.output import Json, in_batches, moment, picked, print_json, print_result, print_rows, print_table
-from holdfast.cli.shards.inputs import as_name, read_tenants
-from holdfast.cli.shards.kept import KEPT, KeptShards, as_object, as_row, text_of, told
+from holdfast.cli.duration import parse_duration
+from holdfast.cli.output import (
+    Json,
+    format_time,
+    pick_attributes,
+    print_json,
+    print_result,
+    print_rows,
+    print_table,
+    split_into_batches,
+)
+from holdfast.cli.shards.inputs import parse_name, read_tenants
+from holdfast.cli.shards.store import (
+    DEFAULT_STORE,
+    ShardStoreOptions,
+    build_json_object,
+    decode_name,
+    format_row,
+    show_progress,
+)
 from holdfast.shards import Assignments, Layout, Shard
-from holdfast.shards.names import shown
+from holdfast.shards.names import format_name
 
-_TOGETHER = 5000
+_BATCH_SIZE = 5000
 """Tenants of one transaction: enough that its own cost does not count, few enough that nobody waits long for it."""
 
-_OF_A_SLOT = ("worker", "group", "weight", "host", "is_drained", "relieves")
+_SLOT_FIELDS = ("worker", "group", "weight", "host", "is_drained", "relieves")
 
 TenantArgument: TypeAlias = Annotated[str, Parameter(name="TENANT", help="The name of the tenant.")]
 Tenants: TypeAlias = Annotated[str, Parameter(name="TENANT", help="The names of tenants.")]
@@ -40,26 +56,26 @@ def assign(
     lookback: Annotated[
         str | None, Parameter(help="Show as well where they were so long ago and later, such as 2h.")
     ] = None,
-    kept: KeptShards = KEPT,
+    store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
     """Show the shards of tenants. Who has none yet gets one, and keeps it.
 
     Example: holdfast shards assign tenant-1 tenant-2
     """
-    seconds = None if lookback is None else seconds_of(lookback)
+    seconds = None if lookback is None else parse_duration(lookback)
     found: list[tuple[bytes, Shard, list[Shard]]] = []
-    with kept.open() as assignments:
-        for names in in_batches(told(_named(tenants, file), "tenants"), _TOGETHER):
-            shards = [assignments.find(one) for one in names] if known else assignments.shards(names)
+    with store.open() as assignments:
+        for names in split_into_batches(show_progress(_read_names(tenants, file), "tenants"), _BATCH_SIZE):
+            shards = [assignments.find(one) for one in names] if known else assignments.assign_many(names)
             found += [
-                (one, shard, [] if seconds is None else assignments.previous(one, seconds))
+                (one, shard, [] if seconds is None else assignments.find_previous(one, seconds))
                 for one, shard in zip(names, shards, strict=True)
             ]
     if json:
         print_json(
             [
-                as_object(tenant, shard)
+                build_json_object(tenant, shard)
                 | ({} if seconds is None else {"previous": [list(one.workers) for one in before]})
                 for tenant, shard, before in found
             ]
@@ -67,7 +83,11 @@ def assign(
         return
     columns: dict[str, list[str]] = {"tenant": [], "workers": [], "drained": [], "before": []}
     for tenant, shard, before in found:
-        cells = (*as_row(tenant, shard), " ".join(shard.drained), "; ".join(" ".join(one.workers) for one in before))
+        cells = (
+            *format_row(tenant, shard),
+            " ".join(shard.drained_workers),
+            "; ".join(" ".join(one.workers) for one in before),
+        )
         for cell, column in zip(cells, columns.values(), strict=True):
             column.append(cell)
     if not any(columns["drained"]):
@@ -77,20 +97,25 @@ def assign(
     print_table(list(columns), list(zip(*columns.values(), strict=True)))
 
 
-def remove(*tenants: Tenants, file: File = None, kept: KeptShards = KEPT, json: Json = False) -> None:
+def remove(*tenants: Tenants, file: File = None, store: ShardStoreOptions = DEFAULT_STORE, json: Json = False) -> None:
     """Take the shards of tenants that are gone. Whoever comes next may get them.
 
     Example: holdfast shards remove tenant-1
     """
-    with kept.open() as assignments:
-        removed = sum(map(assignments.remove, in_batches(told(_named(tenants, file), "tenants"), _TOGETHER)))
+    with store.open() as assignments:
+        removed = sum(
+            map(
+                assignments.remove,
+                split_into_batches(show_progress(_read_names(tenants, file), "tenants"), _BATCH_SIZE),
+            )
+        )
     print_result({"removed": removed}, f"{removed} removed", as_json=json)
 
 
 def suspects(
     *workers: Annotated[str, Parameter(name="WORKER", help="The workers that fail.")],
     limit: Annotated[int, Parameter(help="How many tenants to show at the most.")] = 10,
-    kept: KeptShards = KEPT,
+    store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
     """Show the tenants that explain best that these workers fail, and not others.
@@ -99,18 +124,24 @@ def suspects(
     """
     if not workers:
         raise InvalidValue("no worker: name those that fail")
-    with kept.open() as assignments:
-        found = assignments.suspects(workers, limit=limit)
+    with store.open() as assignments:
+        found = assignments.find_suspects(workers, limit=limit)
     print_rows(
-        [{"tenant": text_of(one.tenant), **picked(one, "failing", "sound", "score", "is_needed")} for one in found],
-        ("tenant", "score", "explains", "failing", "sound"),
+        [
+            {
+                "tenant": decode_name(one.tenant),
+                **pick_attributes(one, "failing", "healthy", "score", "is_in_minimal_set"),
+            }
+            for one in found
+        ],
+        ("tenant", "score", "explains", "failing", "healthy"),
         [
             (
-                shown(one.tenant),
+                format_name(one.tenant),
                 f"{one.score:.2f}",
-                "yes" if one.is_needed else "",
+                "yes" if one.is_in_minimal_set else "",
                 " ".join(one.failing),
-                " ".join(one.sound),
+                " ".join(one.healthy),
             )
             for one in found
         ],
@@ -125,66 +156,66 @@ def isolate(
     workers: Annotated[
         int | None, Parameter(help="How many workers it gets; without it, as many as a shard has.")
     ] = None,
-    kept: KeptShards = KEPT,
+    store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
     """Move a tenant to spare workers that nobody else has. Nobody else moves.
 
     Example: holdfast shards isolate tenant-17
     """
-    with kept.open() as assignments:
-        _show_one(tenant, assignments.isolate(as_name(tenant), workers), assignments, json=json)
+    with store.open() as assignments:
+        _print_shard(tenant, assignments.isolate(parse_name(tenant), workers), assignments, json=json)
 
 
-def release(tenant: TenantArgument, /, *, kept: KeptShards = KEPT, json: Json = False) -> None:
+def release(tenant: TenantArgument, /, *, store: ShardStoreOptions = DEFAULT_STORE, json: Json = False) -> None:
     """Move an isolated tenant back to its shard, which was kept for it. Nobody else moves.
 
     Example: holdfast shards release tenant-17
     """
-    with kept.open() as assignments:
-        shard = assignments.release(as_name(tenant))
-        _show_one(tenant, Shard((), ()) if shard is None else shard, assignments, json=json)
+    with store.open() as assignments:
+        shard = assignments.release(parse_name(tenant))
+        _print_shard(tenant, Shard((), ()) if shard is None else shard, assignments, json=json)
 
 
 def forget(
     *,
     lookback: Annotated[str, Parameter(help="How far back one may still ask where a tenant was, such as 7d.")],
-    kept: KeptShards = KEPT,
+    store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
     """Forget how shards were made before that: `assign --lookback` no longer knows where tenants were then.
 
     Example: holdfast shards forget --lookback 7d
     """
-    seconds = seconds_of(lookback)
-    with kept.open() as assignments:
+    seconds = parse_duration(lookback)
+    with store.open() as assignments:
         gone = assignments.forget(seconds)
     print_result({"forgotten": gone}, f"{gone} forgotten", as_json=json)
 
 
-def _show_one(tenant: str, shard: Shard, assignments: Assignments, *, json: bool) -> None:
-    name, left = as_name(tenant), len(assignments.layout.ready)
-    found = as_object(name, shard) | {"spare_left": left}
-    print_rows(found, ("tenant", "workers", "spare left"), [(*as_row(name, shard), left)], as_json=json)
+def _print_shard(tenant: str, shard: Shard, assignments: Assignments, *, json: bool) -> None:
+    name, left = parse_name(tenant), len(assignments.layout.live_spare_slots)
+    found = build_json_object(name, shard) | {"spare_left": left}
+    print_rows(found, ("tenant", "workers", "spare left"), [(*format_row(name, shard), left)], as_json=json)
 
 
-def _named(tenants: Sequence[str], file: str | None) -> Iterator[bytes]:
+def _read_names(tenants: Sequence[str], file: str | None) -> Iterator[bytes]:
     if bool(tenants) == (file is not None):
         raise InvalidValue("expected the names of tenants, or --file with a file of them, and not both")
     if "" in tenants:
         raise InvalidValue("an empty name: expected that of a tenant; is a variable of the shell not set?")
-    yield from map(as_name, tenants) if file is None else read_tenants(file)
+    yield from map(parse_name, tenants) if file is None else read_tenants(file)
 
 
-def fleet(*, kept: KeptShards = KEPT, json: Json = False) -> None:
+def fleet(*, store: ShardStoreOptions = DEFAULT_STORE, json: Json = False) -> None:
     """Show the workers that are kept: in which group, and whether in shards, spare, drained or a tenant's own.
 
     Example: holdfast shards fleet
     """
-    with kept.open() as assignments:
+    with store.open() as assignments:
         current = assignments.current
     layout = current.layout
-    slots = list(zip(layout.fleet.slots, _uses(layout), strict=True))
+    slots = list(zip(layout.fleet.slots, _describe_uses(layout), strict=True))
     if json:
         print_json(
             {
@@ -193,17 +224,19 @@ def fleet(*, kept: KeptShards = KEPT, json: Json = False) -> None:
                 "size": layout.size,
                 "overlap": layout.overlap,
                 "workers": [
-                    {"slot": number, **picked(slot, *_OF_A_SLOT), "use": use}
+                    {"slot": number, **pick_attributes(slot, *_SLOT_FIELDS), "use": use}
                     for number, (slot, use) in enumerate(slots)
                 ],
                 "isolated": [
-                    {"tenant": text_of(tenant), "workers": [layout.fleet.slots[place].worker for place in places]}
-                    for tenant, places in layout.isolated
+                    {"tenant": decode_name(tenant), "workers": [layout.fleet.slots[index].worker for index in indexes]}
+                    for tenant, indexes in layout.isolated
                 ],
             }
         )
         return
-    print(f"version {current.number}, since {moment(current.at)}: shards of {layout.size}, overlap {layout.overlap}")
+    print(
+        f"version {current.number}, since {format_time(current.at)}: shards of {layout.size}, overlap {layout.overlap}"
+    )
     print()
     rows = [
         (slot.worker, " / ".join(slot.group), slot.host, f"{use} (drained)" if slot.is_drained else use)
@@ -215,13 +248,13 @@ def fleet(*, kept: KeptShards = KEPT, json: Json = False) -> None:
     print_table(("group", "use", "workers"), [(*kind, count) for kind, count in counted.items()])
 
 
-def _uses(layout: Layout) -> Iterator[str]:
+def _describe_uses(layout: Layout) -> Iterator[str]:
     """What each worker is there for."""
-    spare, owners = {*layout.spare}, {place: tenant for tenant, places in layout.isolated for place in places}
-    for place, slot in enumerate(layout.fleet.slots):
+    spare, owners = {*layout.spare_slots}, {index: tenant for tenant, indexes in layout.isolated for index in indexes}
+    for index, slot in enumerate(layout.fleet.slots):
         if slot.relieves is not None:
             yield f"relieves {slot.relieves}"
-        elif place in owners:
-            yield f"isolated for {shown(owners[place])}"
+        elif index in owners:
+            yield f"isolated for {format_name(owners[index])}"
         else:
-            yield "spare" if place in spare else "shards"
+            yield "spare" if index in spare else "shards"

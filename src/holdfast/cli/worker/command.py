@@ -38,7 +38,7 @@ def worker(
             "status store of the settings."
         ),
     ] = None,
-    once: Annotated[
+    until_empty: Annotated[
         bool, Parameter(help="End when nothing waits any more. What is delayed is left for later.")
     ] = False,
     export: Annotated[
@@ -58,14 +58,14 @@ def worker(
     processes, those that die are started again. Logs go to standard error.
     Example: holdfast worker jobs:mail jobs:reports --processes 4
     """
-    from holdfast.cli.worker.work import INTERRUPTED, Signals, Stop, Task, work
+    from holdfast.cli.worker.work import INTERRUPTED, SignalHandlers, StopRequest, WorkerTask, run_workers
     from holdfast.metrics import EXPORTERS
 
-    task = Task(
+    task = WorkerTask(
         targets=targets,
         concurrency=concurrency,
         grace=grace,
-        once=once,
+        until_empty=until_empty,
         zone=zone,
         workload=workload,
         endpoints=tuple(endpoint or ()),
@@ -92,6 +92,6 @@ def worker(
 
         Supervisor(task, processes, announce).run()
         return
-    stop = Stop()
-    with Signals(stop.ask, lambda: os._exit(INTERRUPTED)):
-        work(task, stop, lambda queues: announce(queues, [os.getpid()]))
+    stop = StopRequest()
+    with SignalHandlers(stop.request, lambda: os._exit(INTERRUPTED)):
+        run_workers(task, stop, lambda queues: announce(queues, [os.getpid()]))

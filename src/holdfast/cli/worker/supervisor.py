@@ -19,19 +19,19 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from holdfast._errors import HoldfastError, InvalidValue, MissingExtra, NotFound, SettingsError
-from holdfast.cli.worker.work import INTERRUPTED, Signals, Stop, Task, work
-from holdfast.server.logs import configure
+from holdfast.cli.worker.work import INTERRUPTED, SignalHandlers, StopRequest, WorkerTask, run_workers
+from holdfast.server.logs import configure_logging
 
 logger = logging.getLogger("holdfast.worker")
 
 SPARE_SECONDS = 10.0
 """Beyond `grace`, for handing back and for ending, before a process that does not end is killed."""
 FIRST_PAUSE = 0.5
-LONGEST_PAUSE = 30.0
+MAX_PAUSE = 30.0
 """One that dies at once must not keep a machine busy with starting; and not be forgotten when its trouble is over."""
 STEADY_SECONDS = 60.0
 """One that ran for this long was all right: its death has nothing to do with the one before."""
-_HOPELESS = (InvalidValue, SettingsError, NotFound, MissingExtra)
+_PERMANENT_ERRORS = (InvalidValue, SettingsError, NotFound, MissingExtra)
 """Errors that are the same at every start: somebody has to mend them first."""
 
 
@@ -54,7 +54,7 @@ class Supervisor:
     `announce` is called with the queues and the processes' numbers when all of them take messages for the first time.
     """
 
-    def __init__(self, task: Task, count: int, announce: Callable[[list[str], list[int]], None]) -> None:
+    def __init__(self, task: WorkerTask, count: int, announce: Callable[[list[str], list[int]], None]) -> None:
         self._task = task
         self._announce: Callable[[list[str], list[int]], None] | None = announce
         self._children = [_Child(number) for number in range(count)]
@@ -65,13 +65,13 @@ class Supervisor:
 
     def run(self) -> None:
         """Until all have ended. Raises what keeps them from starting, and KeyboardInterrupt when told twice."""
-        configure(self._task.load().settings.log, with_pid=True)
-        with Signals(lambda: self._events.put(self._stop), lambda: self._events.put(self._leave)):
+        configure_logging(self._task.load().settings.log, with_pid=True)
+        with SignalHandlers(lambda: self._events.put(self._stop), lambda: self._events.put(self._kill_all)):
             try:
-                while self._is_going():
+                while self._is_active():
                     self._start_due()
                     try:
-                        self._events.get(timeout=self._patience())()
+                        self._events.get(timeout=self._seconds_until_due())()
                     except Empty:
                         self._kill_overdue()
             finally:
@@ -79,10 +79,10 @@ class Supervisor:
         if self._failure is not None:
             raise self._failure
 
-    def _is_going(self) -> bool:
+    def _is_active(self) -> bool:
         return any(child.process is not None or child.start_at is not None for child in self._children)
 
-    def _patience(self) -> float | None:
+    def _seconds_until_due(self) -> float | None:
         """Seconds until something is due."""
         times = [child.start_at for child in self._children if child.start_at is not None]
         if self._kill_at is not None:
@@ -102,7 +102,7 @@ class Supervisor:
                     sys.executable,
                     "-m",
                     "holdfast.cli.worker.supervisor",
-                    msgspec.json.encode(self._task.of(child.number)).decode(),
+                    msgspec.json.encode(self._task.for_process(child.number)).decode(),
                     str(writer),
                 ],
                 stdin=subprocess.PIPE,
@@ -122,12 +122,12 @@ class Supervisor:
             said = pipe.read()
         if said:
             word = pickle.loads(said)  # noqa: S301 - a process of our own has written it
-            self._events.put(lambda: self._heard(child, word))
+            self._events.put(lambda: self._on_report(child, word))
         code = process.wait()
-        self._events.put(lambda: self._ended(child, code))
+        self._events.put(lambda: self._on_exit(child, code))
 
-    def _heard(self, child: _Child, word: list[str] | HoldfastError) -> None:
-        if isinstance(word, _HOPELESS) and self._announce is not None:
+    def _on_report(self, child: _Child, word: list[str] | HoldfastError) -> None:
+        if isinstance(word, _PERMANENT_ERRORS) and self._announce is not None:
             self._failure = self._failure or word
             self._stop()
         elif isinstance(word, HoldfastError):
@@ -139,12 +139,12 @@ class Supervisor:
                 self._announce(word, pids)
                 self._announce = None
 
-    def _ended(self, child: _Child, code: int) -> None:
+    def _on_exit(self, child: _Child, code: int) -> None:
         assert child.process is not None
         assert child.process.stdin is not None
         child.process.stdin.close()
         child.process = None
-        if self._kill_at is not None or (self._task.once and code == 0):
+        if self._kill_at is not None or (self._task.until_empty and code == 0):
             return
         now = time.monotonic()
         child.deaths, pause = next_pause(child.deaths, now - child.begun)
@@ -160,7 +160,7 @@ class Supervisor:
             for child in self._children:
                 child.start_at = None
 
-    def _leave(self) -> None:
+    def _kill_all(self) -> None:
         self._failure = KeyboardInterrupt()
         self._stop()
         self._send(signal.SIGKILL)
@@ -187,23 +187,23 @@ class Supervisor:
 def next_pause(deaths: int, ran: float) -> tuple[int, float]:
     """Deaths in a row after one more, and the seconds before the next start, twice as many each time."""
     deaths = 1 if ran >= STEADY_SECONDS else deaths + 1
-    return deaths, min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(deaths - 1, 16))
+    return deaths, min(MAX_PAUSE, FIRST_PAUSE * 2.0 ** min(deaths - 1, 16))
 
 
 def main() -> int:
     """Work as the arguments say; returns the exit code."""
-    task = msgspec.json.decode(sys.argv[1], type=Task)
+    task = msgspec.json.decode(sys.argv[1], type=WorkerTask)
     pipe = os.fdopen(int(sys.argv[2]), "wb")
-    stop = Stop()
+    stop = StopRequest()
 
     def ready(queues: list[str]) -> None:
         with pipe:
             pickle.dump(queues, pipe)
 
     threading.Thread(target=_follow_parent, args=(stop,), name="holdfast-parent", daemon=True).start()
-    with Signals(stop.ask, lambda: os._exit(INTERRUPTED)):
+    with SignalHandlers(stop.request, lambda: os._exit(INTERRUPTED)):
         try:
-            work(task, stop, ready)
+            run_workers(task, stop, ready)
         except HoldfastError as error:
             if pipe.closed:
                 logger.error("%s", error)  # noqa: TRY400 - where it was raised helps nobody
@@ -214,10 +214,10 @@ def main() -> int:
     return 0
 
 
-def _follow_parent(stop: Stop) -> None:
+def _follow_parent(stop: StopRequest) -> None:
     while os.read(0, 1024):
         pass
-    stop.ask()
+    stop.request()
 
 
 if __name__ == "__main__":

@@ -42,16 +42,16 @@ def _find(target: str) -> Queue:
         raise InvalidValue(f"{target}: {name} is not the name of a module; expected one such as jobs, or shop.jobs")
     module = _import(name, target)
     if not path:
-        raise InvalidValue(f"{target}: expected MODULE:QUEUE; {_known(module)}")
+        raise InvalidValue(f"{target}: expected MODULE:QUEUE; {_describe_queues(module)}")
     value: object = module
     for step in path.split("."):
         try:
             value = getattr(value, step)
         except AttributeError as error:
-            raise InvalidValue(f"{target}: there is no {path} in {name}; {_known(module)}") from error
+            raise InvalidValue(f"{target}: there is no {path} in {name}; {_describe_queues(module)}") from error
     if not isinstance(value, Queue):
         raise InvalidValue(
-            f"{target} is of type {type(value).__name__}: expected a holdfast.queue.Queue; {_known(module)}"
+            f"{target} is of type {type(value).__name__}: expected a holdfast.queue.Queue; {_describe_queues(module)}"
         )
     if not value.jobs and value.handler is None:
         raise InvalidValue(
@@ -69,28 +69,28 @@ def _import(name: str, target: str) -> ModuleType:
             raise InvalidValue(
                 f"{target}: there is no module {error.name}; expected one in {Path.cwd()} or on the path of Python"
             ) from error
-        raise _broken(target, name, error) from error
+        raise _build_import_error(target, name, error) from error
     except (Exception, SystemExit) as error:
-        raise _broken(target, name, error) from error
+        raise _build_import_error(target, name, error) from error
 
 
-def _broken(target: str, name: str, error: BaseException) -> InvalidValue:
-    said, place = str(error), _place(error)
+def _build_import_error(target: str, name: str, error: BaseException) -> InvalidValue:
+    text, location = str(error), _find_location(error)
     if isinstance(error, SyntaxError) and _is_file(error.filename):
-        said = error.msg  # the rest of what it says is its place
+        text = error.msg  # the rest of what it says is its place
         line = f", line {error.lineno}" if error.lineno else ""
-        place = f"{error.filename}{line}"
-    where = "" if place is None else f" ({place})"
-    return InvalidValue(f"{target}: {name} cannot be imported: {type(error).__name__}: {said}{where}")
+        location = f"{error.filename}{line}"
+    where = "" if location is None else f" ({location})"
+    return InvalidValue(f"{target}: {name} cannot be imported: {type(error).__name__}: {text}{where}")
 
 
-def _place(error: BaseException) -> str | None:
+def _find_location(error: BaseException) -> str | None:
     """The last line of the user's own, or of what he has installed, on the way to an error; None: there is none."""
     frames = traceback.extract_tb(error.__traceback__)
-    return next((f"{frame.filename}, line {frame.lineno}" for frame in reversed(frames) if _is_theirs(frame)), None)
+    return next((f"{frame.filename}, line {frame.lineno}" for frame in reversed(frames) if _is_user_code(frame)), None)
 
 
-def _is_theirs(frame: traceback.FrameSummary) -> bool:
+def _is_user_code(frame: traceback.FrameSummary) -> bool:
     """Not of Holdfast, and not of the standard library, importlib among it: the mistake is not in there."""
     file = frame.filename
     if not _is_file(file) or file.startswith(_HOLDFAST):
@@ -102,7 +102,7 @@ def _is_file(name: str | None) -> bool:
     return name is not None and not name.startswith("<")  # such as <string>, and <frozen importlib._bootstrap>
 
 
-def _known(module: ModuleType) -> str:
+def _describe_queues(module: ModuleType) -> str:
     names = [name for name, value in vars(module).items() if isinstance(value, Queue)]
     if not names:
         return f"there is no queue in {module.__name__}"

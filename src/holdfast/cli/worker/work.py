@@ -14,16 +14,16 @@ from typing import Any, Self
 import msgspec
 
 from holdfast._errors import EngineUnavailable, HoldfastError, SettingsError
-from holdfast._names import workload_of, zone_of
-from holdfast._several import Several
+from holdfast._multi_sink import MultiSink
+from holdfast._names import check_workload_name, parse_zone
 from holdfast._types import Sink, Zone, ZoneView
 from holdfast.cli.worker.targets import find_queues
-from holdfast.compose import Databases, existing_store, open_status_store
-from holdfast.config import Loaded, load
-from holdfast.config.places import Place
+from holdfast.compose import Databases, open_status_store, require_store
+from holdfast.config import LoadedSettings, load
+from holdfast.config.paths import SettingPath
 from holdfast.metrics import ExportTarget, LogExporter, open_exporters
 from holdfast.queue import Queue, Worker, WorkerOptions
-from holdfast.queue.events import Polled, QueueEvent
+from holdfast.queue.events import PollEvent, QueueEvent
 from holdfast.queue.metrics import QueueMetrics
 
 logger = logging.getLogger("holdfast.worker")
@@ -44,13 +44,13 @@ FAILED = 1
 """The exit code of a process that cannot go on; that of every command that failed, which is not imported here."""
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerTask(msgspec.Struct, frozen=True, kw_only=True):
     """What a process is to do; plain values, because it may travel to another process."""
 
     targets: tuple[str, ...]
     concurrency: int
     grace: float
-    once: bool = False
+    until_empty: bool = False
     zone: str | None = None
     workload: str | None = None
     endpoints: tuple[str, ...] = ()
@@ -62,9 +62,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The number of this process among `processes`."""
     processes: int = 1
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedSettings:
         """The settings that hold for it."""
-        options: dict[Place, object] = {
+        options: dict[SettingPath, object] = {
             ("data_directory",): self.data_directory,
             ("agent", "zone"): self.zone,
             ("agent", "workload"): self.workload,
@@ -72,25 +72,25 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         }
         return load(None if self.settings is None else Path(self.settings), options=options)
 
-    def of(self, number: int) -> "Task":
+    def for_process(self, number: int) -> "WorkerTask":
         """The same for one of several processes, from 0 on."""
         return msgspec.structs.replace(self, process=number)
 
 
-class Stop:
+class StopRequest:
     """Whether somebody has asked to stop. Not an event: what a signal interrupts may hold its lock."""
 
-    __slots__ = ("is_asked",)
+    __slots__ = ("is_requested",)
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.is_requested = False
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """From any thread, and from a signal handler."""
-        self.is_asked = True
+        self.is_requested = True
 
 
-class Signals:
+class SignalHandlers:
     """Calls `stop` at the first SIGTERM or SIGINT, and `leave` at a second SIGINT, while it is open."""
 
     def __init__(self, stop: Callable[[], None], leave: Callable[[], None]) -> None:
@@ -101,14 +101,14 @@ class Signals:
 
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._kept[number] = signal.signal(number, self._heard)
+            self._kept[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, *exception: object) -> None:
         while self._kept:
             signal.signal(*self._kept.popitem())
 
-    def _heard(self, number: int, _: FrameType | None) -> None:
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
         self._interrupts += number == signal.SIGINT
         if self._interrupts > 1:
             self._leave()
@@ -116,7 +116,7 @@ class Signals:
             self._stop()
 
 
-def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
+def run_workers(task: WorkerTask, stop: StopRequest, ready: Callable[[list[str]], None]) -> None:
     """Handle messages until `stop` is asked for or, if it is to be done once, until nothing waits.
 
     `ready` is called with the names of the queues when their stores are open, and metrics are served if they are to be,
@@ -125,28 +125,28 @@ def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
     process ends within `LEAVE_SECONDS`, whatever else goes on in it: whoever has started it is to start another.
     """
     loaded = task.load()
-    from holdfast.server.logs import configure
+    from holdfast.server.logs import configure_logging
 
-    configure(loaded.settings.log, with_pid=True)
+    configure_logging(loaded.settings.log, with_pid=True)
     queues = find_queues(task.targets)
     agent = loaded.settings.agent
-    zone = None if agent.zone is None else zone_of(agent.zone)
+    zone = None if agent.zone is None else parse_zone(agent.zone)
     options = WorkerOptions(
         concurrency=task.concurrency,
         grace=task.grace,
         zone=zone,
-        workload=None if agent.workload is None else workload_of(agent.workload),
+        workload=None if agent.workload is None else check_workload_name(agent.workload),
     )
     with ExitStack() as stack:
-        zones = None if zone is None else stack.enter_context(_zones(loaded, zone, options.workload))
+        zones = None if zone is None else stack.enter_context(_open_zone_view(loaded, zone, options.workload))
         for queue in queues:
             stack.callback(queue.close)
-            queue.backend.look(queue.name, top=0)  # opens it, or says why it cannot be
+            queue.backend.inspect(queue.name, top=0)  # opens it, or says why it cannot be
         names = [queue.name for queue in queues]
-        sink = stack.enter_context(_sink(task, names, options.workload))
+        sink = stack.enter_context(_open_sink(task, names, options.workload))
         addresses = sorted({queue.address for queue in queues})
-        told = {"zone": zone, "concurrency": task.concurrency, "stores": addresses}
-        logger.info("working on %s", ", ".join(names), extra=told)
+        details = {"zone": zone, "concurrency": task.concurrency, "stores": addresses}
+        logger.info("working on %s", ", ".join(names), extra=details)
         for queue in queues:
             if queue.address == MEMORY:
                 logger.warning(
@@ -160,11 +160,11 @@ def work(task: Task, stop: Stop, ready: Callable[[list[str]], None]) -> None:
         for one in workers:
             one.worker.start()
         lost: list[str] = []
-        while not stop.is_asked:
+        while not stop.is_requested:
             time.sleep(LOOK_SECONDS)
-            if task.once and all(one.is_drained() for one in workers):
+            if task.until_empty and all(one.is_drained() for one in workers):
                 break
-            lost = [one.worker.queue.name for one in workers if one.is_lost(time.monotonic())]
+            lost = [one.worker.queue.name for one in workers if one.is_stuck_too_long(time.monotonic())]
             if lost:
                 break
         logger.info("stopping", extra={"in_flight": sum(one.worker.in_flight for one in workers)})
@@ -183,14 +183,14 @@ class QueueWorker:
     def __init__(
         self, queue: Queue, options: WorkerOptions, zones: ZoneView | None, sink: Sink[QueueEvent] | None = None
     ) -> None:
-        told: Sink[QueueEvent] = self if sink is None else Several(self, sink)
-        self.worker = Worker(queue, options, zones=zones, sink=told)
+        combined: Sink[QueueEvent] = self if sink is None else MultiSink(self, sink)
+        self.worker = Worker(queue, options, zones=zones, sink=combined)
         self._was_empty = False
         self._stuck_since: float | None = None
 
     def emit(self, event: QueueEvent) -> None:
         """As the worker's sink."""
-        if isinstance(event, Polled):
+        if isinstance(event, PollEvent):
             self._was_empty = event.is_empty
 
     def is_drained(self) -> bool:
@@ -202,7 +202,7 @@ class QueueWorker:
         # Nothing was handed out; but tenants may have something waiting that they may not have handled yet.
         queue = self.worker.queue
         try:
-            waiting = queue.backend.look(queue.name, top=0).totals.waiting
+            waiting = queue.backend.inspect(queue.name, top=0).totals.waiting
         except EngineUnavailable:
             return False  # as long as nobody knows
         return not waiting and self._is_idle()  # still: some may have been handed out since
@@ -210,7 +210,7 @@ class QueueWorker:
     def _is_idle(self) -> bool:
         return self._was_empty and self.worker.is_idle
 
-    def is_lost(self, now: float) -> bool:
+    def is_stuck_too_long(self, now: float) -> bool:
         """Whether it was stuck at every look for `STUCK_SECONDS`, up to `now`, which is a monotonic time."""
         if not self.worker.is_stuck:
             self._stuck_since = None
@@ -236,7 +236,7 @@ def _stop(workers: Sequence[QueueWorker]) -> None:
 
 
 @contextmanager
-def _sink(task: Task, queues: Sequence[str], workload: str | None) -> Iterator[Sink[QueueEvent]]:
+def _open_sink(task: WorkerTask, queues: Sequence[str], workload: str | None) -> Iterator[Sink[QueueEvent]]:
     """Measure workers for the log and for the exporters of the task. At the end, what is left is written.
 
     Nobody looks at the queues themselves here: their depth is the same for all processes, and the server tells it.
@@ -247,34 +247,34 @@ def _sink(task: Task, queues: Sequence[str], workload: str | None) -> Iterator[S
 
 
 @contextmanager
-def _zones(loaded: Loaded, zone: Zone, workload: str | None) -> Iterator[ZoneView]:
+def _open_zone_view(loaded: LoadedSettings, zone: Zone, workload: str | None) -> Iterator[ZoneView]:
     """Which zones are out: as servers say, if the settings name any, else as the store of the settings says."""
-    from holdfast.cli.remote import token_of_environment
-    from holdfast.status import Board, Source, StoreSource
-    from holdfast.status.sources import source_of
+    from holdfast.cli.remote import read_token
+    from holdfast.status import StatusSource, StoreSource, ZoneTracker
+    from holdfast.status.sources import build_source
     from holdfast.status.stores.database import SUBSYSTEM
 
     values = loaded.settings
     agent = values.agent
     with ExitStack() as stack:
-        sources: list[Source]
+        sources: list[StatusSource]
         if ("agent", "endpoints") in loaded.origins:
             for address in agent.endpoints:
                 if workload is None and "{workload}" in address:
                     raise SettingsError(f"agent.endpoints: {address} asks about a workload: name it with --workload")
-            token = token_of_environment()
+            token = read_token()
             sources = [
-                source_of(address, zones=(zone,), workload=workload, token=token, period=agent.period)
+                build_source(address, zones=(zone,), workload=workload, token=token, poll_interval=agent.poll_interval)
                 for address in agent.endpoints
             ]
         else:
             if values.status.store == "database":
                 others = "a server that knows which zones are out, with --endpoint or agent.endpoints"
-                existing_store(values, SUBSYSTEM, hint=f", or {others}")
+                require_store(values, SUBSYSTEM, hint=f", or {others}")
             store = open_status_store(values, stack.enter_context(Databases(values)))
-            sources = [StoreSource(store, period=agent.period)]
-        board = Board(*sources, zone=zone, when_silent=agent.when_silent, stale_after=agent.stale_after)
-        stack.enter_context(board)
-        if not board.wait(FIRST_SECONDS):
+            sources = [StoreSource(store, poll_interval=agent.poll_interval)]
+        tracker = ZoneTracker(*sources, zone=zone, when_silent=agent.when_silent, stale_after=agent.stale_after)
+        stack.enter_context(tracker)
+        if not tracker.wait(FIRST_SECONDS):
             logger.warning("no word on zones yet: none counts as out")
-        yield board
+        yield tracker

@@ -1,7 +1,7 @@
 """AWS: sessions, clients that are made once and shared, assumed roles, pages, and errors that say what to do.
 
 May import the base only; boto3 is imported nowhere else. Start reading at `session.py`; what an error of botocore
-means to a caller is in `faults.py`.
+means to a caller is in `errors.py`.
 """
 
 from holdfast._errors import MissingExtra

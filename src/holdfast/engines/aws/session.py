@@ -22,7 +22,7 @@ from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
 from holdfast._errors import EngineError, InvalidValue
-from holdfast.engines.aws.faults import reply_was_lost, translate
+from holdfast.engines.aws.errors import reply_was_lost, translate
 
 # What IAM and STS accept: https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html
 _ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", re.ASCII)
@@ -54,15 +54,15 @@ class AwsOptions:
     which is sent again after one. boto3's own 60 would hold up an evacuation."""
     read_timeout: float = 10.0
     """Seconds between two bytes of a reply. Control planes take seconds at worst. A long poll has to ask for less."""
-    attempts: int = 3
+    max_attempts: int = 3
     """Requests per call, the first one included: what AWS recommends for its SDKs. The only retries there are, so a
-    call costs at most `attempts` times both timeouts, and the pauses between (at most 1 s, then 2 s, 4 s, ...)."""
+    call costs at most `max_attempts` times both timeouts, and the pauses between (at most 1 s, then 2 s, 4 s, ...)."""
 
     def __post_init__(self) -> None:
-        _expect("region", self.region, _REGION, "a name like eu-west-1")
-        _expect("role_arn", self.role_arn, _ROLE_ARN, "arn:aws:iam::123456789012:role/name")
-        _expect("external_id", self.external_id, _EXTERNAL_ID, "2 to 1224 letters, digits and any of _+=,.@:/-")
-        _expect("session_name", self.session_name, _SESSION_NAME, "2 to 64 letters, digits and any of _+=,.@-")
+        _require_match("region", self.region, _REGION, "a name like eu-west-1")
+        _require_match("role_arn", self.role_arn, _ROLE_ARN, "arn:aws:iam::123456789012:role/name")
+        _require_match("external_id", self.external_id, _EXTERNAL_ID, "2 to 1224 letters, digits and any of _+=,.@:/-")
+        _require_match("session_name", self.session_name, _SESSION_NAME, "2 to 64 letters, digits and any of _+=,.@-")
         if self.profile == "":
             raise InvalidValue("profile is '': expected the name of a profile, or None")
         if self.external_id is not None and self.role_arn is None:
@@ -74,8 +74,8 @@ class AwsOptions:
             if not 0 < getattr(self, name) < math.inf:
                 raise InvalidValue(f"{name} is {getattr(self, name)}: expected seconds, more than 0")
         # Ten attempts already wait up to a minute and a half between them: past that it is a job for a queue.
-        if not 1 <= self.attempts <= 10:
-            raise InvalidValue(f"attempts is {self.attempts}: expected 1 to 10")
+        if not 1 <= self.max_attempts <= 10:
+            raise InvalidValue(f"max_attempts is {self.max_attempts}: expected 1 to 10")
         object.__setattr__(self, "endpoint_urls", MappingProxyType(dict(self.endpoint_urls)))
 
     def endpoint(self, service: str) -> str | None:
@@ -83,7 +83,7 @@ class AwsOptions:
         return self.endpoint_urls.get(service, self.endpoint_url)
 
 
-def _expect(name: str, value: str | None, pattern: re.Pattern[str], expected: str) -> None:
+def _require_match(name: str, value: str | None, pattern: re.Pattern[str], expected: str) -> None:
     if value is not None and not pattern.fullmatch(value):
         raise InvalidValue(f"{name} is {value!r}: expected {expected}")
 
@@ -100,7 +100,7 @@ def _is_web_address(url: str) -> bool:
 class AwsSession:
     """Clients for the services of one account. Thread-safe; use as a context manager, or call `close`.
 
-    Every call of a client raises what `faults.py` says, and botocore's ClientError for the rest. A profile that does
+    Every call of a client raises what `errors.py` says, and botocore's ClientError for the rest. A profile that does
     not exist is an error at once; credentials are looked for, and a role assumed, when something needs them.
     """
 
@@ -109,10 +109,10 @@ class AwsSession:
         self._lock = threading.Lock()  # using a client is thread-safe, making one is not
         self._clients: dict[str, Any] = {}
         self._closed = False
-        with _translated("session"):
-            core = _new_core(options)
+        with _translate_errors("session"):
+            core = _create_botocore_session(options)
             if options.role_arn is not None:
-                core.register_component("credential_provider", _Role(options, options.role_arn))
+                core.register_component("credential_provider", _AssumedRoleProvider(options, options.role_arn))
             self._boto = boto3.session.Session(botocore_session=core)
 
     def client(self, service: str) -> Any:
@@ -121,8 +121,8 @@ class AwsSession:
             if self._closed:
                 raise EngineError(f"the AWS session is closed: open another one to use {service}")
             if service not in self._clients:
-                with _translated(service):
-                    self._clients[service] = _create(self._boto.client, service, self._options)
+                with _translate_errors(service):
+                    self._clients[service] = _create_client(self._boto.client, service, self._options)
             return self._clients[service]
 
     def paginate(
@@ -143,7 +143,7 @@ class AwsSession:
         chosen = next(iter(keys)) if result is None else result
         if chosen not in keys:
             raise InvalidValue(f"pages of AWS {call} have no {chosen!r}: expected one of {', '.join(keys)}")
-        return _items(pages, keys[chosen], call)
+        return _iterate_items(pages, keys[chosen], call)
 
     def close(self) -> None:
         """Close all connections; clients that were handed out are of no more use. May be repeated."""
@@ -161,13 +161,13 @@ class AwsSession:
         self.close()
 
 
-class _Role:
+class _AssumedRoleProvider:
     """Where botocore finds credentials when a role is assumed; it refreshes them itself, before they expire."""
 
     def __init__(self, options: AwsOptions, role_arn: str) -> None:
         self._options = options
         self._role_arn = role_arn
-        self._source = _new_core(options)
+        self._source = _create_botocore_session(options)
 
     def load_credentials(self) -> Credentials:
         source = self._source.get_credentials()
@@ -179,18 +179,18 @@ class _Role:
         return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
     def _create_sts(self, service: str, **keys: str) -> Any:
-        return _create(self._source.create_client, service, self._options, **keys)
+        return _create_client(self._source.create_client, service, self._options, **keys)
 
 
-class _Attempts(threading.local):
+class _AttemptState(threading.local):
     """Whether an attempt of the call that this thread is making may have been carried out unnoticed."""
 
-    lost = False
+    reply_lost = False
 
 
-def _new_core(options: AwsOptions) -> Session:
+def _create_botocore_session(options: AwsOptions) -> Session:
     """A session of botocore whose clients raise errors of Holdfast."""
-    attempts = _Attempts()
+    attempts = _AttemptState()
 
     class Translating:
         """Goes in front of botocore's client class: every call, page and waiter comes through this method."""
@@ -198,15 +198,15 @@ def _new_core(options: AwsOptions) -> Session:
         def _make_api_call(self, operation_name: str, api_params: Any) -> Any:
             service = self.meta.service_model.service_name  # type: ignore[attr-defined]
             # A call may make another one on its way, to assume a role.
-            outer, attempts.lost = attempts.lost, False
+            outer, attempts.reply_lost = attempts.reply_lost, False
             try:
-                with _translated(f"{service} {operation_name}", attempts):
+                with _translate_errors(f"{service} {operation_name}", attempts):
                     return super()._make_api_call(operation_name, api_params)  # type: ignore[misc]
             finally:
-                attempts.lost = outer
+                attempts.reply_lost = outer
 
     def note(**event: Any) -> None:
-        attempts.lost = attempts.lost or reply_was_lost(event["exception"], event["parsed_response"])
+        attempts.reply_lost = attempts.reply_lost or reply_was_lost(event["exception"], event["parsed_response"])
 
     core = Session(profile=options.profile)
     core.get_scoped_config()  # raises for a profile that does not exist
@@ -215,12 +215,12 @@ def _new_core(options: AwsOptions) -> Session:
     return core
 
 
-def _create(make: Callable[..., Any], service: str, options: AwsOptions, **keys: str) -> Any:
+def _create_client(make: Callable[..., Any], service: str, options: AwsOptions, **keys: str) -> Any:
     endpoint = options.endpoint(service)
     config = Config(
         connect_timeout=options.connect_timeout,
         read_timeout=options.read_timeout,
-        retries={"mode": "standard", "total_max_attempts": options.attempts},
+        retries={"mode": "standard", "total_max_attempts": options.max_attempts},
     )
     if endpoint is not None:  # a host that was named has no other beside it with a prefix such as `data-`
         config = config.merge(Config(inject_host_prefix=False))
@@ -231,17 +231,17 @@ def _create(make: Callable[..., Any], service: str, options: AwsOptions, **keys:
 
 
 @contextmanager
-def _translated(call: str, attempts: _Attempts | None = None) -> Iterator[None]:
+def _translate_errors(call: str, attempts: _AttemptState | None = None) -> Iterator[None]:
     try:
         yield
     except (boto.BotoCoreError, boto.ClientError, ResponseParserError) as error:
-        known = translate(error, call, lost=attempts is not None and attempts.lost)
+        known = translate(error, call, reply_lost=attempts is not None and attempts.reply_lost)
         if known is None:
             raise
         raise known from error
 
 
-def _items(pages: Any, key: Any, call: str) -> Iterator[Any]:
-    with _translated(call):
+def _iterate_items(pages: Any, key: Any, call: str) -> Iterator[Any]:
+    with _translate_errors(call):
         for page in pages:
             yield from key.search(page) or ()

@@ -1,7 +1,7 @@
 """PostgreSQL 14 and newer as a Database: a pool, transactions that survive a lost connection, migrations.
 
 May import the base and the seam in `holdfast.engines`; psycopg is imported nowhere else. Start reading at
-`database.py`; what PostgreSQL's errors mean to a caller is in `faults.py`.
+`database.py`; what PostgreSQL's errors mean to a caller is in `errors.py`.
 """
 
 from holdfast._errors import MissingExtra

@@ -26,15 +26,15 @@ class PostgresOptions:
     """`postgresql://user:password@host:5432/database`, with libpq's parameters after `?`. Holdfast sets `search_path`
     nowhere, so `?options=-csearch_path%3Dname` puts its tables into a schema of their own. Needs sessions: a proxy
     that hands each transaction to another one (PgBouncer's transaction mode) would lose the timeouts."""
-    pool_minimum: int = 1
+    min_connections: int = 1
     """Connections that are kept however long they lie idle. With one, the next caller need not wait for a new one."""
-    pool_maximum: int = 10
+    max_connections: int = 10
     """Most connections at once. PostgreSQL allows 100 by default: nine such processes leave some for people."""
-    patience: float = 30.0
+    timeout: float = 30.0
     """How long to wait for a free connection, and to go on trying while the server is away, before EngineUnavailable.
     A restart takes seconds and a failover to a standby mostly under 30."""
     statement_timeout: float = 30.0
-    """Longest that one statement may run, or a transaction sit between two of them. As long as `patience`: more would
+    """Longest that one statement may run, or a transaction sit between two of them. As long as `timeout`: more would
     keep callers waiting for longer than an outage does. Migrations are exempt."""
     application_name: str = "holdfast"
     """Their name in `pg_stat_activity`, unless the url says otherwise: tells them from the service's own."""
@@ -43,20 +43,20 @@ class PostgresOptions:
         if self.url.partition("://")[0] not in {"postgresql", "postgres"}:
             # Nothing of it is shown: without a scheme there is no telling which part is the password.
             raise InvalidValue("url must look like postgresql://user:password@host:5432/database; its scheme does not")
-        if not _is_readable(self.url):
+        if not _is_valid_url(self.url):
             raise InvalidValue(
-                f"url {_visible(self.url)!r} cannot be read: expected postgresql://user:password@host:5432/database "
+                f"url {_mask_url(self.url)!r} cannot be read: expected postgresql://user:password@host:5432/database "
                 "with known parameters, and special characters of the password written as %XX"
             )
-        if self.pool_minimum < 0:
-            raise InvalidValue(f"pool_minimum is {self.pool_minimum}: expected 0 or more")
-        if self.pool_maximum < max(1, self.pool_minimum):
+        if self.min_connections < 0:
+            raise InvalidValue(f"min_connections is {self.min_connections}: expected 0 or more")
+        if self.max_connections < max(1, self.min_connections):
             raise InvalidValue(
-                f"pool_maximum is {self.pool_maximum}: expected 1 or more, and not less than pool_minimum, "
-                f"which is {self.pool_minimum}"
+                f"max_connections is {self.max_connections}: expected 1 or more, and not less than min_connections, "
+                f"which is {self.min_connections}"
             )
-        if not 0 <= self.patience < math.inf:
-            raise InvalidValue(f"patience is {self.patience}: expected seconds, 0 or more")
+        if not 0 <= self.timeout < math.inf:
+            raise InvalidValue(f"timeout is {self.timeout}: expected seconds, 0 or more")
         if not 0.001 <= self.statement_timeout <= 86_400:
             raise InvalidValue(f"statement_timeout is {self.statement_timeout}: expected 0.001 to 86400 seconds")
         if not (self.application_name.isascii() and self.application_name.isprintable()):
@@ -67,7 +67,7 @@ class PostgresOptions:
             )
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """`host:port/database` for messages, without user and password; several hosts are separated by commas."""
         parts = conninfo_to_dict(self.url)
         hosts = str(parts.get("host") or parts.get("hostaddr") or "localhost").split(",")
@@ -78,7 +78,7 @@ class PostgresOptions:
         return ",".join(f"{host}:{port or 5432}" for host, port in zip(hosts, ports, strict=False)) + f"/{database}"
 
 
-def _is_readable(url: str) -> bool:
+def _is_valid_url(url: str) -> bool:
     """Whether libpq takes the url, and as what was meant."""
     try:
         parts = conninfo_to_dict(url)
@@ -89,7 +89,7 @@ def _is_readable(url: str) -> bool:
     return not misread and str(parts.get("port") or "0").replace(",", "").isdecimal()
 
 
-def _visible(url: str) -> str:
+def _mask_url(url: str) -> str:
     """The url without what may be secret: user and password before the last `@`, parameters after `?`."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{'...@' if '@' in rest else ''}{rest.rpartition('@')[2].partition('?')[0]}"
@@ -106,7 +106,7 @@ https://www.postgresql.org/support/versioning/"""
 
 CONNECT_TIMEOUT = 5
 """Longest wait for one address to answer, in seconds. A new connection takes milliseconds; a host that fell silent is
-worth a few retransmissions of the first packet (after 1 and 3 s), not the whole patience."""
+worth a few retransmissions of the first packet (after 1 and 3 s), not the whole timeout."""
 
 # A server whose zone lost power closes no connection: without these, a reply would be waited for until the kernel's
 # defaults run out, after two hours. 10 + 3 x 5 = 25 seconds of silence are the end.
@@ -137,7 +137,7 @@ def connect(options: PostgresOptions, timeout: float) -> PostgresConnection:
         make_conninfo("", **parameters), autocommit=True, cursor_factory=psycopg.RawCursor
     )
     try:
-        _require_usable(connection, options.place)
+        _require_usable(connection, options.location)
         _set_up(connection, options)
     except BaseException:
         connection.close()
@@ -145,16 +145,17 @@ def connect(options: PostgresOptions, timeout: float) -> PostgresConnection:
     return connection
 
 
-def _require_usable(connection: PostgresConnection, place: str) -> None:
+def _require_usable(connection: PostgresConnection, location: str) -> None:
     if connection.info.server_version < MINIMUM_VERSION * 10_000:
         found = connection.info.parameter_status("server_version")
         raise EngineMismatch(
-            f"PostgreSQL at {place} is version {found}: Holdfast needs {MINIMUM_VERSION} or newer; upgrade the server"
+            f"PostgreSQL at {location} is version {found}: Holdfast needs {MINIMUM_VERSION} or newer; "
+            "upgrade the server"
         )
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise EngineMismatch(
-            f"the database {place} stores text as {encoding}, which cannot hold every tenant's name: "
+            f"the database {location} stores text as {encoding}, which cannot hold every tenant's name: "
             "create one with encoding UTF8"
         )
 
@@ -181,22 +182,22 @@ def _milliseconds(seconds: float) -> str:
     return str(math.ceil(seconds * 1000))
 
 
-def has_ended(connection: PostgresConnection) -> bool:
+def is_disconnected(connection: PostgresConnection) -> bool:
     """Whether the server has already hung up, as far as can be told without asking it."""
     if connection.closed:
         return True
     # Between a reply and the next statement a server has nothing to say but notices, or that it is leaving.
-    watch = select.poll()
-    watch.register(connection.fileno(), select.POLLIN)
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLIN)
     try:
-        while watch.poll(0):
+        while poller.poll(0):
             connection.pgconn.consume_input()
     except psycopg.Error:
         return True
     return False
 
 
-class Listener:
+class NotificationListener:
     """Hears what is notified on one channel, as long as the connection holds. For one thread at a time."""
 
     def __init__(self, options: PostgresOptions, channel: str) -> None:
@@ -204,14 +205,14 @@ class Listener:
         self._channel = channel
         self._connection: PostgresConnection | None = None
 
-    def hear(self, seconds: float) -> list[str] | None:
+    def wait_for_notifications(self, seconds: float) -> list[str] | None:
         """Wait for notifications; their texts. None: there is, or was until now, no connection: anything may be new."""
         try:
             if self._connection is None:
                 self._connection = self._connect()
                 return None  # what was notified before this nobody has heard
-            heard = self._connection.notifies(timeout=seconds, stop_after=1)
-            return [notification.payload for notification in heard]
+            notifications = self._connection.notifies(timeout=seconds, stop_after=1)
+            return [notification.payload for notification in notifications]
         except (psycopg.Error, EngineError):
             self.close()
             return None

@@ -9,31 +9,31 @@ from psycopg import IsolationLevel, pq
 
 from holdfast._errors import EngineError, HoldfastError, OutcomeUnknown
 from holdfast.engines.database import Result, Row, Transaction, Value, require_portable
-from holdfast.engines.postgres.connection import PostgresConnection, has_ended
-from holdfast.engines.postgres.faults import Fault, Remedy, diagnose
+from holdfast.engines.postgres.connection import PostgresConnection, is_disconnected
+from holdfast.engines.postgres.errors import Diagnosis, RetryAction, diagnose
 
 
-class Interrupted(Exception):
+class RetryableFailure(Exception):
     """A run that left no trace and can be repeated, after the remedy that its fault asks for."""
 
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.reason)
-        self.fault = fault
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        super().__init__(diagnosis.reason)
+        self.diagnosis = diagnosis
 
 
 class PostgresTransaction:
     """The statements of one transaction; see `holdfast.engines.Transaction`."""
 
-    __slots__ = ("_connection", "_place", "_writing", "begun", "fault", "over")
+    __slots__ = ("_connection", "_location", "_writing", "diagnosis", "has_begun", "is_over")
 
-    def __init__(self, connection: PostgresConnection, place: str, *, writing: bool) -> None:
+    def __init__(self, connection: PostgresConnection, location: str, *, writing: bool) -> None:
         self._connection = connection
-        self._place = place
+        self._location = location
         self._writing = writing
-        self.fault: Fault | None = None
+        self.diagnosis: Diagnosis | None = None
         """What the first statement that failed died of. PostgreSQL then refuses all others."""
-        self.begun = False
-        self.over = False
+        self.has_begun = False
+        self.is_over = False
 
     def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
         require_portable(sql)
@@ -48,25 +48,27 @@ class PostgresTransaction:
 
     @contextmanager
     def _statement(self) -> Iterator[None]:
-        if self.over:
-            raise EngineError(f"a transaction on {self._place} was used after its work had returned: run another")
-        if self.fault is not None:
+        if self.is_over:
+            raise EngineError(f"a transaction on {self._location} was used after its work had returned: run another")
+        if self.diagnosis is not None:
             raise EngineError(
-                f"an earlier statement of this transaction on {self._place} failed, so nothing of it will be "
-                f"written ({self.fault.reason}): let its error end the work"
-            ) from self.fault.error
-        self.begun = True
+                f"an earlier statement of this transaction on {self._location} failed, so nothing of it will be "
+                f"written ({self.diagnosis.reason}): let its error end the work"
+            ) from self.diagnosis.error
+        self.has_begun = True
         try:
             yield
         except psycopg.Error as error:
-            self.fault = diagnose(error, self._place, writing=self._writing, broken=self._connection.closed)
-            raise self.fault.error from error
+            self.diagnosis = diagnose(
+                error, self._location, writing=self._writing, connection_lost=self._connection.closed
+            )
+            raise self.diagnosis.error from error
 
 
-def run_once(
-    connection: PostgresConnection, place: str, work: Callable[[Transaction], Result], *, writing: bool
+def run_transaction(
+    connection: PostgresConnection, location: str, work: Callable[[Transaction], Result], *, writing: bool
 ) -> Result:
-    """Run `work` and commit it. Raises what `work` raises, Interrupted, or OutcomeUnknown.
+    """Run `work` and commit it. Raises what `work` raises, RetryableFailure, or OutcomeUnknown.
 
     Reads see one snapshot (REPEATABLE READ). Writes are READ COMMITTED: each statement sees what was committed
     before it, so `n = n + 1` counts exactly and `for update skip locked` finds the next free row, where REPEATABLE
@@ -75,45 +77,45 @@ def run_once(
     """
     connection.isolation_level = IsolationLevel.READ_COMMITTED if writing else IsolationLevel.REPEATABLE_READ
     connection.read_only = None if writing else True  # None: a standby refuses to begin a transaction that may write
-    transaction = PostgresTransaction(connection, place, writing=writing)
+    transaction = PostgresTransaction(connection, location, writing=writing)
     try:
         result = work(transaction)
     except BaseException as error:
-        fault = transaction.fault
-        _roll_back(connection, fault)
-        if fault is not None and fault.remedy is not Remedy.NONE and isinstance(error, Exception):
-            raise Interrupted(fault) from error  # whatever the work made of it
+        diagnosis = transaction.diagnosis
+        _roll_back(connection, diagnosis)
+        if diagnosis is not None and diagnosis.action is not RetryAction.NONE and isinstance(error, Exception):
+            raise RetryableFailure(diagnosis) from error  # whatever the work made of it
         raise
     finally:
-        transaction.over = True
-    if transaction.fault is not None:  # the work hid it
-        _roll_back(connection, transaction.fault)
-        _raise(transaction.fault)
+        transaction.is_over = True
+    if transaction.diagnosis is not None:  # the work hid it
+        _roll_back(connection, transaction.diagnosis)
+        _raise_diagnosis(transaction.diagnosis)
     if not writing:
         _roll_back(connection)
-    elif transaction.begun:
-        _commit(connection, place)
+    elif transaction.has_begun:
+        _commit(connection, location)
     return result
 
 
-def run_alone(
-    connection: PostgresConnection, place: str, sql: str, parameters: Sequence[Value], *, can_repeat: bool
+def run_statement(
+    connection: PostgresConnection, location: str, sql: str, parameters: Sequence[Value], *, is_idempotent: bool
 ) -> list[Row]:
-    """Run one statement that is a transaction of its own. Raises its error, Interrupted, or OutcomeUnknown."""
-    _require_connected(connection, place)
-    transaction = PostgresTransaction(connection, place, writing=True)
+    """Run one statement that is a transaction of its own. Raises its error, RetryableFailure, or OutcomeUnknown."""
+    _require_connected(connection, location)
+    transaction = PostgresTransaction(connection, location, writing=True)
     connection.autocommit = True
     try:
         return transaction.execute(sql, parameters)
     except HoldfastError as error:
-        fault = transaction.fault
-        if fault is None or fault.remedy is Remedy.NONE:
+        diagnosis = transaction.diagnosis
+        if diagnosis is None or diagnosis.action is RetryAction.NONE:
             raise
-        if fault.remedy is Remedy.RECONNECT:
+        if diagnosis.action is RetryAction.RECONNECT:
             connection.close()
-        if can_repeat or fault.remedy is Remedy.RERUN:
-            raise Interrupted(fault) from error
-        raise _unknown(place, fault) from error
+        if is_idempotent or diagnosis.action is RetryAction.RERUN:
+            raise RetryableFailure(diagnosis) from error
+        raise _build_outcome_unknown(location, diagnosis) from error
     except BaseException:
         connection.close()  # interrupted while waiting for the reply
         raise
@@ -122,48 +124,48 @@ def run_alone(
             connection.autocommit = False
 
 
-def _require_connected(connection: PostgresConnection, place: str) -> None:
+def _require_connected(connection: PostgresConnection, location: str) -> None:
     """Nothing was sent yet, so this is known to be undone. Once a commit is on its way it would not be."""
-    if has_ended(connection):
+    if is_disconnected(connection):
         lost = psycopg.OperationalError("the server closed the connection before the commit")
-        raise Interrupted(diagnose(lost, place, broken=True))
+        raise RetryableFailure(diagnose(lost, location, connection_lost=True))
 
 
-def _unknown(place: str, fault: Fault) -> OutcomeUnknown:
+def _build_outcome_unknown(location: str, diagnosis: Diagnosis) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"the connection to PostgreSQL at {place} was lost while a transaction was being committed "
-        f"({fault.reason}): it may or may not have been written; look before repeating it"
+        f"the connection to PostgreSQL at {location} was lost while a transaction was being committed "
+        f"({diagnosis.reason}): it may or may not have been written; look before repeating it"
     )
 
 
-def _commit(connection: PostgresConnection, place: str) -> None:
-    _require_connected(connection, place)
+def _commit(connection: PostgresConnection, location: str) -> None:
+    _require_connected(connection, location)
     if connection.pgconn.transaction_status != pq.TransactionStatus.INTRANS:
-        raise EngineError(f"a work on PostgreSQL at {place} ended its own transaction: leave that to the engine")
+        raise EngineError(f"a work on PostgreSQL at {location} ended its own transaction: leave that to the engine")
     try:
         connection.commit()
     except psycopg.Error as error:
-        fault = diagnose(error, place, writing=True, broken=connection.closed)
-        if fault.remedy is Remedy.RECONNECT:
-            raise _unknown(place, fault) from error
-        _roll_back(connection, fault)
-        _raise(fault, error)
+        diagnosis = diagnose(error, location, writing=True, connection_lost=connection.closed)
+        if diagnosis.action is RetryAction.RECONNECT:
+            raise _build_outcome_unknown(location, diagnosis) from error
+        _roll_back(connection, diagnosis)
+        _raise_diagnosis(diagnosis, error)
     except BaseException:
         connection.close()  # interrupted while waiting for the reply
         raise
 
 
-def _raise(fault: Fault, cause: psycopg.Error | None = None) -> NoReturn:
-    if fault.remedy is Remedy.NONE:
-        raise fault.error from (cause or fault.error.__cause__)
-    raise Interrupted(fault)
+def _raise_diagnosis(diagnosis: Diagnosis, cause: psycopg.Error | None = None) -> NoReturn:
+    if diagnosis.action is RetryAction.NONE:
+        raise diagnosis.error from (cause or diagnosis.error.__cause__)
+    raise RetryableFailure(diagnosis)
 
 
-def _roll_back(connection: PostgresConnection, fault: Fault | None = None) -> None:
+def _roll_back(connection: PostgresConnection, diagnosis: Diagnosis | None = None) -> None:
     """Undo everything. A connection that cannot do even that, or is of no more use, is closed: the server undoes it."""
     try:
         connection.rollback()
     except psycopg.Error:
         connection.close()
-    if fault is not None and fault.remedy is Remedy.RECONNECT:
+    if diagnosis is not None and diagnosis.action is RetryAction.RECONNECT:
         connection.close()

@@ -12,7 +12,7 @@ import apsw
 
 from holdfast._errors import EngineError, EngineMismatch, HoldfastError
 from holdfast.engines.database import Result, Row, Transaction, Value, require_portable
-from holdfast.engines.sqlite.faults import translate
+from holdfast.engines.sqlite.errors import translate
 
 MINIMUM_VERSION = (3, 51, 3)
 """Earlier ones can damage a WAL database when two processes write and checkpoint at once:
@@ -27,7 +27,7 @@ _PRAGMAS = (
 )
 
 
-_GLANCE = 0.0001
+_BUSY_POLL_SECONDS = 0.0001
 """Seconds between two looks at a lock that another process holds, about: less than it takes to commit. SQLite's own
 timeout waits up to 100 ms: whoever writes all the time would then have the lock nearly all the time, and others hardly
 ever."""
@@ -37,21 +37,21 @@ _CHECKPOINT_PAGES = 1000
 """Length of the log from which a commit also copies it into the database: what SQLite does by default."""
 
 
-class _Patience:
+class _BusyHandler:
     """Waits for a lock that another process holds, up to so many seconds; what SQLite calls a busy handler."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._until = 0.0
+        self._deadline = 0.0
 
     def __call__(self, tries: int) -> bool:
         now = time.monotonic()
         if tries == 0:
-            self._until = now + self._seconds
-        if now >= self._until:
+            self._deadline = now + self._seconds
+        if now >= self._deadline:
             return False
         # Not all at the same moment, and less often when it takes long.
-        time.sleep(_GLANCE * (0.5 + random.random()) * (1 if tries < 100 else 10))  # noqa: S311 - spreads, hides nothing
+        time.sleep(_BUSY_POLL_SECONDS * (0.5 + random.random()) * (1 if tries < 100 else 10))  # noqa: S311 - spreads, hides nothing
         return True
 
 
@@ -76,8 +76,8 @@ def require_version(found: str) -> None:
         )
 
 
-def connect(path: Path, patience: float, *, reader: bool = False) -> apsw.Connection:
-    """Open the file, creating it if need be. Raises EngineError, within about `patience` seconds if it is locked."""
+def connect(path: Path, timeout: float, *, is_reader: bool = False) -> apsw.Connection:
+    """Open the file, creating it if need be. Raises EngineError, within about `timeout` seconds if it is locked."""
     require_version(apsw.sqlite_lib_version())
     try:
         with suppress(OSError):  # SQLite says better what is wrong
@@ -86,16 +86,16 @@ def connect(path: Path, patience: float, *, reader: bool = False) -> apsw.Connec
     except apsw.Error as error:
         raise translate(error, path) from error
     try:
-        connection.set_busy_handler(_Patience(patience))
+        connection.set_busy_handler(_BusyHandler(timeout))
         connection.set_wal_hook(_checkpoint)
         mode = connection.execute("pragma journal_mode = wal").fetchall()
         for pragma in _PRAGMAS:
             connection.execute(pragma).fetchall()
-        if reader:
+        if is_reader:
             connection.execute("pragma query_only = on").fetchall()
     except apsw.Error as error:
         connection.close(True)
-        raise translate(error, path, patience) from error
+        raise translate(error, path, timeout) from error
     if mode != [("wal",)]:
         connection.close(True)
         raise EngineError(f"{path} cannot have a write-ahead log: it must be a file on a local disk")
@@ -114,24 +114,24 @@ class SqliteTransaction:
         """Why the first statement that failed did so: from then on nothing of this work will be written."""
 
     def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
-        connection = self._usable(sql)
+        connection = self._require_connection(sql)
         try:
             return connection.execute(sql, parameters).fetchall()
         except apsw.Error as error:
-            raise self._failed(error) from error
+            raise self._record_failure(error) from error
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[Value]]) -> None:
-        connection = self._usable(sql)
+        connection = self._require_connection(sql)
         try:
             connection.executemany(sql, rows).fetchall()
         except apsw.Error as error:
-            raise self._failed(error) from error
+            raise self._record_failure(error) from error
 
     def end(self) -> None:
         """The work has returned: a statement that comes later would run in somebody else's transaction."""
         self._connection = None
 
-    def _usable(self, sql: str) -> apsw.Connection:
+    def _require_connection(self, sql: str) -> apsw.Connection:
         if self._connection is None:
             raise EngineError(f"a transaction on {self._path} was used after its work had returned: run another")
         if self.failure is not None:
@@ -142,12 +142,12 @@ class SqliteTransaction:
         require_portable(sql)
         return self._connection
 
-    def _failed(self, error: apsw.Error) -> HoldfastError:
+    def _record_failure(self, error: apsw.Error) -> HoldfastError:
         self.failure = translate(error, self._path)
         return self.failure
 
 
-def run(connection: apsw.Connection, path: Path, work: Callable[[Transaction], Result]) -> Result:
+def run_work(connection: apsw.Connection, path: Path, work: Callable[[Transaction], Result]) -> Result:
     """Run a work in the transaction that is open. Raises what it raises, or the error of a statement that it hid."""
     transaction = SqliteTransaction(connection, path)
     try:
@@ -159,7 +159,7 @@ def run(connection: apsw.Connection, path: Path, work: Callable[[Transaction], R
     return result
 
 
-_PATIENCE = 1.0
+_OPEN_TIMEOUT = 1.0
 """Seconds to wait for a lock when opening: it is taken by nobody for longer than the file is being repaired."""
 
 
@@ -172,30 +172,30 @@ class ChangeCounter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._gate = threading.Lock()
+        self._lock = threading.Lock()
         self._connection: apsw.Connection | None = None
         self._is_open = True
 
     def read(self) -> int | None:
         """A number that is another one after every commit of anybody; None: it cannot be told now, so look yourself."""
-        with self._gate:
+        with self._lock:
             if not self._is_open:
                 return None
             try:
                 if self._connection is None:
-                    self._connection = connect(self._path, _PATIENCE, reader=True)
+                    self._connection = connect(self._path, _OPEN_TIMEOUT, is_reader=True)
                 rows: list[tuple[Any, ...]] = self._connection.execute("pragma data_version").fetchall()
             except (apsw.Error, EngineError):
-                self._hang_up()
+                self._disconnect()
                 return None
             return int(rows[0][0])
 
     def close(self) -> None:
-        with self._gate:
+        with self._lock:
             self._is_open = False
-            self._hang_up()
+            self._disconnect()
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close(True)

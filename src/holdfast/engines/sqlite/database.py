@@ -13,9 +13,9 @@ import apsw
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Conflict, DatabaseCorrupt, EngineError
 from holdfast.engines.database import Result, Row, Transaction, Value
-from holdfast.engines.migrations import Migration, apply
-from holdfast.engines.sqlite.connection import ChangeCounter, connect, run
-from holdfast.engines.sqlite.faults import translate
+from holdfast.engines.migrations import Migration, apply_migrations
+from holdfast.engines.sqlite.connection import ChangeCounter, connect, run_work
+from holdfast.engines.sqlite.errors import translate
 from holdfast.engines.sqlite.writer import Writer
 
 IDLE_READERS = 8
@@ -25,37 +25,37 @@ IDLE_READERS = 8
 class SqliteDatabase:
     """One SQLite file, safe to use from any number of threads, and from several processes on one machine.
 
-    `patience` is how long, in seconds, to wait for a write lock that another process holds before DatabaseLocked.
+    `timeout` is how long, in seconds, to wait for a write lock that another process holds before DatabaseLocked.
     """
 
     dialect: Literal["sqlite"] = "sqlite"
 
-    def __init__(self, path: str | os.PathLike[str], *, patience: float = 5.0, clock: Clock | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, timeout: float = 5.0, clock: Clock | None = None) -> None:
         self.path = Path(path)
-        self._patience = patience
+        self._timeout = timeout
         self._clock = clock or SystemClock()
         self._process = os.getpid()
         self._idle: deque[apsw.Connection] = deque()
-        self._open = True
-        self._writer = Writer(self.path, patience)
+        self._is_open = True
+        self._writer = Writer(self.path, timeout)
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         self._require_usable()
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = connect(self.path, self._patience, reader=True)
+            connection = connect(self.path, self._timeout, is_reader=True)
         try:
             connection.execute("begin")
-            return run(connection, self.path, work)
+            return run_work(connection, self.path, work)
         finally:
-            self._give_back(connection)
+            self._return_reader(connection)
 
     def write(self, work: Callable[[Transaction], Result]) -> Result:
         self._require_usable()
         return self._writer.write(work)
 
-    def write_one(self, sql: str, parameters: Sequence[Value] = (), *, can_repeat: bool = False) -> list[Row]:  # noqa: ARG002
+    def write_statement(self, sql: str, parameters: Sequence[Value] = (), *, is_idempotent: bool = False) -> list[Row]:  # noqa: ARG002
         return self.write(lambda transaction: transaction.execute(sql, parameters))
 
     def submit(self, work: Callable[[Transaction], Result]) -> "Future[Result]":
@@ -72,7 +72,7 @@ class SqliteDatabase:
 
     def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:
         now = self._clock.wall()
-        return self.write(lambda transaction: apply(transaction, subsystem, migrations, now))
+        return self.write(lambda transaction: apply_migrations(transaction, subsystem, migrations, now))
 
     def check(self) -> None:
         findings = [row[0] for row in self.read(lambda transaction: transaction.execute("pragma integrity_check(10)"))]
@@ -90,7 +90,7 @@ class SqliteDatabase:
             raise Conflict(f"{target} exists already: a backup does not overwrite; name a new file")
         partial = target.with_name(target.name + ".partial")
         partial.unlink(missing_ok=True)
-        source = connect(self.path, self._patience, reader=True)
+        source = connect(self.path, self._timeout, is_reader=True)
         try:
             _copy(source, partial, progress)
             partial.replace(target)
@@ -105,7 +105,7 @@ class SqliteDatabase:
         if self._process != os.getpid():
             return  # a forked child has no writer thread, and must not touch the parent's connections
         self._writer.close()
-        self._open = False
+        self._is_open = False
         while self._idle:
             with suppress(apsw.Error):  # the last one to close tidies up, for which a full disk has no room
                 self._idle.pop().close(True)
@@ -116,14 +116,14 @@ class SqliteDatabase:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _give_back(self, connection: apsw.Connection) -> None:
+    def _return_reader(self, connection: apsw.Connection) -> None:
         try:
             if connection.in_transaction:
                 connection.execute("rollback")
         except apsw.Error as error:
             connection.close(True)
             raise translate(error, self.path) from error
-        if self._open and len(self._idle) < IDLE_READERS:
+        if self._is_open and len(self._idle) < IDLE_READERS:
             self._idle.append(connection)
         else:
             connection.close(True)
@@ -131,7 +131,7 @@ class SqliteDatabase:
     def _require_usable(self) -> None:
         if self._process != os.getpid():
             raise EngineError(f"{self.path} was opened before a fork: open it again in the new process")
-        if not self._open:
+        if not self._is_open:
             raise EngineError(f"{self.path} is closed: open it again before using it")
 
 

@@ -23,35 +23,35 @@ import apsw
 
 from holdfast._errors import Conflict, EngineError, HoldfastError
 from holdfast.engines.database import Result, Transaction
-from holdfast.engines.sqlite.connection import connect, run
-from holdfast.engines.sqlite.faults import translate, translate_commit
+from holdfast.engines.sqlite.connection import connect, run_work
+from holdfast.engines.sqlite.errors import translate, translate_commit
 
-GROUP_LIMIT = 1024
+MAX_GROUP_SIZE = 1024
 """Most works in one commit: past this the sync is paid for many times over, and the first would only wait longer."""
 
 Work: TypeAlias = Callable[[Transaction], Any]
 
 
-class _Item:
+class _QueuedWork:
     """One queued work, how it ended, and how its caller is woken: to find it done, or to lead."""
 
-    __slots__ = ("_awake", "can_lead", "error", "future", "leads", "value", "work")
+    __slots__ = ("_woken", "can_lead", "error", "future", "is_leader", "value", "work")
 
     def __init__(self, work: Work, future: "Future[Any] | None" = None, *, can_lead: bool = False) -> None:
         self.work = work
         self.future = future
         self.can_lead = can_lead
-        self.leads = False
+        self.is_leader = False
         self.value: Any = None
         self.error: BaseException | None = None
-        self._awake = threading.Lock()
-        self._awake.acquire()
+        self._woken = threading.Lock()
+        self._woken.acquire()
 
     def wait(self) -> None:
-        self._awake.acquire()
+        self._woken.acquire()
 
     def wake(self) -> None:
-        self._awake.release()
+        self._woken.release()
 
     def begin(self) -> bool:
         """Whether the work is still wanted."""
@@ -73,18 +73,18 @@ class _WorkFailed(Exception):
 class Writer:
     """Commits works in the order in which they were queued. Thread-safe."""
 
-    def __init__(self, path: Path, patience: float) -> None:
+    def __init__(self, path: Path, timeout: float) -> None:
         self._path = path
-        self._patience = patience
-        self._connection: apsw.Connection | None = connect(path, patience)
-        self._gate = threading.Lock()  # guards the queue and who writes; never held while writing
-        self._idle = threading.Condition(self._gate)
-        self._waiting: deque[_Item] = deque()
-        self._writing = False
-        self._open = True
+        self._timeout = timeout
+        self._connection: apsw.Connection | None = connect(path, timeout)
+        self._lock = threading.Lock()  # guards the queue and who writes; never held while writing
+        self._idle = threading.Condition(self._lock)
+        self._waiting: deque[_QueuedWork] = deque()
+        self._is_writing = False
+        self._is_open = True
         self._leader: int | None = None
-        self._in_work = False
-        self._bell: SimpleQueue[bool] = SimpleQueue()
+        self._is_running_work = False
+        self._wakeups: SimpleQueue[bool] = SimpleQueue()
         # A daemon: a program that forgot to close may end, and loses nothing that was acknowledged.
         self._thread = threading.Thread(target=self._serve, name=f"holdfast-{path.name}", daemon=True)
         self._thread.start()
@@ -92,12 +92,12 @@ class Writer:
     def write(self, work: Callable[[Transaction], Result]) -> Result:
         """Commit `work`, alone or with others, and return its result when it is durable."""
         if self._leader == threading.get_ident():
-            raise self._would_wait_for_itself()
-        item = _Item(work, can_lead=threading.current_thread() is not threading.main_thread())
+            raise self._build_deadlock_error()
+        item = _QueuedWork(work, can_lead=threading.current_thread() is not threading.main_thread())
         # Not whether it leads by now: whoever hands the lead on says so first and wakes it afterwards.
         if not self._queue(item):
             item.wait()
-        if item.leads:
+        if item.is_leader:
             self._lead()
         if item.error is not None:
             raise item.error
@@ -106,45 +106,45 @@ class Writer:
 
     def submit(self, work: Callable[[Transaction], Result]) -> "Future[Result]":
         """Queue `work`; the future is done when it is durable, or has failed. It can be cancelled until it is begun."""
-        if self._in_work and self._leader == threading.get_ident():
-            raise self._would_wait_for_itself()
+        if self._is_running_work and self._leader == threading.get_ident():
+            raise self._build_deadlock_error()
         future: Future[Result] = Future()
-        self._queue(_Item(work, future))
+        self._queue(_QueuedWork(work, future))
         return future
 
     def close(self) -> None:
         """Commit what was queued before, then close the file. May be repeated."""
         if self._leader == threading.get_ident():
-            raise self._would_wait_for_itself()
-        with self._gate:
-            was_open, self._open = self._open, False
-            self._bell.put(True)
-            while self._writing or self._waiting:
+            raise self._build_deadlock_error()
+        with self._lock:
+            was_open, self._is_open = self._is_open, False
+            self._wakeups.put(True)
+            while self._is_writing or self._waiting:
                 self._idle.wait()
             connection, self._connection = self._connection, None
         if was_open:
-            self._bell.put(False)
+            self._wakeups.put(False)
             self._thread.join()
         if connection is not None:
             with suppress(apsw.Error):  # all that was acknowledged is in the log: whoever opens the file next reads it
                 connection.close(True)
 
-    def _queue(self, item: _Item) -> bool:
+    def _queue(self, item: _QueuedWork) -> bool:
         """Queue the work; true if its caller leads from now on, else it will be woken.
 
         The main thread may be interrupted anywhere in here. It takes no role, so it can leave none behind: a work whose
         bell was not rung is committed by whoever leads next.
         """
-        with self._gate:
-            if not self._open:
+        with self._lock:
+            if not self._is_open:
                 raise EngineError(f"{self._path} is closed: open it again before writing")
             self._waiting.append(item)
-            leads = item.can_lead and not self._writing
-            if leads:
-                self._writing = item.leads = True
+            is_leader = item.can_lead and not self._is_writing
+            if is_leader:
+                self._is_writing = item.is_leader = True
         if not item.can_lead:
-            self._bell.put(True)
-        return leads
+            self._wakeups.put(True)
+        return is_leader
 
     def _lead(self) -> None:
         """Commit one group and hand the role on. Never in the main thread, so nothing interrupts it."""
@@ -154,87 +154,89 @@ class Writer:
                 item.finish()
         finally:
             self._leader = None
-            self._hand_on()
+            self._pass_lead_on()
 
-    def _hand_on(self) -> None:
-        with self._gate:
+    def _pass_lead_on(self) -> None:
+        with self._lock:
             successor = self._waiting[0] if self._waiting else None
             if successor is not None and successor.can_lead:
-                successor.leads = True
+                successor.is_leader = True
             else:
-                self._writing = False
+                self._is_writing = False
                 self._idle.notify_all()
         if successor is None:
             return
         if successor.can_lead:
             successor.wake()
         else:
-            self._bell.put(True)
+            self._wakeups.put(True)
 
     def _serve(self) -> None:
         """Lead for those who do not wait, or may be interrupted."""
-        while self._bell.get():
-            with self._gate:
-                if self._writing or not self._waiting:
+        while self._wakeups.get():
+            with self._lock:
+                if self._is_writing or not self._waiting:
                     continue
-                self._writing = True
+                self._is_writing = True
             self._lead()
 
-    def _commit_next(self) -> list[_Item]:
+    def _commit_next(self) -> list[_QueuedWork]:
         """Commit what is queued, up to the limit; returns whose callers can be told how it ended."""
-        group: list[_Item] = []
-        while self._waiting and len(group) < GROUP_LIMIT:
+        group: list[_QueuedWork] = []
+        while self._waiting and len(group) < MAX_GROUP_SIZE:
             item = self._waiting.popleft()
             if item.begin():
                 group.append(item)
-        self._in_work = True
+        self._is_running_work = True
         try:
             if group:
                 self._commit(group)
         except Exception as error:  # noqa: BLE001 - nobody's work was kept, and everybody must hear why
             for item in group:
-                item.error = _own_copy(error)
+                item.error = _copy_error(error)
         finally:
-            self._in_work = False
+            self._is_running_work = False
         return group
 
-    def _commit(self, group: list[_Item]) -> None:
+    def _commit(self, group: list[_QueuedWork]) -> None:
         try:
-            self._transact(group, _run_together)
+            self._transact(group, _run_without_savepoints)
         except _WorkFailed as failed:
             if len(group) == 1:
                 group[0].error = failed.__cause__
             else:
-                self._commit_apart(group)
+                self._commit_with_savepoints(group)
         except Conflict:
             # A constraint that is checked at the commit does not say whose work violated it.
             if len(group) == 1:
                 raise
             for item in group:
-                self._commit_alone(item)
+                self._commit_single(item)
 
-    def _commit_apart(self, group: list[_Item]) -> None:
+    def _commit_with_savepoints(self, group: list[_QueuedWork]) -> None:
         try:
-            self._transact(group, _run_apart)
+            self._transact(group, _run_with_savepoints)
         except Conflict:
             for item in group:
                 item.error = None
-                self._commit_alone(item)
+                self._commit_single(item)
 
-    def _commit_alone(self, item: _Item) -> None:
+    def _commit_single(self, item: _QueuedWork) -> None:
         try:
-            self._transact([item], _run_together)
+            self._transact([item], _run_without_savepoints)
         except _WorkFailed as failed:
             item.error = failed.__cause__
         except (EngineError, Conflict) as error:
             item.error = error
 
-    def _transact(self, group: list[_Item], run_all: Callable[[apsw.Connection, Path, list[_Item]], None]) -> None:
-        connection = self._connection = self._connection or connect(self._path, self._patience)
+    def _transact(
+        self, group: list[_QueuedWork], run_all: Callable[[apsw.Connection, Path, list[_QueuedWork]], None]
+    ) -> None:
+        connection = self._connection = self._connection or connect(self._path, self._timeout)
         try:
             connection.execute("begin immediate")
         except apsw.Error as error:
-            raise translate(error, self._path, self._patience) from error
+            raise translate(error, self._path, self._timeout) from error
         try:
             run_all(connection, self._path, group)
             connection.execute("commit")
@@ -261,26 +263,26 @@ class Writer:
         with suppress(apsw.Error):  # closing tries to write, too
             connection.close(True)
 
-    def _would_wait_for_itself(self) -> EngineError:
+    def _build_deadlock_error(self) -> EngineError:
         return EngineError(f"{self._path}: a write inside a write would wait for itself; use the transaction at hand")
 
 
-def _run_together(connection: apsw.Connection, path: Path, group: list[_Item]) -> None:
+def _run_without_savepoints(connection: apsw.Connection, path: Path, group: list[_QueuedWork]) -> None:
     """The quick way, for the usual case that nothing fails: no savepoints."""
     for item in group:
         try:
-            item.value = run(connection, path, item.work)
+            item.value = run_work(connection, path, item.work)
         except BaseException as error:
             raise _WorkFailed from error
 
 
-def _run_apart(connection: apsw.Connection, path: Path, group: list[_Item]) -> None:
+def _run_with_savepoints(connection: apsw.Connection, path: Path, group: list[_QueuedWork]) -> None:
     """The careful way, after a failure: each work in a savepoint of its own, still one commit."""
     for item in group:
         item.value = None
         connection.execute("savepoint work")
         try:
-            item.value = run(connection, path, item.work)
+            item.value = run_work(connection, path, item.work)
         except BaseException as error:
             if not connection.in_transaction:
                 raise  # the engine gave up the whole transaction (disk full): nobody's work is left
@@ -289,7 +291,7 @@ def _run_apart(connection: apsw.Connection, path: Path, group: list[_Item]) -> N
         connection.execute("release work")
 
 
-def _own_copy(error: Exception) -> Exception:
+def _copy_error(error: Exception) -> Exception:
     """The same error for one more caller: an exception that several threads raise at once mixes up their tracebacks."""
     if not isinstance(error, HoldfastError):
         return error

@@ -16,17 +16,17 @@ import msgspec
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
-from holdfast._forks import renew_after_fork
-from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget, GaugeReads, Read
+from holdfast._forks import register_after_fork
+from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget, GaugeReader, GaugeReaders
 from holdfast.metrics.histogram import Histogram
 from holdfast.metrics.instruments import Instrument, Measurement, Series
 from holdfast.metrics.series import SeriesTable
 
-MOST_VALUES = 100
+MAX_VALUES = 100
 """Values of one metric in one line: CloudWatch's limit."""
-LONGEST_DIMENSION = 1024
+MAX_DIMENSION_CHARACTERS = 1024
 _NAMESPACE = re.compile(r"(?!AWS/)[A-Za-z0-9._/#-][A-Za-z0-9._/#: -]{0,254}")
-_SHARES = [(rank + 0.5) / (MOST_VALUES - 1) for rank in range(MOST_VALUES - 1)]
+_QUANTILES = [(rank + 0.5) / (MAX_VALUES - 1) for rank in range(MAX_VALUES - 1)]
 
 Dimensions = tuple[tuple[str, str], ...]
 Metrics = dict[str, tuple[str, Any]]
@@ -35,36 +35,36 @@ Metrics = dict[str, tuple[str, Any]]
 log = logging.getLogger(__name__)
 
 
-class Spread:
+class SampledDistribution:
     """Keep values so that at most a hundred stand for them: each of them, or percentiles if there are more."""
 
-    __slots__ = ("_few", "_many")
+    __slots__ = ("_histogram", "_values")
 
     def __init__(self) -> None:
-        self._few: list[float] = []
-        self._many: Histogram | None = None
+        self._values: list[float] = []
+        self._histogram: Histogram | None = None
 
     def add(self, value: float) -> None:
-        if self._many is not None:
-            self._many.add(value)
+        if self._histogram is not None:
+            self._histogram.add(value)
             return
-        self._few.append(value)
-        if len(self._few) > MOST_VALUES:
-            self._many = Histogram.of(self._few)
+        self._values.append(value)
+        if len(self._values) > MAX_VALUES:
+            self._histogram = Histogram.of(self._values)
 
     def merge(self, other: Self) -> None:
-        for value in other._few if other._many is None else ():
+        for value in other._values if other._histogram is None else ():
             self.add(value)
-        if other._many is not None:
-            if self._many is None:
-                self._many = Histogram.of(self._few)
-            self._many.merge(other._many)
+        if other._histogram is not None:
+            if self._histogram is None:
+                self._histogram = Histogram.of(self._values)
+            self._histogram.merge(other._histogram)
 
     def values(self) -> list[float]:
         """Return the values in ascending order; the largest is always exact."""
-        if self._many is None:
-            return sorted(self._few)
-        return [*self._many.quantiles(_SHARES), self._many.max]
+        if self._histogram is None:
+            return sorted(self._values)
+        return [*self._histogram.quantiles(_QUANTILES), self._histogram.max]
 
 
 @EXPORTERS.register("emf")
@@ -73,7 +73,7 @@ class EmfExporter(Exporter):
 
     `to` is a stream, or a function that is called with each line. Dimensions are the labels. Lines are written by the
     first event after the time is over, in the thread that it comes from; `flush` and `close` write what is left, as the
-    end of a Lambda invocation should. What cannot be written is dropped, and counted in `lost_lines`. Thread-safe; a
+    end of a Lambda invocation should. What cannot be written is dropped, and counted in `dropped_lines`. Thread-safe; a
     forked child begins at nothing. By name it is `emf` or `emf:NAMESPACE`, which writes to standard output.
     """
 
@@ -98,12 +98,12 @@ class EmfExporter(Exporter):
         self._namespace = namespace
         self._every = every
         self._clock = clock
-        self._reads = GaugeReads()
+        self._reads = GaugeReaders()
         self._opened = ExitStack()
-        self.lost_lines = 0
+        self.dropped_lines = 0
         """Lines that could not be written."""
-        self.renew()
-        renew_after_fork(self)
+        self.reset_after_fork()
+        register_after_fork(self)
 
     @classmethod
     def open(cls, argument: str, target: ExportTarget) -> Self:
@@ -114,23 +114,23 @@ class EmfExporter(Exporter):
         exporter._opened.enter_context(output)
         return exporter
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         self._lock = threading.Lock()
         self._since = 0.0
-        self._over = math.inf
-        self._table: SeriesTable[Spread] = SeriesTable(Spread)
+        self._flush_at = math.inf
+        self._table: SeriesTable[SampledDistribution] = SeriesTable(SampledDistribution)
 
     def record(self, measurements: Sequence[Measurement]) -> None:
         with self._lock:
             now = self._clock.monotonic()
-            taken = self._take() if now >= self._over else None
-            if self._over == math.inf:
-                self._since, self._over = self._clock.wall(), now + self._every
+            taken = self._take() if now >= self._flush_at else None
+            if self._flush_at == math.inf:
+                self._since, self._flush_at = self._clock.wall(), now + self._every
             self._table.add(measurements)
         if taken is not None:
             self._write_all(*taken)
 
-    def observe(self, instruments: Sequence[Instrument], read: Read) -> None:  # noqa: ARG002 - `read` tells them
+    def observe(self, instruments: Sequence[Instrument], read: GaugeReader) -> None:  # noqa: ARG002 - `read` tells them
         self._reads.add(read)
 
     def flush(self) -> None:
@@ -142,22 +142,22 @@ class EmfExporter(Exporter):
         self.flush()
         self._opened.close()
 
-    def _take(self) -> tuple[float, SeriesTable[Spread]]:
+    def _take(self) -> tuple[float, SeriesTable[SampledDistribution]]:
         """Return what was measured, and begin anew."""
         taken = self._since, self._table
-        self._since, self._over, self._table = 0.0, math.inf, SeriesTable(Spread)
+        self._since, self._flush_at, self._table = 0.0, math.inf, SeriesTable(SampledDistribution)
         return taken
 
-    def _write_all(self, since: float, table: SeriesTable[Spread]) -> None:
+    def _write_all(self, since: float, table: SeriesTable[SampledDistribution]) -> None:
         """Write lines; not under the lock, so that those who measure do not wait for each other."""
         table.add(self._reads.measure())
         since = since or self._clock.wall()
-        for dimensions, metrics in lines_of(table).items():
+        for dimensions, metrics in build_lines(table).items():
             try:
                 self._write(self._line(since, dimensions, metrics))
             except Exception:
-                self.lost_lines += 1
-                if self.lost_lines == 1:  # a disk that is full stays full for a while
+                self.dropped_lines += 1
+                if self.dropped_lines == 1:  # a disk that is full stays full for a while
                     log.exception("metrics could not be written; further lines that are lost are only counted")
 
     def _line(self, since: float, dimensions: Dimensions, metrics: Metrics) -> str:
@@ -179,16 +179,16 @@ Lines = dict[Dimensions, Metrics]
 """The metrics of each combination of labels."""
 
 
-def lines_of(table: SeriesTable[Spread]) -> Lines:
+def build_lines(table: SeriesTable[SampledDistribution]) -> Lines:
     """Return the lines in order. Totals have zeros, which alarms need; breakdowns have none: metrics are paid for."""
     lines: Lines = {}
     for instrument, numbers in table.numbers().items():
-        if instrument.cloudwatch:
+        if instrument.cloudwatch_names:
             _add_numbers(lines, instrument, numbers)
     for instrument, spreads in table.distributions().items():
         factor = 1000 if instrument.cloudwatch_unit == "Milliseconds" else 1
         for series, spread in spreads.items():
-            for name in _names_of(series):
+            for name in _find_names(series):
                 values = [round(factor * value, 3) for value in spread.values()]
                 metrics = lines.setdefault(_dimensions(series), {})
                 metrics[name] = (instrument.cloudwatch_unit, values)
@@ -203,7 +203,7 @@ def _add_numbers(lines: Lines, instrument: Instrument, numbers: Mapping[Series, 
             continue
         dimensions = _dimensions(series)
         metrics = lines.setdefault(dimensions, {})
-        for name in _names_of(series):
+        for name in _find_names(series):
             before = metrics[name][1] if name in metrics else 0
             metrics[name] = (instrument.cloudwatch_unit, round(before + value, 3))
         if is_total:
@@ -216,8 +216,8 @@ def _add_numbers(lines: Lines, instrument: Instrument, numbers: Mapping[Series, 
             metrics[name] = ("Percent", round(100 * by_detail.get(detail, 0) / sum(by_detail.values()), 3))
 
 
-def _names_of(series: Series) -> tuple[str, ...]:
-    names = series.instrument.cloudwatch
+def _find_names(series: Series) -> tuple[str, ...]:
+    names = series.instrument.cloudwatch_names
     return names.get(series.detail, names.get("", ()))
 
 
@@ -236,4 +236,4 @@ def _writer(stream: TextIO) -> Callable[[str], object]:
 def dimension_value(text: str) -> str:
     """Return the text as CloudWatch allows it in the value of a dimension."""
     allowed = "".join(char if " " <= char <= "~" else "?" for char in text).lstrip(": ")
-    return allowed[:LONGEST_DIMENSION].rstrip() or "?"
+    return allowed[:MAX_DIMENSION_CHARACTERS].rstrip() or "?"

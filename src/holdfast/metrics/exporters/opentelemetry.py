@@ -11,15 +11,23 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast._errors import MissingExtra
-from holdfast._forks import renew_after_fork
-from holdfast.metrics.exporter import EXPORTERS, Exporter, Read
-from holdfast.metrics.instruments import Attributes, AttributeValue, Instrument, LogLine, Measurement, Series, Type
-from holdfast.metrics.names import OTHER, FirstNames
+from holdfast._forks import register_after_fork
+from holdfast.metrics.cardinality import OTHER, CardinalityLimit
+from holdfast.metrics.exporter import EXPORTERS, Exporter, GaugeReader
+from holdfast.metrics.instruments import (
+    Attributes,
+    AttributeValue,
+    Instrument,
+    InstrumentType,
+    LogLine,
+    Measurement,
+    Series,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
-MOST_NAMED = 100
+MAX_BREAKDOWN_VALUES = 100
 """Values that the breakdown of one queue has over the life of a process: five for each that is told apart at a time."""
 
 
@@ -28,8 +36,8 @@ class OpenTelemetryExporter(Exporter):
     """Records with a meter, by default one of the global provider. Thread-safe.
 
     With `span_events`, what a part marks as such, retries of calls for example, is added to the span that is current.
-    OpenTelemetry keeps each combination of attributes for as long as the process runs: so after `most_named` values of
-    a breakdown, such as tenants of a queue, new ones are `other`.
+    OpenTelemetry keeps each combination of attributes for as long as the process runs: so after `max_breakdown_values`
+    values of a breakdown, such as tenants of a queue, new ones are `other`.
     """
 
     def __init__(
@@ -37,7 +45,7 @@ class OpenTelemetryExporter(Exporter):
         meter: "Meter | None" = None,
         *,
         span_events: bool = False,
-        most_named: int = MOST_NAMED,
+        max_breakdown_values: int = MAX_BREAKDOWN_VALUES,
     ) -> None:
         try:
             from opentelemetry import metrics, trace
@@ -47,15 +55,15 @@ class OpenTelemetryExporter(Exporter):
         self._observation = metrics.Observation
         self._current_span: Callable[[], Any] = trace.get_current_span
         self.uses_logs = span_events  # type: ignore[misc]
-        self._most_named = most_named
+        self._max_breakdown_values = max_breakdown_values
         self._record: dict[tuple[Instrument, bool], Callable[..., None]] = {}
-        self._reads: dict[Instrument, list[Read]] = {}
-        self.renew()
-        renew_after_fork(self)
+        self._reads: dict[Instrument, list[GaugeReader]] = {}
+        self.reset_after_fork()
+        register_after_fork(self)
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         self._lock = threading.Lock()
-        self._named: dict[tuple[str, ...], FirstNames] = {}
+        self._named: dict[tuple[str, ...], CardinalityLimit] = {}
         self._gauges: dict[tuple[Instrument, tuple[str, ...]], set[Series]] = {}
 
     def declare(self, instruments: Sequence[Instrument]) -> None:
@@ -72,7 +80,7 @@ class OpenTelemetryExporter(Exporter):
                 continue
             if series.breakdown is not None:
                 series = self._bounded(series)
-            if series.instrument.type is Type.GAUGE:
+            if series.instrument.type is InstrumentType.GAUGE:
                 # Several may have become `other`, of which there is one: what one event sets is added up.
                 gauges[series] = gauges.get(series, 0) + measurement.value
             else:
@@ -80,7 +88,9 @@ class OpenTelemetryExporter(Exporter):
         for series, value in gauges.items():
             self._set(series, value)
 
-    def keep(self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]) -> None:
+    def keep_only(
+        self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]
+    ) -> None:
         """Set gauges of other values to 0: OpenTelemetry would go on with their last ones."""
         with self._lock:
             told = [one for instrument in instruments for one in self._gauges.get((instrument, labels), ())]
@@ -88,7 +98,7 @@ class OpenTelemetryExporter(Exporter):
             if series.breakdown not in breakdowns:
                 self._set(series, 0)
 
-    def observe(self, instruments: Sequence[Instrument], read: Read) -> None:
+    def observe(self, instruments: Sequence[Instrument], read: GaugeReader) -> None:
         for instrument in instruments:
             if not instrument.in_opentelemetry:
                 continue
@@ -107,9 +117,9 @@ class OpenTelemetryExporter(Exporter):
 
     def _create(self, instrument: Instrument) -> None:
         name, unit, description = instrument.name, instrument.unit, instrument.description
-        if instrument.type is Type.COUNTER:
+        if instrument.type is InstrumentType.COUNTER:
             self._record[instrument, False] = self._meter.create_counter(name, unit, description).add
-        elif instrument.type is Type.HISTOGRAM:
+        elif instrument.type is InstrumentType.HISTOGRAM:
             self._record[instrument, False] = self._meter.create_histogram(
                 name,
                 unit,
@@ -142,7 +152,7 @@ class OpenTelemetryExporter(Exporter):
         with self._lock:
             named = self._named.get(series.labels)
             if named is None:
-                named = self._named[series.labels] = FirstNames(self._most_named)
+                named = self._named[series.labels] = CardinalityLimit(self._max_breakdown_values)
             if breakdown == OTHER or named.admits(breakdown):
                 return series
         return msgspec.structs.replace(series, breakdown=OTHER)

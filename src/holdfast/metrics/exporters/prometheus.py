@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from typing import ClassVar, Self, TypeVar
 
 from holdfast._errors import SettingsError
-from holdfast._forks import renew_after_fork
-from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget, GaugeReads, Read
+from holdfast._forks import register_after_fork
+from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget, GaugeReader, GaugeReaders
 from holdfast.metrics.histogram import Histogram
-from holdfast.metrics.instruments import Instrument, Measurement, Series, Type
+from holdfast.metrics.instruments import Instrument, InstrumentType, Measurement, Series
 from holdfast.metrics.series import SeriesTable
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -37,11 +37,11 @@ class PrometheusExporter(Exporter):
 
     def __init__(self) -> None:
         self._instruments: dict[Instrument, None] = {}
-        self._reads = GaugeReads()
+        self._reads = GaugeReaders()
         self._begun: list[Series] = []
         self._opened = ExitStack()
-        self.renew()
-        renew_after_fork(self)
+        self.reset_after_fork()
+        register_after_fork(self)
 
     @classmethod
     def open(cls, argument: str, target: ExportTarget) -> Self:
@@ -52,17 +52,17 @@ class PrometheusExporter(Exporter):
                 f"prometheus:{argument}: expected prometheus:PORT or prometheus:HOST:PORT, with a port from 1 to "
                 f"{LAST_PORT - target.processes + 1}; of several processes, each takes the next one"
             )
-        from holdfast.metrics.scrapes import Scrapes  # with it comes http.server, which nobody else needs
+        from holdfast.metrics.http_server import MetricsServer  # with it comes http.server, which nobody else needs
 
         exporter = cls()
         host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
-        exporter._opened.enter_context(Scrapes(host, port + target.process, exporter.render))
+        exporter._opened.enter_context(MetricsServer(host, port + target.process, exporter.render))
         return exporter
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         self._lock = threading.Lock()
         self._table: SeriesTable[Histogram] = SeriesTable(Histogram)
-        self._table.begin(self._begun)
+        self._table.start_series(self._begun)
 
     def declare(self, instruments: Sequence[Instrument]) -> None:
         with self._lock:
@@ -72,16 +72,18 @@ class PrometheusExporter(Exporter):
         with self._lock:
             self._table.add(measurements)
 
-    def begin(self, series: Sequence[Series]) -> None:
+    def start_series(self, series: Sequence[Series]) -> None:
         with self._lock:
             self._begun += series
-            self._table.begin(series)
+            self._table.start_series(series)
 
-    def keep(self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]) -> None:
+    def keep_only(
+        self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]
+    ) -> None:
         with self._lock:
-            self._table.keep(instruments, labels, breakdowns)
+            self._table.keep_only(instruments, labels, breakdowns)
 
-    def observe(self, instruments: Sequence[Instrument], read: Read) -> None:
+    def observe(self, instruments: Sequence[Instrument], read: GaugeReader) -> None:
         self.declare(instruments)
         self._reads.add(read)
 
@@ -96,7 +98,7 @@ class PrometheusExporter(Exporter):
             numbers, histograms = self._table.numbers(), self._table.distributions()
         lines: list[str] = []
         for instrument in self._instruments:
-            if instrument.type is Type.HISTOGRAM:
+            if instrument.type is InstrumentType.HISTOGRAM:
                 lines += _histogram(instrument, histograms.get(instrument, {}))
             else:
                 lines += _numbers(instrument, numbers.get(instrument, {}))
@@ -107,10 +109,10 @@ def _families(
     instrument: Instrument, values: Mapping[Series, Value]
 ) -> Iterator[tuple[str, str, bool, dict[Labels, Value]]]:
     """Yield the total and the breakdown: name, description, whether it is the total, and values in order of labels."""
-    families = [(instrument.prometheus, instrument.description, True)]
+    families = [(instrument.prometheus_name, instrument.description, True)]
     if instrument.breakdown is not None:
         description = f"{instrument.description.removesuffix('.')}, by {instrument.breakdown.name}."
-        families.append((instrument.broken_down(instrument.prometheus), description, False))
+        families.append((instrument.broken_down(instrument.prometheus_name), description, False))
     for name, description, is_total in families:
         kept = {_labels(series): value for series, value in values.items() if (series.breakdown is None) == is_total}
         yield name, description, is_total, {labels: kept[labels] for labels in sorted(kept)}

@@ -1,8 +1,8 @@
 """Whether a tenant's messages are kept, and whether they wait beside everybody else's or apart. Pure.
 
-Three questions, in this order: has the tenant so much waiting that more is refused (`allowed_rate`), does it send more
-than it may at all (`max_rate`), and is it more than may wait beside others (`rate`, `spill_above`). Only what is kept
-uses up what the tenant may send.
+Three questions, in this order: has the tenant so much waiting that more is refused (`compute_allowed_rate`), does it
+send more than it may at all (`max_rate`), and is it more than may wait beside others (`rate`, `spill_above`). Only what
+is kept uses up what the tenant may send.
 
 Pressure: below a tenth of its `max_backlog` nothing is held back. From there on the tenant may send `drain_rate`
 messages per second, falling in proportion to what is left, to nothing at all at `max_backlog`. Only the tenant's own
@@ -15,19 +15,19 @@ from enum import Enum
 
 import msgspec
 
-from holdfast.queue.message import Refusal
-from holdfast.queue.policy import Limits, Over, QueuePolicy
+from holdfast.queue.message import RefusalReason
+from holdfast.queue.policy import Limits, OverMaxRate, QueuePolicy
 from holdfast.queue.rules import bucket
 
-STARTS_AT = 0.1
+PRESSURE_STARTS_AT = 0.1
 """The part of the backlog that is no reason to worry."""
 BURST_SECONDS = 1.0
 """Seconds of the rate that may be sent at once: short, as the rate falls with each message that is kept."""
-LONGEST_WAIT = 60.0
+MAX_WAIT = 60.0
 """Seconds after which it is worth another try, however far away the limit is."""
 FULL_WAIT = 5.0
 """The same where there is no room at all: nobody knows when some of what waits will be done."""
-_FAR = 1 << 62
+_UNLIMITED = 1 << 62
 
 
 class TenantState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -63,7 +63,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     delays: tuple[float, ...] = ()
     """Seconds, more than 0, by which further ones are delayed: they exceed what the tenant may send, and are kept."""
     refused: int = 0
-    refusal: Refusal | None = None
+    refusal: RefusalReason | None = None
     retry_after: float = 0.0
     pressure: float = 0.0
     state: TenantState
@@ -72,15 +72,15 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, now: float) -> Admission:
     """Decide on so many messages of one tenant, and say what is known of it afterwards."""
-    most, hard = max_backlog(policy, limits), limits.bucket("max_rate")
-    is_delaying = limits.over is Over.DELAY
+    backlog_limit, hard = get_max_backlog(policy, limits), limits.bucket("max_rate")
+    is_delaying = limits.over_max_rate is OverMaxRate.DELAY
     waiting = state.ready + state.delayed
-    steady = allowed_rate(waiting, most, policy.drain_rate)
-    kept = wanted if most is None else min(wanted, max(0, most - waiting))
+    steady = compute_allowed_rate(waiting, backlog_limit, policy.drain_rate)
+    kept = wanted if backlog_limit is None else min(wanted, max(0, backlog_limit - waiting))
     if steady is not None:
-        kept = min(kept, bucket.available(state.pressure_full_at, now, *steady))
+        kept = min(kept, bucket.count_available(state.pressure_full_at, now, *steady))
     if hard is not None and not is_delaying:
-        kept = min(kept, bucket.available(state.max_rate_full_at, now, *hard))
+        kept = min(kept, bucket.count_available(state.max_rate_full_at, now, *hard))
 
     delays: list[float] = []
     full_at, pressure_full_at = state.max_rate_full_at, state.pressure_full_at
@@ -93,9 +93,11 @@ def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, 
         full_at = bucket.spend(full_at, now, kept, *hard)
     state = msgspec.structs.replace(state, max_rate_full_at=full_at, pressure_full_at=pressure_full_at)
 
-    refusal, retry_after = _refusal(policy, limits, state, waiting + kept, now) if kept < wanted else (None, 0.0)
+    refusal, retry_after = (
+        _explain_refusal(policy, limits, state, waiting + kept, now) if kept < wanted else (None, 0.0)
+    )
     at_once = kept - len(delays)
-    live, state = _live(policy, limits, state, at_once, now)
+    live, state = _count_live(policy, limits, state, at_once, now)
     return Admission(
         live=live,
         is_own=policy.spill_above is not None and state.ready >= policy.spill_above,
@@ -104,7 +106,7 @@ def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, 
         refused=wanted - kept,
         refusal=refusal,
         retry_after=retry_after,
-        pressure=pressure(waiting + kept, most),
+        pressure=compute_pressure(waiting + kept, backlog_limit),
         state=msgspec.structs.replace(
             state,
             ready=state.ready + at_once,
@@ -114,7 +116,7 @@ def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, 
     )
 
 
-class Where(Enum):
+class LaneKind(Enum):
     """Among what a message waits."""
 
     SHARED = "shared"
@@ -122,102 +124,104 @@ class Where(Enum):
     SPILLED = "spilled"
 
 
-def decisions(admission: Admission) -> Iterator[tuple[Where, float | None]]:
+def decide_each(admission: Admission) -> Iterator[tuple[LaneKind, float | None]]:
     """For one message after the other: where it waits, and by how much it is delayed; None: it is refused."""
-    yield from [(Where.OWN if admission.is_own else Where.SHARED, 0.0)] * admission.live
-    yield from [(Where.SPILLED, 0.0)] * admission.spilled
+    yield from [(LaneKind.OWN if admission.is_own else LaneKind.SHARED, 0.0)] * admission.live
+    yield from [(LaneKind.SPILLED, 0.0)] * admission.spilled
     for delay in admission.delays:
-        yield Where.SHARED, delay
+        yield LaneKind.SHARED, delay
     while True:
-        yield Where.SHARED, None
+        yield LaneKind.SHARED, None
 
 
-def is_free(limits: Limits) -> bool:
+def is_unlimited(limits: Limits) -> bool:
     """Whether nothing that a tenant does has to be counted, but for how much it has waiting."""
     return limits.rate is limits.max_rate is limits.run_rate is limits.concurrency is limits.max_backlog is None
 
 
-def room(policy: QueuePolicy, limits: Limits) -> int:
+def get_room(policy: QueuePolicy, limits: Limits) -> int:
     """How many messages a tenant may have, due or not, below which how many there are does not matter for one more."""
-    most = max_backlog(policy, limits)
-    pressed = _FAR if most is None else math.ceil(most * STARTS_AT) - 1
-    return min(pressed, _FAR if policy.spill_above is None else policy.spill_above - 1)
+    backlog_limit = get_max_backlog(policy, limits)
+    pressed = _UNLIMITED if backlog_limit is None else math.ceil(backlog_limit * PRESSURE_STARTS_AT) - 1
+    return min(pressed, _UNLIMITED if policy.spill_above is None else policy.spill_above - 1)
 
 
-def _refusal(
+def _explain_refusal(
     policy: QueuePolicy, limits: Limits, state: TenantState, waiting: int, now: float
-) -> tuple[Refusal, float]:
+) -> tuple[RefusalReason, float]:
     """What is in the way of one more message, and for how many seconds; of two obstacles, the one that stays longer."""
-    most, hard = max_backlog(policy, limits), limits.bucket("max_rate")
+    backlog_limit, hard = get_max_backlog(policy, limits), limits.bucket("max_rate")
     for_backlog = for_rate = 0.0
-    steady = allowed_rate(waiting, most, policy.drain_rate)
-    if most is not None and waiting >= most:
+    steady = compute_allowed_rate(waiting, backlog_limit, policy.drain_rate)
+    if backlog_limit is not None and waiting >= backlog_limit:
         for_backlog = FULL_WAIT
     elif steady is not None:
-        for_backlog = bucket.wait(state.pressure_full_at, now, *steady)
-    if hard is not None and limits.over is Over.REJECT:
-        for_rate = bucket.wait(state.max_rate_full_at, now, *hard)
-    reason = Refusal.RATE if for_rate > for_backlog else Refusal.BACKLOG
-    return reason, min(LONGEST_WAIT, max(for_rate, for_backlog))
+        for_backlog = bucket.seconds_until_token(state.pressure_full_at, now, *steady)
+    if hard is not None and limits.over_max_rate is OverMaxRate.REJECT:
+        for_rate = bucket.seconds_until_token(state.max_rate_full_at, now, *hard)
+    reason = RefusalReason.RATE if for_rate > for_backlog else RefusalReason.BACKLOG
+    return reason, min(MAX_WAIT, max(for_rate, for_backlog))
 
 
-def _live(policy: QueuePolicy, limits: Limits, state: TenantState, kept: int, now: float) -> tuple[int, TenantState]:
+def _count_live(
+    policy: QueuePolicy, limits: Limits, state: TenantState, kept: int, now: float
+) -> tuple[int, TenantState]:
     """How many may wait beside everybody else's."""
     is_capped = limits.concurrency is not None or limits.run_rate is not None
     if is_capped and (state.spilled or (limits.concurrency is not None and state.leased >= limits.concurrency)):
-        return 0, state  # it would be sidelined as soon as it is looked at, and overtake what was
-    live = min(kept, _beside(policy, state, now))
+        return 0, state  # it would be spilled as soon as it is looked at, and overtake what was
+    live = min(kept, _count_unspilled_room(policy, state, now))
     soft = limits.bucket("rate")
     if soft is not None:
         live, full_at = bucket.take(state.rate_full_at, now, live, *soft)
         state = msgspec.structs.replace(state, rate_full_at=full_at)
-    return live, _after(policy, state, kept, live, now)
+    return live, _spend_fresh(policy, state, kept, live, now)
 
 
-def _beside(policy: QueuePolicy, state: TenantState, now: float) -> int:
+def _count_unspilled_room(policy: QueuePolicy, state: TenantState, now: float) -> int:
     """How many more may wait beside everybody else's, as far as what waits already decides.
 
     Up to `spill_above`, whatever their age. A tenant that has more than that may be at it again after an outage: in
     every `fresh_for` it may send as many again, which come as soon as everybody else's, in a lane of its own.
     """
     if policy.spill_above is None:
-        return _FAR
-    fresh = _fresh(policy)
+        return _UNLIMITED
+    fresh = _get_fresh_bucket(policy)
     if state.ready < policy.spill_above or fresh is None:
         return max(0, policy.spill_above - state.ready)
-    return bucket.available(state.spill_full_at, now, *fresh)
+    return bucket.count_available(state.spill_full_at, now, *fresh)
 
 
-def _after(policy: QueuePolicy, state: TenantState, kept: int, live: int, now: float) -> TenantState:
+def _spend_fresh(policy: QueuePolicy, state: TenantState, kept: int, live: int, now: float) -> TenantState:
     """The same tenant, when so many were kept, and so many of them wait beside everybody else's."""
-    fresh, most = _fresh(policy), policy.spill_above
-    if fresh is None or most is None or state.ready + kept < most:
+    fresh, limit = _get_fresh_bucket(policy), policy.spill_above
+    if fresh is None or limit is None or state.ready + kept < limit:
         return state
-    spent = live if state.ready >= most else most  # who reaches it has just sent as many as it may
+    spent = live if state.ready >= limit else limit  # who reaches it has just sent as many as it may
     return msgspec.structs.replace(state, spill_full_at=bucket.spend(state.spill_full_at, now, spent, *fresh))
 
 
-def _fresh(policy: QueuePolicy) -> tuple[float, float] | None:
+def _get_fresh_bucket(policy: QueuePolicy) -> tuple[float, float] | None:
     """The rate and burst of what a tenant with much waiting may send beside others; None: nothing, ever."""
     if not policy.spill_above or not policy.fresh_for:
         return None
     return policy.spill_above / policy.fresh_for, policy.spill_above
 
 
-def max_backlog(policy: QueuePolicy, limits: Limits) -> int | None:
+def get_max_backlog(policy: QueuePolicy, limits: Limits) -> int | None:
     """Return how many messages a tenant with such limits may have waiting; None: as many as it likes."""
     return policy.max_backlog if limits.max_backlog is None else limits.max_backlog
 
 
-def pressure(waiting: int, most: int | None) -> float:
+def compute_pressure(waiting: int, backlog_limit: int | None) -> float:
     """The part of its backlog that a tenant has used: 0 to 1."""
-    return 0.0 if most is None else min(1.0, waiting / most)
+    return 0.0 if backlog_limit is None else min(1.0, waiting / backlog_limit)
 
 
-def allowed_rate(waiting: int, most: int | None, drain_rate: float) -> tuple[float, float] | None:
+def compute_allowed_rate(waiting: int, backlog_limit: int | None, drain_rate: float) -> tuple[float, float] | None:
     """The rate and burst at which it may send more; None: as it likes."""
-    if most is None or waiting < most * STARTS_AT:
+    if backlog_limit is None or waiting < backlog_limit * PRESSURE_STARTS_AT:
         return None
-    left = max(0.0, (most - waiting) / (most * (1 - STARTS_AT)))
+    left = max(0.0, (backlog_limit - waiting) / (backlog_limit * (1 - PRESSURE_STARTS_AT)))
     rate = drain_rate * min(1.0, left)
     return rate, max(1.0, rate * BURST_SECONDS)

@@ -3,14 +3,14 @@
 from holdfast._backoff import Backoff, Chance
 from holdfast.queue.message import Bury, Drop, RetryLater
 
-RETRIES = Backoff(base=1.0, cap=900.0)
+DEFAULT_BACKOFF = Backoff(base=1.0, cap=900.0)
 """Waits between attempts: up to a second, doubling, at most 15 minutes. A queue has more time than a caller."""
 
-LONGEST_REST = 900.0
+MAX_REDELIVERY_DELAY = 900.0
 
 
-def after_failure(
-    attempt: int, attempts: int, reason: str, detail: str, *, backoff: Backoff = RETRIES, chance: Chance
+def decide_after_failure(
+    attempt: int, attempts: int, reason: str, detail: str, *, backoff: Backoff = DEFAULT_BACKOFF, chance: Chance
 ) -> RetryLater | Bury:
     """What follows from the failure of attempt number `attempt`, of so many that there may be."""
     if attempt >= attempts:
@@ -18,7 +18,7 @@ def after_failure(
     return RetryLater(backoff.delay(attempt, 0.0, chance))
 
 
-def rest(message: int, attempt: int, lease: float) -> float:
+def compute_redelivery_delay(message: int, attempt: int, lease: float) -> float:
     """Seconds by which a message is put off whose worker was not heard of again, at attempt number `attempt`.
 
     Nothing at first. But if it died in a worker's hands before, one of those that it died with may be what kills them,
@@ -28,10 +28,10 @@ def rest(message: int, attempt: int, lease: float) -> float:
     if attempt < 2:
         return 0.0
     spread = (message * 0x9E3779B97F4A7C15 + attempt * 0xBF58476D1CE4E5B9) % (1 << 64) / (1 << 64)
-    return min(LONGEST_REST, lease * float(1 << min(attempt - 2, 30))) * spread
+    return min(MAX_REDELIVERY_DELAY, lease * float(1 << min(attempt - 2, 30))) * spread
 
 
-def before_attempt(attempt: int, attempts: int, expires: float | None, now: float) -> Bury | Drop | None:
+def decide_before_attempt(attempt: int, attempts: int, expires: float | None, now: float) -> Bury | Drop | None:
     """Why a message is not to be delivered again; None: it is."""
     if expires is not None and expires <= now:
         return Drop()

@@ -12,149 +12,149 @@ from holdfast._backoff import Backoff, Jitter
 from holdfast._clock import Clock
 from holdfast._types import Sink
 from holdfast.queue.backend import Backend
-from holdfast.queue.events import QueueEvent, Trouble
-from holdfast.queue.job import HandlerOptions, Handling
-from holdfast.queue.message import Delivery, Outcome
+from holdfast.queue.events import BackendErrorEvent, QueueEvent
+from holdfast.queue.job import CurrentMessage, HandlerOptions
+from holdfast.queue.message import Delivery, Disposition
 
 if TYPE_CHECKING:
     from holdfast.queue.worker.handlers import Handlers
 
-SHORTEST_PAUSE = 0.05
-LONGEST_PAUSE = 5.0
+MIN_PAUSE = 0.05
+MAX_PAUSE = 5.0
 """Seconds before another attempt while the backend cannot be reached: from the one, doubling, to the other."""
-PLAIN = HandlerOptions()
+DEFAULT_OPTIONS = HandlerOptions()
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Running:
+class LeasedMessage:
     """One message in this worker's hands."""
 
     delivery: Delivery
-    since: float
+    leased_at: float
     """Monotonic time at which it was asked for."""
-    ends: float
+    lease_ends_at: float
     """Monotonic time at which its lease ends, as far as this worker knows."""
-    handling: Handling = field(init=False)
+    current_message: CurrentMessage = field(init=False)
     call: Callable[[], Any] | None = None
     """Handles it."""
-    options: HandlerOptions = PLAIN
+    options: HandlerOptions = DEFAULT_OPTIONS
     job: str | None = None
-    started: float | None = None
+    started_at: float | None = None
     """Monotonic time at which its handler began; None: it waits."""
-    is_over: bool = False
+    is_decided: bool = False
     """Whether it was decided what becomes of it: what the handler says after that does not count."""
-    is_patient: bool = False
+    can_wait: bool = False
     """Whether it may wait here for as long as it takes."""
-    interrupt: "Callable[[Running], None] | None" = None
+    interrupt: "Callable[[LeasedMessage], None] | None" = None
     """Ends its handler, or lets another have its place. From the moment at which it was started."""
 
     def __post_init__(self) -> None:
-        self.handling = Handling(self.delivery)
+        self.current_message = CurrentMessage(self.delivery)
 
 
 @dataclass(slots=True, eq=False)
-class Finished:
+class FinishedMessage:
     """A message and what is to become of it."""
 
-    running: Running
-    outcome: Outcome
+    message: LeasedMessage
+    disposition: Disposition
     seconds: float = 0.0
     error: str | None = None
     is_uncertain: bool = False
     """Whether it may have been settled before, by a try whose answer was lost."""
 
 
-class Held:
+class LeasedMessages:
     """All that one worker holds, and those of them that are finished. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._has_finished = threading.Condition(self._lock)
-        self._running: set[Running] = set()
-        self._finished: deque[Finished] = deque()
+        self._messages: set[LeasedMessage] = set()
+        self._finished: deque[FinishedMessage] = deque()
         self.handled = 0
         """Messages whose handlers have ended."""
-        self.busy = 0.0
+        self.busy_seconds = 0.0
         """Seconds that these took."""
 
     def __len__(self) -> int:
-        return len(self._running)
+        return len(self._messages)
 
-    def add(self, running: Sequence[Running]) -> None:
+    def add(self, messages: Sequence[LeasedMessage]) -> None:
         with self._lock:
-            self._running.update(running)
+            self._messages.update(messages)
 
-    def all(self) -> list[Running]:
+    def list_undecided(self) -> list[LeasedMessage]:
         """All of which it is not decided yet what becomes of them, waiting or being handled."""
         with self._lock:
-            return [running for running in self._running if not running.is_over]
+            return [message for message in self._messages if not message.is_decided]
 
-    def begin(self, running: Running, now: float, interrupt: Callable[[Running], None]) -> bool:
+    def begin(self, message: LeasedMessage, now: float, interrupt: Callable[[LeasedMessage], None]) -> bool:
         """Begin its handler; false: it must not, because it was handed back, or its lease has ended meanwhile."""
         with self._lock:
-            if running.is_over or now >= running.ends:
+            if message.is_decided or now >= message.lease_ends_at:
                 return False
-            running.started = now
-            running.interrupt = interrupt
+            message.started_at = now
+            message.interrupt = interrupt
             return True
 
-    def finish(self, finished: Finished) -> bool:
+    def finish(self, finished: FinishedMessage) -> bool:
         """Decide what becomes of a message; false: that was decided before."""
-        running = finished.running
+        message = finished.message
         with self._lock:
-            if running.is_over:
+            if message.is_decided:
                 return False
-            running.is_over = True
-            if running.started is not None:
+            message.is_decided = True
+            if message.started_at is not None:
                 self.handled += 1
-                self.busy += finished.seconds
+                self.busy_seconds += finished.seconds
             self._finished.append(finished)
             if len(self._finished) == 1:
                 self._has_finished.notify()
         return True
 
-    def lose(self, running: Running) -> bool:
+    def forget(self, message: LeasedMessage) -> bool:
         """It is not held any more, and there is nothing to say of it; false: what becomes of it was decided before."""
         with self._lock:
-            if running.is_over:
+            if message.is_decided:
                 return False
-            running.is_over = True
-            self._running.discard(running)
+            message.is_decided = True
+            self._messages.discard(message)
             self._changed.notify_all()
         return True
 
-    def take_finished(self, most: int, seconds: float) -> list[Finished]:
-        """Those that are to be settled, some at a time. Waits for one. They are held until `settled` is called."""
+    def take_finished(self, max_count: int, timeout: float) -> list[FinishedMessage]:
+        """Those that are to be settled, some at a time. Waits for one. They are held until `remove_settled`."""
         with self._lock:
             if not self._finished:
-                self._has_finished.wait(seconds)
-            return [self._finished.popleft() for _ in range(min(most, len(self._finished)))]
+                self._has_finished.wait(timeout)
+            return [self._finished.popleft() for _ in range(min(max_count, len(self._finished)))]
 
-    def put_back(self, finished: Sequence[Finished]) -> None:
+    def put_back(self, finished: Sequence[FinishedMessage]) -> None:
         """They could not be settled now; those that are held no more were, before it failed."""
         with self._lock:
-            self._finished.extendleft(one for one in reversed(finished) if one.running in self._running)
+            self._finished.extendleft(one for one in reversed(finished) if one.message in self._messages)
 
-    def settled(self, finished: Sequence[Finished]) -> None:
+    def remove_settled(self, finished: Sequence[FinishedMessage]) -> None:
         with self._lock:
-            self._running.difference_update([one.running for one in finished])
+            self._messages.difference_update([one.message for one in finished])
             self._changed.notify_all()
 
-    def wait_changed(self, seconds: float) -> None:
+    def wait_for_change(self, timeout: float) -> None:
         """Block until fewer are held, or for so long."""
         with self._lock:
-            self._changed.wait(seconds)
+            self._changed.wait(timeout)
 
-    def wait_empty(self, seconds: float) -> bool:
+    def wait_until_empty(self, timeout: float) -> bool:
         """Block until none is held; false: there are some after so long."""
         with self._lock:
-            return self._changed.wait_for(lambda: not self._running, seconds)
+            return self._changed.wait_for(lambda: not self._messages, timeout)
 
 
-class Emitter:
+class EventEmitter:
     """Hands events to a sink, if there is one; one that raises harms nobody."""
 
     def __init__(self, queue: str, sink: Sink[QueueEvent] | None) -> None:
@@ -163,7 +163,7 @@ class Emitter:
         self._failures = 0
 
     @property
-    def is_on(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether anybody listens: else events need not be made."""
         return self._sink is not None
 
@@ -187,9 +187,9 @@ class WorkerContext:
     lease: float
     """Seconds for which messages are taken at a time."""
     concurrency: int
-    held: Held
+    leased: LeasedMessages
     handlers: "Handlers"
-    events: Emitter
+    events: EventEmitter
     clock: Clock
 
     @property
@@ -197,15 +197,15 @@ class WorkerContext:
         """What keeps the messages. Asked for each time: the queue may have been closed, and is then opened again."""
         return self.find_backend()
 
-    def loop(self, doing: str, step: Callable[[], float], *, longest_pause: float = LONGEST_PAUSE) -> BackgroundLoop:
+    def loop(self, doing: str, step: Callable[[], float], *, max_pause: float = MAX_PAUSE) -> BackgroundLoop:
         """Return the background loop of one part of the worker. It tells the sink of every step that failed."""
         return BackgroundLoop(
             f"holdfast-{self.queue}-{doing}",
             step,
-            doing=f"{doing} in queue {self.queue}",
+            action=f"{doing} in queue {self.queue}",
             logger=log,
-            backoff=Backoff(base=min(SHORTEST_PAUSE, longest_pause), cap=longest_pause, jitter=Jitter.EQUAL),
+            backoff=Backoff(base=min(MIN_PAUSE, max_pause), cap=max_pause, jitter=Jitter.EQUAL),
             on_failure=lambda error, _: self.events.emit(
-                Trouble(queue=self.queue, at=self.clock.wall(), doing=doing, error=type(error).__name__)
+                BackendErrorEvent(queue=self.queue, at=self.clock.wall(), operation=doing, error=type(error).__name__)
             ),
         )

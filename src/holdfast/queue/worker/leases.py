@@ -1,7 +1,7 @@
 """What a worker does with the leases that it has: settle, extend, give up in time; and sweep the queue.
 
-`Settler` and `Heartbeat` speak to the backend, each in a thread of its own. `Watch` touches nothing but memory: it must
-end a handler in time although a database does not answer.
+`Settler` and `Heartbeat` speak to the backend, each in a thread of its own. `Watchdog` touches nothing but memory: it
+must end a handler in time although a database does not answer.
 """
 
 import logging
@@ -9,29 +9,29 @@ import random
 from collections.abc import Callable, Sequence
 
 from holdfast._errors import EngineError, OutcomeUnknown
-from holdfast.queue.events import Ending, Handled
-from holdfast.queue.message import Ack, Bury, Drop, ExtendLease, Outcome, Release, RetryLater, Settlement
-from holdfast.queue.worker.context import Finished, Running, WorkerContext
-from holdfast.queue.worker.crews import Crews
+from holdfast.queue.events import AttemptEvent, AttemptResult
+from holdfast.queue.message import Ack, Bury, Disposition, Drop, ExtendLease, Release, RetryLater, Settlement
+from holdfast.queue.worker.context import FinishedMessage, LeasedMessage, WorkerContext
+from holdfast.queue.worker.executors import HandlerExecutors
 
-AT_ONCE = 500
+SETTLE_BATCH = 500
 """Messages that are settled in one step."""
-WAIT = 0.1
+SETTLE_WAIT = 0.1
 """Seconds between looks whether to stop."""
-LONGEST_SETTLE_PAUSE = 1.0
+MAX_SETTLE_PAUSE = 1.0
 """Seconds before another attempt at most: what was done must be settled before it is done again."""
-BEATS = 3
+BEATS_PER_LEASE = 3
 """Heartbeats in the time of a lease: two may fail."""
-LONGEST_BEAT = 1.0
+MAX_BEAT_SECONDS = 1.0
 """Seconds between looks whether a lease has to be extended."""
-MARGIN = 6
+STOP_MARGIN = 6
 """The last part of a lease, one of six, in which a handler is told to stop."""
-LONGEST_WAIT = 1.0
+MAX_START_WAIT = 1.0
 """Seconds for which a message waits here at most for its handler to begin: another worker may be quicker."""
-SHORTEST_NAP, LONGEST_NAP = 0.02, 0.25
-NAPS = 4
+MIN_NAP, MAX_NAP = 0.02, 0.25
+NAPS_PER_TIMEOUT = 4
 """Looks in the time that the least patient handler has."""
-EVERY = 60.0
+SWEEP_SECONDS = 60.0
 """Seconds between sweeps of one worker, more or less: those of a fleet should not come all at once."""
 
 log = logging.getLogger(__name__)
@@ -46,21 +46,21 @@ class Settler:
 
     def __init__(self, context: WorkerContext) -> None:
         self._context = context
-        self.loop = context.loop("settle", self.step, longest_pause=LONGEST_SETTLE_PAUSE)
+        self.loop = context.loop("settle", self.step, max_pause=MAX_SETTLE_PAUSE)
 
     def step(self) -> float:
         """Settle the messages that are finished; wait a moment for the first one."""
-        finished = self._context.held.take_finished(AT_ONCE, WAIT)
+        finished = self._context.leased.take_finished(SETTLE_BATCH, SETTLE_WAIT)
         if finished:
             try:
                 self._settle(finished)
             except EngineError:
-                self._context.held.put_back(finished)
+                self._context.leased.put_back(finished)
                 raise
         return 0.0
 
-    def _settle(self, finished: Sequence[Finished]) -> None:
-        settlements = [Settlement(one.running.delivery.receipt, one.outcome) for one in finished]
+    def _settle(self, finished: Sequence[FinishedMessage]) -> None:
+        settlements = [Settlement(one.message.delivery.receipt, one.disposition) for one in finished]
         try:
             kept = self._context.backend.settle(settlements)
         except OutcomeUnknown:
@@ -74,56 +74,60 @@ class Settler:
                 log.exception(
                     "queue %s: message %d cannot be settled, and will be delivered again",
                     self._context.queue,
-                    finished[0].running.delivery.id,
+                    finished[0].message.delivery.id,
                 )
-                self._context.held.settled(finished)
+                self._context.leased.remove_settled(finished)
                 return
             for one in finished:  # whichever it is, the others must not suffer for it
                 self._settle([one])
             return
-        self._context.held.settled(finished)
-        self._tell(finished, kept)
+        self._context.leased.remove_settled(finished)
+        self._report(finished, kept)
 
-    def _tell(self, finished: Sequence[Finished], kept: Sequence[bool]) -> None:
+    def _report(self, finished: Sequence[FinishedMessage], kept: Sequence[bool]) -> None:
         lost = [one for one, was_held in zip(finished, kept, strict=True) if not was_held and not one.is_uncertain]
         if lost:
             log.warning(
                 "queue %s: what became of %d messages does not count, their leases had ended: %s",
                 self._context.queue,
                 len(lost),
-                ", ".join(str(one.running.delivery.id) for one in lost[:10]),
+                ", ".join(str(one.message.delivery.id) for one in lost[:10]),
             )
-        if self._context.events.is_on:
+        if self._context.events.is_enabled:
             at = self._context.clock.wall()
             for one, was_held in zip(finished, kept, strict=True):
-                if one.running.started is not None or not isinstance(one.outcome, Release):
-                    ending = ending_of(one.outcome) if was_held or one.is_uncertain else Ending.LOST
-                    self._context.events.emit(_event(one.running, at, one.seconds, ending, one.error))
+                if one.message.started_at is not None or not isinstance(one.disposition, Release):
+                    ending = get_attempt_result(one.disposition) if was_held or one.is_uncertain else AttemptResult.LOST
+                    self._context.events.emit(_event(one.message, at, one.seconds, ending, one.error))
 
 
-def _event(running: Running, at: float, seconds: float, ending: Ending, error: str | None = None) -> Handled:
-    return Handled(delivery=running.delivery, at=at, seconds=seconds, ending=ending, error=error, job=running.job)
+def _event(
+    message: LeasedMessage, at: float, seconds: float, ending: AttemptResult, error: str | None = None
+) -> AttemptEvent:
+    return AttemptEvent(delivery=message.delivery, at=at, seconds=seconds, result=ending, error=error, job=message.job)
 
 
-def ending_of(outcome: Outcome) -> Ending:
-    """Return how the attempt ended that has this outcome."""
-    match outcome:
+def get_attempt_result(disposition: Disposition) -> AttemptResult:
+    """Return how the attempt ended that has this disposition."""
+    match disposition:
         case Ack():
-            return Ending.DONE
+            return AttemptResult.ACKED
         case RetryLater():
-            return Ending.RETRIED if outcome.counts else Ending.POSTPONED
+            return AttemptResult.RETRIED if disposition.is_attempt else AttemptResult.POSTPONED
         case Bury() | Drop():
-            return Ending.BURIED
+            return AttemptResult.BURIED
         case Release() | ExtendLease():
-            return Ending.RETURNED
+            return AttemptResult.RELEASED
 
 
-class Watch:
+class Watchdog:
     """Ends handlers whose time is over, also `grace` seconds after `is_out`. Releases messages that wait in vain."""
 
-    def __init__(self, context: WorkerContext, crews: Crews, is_out: Callable[[], bool], grace: float) -> None:
+    def __init__(
+        self, context: WorkerContext, executors: HandlerExecutors, is_out: Callable[[], bool], grace: float
+    ) -> None:
         self._context = context
-        self._crews = crews
+        self._executors = executors
         self._is_out = is_out
         self._grace = grace
         self._out_since: float | None = None
@@ -135,51 +139,51 @@ class Watch:
         context = self._context
         now = context.clock.monotonic()
         is_stuck = self._look_for_stuck()
-        for running in context.held.all():
-            timeout, started = running.options.timeout, running.started
-            if running.ends - now <= context.lease / MARGIN:
+        for message in context.leased.list_undecided():
+            timeout, started = message.options.timeout, message.started_at
+            if message.lease_ends_at - now <= context.lease / STOP_MARGIN:
                 # It cannot be settled in time any more, or only by luck: whoever gets it next must not be beside us.
-                self.give_up(running, "its lease could not be kept")
+                self.abandon(message, "its lease could not be kept")
             elif started is not None and timeout is not None and now - started >= timeout:
                 error = TimeoutError(f"the handler took longer than {timeout:g} s")
-                self._end(running, context.handlers.failed(running, error, now - started), str(error))
-            elif started is None and (is_stuck or (now - running.since >= LONGEST_WAIT and not running.is_patient)):
-                self._end(running, Finished(running, Release()), "it waited too long")
+                self._end(message, context.handlers.finish_failed(message, error, now - started), str(error))
+            elif started is None and (is_stuck or (now - message.leased_at >= MAX_START_WAIT and not message.can_wait)):
+                self._end(message, FinishedMessage(message, Release()), "it waited too long")
         self._look_at_zone(now)
-        nap = min(LONGEST_NAP, context.lease / MARGIN / 2, context.handlers.shortest_timeout / NAPS)
-        return max(SHORTEST_NAP, nap)
+        nap = min(MAX_NAP, context.lease / STOP_MARGIN / 2, context.handlers.min_timeout / NAPS_PER_TIMEOUT)
+        return max(MIN_NAP, nap)
 
-    def hand_back(self, why: str, *, started: bool) -> None:
-        """Release the messages that wait here and, with `started`, also those that are being handled."""
+    def release(self, why: str, *, include_started: bool) -> None:
+        """Release the messages that wait here and, with `include_started`, also those that are being handled."""
         now = self._context.clock.monotonic()
-        for running in self._context.held.all():
-            if running.started is None:
-                self._end(running, Finished(running, Release()), why)
-            elif started:
-                self._end(running, Finished(running, Release(), now - running.started), why)
+        for message in self._context.leased.list_undecided():
+            if message.started_at is None:
+                self._end(message, FinishedMessage(message, Release()), why)
+            elif include_started:
+                self._end(message, FinishedMessage(message, Release(), now - message.started_at), why)
 
-    def give_up(self, running: Running, why: str) -> None:
+    def abandon(self, message: LeasedMessage, why: str) -> None:
         """Forget a message whose lease is lost, or may be: it cannot be settled any more."""
         context = self._context
-        if not context.held.lose(running):
+        if not context.leased.forget(message):
             return
-        self._interrupt(running, why)
-        if running.started is not None and context.events.is_on:
-            seconds = context.clock.monotonic() - running.started
-            context.events.emit(_event(running, context.clock.wall(), seconds, Ending.LOST))
+        self._interrupt(message, why)
+        if message.started_at is not None and context.events.is_enabled:
+            seconds = context.clock.monotonic() - message.started_at
+            context.events.emit(_event(message, context.clock.wall(), seconds, AttemptResult.LOST))
 
-    def _end(self, running: Running, finished: Finished, why: str) -> None:
-        if self._context.held.finish(finished):
-            self._interrupt(running, why)
+    def _end(self, message: LeasedMessage, finished: FinishedMessage, why: str) -> None:
+        if self._context.leased.finish(finished):
+            self._interrupt(message, why)
 
-    def _interrupt(self, running: Running, why: str) -> None:
-        running.handling.end(why)
-        if running.interrupt is not None:
-            log.warning("message %d of %s: its handler is ended: %s", running.delivery.id, self._context.queue, why)
-            running.interrupt(running)
+    def _interrupt(self, message: LeasedMessage, why: str) -> None:
+        message.current_message.end(why)
+        if message.interrupt is not None:
+            log.warning("message %d of %s: its handler is ended: %s", message.delivery.id, self._context.queue, why)
+            message.interrupt(message)
 
     def _look_for_stuck(self) -> bool:
-        is_stuck = self._crews.is_stuck
+        is_stuck = self._executors.is_stuck
         if is_stuck and not self._was_stuck:
             log.error(
                 "queue %s: handlers hang that were given up, and there is no room for more beside them: "
@@ -198,33 +202,37 @@ class Watch:
             return
         if self._out_since is None:
             self._out_since = now
-        self.hand_back("the zone is out", started=now - self._out_since >= self._grace)
+        self.release("the zone is out", include_started=now - self._out_since >= self._grace)
 
 
 class Heartbeat:
-    """Extends leases, apart from `Watch`, which must not wait for a database."""
+    """Extends leases, apart from `Watchdog`, which must not wait for a database."""
 
-    def __init__(self, context: WorkerContext, watch: Watch) -> None:
+    def __init__(self, context: WorkerContext, watchdog: Watchdog) -> None:
         self._context = context
-        self._watch = watch
-        self._nap = min(LONGEST_BEAT, context.lease / BEATS / 2)
-        self.loop = context.loop("keep leases", self.step, longest_pause=self._nap)
+        self._watchdog = watchdog
+        self._nap = min(MAX_BEAT_SECONDS, context.lease / BEATS_PER_LEASE / 2)
+        self.loop = context.loop("keep leases", self.step, max_pause=self._nap)
 
     def step(self) -> float:
         """Extend the leases of which a third is over; return the seconds until the next look."""
         context = self._context
         now = context.clock.monotonic()
-        due = [running for running in context.held.all() if running.ends - now <= context.lease * (1 - 1 / BEATS)]
+        due = [
+            message
+            for message in context.leased.list_undecided()
+            if message.lease_ends_at - now <= context.lease * (1 - 1 / BEATS_PER_LEASE)
+        ]
         if not due:
             return self._nap
         kept = context.backend.settle(
-            [Settlement(running.delivery.receipt, ExtendLease(context.lease)) for running in due]
+            [Settlement(message.delivery.receipt, ExtendLease(context.lease)) for message in due]
         )
-        for running, is_held in zip(due, kept, strict=True):
+        for message, is_held in zip(due, kept, strict=True):
             if is_held:
-                running.ends = now + context.lease
-            else:  # or it was settled in the meantime, which the watch sees
-                self._watch.give_up(running, "another worker has it")
+                message.lease_ends_at = now + context.lease
+            else:  # or it was settled in the meantime, which the watchdog sees
+                self._watchdog.abandon(message, "another worker has it")
         return self._nap
 
 
@@ -242,4 +250,4 @@ class Sweeper:
             self._is_first = False
         else:
             self._context.backend.sweep(self._context.queue)
-        return EVERY * (0.5 + random.random())  # noqa: S311 - spreads, hides nothing
+        return SWEEP_SECONDS * (0.5 + random.random())  # noqa: S311 - spreads, hides nothing

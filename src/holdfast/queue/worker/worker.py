@@ -1,4 +1,4 @@
-"""A worker on one queue. Start reading at `Worker`, then at `Shift`, which joins the parts of one run."""
+"""A worker on one queue. Start reading at `Worker`, then at `WorkerRun`, which joins the parts of one run."""
 
 import logging
 import signal
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Self
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
-from holdfast._forks import renew_after_fork
+from holdfast._forks import register_after_fork
 from holdfast._types import Sink, Zone, ZoneView
 from holdfast.queue.events import QueueEvent
 from holdfast.queue.queue import Queue
-from holdfast.queue.worker.context import Emitter, Held, WorkerContext
-from holdfast.queue.worker.crews import Crews
-from holdfast.queue.worker.feeder import Feeder
+from holdfast.queue.worker.context import EventEmitter, LeasedMessages, WorkerContext
+from holdfast.queue.worker.executors import HandlerExecutors
+from holdfast.queue.worker.fetcher import Fetcher
 from holdfast.queue.worker.handlers import Handlers
-from holdfast.queue.worker.leases import Heartbeat, Settler, Sweeper, Watch
+from holdfast.queue.worker.leases import Heartbeat, Settler, Sweeper, Watchdog
 
 if TYPE_CHECKING:
     import asyncio
 
-GLANCE = 0.1
+STOP_CHECK_SECONDS = 0.1
 """Seconds between looks whether to stop. A look, because a signal handler may set no event and take no lock."""
 SETTLE_SECONDS = 5.0
 """How long a worker that stops tries to say what became of its last messages."""
@@ -78,21 +78,21 @@ class Worker:
         self._sink = sink
         self._clock = clock or SystemClock()
         self._changing = threading.Lock()
-        self._shift: Shift | None = None
-        self._inherited: list[Shift] = []
-        self._stop_asked = False
-        renew_after_fork(self)
+        self._current_run: WorkerRun | None = None
+        self._inherited: list[WorkerRun] = []
+        self._is_stop_requested = False
+        register_after_fork(self)
 
     @property
     def in_flight(self) -> int:
-        shift = self._shift
-        return 0 if shift is None else len(shift.context.held)
+        run = self._current_run
+        return 0 if run is None else len(run.context.leased)
 
     @property
     def is_idle(self) -> bool:
         """Whether it holds no message, and none is on its way to it."""
-        shift = self._shift
-        return shift is None or not (shift.feeder.is_asking or len(shift.context.held))
+        run = self._current_run
+        return run is None or not (run.fetcher.is_leasing or len(run.context.leased))
 
     @property
     def is_out(self) -> bool:
@@ -105,8 +105,8 @@ class Worker:
 
         A process in which that lasts should end, and be started anew: a thread that hangs cannot be ended otherwise.
         """
-        shift = self._shift
-        return shift is not None and shift.crews.is_stuck
+        run = self._current_run
+        return run is not None and run.executors.is_stuck
 
     def start(self, loop: "asyncio.AbstractEventLoop | None" = None) -> None:
         """Begin to take messages, and return. May be repeated, also after `stop`. InvalidValue: there is no handler.
@@ -114,27 +114,29 @@ class Worker:
         With `loop`, asynchronous handlers run in that one, instead of in a thread.
         """
         with self._changing:
-            if self._shift is None:
-                self._shift = self.shift(loop)  # known before: whoever is interrupted in the middle of it can stop it
+            if self._current_run is None:
+                self._current_run = self.create_run(
+                    loop
+                )  # known before: whoever is interrupted in the middle of it can stop it
                 try:
-                    self._shift.start()
+                    self._current_run.start()
                 except Exception:  # such as one thread too many
-                    shift, self._shift = self._shift, None
-                    shift.stop()
+                    run, self._current_run = self._current_run, None
+                    run.stop()
                     raise
 
     def stop(self) -> None:
         """Take no more, let handlers end, hand back what is left. May be repeated. In a handler, use `request_stop`."""
         with self._changing:
-            if self._shift is not None:
+            if self._current_run is not None:
                 try:
-                    self._shift.stop()
+                    self._current_run.stop()
                 finally:
-                    self._shift = None
+                    self._current_run = None
 
     def request_stop(self) -> None:
         """Let `run` return soon, also one that has not begun. Does not block: signal handlers may call it."""
-        self._stop_asked = True
+        self._is_stop_requested = True
 
     def run(self) -> None:
         """Handle messages until `request_stop` is called, or the program is interrupted or asked to end.
@@ -145,10 +147,10 @@ class Worker:
             try:
                 self.start()
                 while self._goes_on():
-                    time.sleep(GLANCE)
+                    time.sleep(STOP_CHECK_SECONDS)
             finally:
                 self.stop()
-                self._stop_asked = False
+                self._is_stop_requested = False
 
     async def run_async(self) -> None:
         """The same, with asynchronous handlers in this event loop. Cancelling it stops the worker, gracefully."""
@@ -157,33 +159,33 @@ class Worker:
         try:
             await asyncio.to_thread(self.start, asyncio.get_running_loop())
             while self._goes_on():  # noqa: ASYNC110 - who asks may be a signal handler
-                await asyncio.sleep(GLANCE)
+                await asyncio.sleep(STOP_CHECK_SECONDS)
         finally:
             await asyncio.shield(asyncio.to_thread(self.stop))
-            self._stop_asked = False
+            self._is_stop_requested = False
 
-    def shift(self, loop: "asyncio.AbstractEventLoop | None" = None) -> "Shift":
+    def create_run(self, loop: "asyncio.AbstractEventLoop | None" = None) -> "WorkerRun":
         """The parts of the worker, at rest."""
         policy, able = self.queue.policy, self.queue.backend.capabilities
         context = WorkerContext(
             queue=self.queue.name,
             find_backend=lambda: self.queue.backend,
             # A shorter one is no harm: leases are extended while handlers are at work.
-            lease=policy.lease if able.longest_lease is None else min(policy.lease, able.longest_lease),
+            lease=policy.lease if able.max_lease is None else min(policy.lease, able.max_lease),
             concurrency=self.options.concurrency,
-            held=Held(),
-            handlers=Handlers(self.queue, policy.attempts, self._clock, able.longest_delay),
-            events=Emitter(self.queue.name, self._sink),
+            leased=LeasedMessages(),
+            handlers=Handlers(self.queue, policy.attempts, self._clock, able.max_delay),
+            events=EventEmitter(self.queue.name, self._sink),
             clock=self._clock,
         )
-        return Shift(context, grace=self.options.grace, is_out=lambda: self.is_out, loop=loop)
+        return WorkerRun(context, grace=self.options.grace, is_out=lambda: self.is_out, loop=loop)
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: whoever held the lock is not there, nor is any thread that was at work."""
         self._changing = threading.Lock()
-        if self._shift is not None:
-            self._inherited.append(self._shift)  # the parent's: its event loop must not be closed here
-            self._shift = None
+        if self._current_run is not None:
+            self._inherited.append(self._current_run)  # the parent's: its event loop must not be closed here
+            self._current_run = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -193,7 +195,7 @@ class Worker:
         self.stop()
 
     def _goes_on(self) -> bool:
-        return self._shift is not None and not self._stop_asked
+        return self._current_run is not None and not self._is_stop_requested
 
     @contextmanager
     def _ended_by_signal(self) -> Iterator[None]:
@@ -209,7 +211,7 @@ class Worker:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-class Shift:
+class WorkerRun:
     """One run of a worker, from its start to its end. A test can drive its parts by hand, before `start`."""
 
     def __init__(
@@ -222,13 +224,13 @@ class Shift:
     ) -> None:
         self.context = context
         self._grace = grace
-        self.crews = Crews(context, loop)
+        self.executors = HandlerExecutors(context, loop)
         self.settler = Settler(context)
-        self.watch = Watch(context, self.crews, is_out, grace)
-        self.heartbeat = Heartbeat(context, self.watch)
-        self.feeder = Feeder(context, self.crews, is_out)
+        self.watchdog = Watchdog(context, self.executors, is_out, grace)
+        self.heartbeat = Heartbeat(context, self.watchdog)
+        self.fetcher = Fetcher(context, self.executors, is_out)
         self.sweeper = Sweeper(context)
-        parts = (self.settler, self.watch, self.heartbeat, self.feeder, self.sweeper)
+        parts = (self.settler, self.watchdog, self.heartbeat, self.fetcher, self.sweeper)
         self._loops = [part.loop for part in parts]
 
     def start(self) -> None:
@@ -246,19 +248,19 @@ class Shift:
                 loop.stop(RETURN_SECONDS)
 
     def _finish(self) -> None:
-        held, clock = self.context.held, self.context.clock
+        held, clock = self.context.leased, self.context.clock
         until = clock.monotonic() + self._grace
-        self.feeder.is_stopping = True
+        self.fetcher.is_stopping = True
         # Those that have not begun, at once; those that it is just being given, when it has them.
-        self.watch.hand_back("the worker stops", started=False)
-        self.feeder.loop.stop(SETTLE_SECONDS)
-        self.watch.hand_back("the worker stops", started=False)
-        if not held.wait_empty(max(0.0, until - clock.monotonic())):
-            self.watch.hand_back("the worker stops, and there was no more time", started=True)
-        self.crews.stop()
-        if not self.crews.join(RETURN_SECONDS):
+        self.watchdog.release("the worker stops", include_started=False)
+        self.fetcher.loop.stop(SETTLE_SECONDS)
+        self.watchdog.release("the worker stops", include_started=False)
+        if not held.wait_until_empty(max(0.0, until - clock.monotonic())):
+            self.watchdog.release("the worker stops, and there was no more time", include_started=True)
+        self.executors.stop()
+        if not self.executors.join(RETURN_SECONDS):
             log.warning("queue %s: some handlers have not returned; they end with the process", self.context.queue)
-        if not held.wait_empty(SETTLE_SECONDS):
+        if not held.wait_until_empty(SETTLE_SECONDS):
             log.warning(
                 "queue %s: %d messages could not be settled, and will be delivered again", self.context.queue, len(held)
             )

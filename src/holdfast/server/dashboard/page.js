@@ -5,7 +5,7 @@ const SHOWN_SECONDS = 60;
 const SLOWEST_SECONDS = 1;
 const LONGEST_PAUSE = 5000;
 
-const state = { workloads: [], out: new Map(), pulses: [], story: [] };
+const state = { workloads: [], out: new Map(), traffic: [], story: [] };
 const element = (id) => document.getElementById(id);
 
 function make(tag, properties = {}, ...children) {
@@ -28,7 +28,7 @@ function draw(kind, path) {
 }
 
 function readings(workload, zone) {
-  return state.pulses.map((pulse) => pulse.workloads[workload]?.[zone] ?? { requests: 0, faults: 0, latency: null });
+  return state.traffic.map((sample) => sample.workloads[workload]?.[zone] ?? { requests: 0, faults: 0, latency: null });
 }
 
 function bars(values) {
@@ -132,10 +132,10 @@ function takeStatus(status) {
 }
 
 const handlers = {
-  pulse(pulse) {
-    if (state.pulses.length && pulse.at <= state.pulses.at(-1).at) return;
-    state.pulses.push(pulse);
-    state.pulses = state.pulses.slice(-SHOWN_SECONDS);
+  traffic(sample) {
+    if (state.traffic.length && sample.at <= state.traffic.at(-1).at) return;
+    state.traffic.push(sample);
+    state.traffic = state.traffic.slice(-SHOWN_SECONDS);
     show();
   },
   verdict({ verdict, at, closed }) {
@@ -163,7 +163,7 @@ async function ask(path, options = {}) {
 async function begin() {
   const overview = await (await ask("/v1/overview")).json();
   state.workloads = overview.workloads;
-  state.pulses = overview.pulses.slice(-SHOWN_SECONDS);
+  state.traffic = overview.traffic.slice(-SHOWN_SECONDS);
   state.out.clear();
   overview.statuses.forEach(takeStatus);
   state.story = [

@@ -7,8 +7,8 @@ from litestar import Request, delete, get, post
 from litestar.params import JSONBody, Parameter
 from msgspec import Meta, Struct
 
-from holdfast.server.auth import restricted
-from holdfast.server.credentials import NOTE_LENGTH, NOTE_PATTERN, Credential, Role
+from holdfast.server.auth import build_route_options
+from holdfast.server.credentials import MAX_NOTE_LENGTH, NOTE_PATTERN, Credential, Role
 from holdfast.server.state import ServerState
 
 CredentialId = Annotated[
@@ -21,7 +21,7 @@ _TEXT = r"^[^\x00]*$"
 
 
 class _New(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="role"):
-    note: Annotated[str, Meta(max_length=NOTE_LENGTH, pattern=NOTE_PATTERN)] = ""
+    note: Annotated[str, Meta(max_length=MAX_NOTE_LENGTH, pattern=NOTE_PATTERN)] = ""
 
 
 class NewOperator(_New, frozen=True, tag="operator"):
@@ -45,21 +45,23 @@ class CreatedCredential(Struct, frozen=True):
     token: str
 
 
-@get("/v1/whoami", summary="Whose credential is this?", **restricted("credentials", *Role))
+@get("/v1/whoami", summary="Whose credential is this?", **build_route_options("credentials", *Role))
 async def whoami(request: Request[Any, Any, Any]) -> Credential:
     """The credential that this request was sent with."""
     credential: Credential = request.state.credential
     return credential
 
 
-@get("/v1/credentials", summary="List credentials", **restricted("credentials", Role.OPERATOR))
+@get("/v1/credentials", summary="List credentials", **build_route_options("credentials", Role.OPERATOR))
 async def list_credentials(state: ServerState) -> list[Credential]:
     """All credentials, oldest first, with the revoked ones."""
     return await asyncio.to_thread(state.services.credentials.list)
 
 
 @post(
-    "/v1/credentials", summary="Create a credential", **restricted("credentials", Role.OPERATOR, errors=(400, 413, 507))
+    "/v1/credentials",
+    summary="Create a credential",
+    **build_route_options("credentials", Role.OPERATOR, errors=(400, 413, 507)),
 )
 async def create_credential(
     state: ServerState, data: JSONBody[NewOperator | NewViewer | NewTenant]
@@ -75,7 +77,7 @@ async def create_credential(
     "/v1/credentials/{credential_id:str}",
     status_code=200,
     summary="Revoke a credential",
-    **restricted("credentials", Role.OPERATOR, errors=(400, 404, 507)),
+    **build_route_options("credentials", Role.OPERATOR, errors=(400, 404, 507)),
 )
 async def revoke_credential(state: ServerState, credential_id: CredentialId) -> Credential:
     """Refuse the credential from now on."""

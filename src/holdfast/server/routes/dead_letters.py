@@ -9,35 +9,35 @@ from litestar.params import JSONBody, QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast._errors import Conflict
-from holdfast._names import queue_of
-from holdfast._types import TENANT_BYTES
-from holdfast.queue.backend import DeadLetter, DeadQuery
+from holdfast._names import check_queue_name
+from holdfast._types import MAX_TENANT_BYTES
+from holdfast.queue.backend import DeadLetter, DeadLetterQuery
 from holdfast.server.routes.parameters import (
-    CHANGE,
-    LATEST,
-    LOOK,
+    CHANGE_OPTIONS,
+    MAX_TIME,
     NO_NUL,
-    PLAIN,
+    QUERY_TEXT_SCHEMA,
+    READ_OPTIONS,
     QueueName,
     TenantName,
     Time,
+    check_query_text,
     log_change,
-    named_tenant,
-    plain,
-    strict,
+    parse_tenant,
+    with_strict_query,
 )
 from holdfast.server.state import ServerState
 
-LETTERS = 100
+MAX_LETTERS = 100
 """Most dead letters in one answer: each may be as long as a message may be, with its traceback."""
-REDRIVEN = 1000
+MAX_REDRIVEN = 1000
 """Most dead letters that are put back in one request, which is one step of the store."""
-LARGEST = (1 << 53) - 1
+MAX_ID = (1 << 53) - 1
 """The largest id that may be asked for: no message ever has it, and every reader of JSON takes it for what it is."""
-Filter: TypeAlias = Annotated[str, Meta(min_length=1, max_length=TENANT_BYTES, pattern=NO_NUL)]
+Filter: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_TENANT_BYTES, pattern=NO_NUL)]
 
 
-class Letter(Struct, frozen=True, kw_only=True):
+class DeadLetterItem(Struct, frozen=True, kw_only=True):
     """A message that was buried, and why."""
 
     id: int
@@ -45,8 +45,8 @@ class Letter(Struct, frozen=True, kw_only=True):
     priority: int
     group: str | None
     attempts: int
-    sent: float
-    buried: float
+    sent_at: float
+    buried_at: float
     reason: str
     detail: str
     """The traceback, if there is one."""
@@ -57,15 +57,15 @@ class Letter(Struct, frozen=True, kw_only=True):
     """Its body."""
 
 
-class Letters(Struct, frozen=True):
+class DeadLetterPage(Struct, frozen=True):
     """Dead letters, in the order of their ids."""
 
-    letters: Sequence[Letter]
+    letters: Sequence[DeadLetterItem]
     next: int | None
     """The `after` of the next page; none: these are the last."""
 
 
-class Redrive(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RedriveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which dead letters are put back: all of them, or those that fulfil every condition that is given."""
 
     which: Literal["matching", "all"] = "matching"
@@ -73,79 +73,84 @@ class Redrive(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tenant: Filter | None = None
     reason: Filter | None = None
     """Text that the reason contains."""
-    ids: Annotated[list[int], Meta(max_length=REDRIVEN)] = []
+    ids: Annotated[list[int], Meta(max_length=MAX_REDRIVEN)] = []
     buried_before: Time | None = None
     action: Literal["redrive", "discard"] = "redrive"
     """Whether they are put back, or forgotten."""
-    limit: Annotated[int, Meta(ge=1, le=REDRIVEN)] = LETTERS
+    limit: Annotated[int, Meta(ge=1, le=MAX_REDRIVEN)] = MAX_LETTERS
 
 
-class Redriven(Struct, frozen=True):
+class RedriveResult(Struct, frozen=True):
     """How many dead letters were put back, or forgotten; fewer than the limit: there are no more of them."""
 
     count: int
     action: Literal["redrive", "discard"]
 
 
-@get("/v1/queues/{queue:str}/dead", summary="List dead letters", **strict(LOOK))
+@get("/v1/queues/{queue:str}/dead", summary="List dead letters", **with_strict_query(READ_OPTIONS))
 async def dead_letters(
     state: ServerState,
     queue: QueueName,
     *,
     tenant: TenantName = None,
     reason: Annotated[
-        str | None, QueryParameter(max_length=256, description="Text that the reason contains", schema_extra=PLAIN)
+        str | None,
+        QueryParameter(max_length=256, description="Text that the reason contains", schema_extra=QUERY_TEXT_SCHEMA),
     ] = None,
-    ids: Annotated[list[int] | None, QueryParameter(max_items=LETTERS)] = None,
-    buried_before: Annotated[float | None, QueryParameter(ge=1, le=LATEST)] = None,
-    after: Annotated[int, QueryParameter(ge=0, le=LARGEST, description="The `next` of the page before")] = 0,
-    limit: Annotated[int, QueryParameter(ge=1, le=LETTERS)] = 20,
+    ids: Annotated[list[int] | None, QueryParameter(max_items=MAX_LETTERS)] = None,
+    buried_before: Annotated[float | None, QueryParameter(ge=1, le=MAX_TIME)] = None,
+    after: Annotated[int, QueryParameter(ge=0, le=MAX_ID, description="The `next` of the page before")] = 0,
+    limit: Annotated[int, QueryParameter(ge=1, le=MAX_LETTERS)] = 20,
     bodies: Annotated[bool, QueryParameter(description="Whether bodies are told, in base64")] = False,
-) -> Letters:
+) -> DeadLetterPage:
     """Messages that were given up, with the reason, the traceback and the trace; page by page."""
-    query = DeadQuery(
-        queue=queue_of(queue),
-        tenant=None if tenant is None else named_tenant(tenant),
-        reason=None if reason is None else plain("reason", reason),
-        ids=_known(ids or []),
+    query = DeadLetterQuery(
+        queue=check_queue_name(queue),
+        tenant=None if tenant is None else parse_tenant(tenant),
+        reason=None if reason is None else check_query_text("reason", reason),
+        ids=_keep_valid(ids or []),
         buried_before=buried_before,
         after=after,
         limit=limit,
     )
-    found = await state.services.queues.ask(lambda backend: backend.dead(query))
-    return Letters([_letter(one, bodies=bodies) for one in found], found[-1].id if len(found) == limit else None)
+    found = await state.services.queues.ask(lambda backend: backend.list_dead_letters(query))
+    return DeadLetterPage(
+        [_to_item(one, bodies=bodies) for one in found], found[-1].id if len(found) == limit else None
+    )
 
 
-@post("/v1/queues/{queue:str}/redrive", summary="Put dead letters back", **strict(CHANGE))
+@post("/v1/queues/{queue:str}/redrive", summary="Put dead letters back", **with_strict_query(CHANGE_OPTIONS))
 async def redrive(
-    request: Request[Any, Any, Any], state: ServerState, queue: QueueName, data: JSONBody[Redrive]
-) -> Redriven:
+    request: Request[Any, Any, Any], state: ServerState, queue: QueueName, data: JSONBody[RedriveRequest]
+) -> RedriveResult:
     """Deliver dead letters once more, or forget them. Safe to repeat: what is put back is no dead letter any more."""
     is_filtered = bool(data.ids) or any(each is not None for each in (data.tenant, data.reason, data.buried_before))
     if is_filtered is (data.which == "all"):
         raise Conflict(
             'expected at least one of `tenant`, `reason`, `ids` and `buried_before`, or none and `"which": "all"`'
         )
-    query = DeadQuery(
-        queue=queue_of(queue),
-        tenant=None if data.tenant is None else named_tenant(data.tenant),
+    query = DeadLetterQuery(
+        queue=check_queue_name(queue),
+        tenant=None if data.tenant is None else parse_tenant(data.tenant),
         reason=data.reason,
-        ids=_known(data.ids),
+        ids=_keep_valid(data.ids),
         buried_before=data.buried_before,
         limit=data.limit,
     )
     discard = data.action == "discard"
     count = await state.services.queues.ask(lambda backend: backend.redrive(query, discard=discard))
     log_change(request, query.queue, f"{count} dead letters {'discarded' if discard else 'put back'}")
-    return Redriven(count, data.action)
+    return RedriveResult(count, data.action)
 
 
-def _known(ids: Sequence[int]) -> tuple[int, ...]:
+def _keep_valid(ids: Sequence[int]) -> tuple[int, ...]:
     """Those that messages may have. If none of them is, one that no message has: no id at all would mean all."""
-    return tuple(number for number in ids if 0 < number <= LARGEST) or ((0,) if ids else ())
+    return tuple(number for number in ids if 0 < number <= MAX_ID) or ((0,) if ids else ())
 
 
-def _letter(letter: DeadLetter, *, bodies: bool) -> Letter:
-    fields = {name: getattr(letter, name) for name in Letter.__struct_fields__ if name not in ("size", "base64")}
+def _to_item(letter: DeadLetter, *, bodies: bool) -> DeadLetterItem:
+    fields = {
+        name: getattr(letter, name) for name in DeadLetterItem.__struct_fields__ if name not in ("size", "base64")
+    }
     body = base64.b64encode(letter.body).decode() if bodies else UNSET
-    return Letter(**fields, size=len(letter.body), base64=body)
+    return DeadLetterItem(**fields, size=len(letter.body), base64=body)

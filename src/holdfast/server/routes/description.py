@@ -12,11 +12,11 @@ from litestar.openapi.spec import Components, SecurityScheme
 import holdfast
 
 
-def _closed(_: ASGIConnection[Any, Any, Any, Any], __: BaseRouteHandler) -> None:
+def _hide(_: ASGIConnection[Any, Any, Any, Any], __: BaseRouteHandler) -> None:
     raise NotFoundException
 
 
-CONFIG = OpenAPIConfig(
+OPENAPI_CONFIG = OpenAPIConfig(
     title="Holdfast",
     version=holdfast.__version__,
     description="Keeps a multi-zone, multi-tenant service standing when one part of it fails.",
@@ -25,28 +25,28 @@ CONFIG = OpenAPIConfig(
         security_schemes={"credential": SecurityScheme(type="http", scheme="bearer", bearer_format="hf_...")}
     ),
     # Litestar's own pages load scripts from elsewhere and answer in HTML when there is nothing: they stay closed.
-    openapi_router=Router("/openapi", route_handlers=[], include_in_schema=False, guards=[_closed]),
+    openapi_router=Router("/openapi", route_handlers=[], include_in_schema=False, guards=[_hide]),
 )
 
 
 @get("/openapi.json", include_in_schema=False, sync_to_thread=False)
 def description(request: Request[Any, Any, Any]) -> dict[str, Any]:
     """OpenAPI 3.1, for tools and generated clients."""
-    described = request.app.openapi_schema.to_schema()
-    for operations in described["paths"].values():
+    schema = request.app.openapi_schema.to_schema()
+    for operations in schema["paths"].values():
         for operation in operations.values():
-            _close(operation.get("requestBody"), described["components"]["schemas"])
-    return described
+            _forbid_unknown_fields(operation.get("requestBody"), schema["components"]["schemas"])
+    return schema
 
 
-def _close(part: Any, schemas: dict[str, Any]) -> None:
+def _forbid_unknown_fields(part: Any, schemas: dict[str, Any]) -> None:
     """Say of everything that is sent that it may have no unknown fields: they are refused, and Litestar is silent."""
     if isinstance(part, dict):
         if part.get("type") == "object":
             part["additionalProperties"] = False
         if reference := part.get("$ref"):
-            _close(schemas[reference.rpartition("/")[2]], schemas)
+            _forbid_unknown_fields(schemas[reference.rpartition("/")[2]], schemas)
         part = list(part.values())
     if isinstance(part, list):
         for inner in part:
-            _close(inner, schemas)
+            _forbid_unknown_fields(inner, schemas)

@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from holdfast._errors import EngineUnavailable
 from holdfast.engines import Database
-from holdfast.server.problems import described
+from holdfast.server.problems import describe_errors
 from holdfast.server.state import ServerState
 
-_PROBE_SECONDS = 0.9
+_PROBE_TIMEOUT = 0.9
 """Shorter than the shortest timeout that orchestrators probe with by default (Kubernetes: 1 s)."""
 
 
@@ -45,7 +45,7 @@ async def health() -> Health:
     return Health()
 
 
-@get("/ready", responses=described(503), summary="Can it do its work?", tags=["health"])
+@get("/ready", responses=describe_errors(503), summary="Can it do its work?", tags=["health"])
 async def ready(state: ServerState) -> Ready:
     """Answer 200 while the database answers and the server is not stopping, else 503."""
     await _require_ready(state)
@@ -56,12 +56,12 @@ async def _require_ready(state: ServerState) -> None:
     if state.stopping:
         raise EngineUnavailable("the server is stopping: send requests elsewhere")
     try:
-        await asyncio.wait_for(asyncio.shield(state.probe.answer()), _PROBE_SECONDS)
+        await asyncio.wait_for(asyncio.shield(state.database_probe.check()), _PROBE_TIMEOUT)
     except TimeoutError as error:
-        raise EngineUnavailable(f"the database did not answer within {_PROBE_SECONDS:g} s") from error
+        raise EngineUnavailable(f"the database did not answer within {_PROBE_TIMEOUT:g} s") from error
 
 
-class Probe:
+class DatabaseProbe:
     """Asks the database whether it answers, one question at a time, in a thread of its own.
 
     However many ask while it is away wait for the same answer, and nothing else waits for them.
@@ -70,14 +70,14 @@ class Probe:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-probe")
-        self._asked: asyncio.Future[object] | None = None
+        self._running: asyncio.Future[object] | None = None
 
-    def answer(self) -> "asyncio.Future[object]":
+    def check(self) -> "asyncio.Future[object]":
         """The answer to the question that is being asked, or to a new one."""
-        if self._asked is None or self._asked.done():
-            self._asked = asyncio.get_running_loop().run_in_executor(self._thread, self._ask)
-        return self._asked
+        if self._running is None or self._running.done():
+            self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._query)
+        return self._running
 
-    def _ask(self) -> object:
+    def _query(self) -> object:
         # A table that is always there: `select 1` would not even look at the file.
         return self._database.read(lambda transaction: transaction.execute("select count(*) from holdfast_migrations"))

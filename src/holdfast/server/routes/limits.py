@@ -8,16 +8,24 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from holdfast._errors import Conflict, InvalidValue
-from holdfast._names import queue_of
-from holdfast._types import TENANT_BYTES
+from holdfast._names import check_queue_name
+from holdfast._types import MAX_TENANT_BYTES
 from holdfast.queue import Limits, QueuePolicy
-from holdfast.queue.backend import Backend, Change
-from holdfast.queue.message import LONGEST
-from holdfast.server.routes.parameters import CHANGE, LOOK, PLAIN, QueueName, log_change, named_tenant, strict
+from holdfast.queue.backend import Backend, QueueChange
+from holdfast.queue.message import MAX_DURATION
+from holdfast.server.routes.parameters import (
+    CHANGE_OPTIONS,
+    QUERY_TEXT_SCHEMA,
+    READ_OPTIONS,
+    QueueName,
+    log_change,
+    parse_tenant,
+    with_strict_query,
+)
 from holdfast.server.state import ServerState
 
 WantedTenant: TypeAlias = Annotated[
-    str, QueryParameter(name="tenant", min_length=1, max_length=TENANT_BYTES, schema_extra=PLAIN)
+    str, QueryParameter(name="tenant", min_length=1, max_length=MAX_TENANT_BYTES, schema_extra=QUERY_TEXT_SCHEMA)
 ]
 # What `holdfast.queue.policy` expects, for the description, and so that a slip is told by its place.
 _Rate: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e6)]
@@ -25,7 +33,7 @@ _Burst: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1 << 40)]
 _Count: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 40)]
 _CountOrZero: TypeAlias = Annotated[int, Meta(gt=-1, le=1 << 40)]  # Litestar leaves a 0 out of the description
 _Share: TypeAlias = Annotated[float, Meta(ge=0, le=0.5)]
-_Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST)]
+_Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_DURATION)]
 
 _DEFAULT = QueuePolicy()
 
@@ -53,10 +61,10 @@ class FullPolicy(QueuePolicy, frozen=True, kw_only=True, omit_defaults=False):
     max_backlog: _Count | None = _DEFAULT.max_backlog
     drain_rate: Annotated[float, Meta(ge=1e-6, le=1e12)] = _DEFAULT.drain_rate
     fresh_for: _Seconds = _DEFAULT.fresh_for
-    old_share: _Share = _DEFAULT.old_share
-    low_share: _Share = _DEFAULT.low_share
+    backlog_share: _Share = _DEFAULT.backlog_share
+    low_priority_share: _Share = _DEFAULT.low_priority_share
     spill_share: _Share = _DEFAULT.spill_share
-    ttl: Annotated[float, Meta(ge=1e-3, le=LONGEST)] | None = _DEFAULT.ttl
+    ttl: Annotated[float, Meta(ge=1e-3, le=MAX_DURATION)] | None = _DEFAULT.ttl
     attempts: Annotated[int, Meta(ge=1, le=1000)] = _DEFAULT.attempts
     lease: Annotated[float, Meta(ge=0.1, le=43200)] = _DEFAULT.lease
     dedupe_for: _Seconds = _DEFAULT.dedupe_for
@@ -70,19 +78,19 @@ class TenantLimits(Struct, frozen=True, kw_only=True):
 
     queue: str
     tenant: str
-    own: bool
+    is_own: bool
     """Whether the limits are its own, and not those of the queue for everybody."""
     limits: FullLimits
 
 
-@get("/v1/queues/{queue:str}/limits", summary="What may a tenant do?", **strict(LOOK))
+@get("/v1/queues/{queue:str}/limits", summary="What may a tenant do?", **with_strict_query(READ_OPTIONS))
 async def tenant_limits(state: ServerState, queue: QueueName, tenant: WantedTenant) -> TenantLimits:
     """A tenant's limits: its own, or those of the queue for everybody."""
-    name, whose = queue_of(queue), named_tenant(tenant)
-    return await state.services.queues.ask(lambda backend: _limits_of(backend, name, whose))
+    name, whose = check_queue_name(queue), parse_tenant(tenant)
+    return await state.services.queues.ask(lambda backend: _read_limits(backend, name, whose))
 
 
-@put("/v1/queues/{queue:str}/limits", summary="Set what a tenant may do", **strict(CHANGE))
+@put("/v1/queues/{queue:str}/limits", summary="Set what a tenant may do", **with_strict_query(CHANGE_OPTIONS))
 async def set_limits(
     request: Request[Any, Any, Any],
     state: ServerState,
@@ -94,7 +102,11 @@ async def set_limits(
     return await _change_limits(request, state, queue, tenant, Limits(**asdict(data)))
 
 
-@delete("/v1/queues/{queue:str}/limits", summary="Give a tenant the limits of the queue", **strict(CHANGE))
+@delete(
+    "/v1/queues/{queue:str}/limits",
+    summary="Give a tenant the limits of the queue",
+    **with_strict_query(CHANGE_OPTIONS),
+)
 async def clear_limits(
     request: Request[Any, Any, Any], state: ServerState, queue: QueueName, tenant: WantedTenant
 ) -> TenantLimits:
@@ -102,21 +114,25 @@ async def clear_limits(
     return await _change_limits(request, state, queue, tenant, None)
 
 
-@get("/v1/queues/{queue:str}/policy", summary="How does a queue treat its tenants?", **strict(LOOK))
+@get("/v1/queues/{queue:str}/policy", summary="How does a queue treat its tenants?", **with_strict_query(READ_OPTIONS))
 async def queue_policy(state: ServerState, queue: QueueName) -> FullPolicy:
     """What producers and workers of the queue agree on."""
-    name = queue_of(queue)
-    snapshot = await state.services.queues.ask(lambda backend: backend.look(name, top=0, lanes=False))
+    name = check_queue_name(queue)
+    snapshot = await state.services.queues.ask(lambda backend: backend.inspect(name, top=0, lanes=False))
     return full_policy(snapshot.policy)
 
 
-@put("/v1/queues/{queue:str}/policy", summary="Change how a queue treats its tenants", **strict(CHANGE))
+@put(
+    "/v1/queues/{queue:str}/policy",
+    summary="Change how a queue treats its tenants",
+    **with_strict_query(CHANGE_OPTIONS),
+)
 async def set_policy(
     request: Request[Any, Any, Any], state: ServerState, queue: QueueName, data: JSONBody[FullPolicy]
 ) -> FullPolicy:
     """Set all of a queue's policy: what is left out is as it is by default. It holds from now on, for everybody."""
-    name, wanted = queue_of(queue), plain_policy(data)
-    policy = await state.services.queues.ask(lambda backend: backend.change(name, Change(policy=wanted)))
+    name, wanted = check_queue_name(queue), plain_policy(data)
+    policy = await state.services.queues.ask(lambda backend: backend.change(name, QueueChange(policy=wanted)))
     log_change(request, name, "policy changed")
     return full_policy(policy)
 
@@ -124,22 +140,22 @@ async def set_policy(
 async def _change_limits(
     request: Request[Any, Any, Any], state: ServerState, queue: str, tenant: str, limits: Limits | None
 ) -> TenantLimits:
-    name, whose = queue_of(queue), named_tenant(tenant)
+    name, whose = check_queue_name(queue), parse_tenant(tenant)
 
     def work(backend: Backend) -> TenantLimits:
-        backend.change(name, Change(limits={whose: limits}))
-        return _limits_of(backend, name, whose)
+        backend.change(name, QueueChange(limits={whose: limits}))
+        return _read_limits(backend, name, whose)
 
     changed = await state.services.queues.ask(work)
     log_change(request, name, f"limits of tenant {whose!r} {'cleared' if limits is None else 'set'}")
     return changed
 
 
-def _limits_of(backend: Backend, queue: str, tenant: str) -> TenantLimits:
-    snapshot = backend.look(queue, tenants=[tenant], top=0, lanes=False)
+def _read_limits(backend: Backend, queue: str, tenant: str) -> TenantLimits:
+    snapshot = backend.inspect(queue, tenants=[tenant], top=0, lanes=False)
     own = next((found.limits for found in snapshot.tenants), None)
     limits = snapshot.policy.limits if own is None else own
-    return TenantLimits(queue=queue, tenant=tenant, own=own is not None, limits=full_limits(limits))
+    return TenantLimits(queue=queue, tenant=tenant, is_own=own is not None, limits=full_limits(limits))
 
 
 def full_limits(limits: Limits) -> FullLimits:

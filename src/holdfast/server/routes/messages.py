@@ -19,51 +19,59 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
 from holdfast._errors import InvalidValue, NotFound, OutcomeUnknown
-from holdfast._names import queue_of
-from holdfast.calls.scope import TRACE, TRACEPARENT, carrier_of
-from holdfast.queue import Outgoing, Refusal, Refused, Sent
-from holdfast.queue.backend import Stage
-from holdfast.queue.message import BODY_BYTES, KEY_BYTES, LONGEST, NORMAL, PRIORITIES, BatchKeys, checked_message
-from holdfast.queue.queue import refused
-from holdfast.server.access import trace_of
-from holdfast.server.auth import restricted
+from holdfast._names import check_queue_name
+from holdfast.calls.scope import TRACEPARENT_HEADER, TRACEPARENT_PATTERN, parse_carrier
+from holdfast.queue import OutgoingMessage, RefusalReason, RefusedMessage, SentMessage
+from holdfast.queue.backend import MessageState
+from holdfast.queue.message import (
+    DEFAULT_PRIORITY,
+    MAX_BODY_BYTES,
+    MAX_DURATION,
+    MAX_KEY_BYTES,
+    PRIORITY_LEVELS,
+    BatchKeys,
+    check_message,
+)
+from holdfast.queue.queue import build_backpressure
+from holdfast.server.access import get_trace_id
+from holdfast.server.auth import build_route_options
 from holdfast.server.credentials import Role
-from holdfast.server.problems import Uncertain
+from holdfast.server.problems import OutcomeUnknownWithAdvice
 from holdfast.server.routes.parameters import (
     NO_NUL,
-    NO_QUEUE,
-    PLAIN,
+    QUERY_TEXT_SCHEMA,
+    QUEUE_NOT_FOUND_HANDLERS,
     QueueName,
     TenantName,
-    no_queue,
-    plain,
-    strict,
-    tenant_of,
+    check_query_text,
+    queue_not_found,
+    resolve_tenant,
+    with_strict_query,
 )
 from holdfast.server.state import ServerState, Services
 
-BATCH = 1000
+MAX_BATCH = 1000
 """Most messages in one request: far beyond where more make it any quicker."""
-BATCH_BYTES = 4 << 20
+MAX_BATCH_BYTES = 4 << 20
 """Largest request with several messages: they are in memory, and so are those of everybody else."""
 
-Priority: TypeAlias = Annotated[int, Meta(ge=0, lt=PRIORITIES)]
-Delay: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST)]
-Ttl: TypeAlias = Annotated[float, Meta(ge=1e-3, le=LONGEST)]
-Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=KEY_BYTES, pattern=NO_NUL)]
+Priority: TypeAlias = Annotated[int, Meta(ge=0, lt=PRIORITY_LEVELS)]
+Delay: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_DURATION)]
+Ttl: TypeAlias = Annotated[float, Meta(ge=1e-3, le=MAX_DURATION)]
+Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_KEY_BYTES, pattern=NO_NUL)]
 """Names of groups, and keys."""
 IdempotencyKey: TypeAlias = Annotated[
     str | None,
     HeaderParameter(
         name="Idempotency-Key",
         min_length=1,
-        max_length=KEY_BYTES,
+        max_length=MAX_KEY_BYTES,
         description="What is sent again with the same key, within the queue's `dedupe_for`, is kept once",
     ),
 ]
 
 
-class Accepted(Struct, frozen=True, kw_only=True, tag="accepted", tag_field="status"):
+class AcceptedResult(Struct, frozen=True, kw_only=True, tag="accepted", tag_field="status"):
     """A message that is kept: it will be handled at least once, dropped for its age, or buried."""
 
     id: int
@@ -74,14 +82,14 @@ class Accepted(Struct, frozen=True, kw_only=True, tag="accepted", tag_field="sta
     """The W3C `traceparent` that travels with it; of a duplicate, the one of this request."""
     pressure: float
     """How much of the backlog that the tenant may have there is: at 1, more is refused."""
-    duplicate: bool
+    is_duplicate: bool
     """Whether a message with the same key was kept before: then the id is that one's."""
 
 
-class RefusedMessage(Struct, frozen=True, kw_only=True, tag="refused", tag_field="status"):
+class RefusedResult(Struct, frozen=True, kw_only=True, tag="refused", tag_field="status"):
     """A message that was not kept, because its tenant has sent too much."""
 
-    reason: Refusal
+    reason: RefusalReason
     retry_after: float
     """Seconds after which it would be kept, if nothing else is sent."""
     pressure: float
@@ -97,7 +105,7 @@ class NewMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A message of several; its body is text, or `{"base64": "..."}`."""
 
     body: str | Base64
-    priority: Priority = NORMAL
+    priority: Priority = DEFAULT_PRIORITY
     delay: Delay = 0.0
     group: Text | None = None
     key: Text | None = None
@@ -108,15 +116,15 @@ class NewMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class NewMessages(Struct, frozen=True, forbid_unknown_fields=True):
     """Messages that are sent in one step."""
 
-    messages: Annotated[list[NewMessage], Meta(min_length=1, max_length=BATCH)]
+    messages: Annotated[list[NewMessage], Meta(min_length=1, max_length=MAX_BATCH)]
 
 
-class Results(Struct, frozen=True):
+class BatchResults(Struct, frozen=True):
     """What became of each message, in the order in which they were sent."""
 
     accepted: int
     refused: int
-    results: Sequence[Accepted | RefusedMessage]
+    results: Sequence[AcceptedResult | RefusedResult]
 
 
 class MessageStatus(Struct, frozen=True, kw_only=True):
@@ -125,21 +133,21 @@ class MessageStatus(Struct, frozen=True, kw_only=True):
     id: int
     queue: str
     tenant: str
-    state: Stage
+    state: MessageState
     attempts: int
     """Deliveries so far."""
-    sent: float
+    sent_at: float
     """When it was sent; of one with a delay, when it falls due, because until then it is not late."""
     until: float | None
     """When its delay, or the lease of whoever handles it, ends."""
 
 
 @dataclass
-class _OfBytes(Operation):
+class _BinaryOperation(Operation):
     """The description of an operation that takes any bytes."""
 
     def __post_init__(self) -> None:
-        content = Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY, max_length=BODY_BYTES)
+        content = Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY, max_length=MAX_BODY_BYTES)
         self.request_body = RequestBody(
             content={"application/octet-stream": OpenAPIMediaType(schema=content)},
             description="The message itself, as it is; its content type is not looked at",
@@ -147,14 +155,14 @@ class _OfBytes(Operation):
 
 
 _SEND: dict[str, Any] = {
-    **strict(restricted("messages", Role.TENANT, errors=(400, 404, 413, 429, 500, 507))),
-    "exception_handlers": NO_QUEUE,
+    **with_strict_query(build_route_options("messages", Role.TENANT, errors=(400, 404, 413, 429, 500, 507))),
+    "exception_handlers": QUEUE_NOT_FOUND_HANDLERS,
     "status_code": 202,
 }
-_READ = strict(restricted("messages", Role.TENANT, Role.VIEWER, errors=(400, 404)))
+_READ = with_strict_query(build_route_options("messages", Role.TENANT, Role.VIEWER, errors=(400, 404)))
 
 
-@post("/v1/queues/{queue:str}/messages", operation_class=_OfBytes, summary="Send a message", **_SEND)
+@post("/v1/queues/{queue:str}/messages", operation_class=_BinaryOperation, summary="Send a message", **_SEND)
 async def send_message(
     request: Request[Any, Any, Any],
     state: ServerState,
@@ -162,45 +170,52 @@ async def send_message(
     *,
     tenant: TenantName = None,
     key: IdempotencyKey = None,
-    priority: Annotated[int, QueryParameter(ge=0, lt=PRIORITIES, description="0 is the most urgent")] = NORMAL,
-    delay: Annotated[float, QueryParameter(ge=0, le=LONGEST, description="Seconds before it may be handled")] = 0.0,
+    priority: Annotated[
+        int, QueryParameter(ge=0, lt=PRIORITY_LEVELS, description="0 is the most urgent")
+    ] = DEFAULT_PRIORITY,
+    delay: Annotated[
+        float, QueryParameter(ge=0, le=MAX_DURATION, description="Seconds before it may be handled")
+    ] = 0.0,
     group: Annotated[
         str | None,
         QueryParameter(
             min_length=1,
-            max_length=KEY_BYTES,
+            max_length=MAX_KEY_BYTES,
             description="Those of one group are handled in order",
-            schema_extra=PLAIN,
+            schema_extra=QUERY_TEXT_SCHEMA,
         ),
     ] = None,
     ttl: Annotated[
-        float | None, QueryParameter(ge=1e-3, le=LONGEST, description="Seconds after which it is worth nothing")
+        float | None, QueryParameter(ge=1e-3, le=MAX_DURATION, description="Seconds after which it is worth nothing")
     ] = None,
-) -> Accepted:
+) -> AcceptedResult:
     """Keep one message. When this answers with 202, it will not be lost.
 
     `traceparent` and `holdfast-remaining` of the request travel with it: handlers find the trace, and the deadline.
     """
-    whose = tenant_of(request.state.credential, tenant)
-    message = Outgoing(
+    whose = resolve_tenant(request.state.credential, tenant)
+    message = OutgoingMessage(
         tenant=whose,
         body=await request.body(),
         priority=priority,
         delay=delay,
-        group=None if group is None else plain("group", group),
+        group=None if group is None else check_query_text("group", group),
         key=key,
         ttl=ttl,
         deadline=_deadline(request),
         trace=_trace(request),
     )
-    [result] = await _send(state, queue_of(queue), whose, [message])
-    if isinstance(result, Refused):
-        raise refused(queue, result)
+    [result] = await _send(state, check_queue_name(queue), whose, [message])
+    if isinstance(result, RefusedMessage):
+        raise build_backpressure(queue, result)
     return _accepted(result)
 
 
 @post(
-    "/v1/queues/{queue:str}/messages/batch", request_max_body_size=BATCH_BYTES, summary="Send several messages", **_SEND
+    "/v1/queues/{queue:str}/messages/batch",
+    request_max_body_size=MAX_BATCH_BYTES,
+    summary="Send several messages",
+    **_SEND,
 )
 async def send_messages(
     request: Request[Any, Any, Any],
@@ -210,27 +225,27 @@ async def send_messages(
     *,
     tenant: TenantName = None,
     key: IdempotencyKey = None,
-) -> Results:
+) -> BatchResults:
     """Keep up to 1000 messages in one step, and say what became of each: a tenant may send some, and no more.
 
     One that is not valid keeps all of them from being sent. If every one is refused, so is the request, with 429. All
     of them, or those that were refused, may be sent again with the same Idempotency-Key: each is kept once. Of several
     that are the same in all, send all again, or give each a key of its own.
     """
-    whose = tenant_of(request.state.credential, tenant)
+    whose = resolve_tenant(request.state.credential, tenant)
     carried = {"tenant": whose, "trace": _trace(request), "deadline": _deadline(request)}
-    messages = [_outgoing(place, message, key, carried) for place, message in enumerate(data.messages)]
+    messages = [_outgoing(index, message, key, carried) for index, message in enumerate(data.messages)]
     if key is not None:
         keys = BatchKeys(key)
         messages = [
-            replace(one, key=keys.of(one)) if message.key is None else one
+            replace(one, key=keys.next_key(one)) if message.key is None else one
             for one, message in zip(messages, data.messages, strict=True)
         ]
-    sent = await _send(state, queue_of(queue), whose, messages)
-    kept = [result for result in sent if isinstance(result, Sent)]
-    if not kept and isinstance(sent[0], Refused):
-        raise refused(queue, sent[0])
-    return Results(len(kept), len(sent) - len(kept), [_result(result) for result in sent])
+    sent = await _send(state, check_queue_name(queue), whose, messages)
+    kept = [result for result in sent if isinstance(result, SentMessage)]
+    if not kept and isinstance(sent[0], RefusedMessage):
+        raise build_backpressure(queue, sent[0])
+    return BatchResults(len(kept), len(sent) - len(kept), [_result(result) for result in sent])
 
 
 @get("/v1/queues/{queue:str}/messages/{message:int}", summary="Is a message handled yet?", **_READ)
@@ -244,13 +259,13 @@ async def message_status(
 
     A tenant sees its own messages alone: of those of others it is told what it is told of those that never were.
     """
-    name, credential = queue_of(queue), request.state.credential
+    name, credential = check_queue_name(queue), request.state.credential
     try:
         found = await state.services.queues.ask(
-            lambda backend: backend.look(name, top=0, messages=[message], lanes=False).messages, credential.tenant
+            lambda backend: backend.inspect(name, top=0, messages=[message], lanes=False).messages, credential.tenant
         )
     except NotFound as error:
-        raise no_queue(name) from error
+        raise queue_not_found(name) from error
     kept = found.get(message)
     if kept is None or credential.tenant not in (None, kept.tenant):
         whose = "" if credential.tenant is None else f" of tenant {credential.tenant}"
@@ -259,10 +274,12 @@ async def message_status(
             "or there never was one"
         )
     fields = asdict(kept)
-    return MessageStatus(id=message, queue=name, state=fields.pop("stage"), **fields)
+    return MessageStatus(id=message, queue=name, state=fields.pop("state"), **fields)
 
 
-async def _send(state: ServerState, queue: str, tenant: str, messages: Sequence[Outgoing]) -> Sequence[Sent | Refused]:
+async def _send(
+    state: ServerState, queue: str, tenant: str, messages: Sequence[OutgoingMessage]
+) -> Sequence[SentMessage | RefusedMessage]:
     try:
         return await state.services.queues.send(queue, tenant, messages)
     except OutcomeUnknown as error:
@@ -270,19 +287,19 @@ async def _send(state: ServerState, queue: str, tenant: str, messages: Sequence[
             advice = "send it again with the same key, and it is kept once"
         else:
             advice = "if it is sent again it may be handled twice; with an Idempotency-Key it would not be"
-        raise Uncertain(str(error), advice) from error
+        raise OutcomeUnknownWithAdvice(str(error), advice) from error
 
 
-def _outgoing(place: int, message: NewMessage, key: str | None, carried: dict[str, Any]) -> Outgoing:
+def _outgoing(index: int, message: NewMessage, key: str | None, carried: dict[str, Any]) -> OutgoingMessage:
     try:
-        return checked_message(
-            Outgoing(**asdict(message) | {"body": _body(place, message), "key": message.key or key} | carried)
+        return check_message(
+            OutgoingMessage(**asdict(message) | {"body": _body(index, message), "key": message.key or key} | carried)
         )
     except InvalidValue as error:
-        raise InvalidValue(f"message {place}: {error}") from error
+        raise InvalidValue(f"message {index}: {error}") from error
 
 
-def _body(place: int, message: NewMessage) -> bytes:
+def _body(index: int, message: NewMessage) -> bytes:
     if isinstance(message.body, Base64):
         try:
             body = base64.b64decode(message.body.base64, validate=True)
@@ -290,9 +307,9 @@ def _body(place: int, message: NewMessage) -> bytes:
             raise InvalidValue(f"base64 {message.body.base64[-32:]!r}: {error}") from error
     else:
         body = message.body.encode()
-    if len(body) > BODY_BYTES:
+    if len(body) > MAX_BODY_BYTES:
         raise HTTPException(
-            f"message {place}: a body of {len(body)} bytes: expected at most {BODY_BYTES}",
+            f"message {index}: a body of {len(body)} bytes: expected at most {MAX_BODY_BYTES}",
             status_code=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         )
     return body
@@ -300,24 +317,24 @@ def _body(place: int, message: NewMessage) -> bytes:
 
 def _trace(request: Request[Any, Any, Any]) -> str:
     """The caller's own, or one under which the log has this request."""
-    header = request.headers.get(TRACEPARENT, "")
-    if TRACE.fullmatch(header):
+    header = request.headers.get(TRACEPARENT_HEADER, "")
+    if TRACEPARENT_PATTERN.fullmatch(header):
         return f"00{header[2:55]}"  # a later version says in its first parts what this one does
-    return f"00-{trace_of(request.scope)}-{secrets.token_hex(8)}-00"
+    return f"00-{get_trace_id(request.scope)}-{secrets.token_hex(8)}-00"
 
 
 def _deadline(request: Request[Any, Any, Any]) -> float | None:
     services: Services = request.app.state.services
-    remaining = carrier_of(request.headers).remaining
-    return None if remaining is None else services.queues.clock.wall() + min(remaining, LONGEST)
+    remaining = parse_carrier(request.headers).remaining
+    return None if remaining is None else services.queues.clock.wall() + min(remaining, MAX_DURATION)
 
 
-def _accepted(sent: Sent) -> Accepted:
+def _accepted(sent: SentMessage) -> AcceptedResult:
     fields = asdict(sent)
-    return Accepted(duplicate=fields.pop("is_duplicate"), **fields)
+    return AcceptedResult(is_duplicate=fields.pop("is_duplicate"), **fields)
 
 
-def _result(result: Sent | Refused) -> Accepted | RefusedMessage:
-    if isinstance(result, Sent):
+def _result(result: SentMessage | RefusedMessage) -> AcceptedResult | RefusedResult:
+    if isinstance(result, SentMessage):
         return _accepted(result)
-    return RefusedMessage(reason=result.reason, retry_after=result.retry_after, pressure=result.pressure)
+    return RefusedResult(reason=result.reason, retry_after=result.retry_after, pressure=result.pressure)

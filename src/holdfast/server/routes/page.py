@@ -13,12 +13,12 @@ from msgspec import Struct
 
 from holdfast._types import ZoneStatus
 from holdfast.config import WorkloadSettings
-from holdfast.server.auth import restricted
+from holdfast.server.auth import build_route_options
 from holdfast.server.credentials import Role
-from holdfast.server.push import Event
+from holdfast.server.push import StreamEvent
 from holdfast.server.state import ServerState
 from holdfast.server.streams import EventStream
-from holdfast.watch import Pulse, RecordedVerdict
+from holdfast.watch import RecordedVerdict, TrafficSample
 
 _FILES = {
     "/": ("index.html", "text/html"),
@@ -41,7 +41,7 @@ class Overview(Struct, frozen=True):
     workloads: Sequence[WorkloadSettings]
     statuses: Sequence[ZoneStatus]
     verdicts: Sequence[RecordedVerdict]
-    pulses: Sequence[Pulse]
+    traffic: Sequence[TrafficSample]
 
 
 @get(list(_FILES), include_in_schema=False, sync_to_thread=False)
@@ -52,22 +52,29 @@ def page(request: Request[Any, Any, Any]) -> Response[bytes]:
     return Response(content, media_type=kind, headers=_HEADERS)
 
 
-@get("/v1/overview", summary="See what is going on", **restricted("zones", Role.VIEWER))
+@get("/v1/overview", summary="See what is going on", **build_route_options("zones", Role.VIEWER))
 async def overview(state: ServerState) -> Overview:
     """Workloads, zone statuses, the latest verdicts, and what happened second by second."""
     services = state.services
     verdicts = await asyncio.to_thread(services.watch_store.verdicts)
-    return Overview(services.workloads, services.statuses.snapshot().statuses, verdicts, services.watch.pulses())
+    return Overview(
+        services.workloads, services.status_cache.snapshot().statuses, verdicts, services.watch.recent_traffic()
+    )
 
 
-@get("/v1/verdicts", summary="List verdicts", **restricted("zones", Role.VIEWER))
+@get("/v1/verdicts", summary="List verdicts", **build_route_options("zones", Role.VIEWER))
 async def verdicts(state: ServerState) -> Sequence[RecordedVerdict]:
     """The latest verdicts, newest first."""
     return await asyncio.to_thread(state.services.watch_store.verdicts)
 
 
-@get("/v1/events", media_type="text/event-stream", summary="Listen to changes", **restricted("events", Role.VIEWER))
+@get(
+    "/v1/events",
+    media_type="text/event-stream",
+    summary="Listen to changes",
+    **build_route_options("events", Role.VIEWER),
+)
 async def events(state: ServerState) -> EventStream:
     """Events as they happen, until the server stops. The first, `hello`, says that the stream is live."""
     hub = state.services.hub
-    return EventStream(hub, lambda: [Event(hub.last, "hello", b"{}")])
+    return EventStream(hub, lambda: [StreamEvent(hub.last_id, "hello", b"{}")])

@@ -8,15 +8,23 @@ from litestar.params import JSONBody, QueryParameter
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast._errors import Conflict
-from holdfast._names import queue_of
-from holdfast.queue.backend import LaneDepth, Snapshot, TenantDepth
-from holdfast.queue.depth import age_at, states_of
-from holdfast.queue.rules.admission import max_backlog, pressure
-from holdfast.server.auth import requires
+from holdfast._names import check_queue_name
+from holdfast.queue.backend import LaneDepth, QueueSnapshot, TenantDepth
+from holdfast.queue.depth import compute_age, count_by_state
+from holdfast.queue.rules.admission import compute_pressure, get_max_backlog
+from holdfast.server.auth import create_role_guard
 from holdfast.server.credentials import Role
-from holdfast.server.problems import described
+from holdfast.server.problems import describe_errors
 from holdfast.server.routes.limits import FullLimits, FullPolicy, full_limits, full_policy
-from holdfast.server.routes.parameters import CHANGE, LATEST, LOOK, QueueName, TenantName, log_change, tenant_of
+from holdfast.server.routes.parameters import (
+    CHANGE_OPTIONS,
+    MAX_TIME,
+    READ_OPTIONS,
+    QueueName,
+    TenantName,
+    log_change,
+    resolve_tenant,
+)
 from holdfast.server.state import ServerState
 
 
@@ -36,7 +44,7 @@ class QueueLane(Struct, frozen=True, kw_only=True):
     leased: int
     delayed: int
     dead: int
-    age: float | None
+    oldest_age: float | None
     """Seconds for which the message has been waiting that waits the longest."""
 
 
@@ -52,7 +60,7 @@ class QueueState(Struct, frozen=True, kw_only=True):
     leased: int
     delayed: int
     dead: int
-    age: float | None
+    oldest_age: float | None
     """Seconds for which the message has been waiting that waits the longest; none waits: none."""
     lanes_in_use: int
     lanes_left_out: int
@@ -64,7 +72,7 @@ class QueueState(Struct, frozen=True, kw_only=True):
     lanes: Sequence[QueueLane] | UnsetType = UNSET
 
 
-class Own(TenantDepth, frozen=True, kw_only=True):
+class TenantUsage(TenantDepth, frozen=True, kw_only=True):
     """What a tenant has in a queue, and what it may."""
 
     queue: str
@@ -74,25 +82,25 @@ class Own(TenantDepth, frozen=True, kw_only=True):
     limits: FullLimits
 
 
-class Sweep(Struct, frozen=True, forbid_unknown_fields=True):
+class SweepRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Which messages are dropped: those that have expired, and those that were sent before a time."""
 
-    before: Annotated[float, Meta(ge=0, le=LATEST)] = 0.0
+    before: Annotated[float, Meta(ge=0, le=MAX_TIME)] = 0.0
 
 
-class Swept(Struct, frozen=True):
+class SweepResult(Struct, frozen=True):
     """How many messages were dropped."""
 
     dropped: int
 
 
-@get("/v1/queues", **{**LOOK, "responses": described(401, 403, 503)}, summary="List queues")
+@get("/v1/queues", **{**READ_OPTIONS, "responses": describe_errors(401, 403, 503)}, summary="List queues")
 async def list_queues(state: ServerState) -> Sequence[str]:
     """The names of all queues."""
-    return await state.services.queues.names()
+    return await state.services.queues.list_names()
 
 
-@get("/v1/queues/{queue:str}", summary="How deep is a queue?", **LOOK)
+@get("/v1/queues/{queue:str}", summary="How deep is a queue?", **READ_OPTIONS)
 async def queue_state(
     state: ServerState,
     queue: QueueName,
@@ -100,58 +108,62 @@ async def queue_state(
     lanes: Annotated[bool, QueryParameter(description="Whether each lane is listed")] = False,
 ) -> QueueState:
     """Depth, age of what waits the longest, the tenants with most of it, and the policy."""
-    name = queue_of(queue)
-    return _state(await state.services.queues.ask(lambda backend: backend.look(name, top=top)), lanes=lanes)
+    name = check_queue_name(queue)
+    return _state(await state.services.queues.ask(lambda backend: backend.inspect(name, top=top)), lanes=lanes)
 
 
 @get(
-    "/v1/queues/{queue:str}/own",
+    "/v1/queues/{queue:str}/usage",
     summary="What does a tenant have there?",
-    **{**LOOK, "guards": [requires(Role.TENANT, Role.VIEWER)]},
+    **{**READ_OPTIONS, "guards": [create_role_guard(Role.TENANT, Role.VIEWER)]},
 )
-async def own(request: Request[Any, Any, Any], state: ServerState, queue: QueueName, tenant: TenantName = None) -> Own:
+async def tenant_usage(
+    request: Request[Any, Any, Any], state: ServerState, queue: QueueName, tenant: TenantName = None
+) -> TenantUsage:
     """A tenant's depth, pressure and limits; the tenant's own, or for operators and viewers that of a tenant."""
-    name, whose = queue_of(queue), tenant_of(request.state.credential, tenant)
+    name, whose = check_queue_name(queue), resolve_tenant(request.state.credential, tenant)
     snapshot = await state.services.queues.ask(
-        lambda backend: backend.look(name, tenants=[whose], top=0, lanes=False), request.state.credential.tenant
+        lambda backend: backend.inspect(name, tenants=[whose], top=0, lanes=False), request.state.credential.tenant
     )
     nothing = TenantDepth(tenant=whose, ready=0, spilled=0, leased=0, delayed=0, dead=0)
     found = next(iter(snapshot.tenants), nothing)
     limits = snapshot.policy.limits if found.limits is None else found.limits
-    most = max_backlog(snapshot.policy, limits)
-    return Own(
+    most = get_max_backlog(snapshot.policy, limits)
+    return TenantUsage(
         queue=name,
         tenant=whose,
-        **states_of(found),
-        pressure=pressure(found.waiting + found.delayed, most),
+        **count_by_state(found),
+        pressure=compute_pressure(found.waiting + found.delayed, most),
         max_backlog=most,
         limits=full_limits(limits),
     )
 
 
-@post("/v1/queues/{queue:str}/sweep", summary="Drop old messages", **CHANGE)
-async def sweep(request: Request[Any, Any, Any], state: ServerState, queue: QueueName, data: JSONBody[Sweep]) -> Swept:
+@post("/v1/queues/{queue:str}/sweep", summary="Drop old messages", **CHANGE_OPTIONS)
+async def sweep(
+    request: Request[Any, Any, Any], state: ServerState, queue: QueueName, data: JSONBody[SweepRequest]
+) -> SweepResult:
     """Drop messages that are too old to be worth anything, except those that are being handled."""
-    name, now = queue_of(queue), state.services.queues.clock.wall()
+    name, now = check_queue_name(queue), state.services.queues.clock.wall()
     if data.before > now:
         raise Conflict(f"before {data.before:.3f}, which is yet to come: it is {now:.3f}")
     dropped = await state.services.queues.ask(lambda backend: backend.sweep(name, data.before or None))
     log_change(request, name, f"{dropped} old messages dropped")
-    return Swept(dropped)
+    return SweepResult(dropped)
 
 
-def _state(snapshot: Snapshot, *, lanes: bool) -> QueueState:
+def _state(snapshot: QueueSnapshot, *, lanes: bool) -> QueueState:
     totals = snapshot.totals
     return QueueState(
         queue=snapshot.queue,
         at=snapshot.at,
-        **states_of(totals),
-        age=age_at(snapshot, totals.oldest),
-        lanes_in_use=totals.lanes,
+        **count_by_state(totals),
+        oldest_age=compute_age(snapshot, totals.oldest_since),
+        lanes_in_use=totals.lanes_in_use,
         lanes_left_out=snapshot.lanes_left_out,
         tenants=[
             QueueTenant(
-                tenant=one.tenant, **states_of(one), limits=None if one.limits is None else full_limits(one.limits)
+                tenant=one.tenant, **count_by_state(one), limits=None if one.limits is None else full_limits(one.limits)
             )
             for one in snapshot.tenants
         ],
@@ -161,6 +173,6 @@ def _state(snapshot: Snapshot, *, lanes: bool) -> QueueState:
     )
 
 
-def _lane(snapshot: Snapshot, lane: LaneDepth) -> QueueLane:
-    fields = {name: getattr(lane, name) for name in QueueLane.__struct_fields__ if name != "age"}
-    return QueueLane(**fields, age=age_at(snapshot, lane.oldest))
+def _lane(snapshot: QueueSnapshot, lane: LaneDepth) -> QueueLane:
+    fields = {name: getattr(lane, name) for name in QueueLane.__struct_fields__ if name != "oldest_age"}
+    return QueueLane(**fields, oldest_age=compute_age(snapshot, lane.oldest_since))

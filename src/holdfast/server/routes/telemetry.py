@@ -6,14 +6,14 @@ from litestar import Request, post
 from msgspec import Struct
 
 from holdfast._errors import InvalidValue
-from holdfast.server.auth import restricted
+from holdfast.server.auth import build_route_options
 from holdfast.server.credentials import Role
-from holdfast.server.metrics import LinesTaken
+from holdfast.server.metrics import ReceivedLines
 from holdfast.server.state import ServerState
-from holdfast.telemetry import decode, deltas_of
+from holdfast.telemetry import build_deltas, decode_emf
 
 
-class Ingested(Struct, frozen=True):
+class IngestResult(Struct, frozen=True):
     """What became of the lines; a line that is refused does not hold up the others."""
 
     accepted: int
@@ -26,9 +26,9 @@ class Ingested(Struct, frozen=True):
     "/v1/telemetry",
     status_code=202,
     summary="Take telemetry",
-    **restricted("telemetry", Role.OPERATOR, errors=(400, 413)),
+    **build_route_options("telemetry", Role.OPERATOR, errors=(400, 413)),
 )
-async def ingest(request: Request[Any, Any, Any], state: ServerState) -> Ingested:
+async def ingest(request: Request[Any, Any, Any], state: ServerState) -> IngestResult:
     """Take requests in embedded metric format, one JSON object a line (`application/x-ndjson`)."""
     watch = state.services.watch
     outcomes, refused, reason = [], 0, None
@@ -36,16 +36,16 @@ async def ingest(request: Request[Any, Any, Any], state: ServerState) -> Ingeste
         if not line.strip():
             continue
         try:
-            outcome = decode(line)
+            outcome = decode_emf(line)
         except InvalidValue as error:
             complaint = str(error)
         else:
-            if watch.knows(outcome.workload, outcome.zone):
+            if watch.is_watched(outcome.workload, outcome.zone):
                 outcomes.append(outcome)
                 continue
             complaint = f"no workload {outcome.workload!r} with zone {outcome.zone!r} is configured"
         refused += 1
         reason = reason or complaint
-    watch.ingest(deltas_of(outcomes, watch.bin_seconds))
-    state.server_metrics.emit(LinesTaken(len(outcomes), refused))
-    return Ingested(len(outcomes), refused, reason)
+    watch.ingest(build_deltas(outcomes, watch.bin_seconds))
+    state.server_metrics.emit(ReceivedLines(len(outcomes), refused))
+    return IngestResult(len(outcomes), refused, reason)

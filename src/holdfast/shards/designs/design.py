@@ -73,7 +73,7 @@ class Disjoint:
         halves = (self._start << doubling for doubling in range(self._doublings))
         return (Segment(0, self._start, 1), *(Segment(half, half, 1) for half in halves))
 
-    def doubled(self) -> "Disjoint":
+    def double(self) -> "Disjoint":
         """The design on twice the workers in every group, the same shards at the same numbers, and as many more."""
         return Disjoint(self.size, self._start, self._doublings + 1)
 
@@ -137,30 +137,30 @@ class Tuples:
 
 
 class Families:
-    """`count` copies of a design, each on workers of its own: worker w of family f is f * one.workers + w.
+    """`count` copies of a design, each on workers of its own: worker w of family f is f * design.workers + w.
 
     For fleets with more groups than a shard has workers: each family has some of the groups. Families are dealt in
     turn, so that they fill alike, and a shard keeps its number when the design is doubled.
     """
 
-    def __init__(self, one: "Disjoint | Parity | Polynomials | Tuples", count: int) -> None:
+    def __init__(self, design: "Disjoint | Parity | Polynomials | Tuples", count: int) -> None:
         if count < 1:
             raise InvalidValue(f"{count} families: expected 1 or more")
-        self.one = one
+        self.design = design
         self.count = count
-        self.size = one.size
-        self.overlap = one.overlap
-        self.workers = one.workers * count
-        self.capacity = one.capacity * count
+        self.size = design.size
+        self.overlap = design.overlap
+        self.workers = design.workers * count
+        self.capacity = design.capacity * count
 
     @property
     def segments(self) -> Sequence[Segment]:
         return tuple(
             Segment(segment.first * self.count, segment.class_size * self.count, segment.classes)
-            for segment in self.one.segments
+            for segment in self.design.segments
         )
 
     def shard(self, number: int) -> tuple[int, ...]:
         number, family = divmod(number, self.count)
-        first = family * self.one.workers
-        return tuple([first + worker for worker in self.one.shard(number)])
+        first = family * self.design.workers
+        return tuple([first + worker for worker in self.design.shard(number)])

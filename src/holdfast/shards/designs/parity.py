@@ -15,7 +15,7 @@ from operator import add
 from holdfast._errors import InvalidValue
 from holdfast.shards.designs.design import Segment
 
-LARGEST_DOUBLED = 12
+MAX_DOUBLED_GROUPS = 12
 """Groups that can be doubled: there are 2,047 ways then to go over to the new half."""
 
 
@@ -27,10 +27,10 @@ class Parity:
             raise InvalidValue(
                 f"{groups} groups of {start} workers, doubled {doublings} times: expected 2 groups, 1 worker, 0 to 32"
             )
-        if doublings and groups > LARGEST_DOUBLED:
+        if doublings and groups > MAX_DOUBLED_GROUPS:
             raise InvalidValue(
-                f"shards of {groups} that were doubled: expected {LARGEST_DOUBLED} workers at the most, because there "
-                "are twice as many ways to go over for each"
+                f"shards of {groups} that were doubled: expected {MAX_DOUBLED_GROUPS} workers at the most, because "
+                "there are twice as many ways to go over for each"
             )
         self.size = groups
         self.overlap = groups - 2
@@ -41,7 +41,7 @@ class Parity:
         self.per_group = start << doublings
         self.workers = groups * self.per_group
         self.capacity = int(self.per_group ** (groups - 1))
-        self._at_first = start ** (groups - 1)
+        self._first_capacity = start ** (groups - 1)
         placed = [(group * self.per_group, step) for group, step in enumerate(self.steps)]
         self._middle, self._last = placed[1:-1], placed[-1]
 
@@ -56,18 +56,18 @@ class Parity:
             known <<= self.size - 1
         return tuple(found)
 
-    def doubled(self) -> "Parity":
+    def double(self) -> "Parity":
         """The design on twice the workers in every group, with the same shards at the same numbers, and more."""
         return Parity(self.size, self.start, self.doublings + 1)
 
     def shard(self, number: int) -> tuple[int, ...]:
         if not 0 <= number < self.capacity:
             raise InvalidValue(f"shard {number}: expected 0 to {self.capacity - 1}")
-        found = self.member(*divmod(number % self._at_first, self.start))
+        found = self.shard_in_class(*divmod(number % self._first_capacity, self.start))
         return tuple(map(add, found, self._halves(number))) if self.doublings else found
 
-    def member(self, index: int, move: int) -> tuple[int, ...]:
-        """The shard at a place of a class of the first workers: all are moved on by the same steps in each group."""
+    def shard_in_class(self, index: int, move: int) -> tuple[int, ...]:
+        """The shard at a position of a class of the first workers: all are moved on by the same steps in each group."""
         start, total = self.start, 0
         workers = [move]
         for first, step in self._middle:

@@ -16,7 +16,7 @@ from operator import add
 
 from holdfast._errors import InvalidValue
 from holdfast.shards.designs.design import Segment
-from holdfast.shards.field import field_of
+from holdfast.shards.field import get_field
 
 
 class Polynomials:
@@ -34,7 +34,7 @@ class Polynomials:
     ) -> None:
         self.rounds = ((tuple(range(groups)),),) if rounds is None else rounds
         self.size = len(self.rounds[0][0])
-        self.field = field_of(per_group)
+        self.field = get_field(per_group)
         if not 0 <= overlap < self.size:
             raise InvalidValue(f"overlap {overlap} of shards of {self.size}: expected 0 to {self.size - 1}")
         if groups > per_group:
@@ -65,13 +65,13 @@ class Polynomials:
             raise InvalidValue(f"shard {number}: expected 0 to {self.capacity - 1}")
         number, constant = divmod(number, self.per_group)
         if len(self.rounds) == self.windows == 1:
-            return self.member(number, constant)
+            return self.shard_in_class(number, constant)
         number, which = divmod(number, self.windows)
         window = self.rounds[number % len(self.rounds)][which]
-        everywhere = self.member(number, constant)
+        everywhere = self.shard_in_class(number, constant)
         return tuple([everywhere[group] for group in window])
 
-    def member(self, index: int, constant: int) -> tuple[int, ...]:
+    def shard_in_class(self, index: int, constant: int) -> tuple[int, ...]:
         """The values of a polynomial, one of a class, at all points, each as a worker of its group."""
         values: Sequence[int] = (constant,) * self.groups
         for products in self.products:

@@ -16,14 +16,14 @@ from itertools import accumulate
 from holdfast._errors import InvalidValue
 from holdfast.shards.designs.design import Segment
 
-MOST_BITS = 20
+MAX_BITS = 20
 """A million workers: past that, numbers of shards no longer fit where integers of 64 bits are stored."""
 
 
 class Quadruples:
     """The design on 2^bits workers that began with 2^start_bits of them."""
 
-    before: Sequence[int]
+    planes_before: Sequence[int]
     """How many planes through 0 come before those of each pair of pivots."""
     pivots: Sequence[tuple[int, int]]
 
@@ -32,44 +32,44 @@ class Quadruples:
 
     def __init__(self, bits: int, start_bits: int | None = None) -> None:
         start = bits if start_bits is None else start_bits
-        if not 2 <= start <= bits <= MOST_BITS:
-            raise InvalidValue(f"quadruples of 2^{bits} workers, at first 2^{start}: expected 2 to {MOST_BITS} bits")
+        if not 2 <= start <= bits <= MAX_BITS:
+            raise InvalidValue(f"quadruples of 2^{bits} workers, at first 2^{start}: expected 2 to {MAX_BITS} bits")
         self.bits = bits
-        self.start = start
+        self.start_bits = start
         self.workers = 1 << bits
-        self.capacity = count_of(bits)
-        self.before, self.pivots = _planes(bits)
+        self.capacity = count_quadruples(bits)
+        self.planes_before, self.pivots = _planes(bits)
 
     @property
     def segments(self) -> Sequence[Segment]:
-        found = [Segment(0, 1 << (self.start - 2), count_of(self.start) >> (self.start - 2))]
-        for half in range(self.start, self.bits):
-            found.append(Segment(found[-1].end, 1 << (half - 2), count_of(half) >> (half - 2)))
+        found = [Segment(0, 1 << (self.start_bits - 2), count_quadruples(self.start_bits) >> (self.start_bits - 2))]
+        for half in range(self.start_bits, self.bits):
+            found.append(Segment(found[-1].end, 1 << (half - 2), count_quadruples(half) >> (half - 2)))
             found.append(Segment(found[-1].end, 1 << (half - 1), ((1 << half) - 1) << (half - 1)))
         return tuple(found)
 
-    def doubled(self) -> "Quadruples":
+    def double(self) -> "Quadruples":
         """The design on twice the workers, with the same shards at the same numbers, and more."""
-        return Quadruples(self.bits + 1, self.start)
+        return Quadruples(self.bits + 1, self.start_bits)
 
     def shard(self, number: int) -> tuple[int, ...]:
         if not 0 <= number < self.capacity:
             raise InvalidValue(f"shard {number}: expected 0 to {self.capacity - 1}")
-        for half in range(self.bits - 1, self.start - 1, -1):  # a step for each doubling, of which there are few
-            known = count_of(half)
+        for half in range(self.bits - 1, self.start_bits - 1, -1):  # a step for each doubling, of which there are few
+            known = count_quadruples(half)
             if number >= 2 * known:
                 return _across(number - 2 * known, half)
             if number >= known:
-                a, b, c, d = self.member(*divmod(number - known, 1 << (half - 2)))
+                a, b, c, d = self.shard_in_class(*divmod(number - known, 1 << (half - 2)))
                 moved = 1 << half
                 return a + moved, b + moved, c + moved, d + moved
-        return self.member(*divmod(number, 1 << (self.start - 2)))
+        return self.shard_in_class(*divmod(number, 1 << (self.start_bits - 2)))
 
-    def member(self, index: int, w: int) -> tuple[int, int, int, int]:
-        """The shard at a place of a class: one plane, moved."""
-        pair = bisect_right(self.before, index) - 1
+    def shard_in_class(self, index: int, w: int) -> tuple[int, int, int, int]:
+        """The shard at a position of a class: one plane, moved."""
+        pair = bisect_right(self.planes_before, index) - 1
         high, low = self.pivots[pair]
-        rest = index - self.before[pair]
+        rest = index - self.planes_before[pair]
         u = rest >> low
         v = rest - (u << low) + (1 << low)
         # A number plus its upper part is the number with a zero put in below that part: `_with_gap`, without the call.
@@ -80,7 +80,7 @@ class Quadruples:
         return w, moved, w ^ v, moved ^ v
 
 
-def count_of(bits: int) -> int:
+def count_quadruples(bits: int) -> int:
     """How many shards there are of 2^bits workers."""
     points = 1 << bits
     return points * (points - 1) * (points - 2) // 24
@@ -103,9 +103,9 @@ def _with_gap(number: int, bit: int) -> int:
 
 def _across(number: int, bits: int) -> tuple[int, ...]:
     """A shard with two of the first 2^bits workers and two of the second: pairs with the same difference."""
-    index, place = divmod(number, 1 << (bits - 1))
+    index, position = divmod(number, 1 << (bits - 1))
     difference, shift = divmod(index, 1 << (bits - 1))
     difference += 1
     top = difference.bit_length() - 1
-    below, above = _with_gap(place, top), _with_gap(place ^ shift, top) + (1 << bits)
+    below, above = _with_gap(position, top), _with_gap(position ^ shift, top) + (1 << bits)
     return below, below ^ difference, above, above ^ difference

@@ -11,33 +11,39 @@ try:
 except ImportError as error:
     raise MissingExtra("reports on shards", "shards") from error
 
-from holdfast.shards.report.blast import Blast, Peak, Worst, blast, worst
-from holdfast.shards.report.load import Load, Range, SharedHost, by_host, load, slack
-from holdfast.shards.report.overlap import Neighbours, Overlaps, overlaps, worst_neighbours
-from holdfast.shards.report.picture import histogram, matrix
-from holdfast.shards.report.report import Report, report
-from holdfast.shards.report.table import Table, table_of
+from holdfast.shards.report.blast_radius import (
+    BlastRadius,
+    WorstCase,
+    WorstCases,
+    compute_blast_radius,
+    find_worst_cases,
+)
+from holdfast.shards.report.load import Load, LoadRange, SharedHost, compute_headroom, compute_load, map_to_hosts
+from holdfast.shards.report.overlap import NeighbourPair, Overlaps, count_overlaps, find_worst_neighbours
+from holdfast.shards.report.picture import draw_histogram, draw_matrix
+from holdfast.shards.report.report import Report, build_report
+from holdfast.shards.report.table import AssignmentTable, build_table
 
 __all__ = [
-    "Blast",
+    "AssignmentTable",
+    "BlastRadius",
     "Load",
-    "Neighbours",
+    "LoadRange",
+    "NeighbourPair",
     "Overlaps",
-    "Peak",
-    "Range",
     "Report",
     "SharedHost",
-    "Table",
-    "Worst",
-    "blast",
-    "by_host",
-    "histogram",
-    "load",
-    "matrix",
-    "overlaps",
-    "report",
-    "slack",
-    "table_of",
-    "worst",
-    "worst_neighbours",
+    "WorstCase",
+    "WorstCases",
+    "build_report",
+    "build_table",
+    "compute_blast_radius",
+    "compute_headroom",
+    "compute_load",
+    "count_overlaps",
+    "draw_histogram",
+    "draw_matrix",
+    "find_worst_cases",
+    "find_worst_neighbours",
+    "map_to_hosts",
 ]

@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from holdfast._errors import InvalidValue
 from holdfast.shards.fleet import Fleet, Slot
-from holdfast.shards.report.table import Ints, Places, Table
-from holdfast.shards.report.walk import walk
+from holdfast.shards.report.shared_sets import find_shared_sets
+from holdfast.shards.report.table import AssignmentTable, IntArray, SlotArray
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class LoadRange:
     """From the lowest to the highest, over the workers that are in use; all 0 if none is."""
 
     lowest: float
@@ -28,38 +28,38 @@ class Range:
 class Load:
     """How many tenants workers have."""
 
-    used: int
+    workers_used: int
     """Workers with a tenant, those that are drained left out."""
-    spare: tuple[str, ...]
+    spare_workers: tuple[str, ...]
     """Workers without one that could take some."""
-    tenants: Range
+    tenants_per_worker: LoadRange
     """Tenants of a worker."""
-    weighted: Range
+    tenants_per_weight: LoadRange
     """Tenants of a worker divided by its weight: what is even if weights are heeded."""
 
 
-def load(fleet: Fleet, table: npt.ArrayLike | Table) -> Load:
+def compute_load(fleet: Fleet, table: npt.ArrayLike | AssignmentTable) -> Load:
     """How many tenants the workers have that take any work."""
-    live = Table.of(table, len(fleet)).live(fleet)
-    tenants = tenants_of(live)
+    live = AssignmentTable.check(table, len(fleet)).without_drained(fleet)
+    tenants = count_tenants_per_worker(live)
     used = tenants > 0
     weights = np.array([slot.weight for slot in fleet.slots], dtype=np.float64)
     return Load(
-        used=int(used.sum()),
-        spare=tuple(
+        workers_used=int(used.sum()),
+        spare_workers=tuple(
             slot.worker for slot, count in zip(fleet.slots, tenants, strict=True) if not count and not slot.is_drained
         ),
-        tenants=_range(tenants[used].astype(np.float64)),
-        weighted=_range(tenants[used] / weights[used]),
+        tenants_per_worker=_summarize(tenants[used].astype(np.float64)),
+        tenants_per_weight=_summarize(tenants[used] / weights[used]),
     )
 
 
-def tenants_of(table: Table) -> Ints:
+def count_tenants_per_worker(table: AssignmentTable) -> IntArray:
     """For each worker, how many tenants have it."""
-    return np.bincount(table.places.ravel(), minlength=table.workers + 1)[: table.workers].astype(np.int64)
+    return np.bincount(table.slot_indexes.ravel(), minlength=table.workers + 1)[: table.workers].astype(np.int64)
 
 
-def slack(table: npt.ArrayLike | Table, workers: int) -> float | None:
+def compute_headroom(table: npt.ArrayLike | AssignmentTable, workers: int) -> float | None:
     """Return how much more than usual a worker must be able to take, so that the loss of any one other is borne.
 
     Every tenant spreads its work evenly over its shard, and when one worker fails over the rest. It is the largest
@@ -67,7 +67,7 @@ def slack(table: npt.ArrayLike | Table, workers: int) -> float | None:
     """
     if workers < 0:
         raise InvalidValue(f"a fleet of {workers} workers: expected 0 or more")
-    checked = Table.of(table, workers)
+    checked = AssignmentTable.check(table, workers)
     distinct, sizes = checked.distinct, checked.distinct.sizes
     if (sizes == 1).any():
         return None
@@ -76,23 +76,23 @@ def slack(table: npt.ArrayLike | Table, workers: int) -> float | None:
     usual = distinct.counts / several
     moved = distinct.counts * (1 / (several - 1) - 1 / several)
     total = np.zeros(workers + 1)
-    for column in range(distinct.places.shape[1]):
-        total += np.bincount(distinct.places[:, column], weights=usual, minlength=workers + 1)
+    for column in range(distinct.slot_indexes.shape[1]):
+        total += np.bincount(distinct.slot_indexes[:, column], weights=usual, minlength=workers + 1)
     total[workers] = np.inf  # stands for no worker
     # For pairs of workers that only one shard has, and then for all that several have: whichever of the two fails.
-    alone = moved / total[distinct.places].min(axis=1, initial=np.inf)
+    alone = moved / total[distinct.slot_indexes].min(axis=1, initial=np.inf)
     highest = float(alone.max(initial=0.0))
-    for shared in walk(distinct, 2):
+    for shared in find_shared_sets(distinct, 2):
         if shared.size == 2:
             both = np.add.reduceat(moved[shared.shards], shared.starts)
             highest = max(highest, float((both / total[shared.workers].min(axis=1)).max()))
     return highest
 
 
-def _range(values: npt.NDArray[np.float64]) -> Range:
+def _summarize(values: npt.NDArray[np.float64]) -> LoadRange:
     if not len(values):
-        return Range(0.0, 0.0, 0.0)
-    return Range(float(values.min()), float(values.mean()), float(values.max()))
+        return LoadRange(0.0, 0.0, 0.0)
+    return LoadRange(float(values.min()), float(values.mean()), float(values.max()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +103,20 @@ class SharedHost:
     workers: tuple[str, ...]
 
 
-def shared_hosts(fleet: Fleet) -> tuple[SharedHost, ...]:
+def find_shared_hosts(fleet: Fleet) -> tuple[SharedHost, ...]:
     """The machines with several workers, and which."""
-    return tuple(SharedHost(host, workers) for host, workers in fleet.crowded().items())
+    return tuple(SharedHost(host, workers) for host, workers in fleet.shared_hosts().items())
 
 
-def by_host(fleet: Fleet, table: npt.ArrayLike | Table) -> tuple[Fleet, Places]:
+def map_to_hosts(fleet: Fleet, table: npt.ArrayLike | AssignmentTable) -> tuple[Fleet, SlotArray]:
     """Return a fleet of machines, and the table with machines in place of workers.
 
     A worker without a known machine is one itself. A machine weighs what its workers weigh together, is where the first
     of them is, and is drained once all are. Raises InvalidValue if a worker without a machine has the name of one.
     """
     slots = []
-    for name, places in _machines(fleet):
-        some = [fleet.slots[place] for place in places]
+    for name, indexes in _list_machines(fleet):
+        some = [fleet.slots[index] for index in indexes]
         slots.append(
             Slot(
                 worker=name,
@@ -125,22 +125,22 @@ def by_host(fleet: Fleet, table: npt.ArrayLike | Table) -> tuple[Fleet, Places]:
                 is_drained=all(slot.is_drained for slot in some),
             )
         )
-    return Fleet(slots=tuple(slots)), on_hosts(fleet, table).array()
+    return Fleet(slots=tuple(slots)), map_table_to_hosts(fleet, table).array()
 
 
-def on_hosts(fleet: Fleet, table: npt.ArrayLike | Table) -> Table:
+def map_table_to_hosts(fleet: Fleet, table: npt.ArrayLike | AssignmentTable) -> AssignmentTable:
     """Which machines tenants have; one that a tenant has two workers on counts once."""
-    machines = _machines(fleet)
+    machines = _list_machines(fleet)
     onto = np.zeros(len(fleet), dtype=np.int32)
-    for number, (_, places) in enumerate(machines):
-        onto[places] = number
-    return Table.of(table, len(fleet)).mapped(onto, len(machines))
+    for number, (_, indexes) in enumerate(machines):
+        onto[indexes] = number
+    return AssignmentTable.check(table, len(fleet)).map_slots(onto, len(machines))
 
 
-def _machines(fleet: Fleet) -> Sequence[tuple[str, list[int]]]:
+def _list_machines(fleet: Fleet) -> Sequence[tuple[str, list[int]]]:
     """Every machine and the slots on it, in the order of their first slots."""
-    places: dict[tuple[str, bool], list[int]] = {}
-    for place, slot in enumerate(fleet.slots):
+    indexes: dict[tuple[str, bool], list[int]] = {}
+    for index, slot in enumerate(fleet.slots):
         name = slot.worker if slot.host is None else slot.host
-        places.setdefault((name, slot.host is None), []).append(place)
-    return [(name, some) for (name, _), some in places.items()]
+        indexes.setdefault((name, slot.host is None), []).append(index)
+    return [(name, some) for (name, _), some in indexes.items()]

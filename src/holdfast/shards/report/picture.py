@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from holdfast._errors import InvalidValue
 from holdfast.shards.fleet import Fleet
-from holdfast.shards.report.blast import failing
+from holdfast.shards.report.blast_radius import find_failing_slots
 from holdfast.shards.report.overlap import Overlaps
-from holdfast.shards.report.table import Table
+from holdfast.shards.report.table import AssignmentTable
 
 ROWS, COLUMNS = 60, 64
 """Most tenants that are shown; and most workers that are all shown, also those that none of these tenants has."""
@@ -28,7 +28,7 @@ _LEGIBLE = 11.0
 """Columns that are narrower have no name above them; it is still there for whoever points at a cell."""
 _CROSSED = 8.0
 """Columns that are narrower have no room for a cross: what is out is a broken bar there."""
-_LONGEST = 24
+_MAX_SHOWN = 24
 """Letters of a name."""
 
 # Blue and orange are told apart by all who see colours in the usual ways of not seeing all of them:
@@ -36,11 +36,11 @@ _LONGEST = 24
 _STYLE = """
   .hf-shards { font: 12px system-ui, sans-serif; background: #fff; max-width: 100%; height: auto; }
   .hf-shards text { fill: #1f2328; } .hf-shards .faint { fill: #59636e; } .hf-shards .head { font-weight: 600; }
-  .hf-shards .lane { fill: #eff2f5; } .hf-shards .has, .hf-shards .bar { fill: #0a5fc2; }
+  .hf-shards .row { fill: #eff2f5; } .hf-shards .has, .hf-shards .bar { fill: #0a5fc2; }
   .hf-shards .out { fill: none; stroke: #b34700; stroke-width: 1.5; } .hf-shards .down { fill: #9a3c00; }
   @media (prefers-color-scheme: dark) {
     .hf-shards { background: #0d1117; } .hf-shards text { fill: #f0f6fc; } .hf-shards .faint { fill: #9198a1; }
-    .hf-shards .lane { fill: #1c232c; } .hf-shards .has, .hf-shards .bar { fill: #58a6ff; }
+    .hf-shards .row { fill: #1c232c; } .hf-shards .has, .hf-shards .bar { fill: #58a6ff; }
     .hf-shards .out { stroke: #ffa657; } .hf-shards .down { fill: #ffa657; }
   }
 """
@@ -48,9 +48,9 @@ _STYLE = """
 _FORBIDDEN = re.compile("[^\u0020-\u007e\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def matrix(
+def draw_matrix(
     fleet: Fleet,
-    table: npt.ArrayLike | Table,
+    table: npt.ArrayLike | AssignmentTable,
     names: Sequence[str | bytes] | None = None,
     *,
     tenants: Collection[int] = (),
@@ -62,17 +62,19 @@ def matrix(
     Tenants are rows, the attackers first and then those hit worst, sixty at most; workers are columns, by zone. Where
     there are many workers only those are shown that one of these tenants has.
     """
-    checked = Table.of(table, len(fleet))
+    checked = AssignmentTable.check(table, len(fleet))
     if names is not None and len(names) != len(checked):
         raise InvalidValue(f"{len(names)} names for {len(checked)} tenants: expected one for each")
-    out = failing(fleet, checked, tenants, workers, zones)
+    out = find_failing_slots(fleet, checked, tenants, workers, zones)
     serving = np.array([not slot.is_drained for slot in fleet.slots], dtype=bool)
-    shown = _chosen(checked, tenants, np.append(out | ~serving, False))
+    shown = _choose_rows(checked, tenants, np.append(out | ~serving, False))
     listed = [f"tenant {row}" if names is None else names[row] for row in shown]
-    rows = [_Row(_text(name), checked.shard(row), row in tenants) for row, name in zip(shown, listed, strict=True)]
-    columns = _columns(fleet, rows)
-    sign = "⊠" if _wide(columns) >= _CROSSED else "¦"
-    head = _head(fleet, columns)
+    rows = [
+        _Row(_escape_name(name), checked.shard(row), row in tenants) for row, name in zip(shown, listed, strict=True)
+    ]
+    columns = _choose_columns(fleet, rows)
+    sign = "⊠" if _column_width(columns) >= _CROSSED else "¦"
+    head = _head_height(fleet, columns)
     before = _Panel(fleet, rows, columns, "before", np.zeros(len(fleet), dtype=bool), _NAMES, head)
     after = _Panel(fleet, rows, columns, "after", out, before.right + _GAP * 2, head)
     height = head + len(rows) * _LINE + 50
@@ -80,7 +82,7 @@ def matrix(
     counted = f"{len(rows)} of {len(checked)} tenants, {len(columns)} of {len(fleet)} workers"
     what = f"{counted}. {int(out.sum())} workers are out. Down of these tenants: {', '.join(down) or 'none'}."
     parts = [
-        *_opening(after.right, height, "Who has which worker, before and after a failure", what),
+        *_open_svg(after.right, height, "Who has which worker, before and after a failure", what),
         f'<text class="faint" x="{_NAMES}" y="{height - 26}">■ has this worker; {sign} has it, and it is out</text>',
         f'<text class="faint" x="{_NAMES}" y="{height - 10}">{counted}</text>',
     ]
@@ -91,35 +93,37 @@ def matrix(
     return "\n".join([*parts, *before.parts(), *after.parts(), "</svg>", ""])
 
 
-def histogram(overlaps: Overlaps) -> str:
+def draw_histogram(overlaps: Overlaps) -> str:
     """How many pairs of tenants share no worker, one, two and so on, as bars: ten times as many is a step longer."""
     longest, left = 420.0, 130
-    scale = longest / max(1.0, _steps(max(overlaps.pairs)))
-    height = 64 + len(overlaps.pairs) * 24 + 12
-    what = "; ".join(f"{_workers(shared)}: {pairs:,} pairs" for shared, pairs in enumerate(overlaps.pairs))
-    parts = _opening(left + longest + 190, height, "Pairs of tenants by how many workers they share", what)
+    scale = longest / max(1.0, _bar_length(max(overlaps.pairs_by_shared_workers)))
+    height = 64 + len(overlaps.pairs_by_shared_workers) * 24 + 12
+    what = "; ".join(
+        f"{_format_workers(shared)}: {pairs:,} pairs" for shared, pairs in enumerate(overlaps.pairs_by_shared_workers)
+    )
+    parts = _open_svg(left + longest + 190, height, "Pairs of tenants by how many workers they share", what)
     parts.append(f'<text class="head" x="{left}" y="22">Pairs of tenants by how many workers they share</text>')
     parts.append(f'<text class="faint" x="{left}" y="40">each step is ten times as many</text>')
-    for shared, pairs in enumerate(overlaps.pairs):
+    for shared, pairs in enumerate(overlaps.pairs_by_shared_workers):
         top = 56 + shared * 24
-        wide = _steps(pairs) * scale
-        parts.append(f'<text x="{left - 8}" y="{top + 14}" text-anchor="end">{_workers(shared)}</text>')
+        wide = _bar_length(pairs) * scale
+        parts.append(f'<text x="{left - 8}" y="{top + 14}" text-anchor="end">{_format_workers(shared)}</text>')
         if pairs:
             parts.append(f'<rect class="bar" x="{left}" y="{top}" width="{wide:.1f}" height="18"/>')
         parts.append(f'<text x="{left + wide + 6:.1f}" y="{top + 14}">{pairs:,}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _steps(pairs: int) -> float:
+def _bar_length(pairs: int) -> float:
     """How long a bar is: one for a single pair, and one more for ten times as many."""
     return 1 + math.log10(pairs) if pairs else 0.0
 
 
-def _workers(shared: int) -> str:
+def _format_workers(shared: int) -> str:
     return f"{shared} worker" if shared == 1 else f"{shared} workers"
 
 
-def _opening(width: float, height: float, title: str, what: str) -> list[str]:
+def _open_svg(width: float, height: float, title: str, what: str) -> list[str]:
     box = f'width="{width:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="hf-shards" role="img" {box}>',
@@ -129,27 +133,27 @@ def _opening(width: float, height: float, title: str, what: str) -> list[str]:
     ]
 
 
-def _text(name: str | bytes) -> str:
+def _escape_name(name: str | bytes) -> str:
     """A name as it can stand in the picture: any text at all, cut where it is long."""
     text = name if isinstance(name, str) else name.decode("utf-8", "replace")
     text = _FORBIDDEN.sub("\ufffd", text)
-    return escape(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
+    return escape(text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…")
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
     name: str
-    places: tuple[int, ...]
+    slot_indexes: tuple[int, ...]
     is_attacker: bool
 
     def serving(self, fleet: Fleet, out: npt.NDArray[np.bool_]) -> int:
         """How many of its workers can serve it."""
-        return sum(not out[place] and not fleet.slots[place].is_drained for place in self.places)
+        return sum(not out[index] and not fleet.slots[index].is_drained for index in self.slot_indexes)
 
 
-def _chosen(table: Table, attackers: Collection[int], out: npt.NDArray[np.bool_]) -> list[int]:
+def _choose_rows(table: AssignmentTable, attackers: Collection[int], out: npt.NDArray[np.bool_]) -> list[int]:
     """The rows to show: attackers first, then whoever has the fewest workers left, then whoever has lost most."""
-    hits = out[table.places].sum(axis=1, dtype=np.int64)
+    hits = out[table.slot_indexes].sum(axis=1, dtype=np.int64)
     attacks = np.zeros(len(table), dtype=bool)
     attacks[list(attackers)] = True
     left = np.where(hits > 0, table.sizes - hits, table.workers)
@@ -157,24 +161,24 @@ def _chosen(table: Table, attackers: Collection[int], out: npt.NDArray[np.bool_]
     return chosen
 
 
-def _columns(fleet: Fleet, rows: Sequence[_Row]) -> list[int]:
-    """The places to show, by the most important of the things that they are in, such as their zones."""
-    had = {place for row in rows for place in row.places}
+def _choose_columns(fleet: Fleet, rows: Sequence[_Row]) -> list[int]:
+    """The slots to show, by the most important of the things that they are in, such as their zones."""
+    had = {index for row in rows for index in row.slot_indexes}
     groups: dict[tuple[str, ...], list[int]] = {}
-    for place, slot in enumerate(fleet.slots):
-        groups.setdefault(slot.group[:1], []).append(place)
-    listed = [place for places in groups.values() for place in places]
-    return listed if len(listed) <= COLUMNS else [place for place in listed if place in had]
+    for index, slot in enumerate(fleet.slots):
+        groups.setdefault(slot.group[:1], []).append(index)
+    listed = [index for indexes in groups.values() for index in indexes]
+    return listed if len(listed) <= COLUMNS else [index for index in listed if index in had]
 
 
-def _wide(columns: Sequence[int]) -> float:
+def _column_width(columns: Sequence[int]) -> float:
     return max(_NARROWEST, min(_WIDEST, _PANEL / max(1, len(columns))))
 
 
-def _head(fleet: Fleet, columns: Sequence[int]) -> int:
+def _head_height(fleet: Fleet, columns: Sequence[int]) -> int:
     """How high it is above the first row: the names of workers stand there, nearly upright."""
-    names = [fleet.slots[place].worker for place in columns] if _wide(columns) >= _LEGIBLE else []
-    return 48 + math.ceil(_LETTER * min(_LONGEST, max((len(name) for name in names), default=0)))
+    names = [fleet.slots[index].worker for index in columns] if _column_width(columns) >= _LEGIBLE else []
+    return 48 + math.ceil(_LETTER * min(_MAX_SHOWN, max((len(name) for name in names), default=0)))
 
 
 @dataclass(eq=False)
@@ -190,60 +194,60 @@ class _Panel:
     _top: int
 
     def __post_init__(self, columns: Sequence[int]) -> None:
-        self._wide = _wide(columns)
+        self._width = _column_width(columns)
         self._x: dict[int, float] = {}
         """Where each column begins; between zones there is a gap."""
         self._zones: list[tuple[float, str]] = []
-        at, zone, free = self._left, None, 0.0
-        for place in columns:
-            here = self._fleet.slots[place].group[:1]
+        x, zone, free = self._left, None, 0.0
+        for index in columns:
+            here = self._fleet.slots[index].group[:1]
             if zone is not None and here != zone:
-                at += _GAP
-            if here != zone and here and at >= free:  # a name that would stand on the one before is left out
-                self._zones.append((at, _text(here[0])))
-                free = at + _LETTER * min(_LONGEST, len(here[0]))
-            self._x[place] = at
-            at, zone = at + self._wide, here
-        self._end = at
-        self.right = at + _WORDS
+                x += _GAP
+            if here != zone and here and x >= free:  # a name that would stand on the one before is left out
+                self._zones.append((x, _escape_name(here[0])))
+                free = x + _LETTER * min(_MAX_SHOWN, len(here[0]))
+            self._x[index] = x
+            x, zone = x + self._width, here
+        self._end = x
+        self.right = x + _WORDS
 
     def parts(self) -> Iterator[str]:
         """The panel, from top to bottom."""
         yield f'<g class="{self._title}">'
         yield f'<text class="head" x="{self._left:.1f}" y="18">{self._title.capitalize()}</text>'
-        for at, zone in self._zones:
-            yield f'<text class="faint" x="{at:.1f}" y="36">{zone}</text>'
-        if self._wide >= _LEGIBLE:
-            for place, x in self._x.items():
-                at = x + self._wide / 2 + 4
-                name = _text(self._fleet.slots[place].worker)
-                yield f'<text class="worker" transform="translate({at:.1f} {self._top - 6}) rotate(-60)">{name}</text>'
+        for x, zone in self._zones:
+            yield f'<text class="faint" x="{x:.1f}" y="36">{zone}</text>'
+        if self._width >= _LEGIBLE:
+            for index, left in self._x.items():
+                x = left + self._width / 2 + 4
+                name = _escape_name(self._fleet.slots[index].worker)
+                yield f'<text class="worker" transform="translate({x:.1f} {self._top - 6}) rotate(-60)">{name}</text>'
         for number, row in enumerate(self._rows):
             yield from self._line(row, self._top + number * _LINE)
         yield "</g>"
 
     def _line(self, row: _Row, top: float) -> Iterator[str]:
         yield (
-            f'<rect class="lane" x="{self._left:.1f}" y="{top + 1}" width="{self._end - self._left:.1f}" '
+            f'<rect class="row" x="{self._left:.1f}" y="{top + 1}" width="{self._end - self._left:.1f}" '
             f'height="{_LINE - 2}"/>'
         )
-        for place in row.places:
-            yield self._cell(row, place, top)
+        for index in row.slot_indexes:
+            yield self._cell(row, index, top)
         if row.serving(self._fleet, self._out):
             yield f'<text class="word" x="{self._end + 6:.1f}" y="{top + 13}">served</text>'
         else:
             word = "down, attacker" if row.is_attacker else "down"
             yield f'<text class="word down" x="{self._end + 6:.1f}" y="{top + 13}">✕ {word}</text>'
 
-    def _cell(self, row: _Row, place: int, top: float) -> str:
-        x, y = self._x[place] + 1, top + 3
-        wide, high = self._wide - 2, _LINE - 6
-        title = f"<title>{row.name}: {_text(self._fleet.slots[place].worker)}"
-        if not self._out[place] and not self._fleet.slots[place].is_drained:
+    def _cell(self, row: _Row, index: int, top: float) -> str:
+        x, y = self._x[index] + 1, top + 3
+        wide, high = self._width - 2, _LINE - 6
+        title = f"<title>{row.name}: {_escape_name(self._fleet.slots[index].worker)}"
+        if not self._out[index] and not self._fleet.slots[index].is_drained:
             box = f'x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high}"'
             return f'<rect class="cell has" {box}>{title}</title></rect>'
-        why = "out" if self._out[place] else "drained"
-        if self._wide >= _CROSSED:
+        why = "out" if self._out[index] else "drained"
+        if self._width >= _CROSSED:
             drawn = f"h{wide:.1f}v{high}h-{wide:.1f}zl{wide:.1f} {high}m0 -{high}l-{wide:.1f} {high}"
         else:
             drawn = f"h{wide:.1f}v3h-{wide:.1f}zm0 {high - 3}h{wide:.1f}v3h-{wide:.1f}z"

@@ -8,11 +8,24 @@ import numpy.typing as npt
 
 from holdfast._errors import InvalidValue
 from holdfast.shards.fleet import Fleet
-from holdfast.shards.report.blast import Worst, worst_of
-from holdfast.shards.report.load import Load, SharedHost, load, on_hosts, shared_hosts, slack
-from holdfast.shards.report.overlap import Neighbours, Overlaps, closest, overlaps, summed
-from holdfast.shards.report.scan import scan
-from holdfast.shards.report.table import Table
+from holdfast.shards.report.blast_radius import WorstCases, derive_worst_cases
+from holdfast.shards.report.load import (
+    Load,
+    SharedHost,
+    compute_headroom,
+    compute_load,
+    find_shared_hosts,
+    map_table_to_hosts,
+)
+from holdfast.shards.report.overlap import (
+    NeighbourPair,
+    Overlaps,
+    count_overlaps,
+    select_worst_neighbours,
+    summarize_overlaps,
+)
+from holdfast.shards.report.overlap_counts import count_shared_workers
+from holdfast.shards.report.table import AssignmentTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,99 +34,101 @@ class Report:
 
     tenants: int
     workers: int
-    smallest: int
+    min_shard_size: int
     """Workers of the smallest shard."""
-    largest: int
+    max_shard_size: int
     """Workers of the largest shard."""
     shards_possible: int
     shards_used: int
     """Different shards that tenants have."""
     shards_left: int
     overlaps: Overlaps
-    promised: int | None
+    promised_overlap: int | None
     """The most workers that two tenants were to share."""
-    pairs_beyond: int | None
+    pairs_above_promise: int | None
     """Pairs of tenants that share more than that: 0 if the promise is kept."""
-    neighbours: tuple[Neighbours, ...]
+    neighbours: tuple[NeighbourPair, ...]
     """The pairs that share most."""
     load: Load
-    survives: int
+    attackers_survived: int
     """How many tenants may take down all of their workers at once, and all others have one left; often it is more."""
     capacity_lost: float
     """The largest share of the fleet, by weight, that one tenant can take down."""
-    slack: float | None
-    worst: Worst
-    down_before: int
+    required_headroom: float | None
+    worst_cases: WorstCases
+    already_down: int
     """Tenants that have no worker already, for all of theirs are drained."""
     shared_hosts: tuple[SharedHost, ...]
     overlaps_by_host: Overlaps | None
     """How many machines tenants have in common, where workers share machines."""
 
 
-def report(
+def build_report(
     fleet: Fleet,
-    table: npt.ArrayLike | Table,
+    table: npt.ArrayLike | AssignmentTable,
     *,
-    possible: int | None = None,
+    shards_possible: int | None = None,
     overlap: int | None = None,
     size: int | None = None,
 ) -> Report:
     """Find out what an assignment means.
 
-    `possible` is how many shards there are, such as the capacity of a design; else all combinations of `size` workers,
-    or of as many as the largest shard has. `overlap` is the most that two tenants were promised to share.
+    `shards_possible` is how many shards there are, such as the capacity of a design; else all combinations of `size`
+    workers, or of as many as the largest shard has. `overlap` is the most that two tenants were promised to share.
     """
     if overlap is not None and overlap < 0:
         raise InvalidValue(f"overlap {overlap}: expected 0 or more")
     if size is not None and size < 0:
         raise InvalidValue(f"shards of {size}: expected 0 or more workers")
-    checked = Table.of(table, len(fleet))
-    live = checked.live(fleet)
-    found = scan(checked.distinct)
-    shared = summed(checked.distinct, found)
-    left = found if live is checked else scan(live.distinct)
+    checked = AssignmentTable.check(table, len(fleet))
+    live = checked.without_drained(fleet)
+    found = count_shared_workers(checked.distinct)
+    shared = summarize_overlaps(checked.distinct, found)
+    left = found if live is checked else count_shared_workers(live.distinct)
     largest = int(checked.sizes.max(initial=0))
-    if possible is None:
+    if shards_possible is None:
         # Whoever relieves another is in the shards of that one, and makes no new ones.
         slots = sum(slot.relieves is None for slot in fleet.slots)
-        possible = math.comb(slots, largest if size is None else size)
-    crowded = shared_hosts(fleet)
-    survives = _survives(live, shared.most)
+        shards_possible = math.comb(slots, largest if size is None else size)
+    crowded = find_shared_hosts(fleet)
+    attackers_survived = _count_attackers_survived(live, shared.max_shared)
     by_machine = None
     if crowded:
-        by_machine = overlaps(on_hosts(fleet, checked))
-        survives = min(survives, _survives(on_hosts(fleet, live), by_machine.most))
+        by_machine = count_overlaps(map_table_to_hosts(fleet, checked))
+        attackers_survived = min(
+            attackers_survived, _count_attackers_survived(map_table_to_hosts(fleet, live), by_machine.max_shared)
+        )
     return Report(
         tenants=len(checked),
         workers=len(fleet),
-        smallest=int(checked.sizes.min()) if len(checked) else 0,
-        largest=largest,
-        shards_possible=possible,
+        min_shard_size=int(checked.sizes.min()) if len(checked) else 0,
+        max_shard_size=largest,
+        shards_possible=shards_possible,
         shards_used=len(checked.distinct),
-        shards_left=max(0, possible - len(checked.distinct)),
+        shards_left=max(0, shards_possible - len(checked.distinct)),
         overlaps=shared,
-        promised=overlap,
-        pairs_beyond=None if overlap is None else sum(shared.pairs[overlap + 1 :]),
-        neighbours=tuple(closest(checked, found, 10)),
-        load=load(fleet, checked),
-        survives=survives,
+        promised_overlap=overlap,
+        pairs_above_promise=None if overlap is None else sum(shared.pairs_by_shared_workers[overlap + 1 :]),
+        neighbours=tuple(select_worst_neighbours(checked, found, 10)),
+        load=compute_load(fleet, checked),
+        attackers_survived=attackers_survived,
         capacity_lost=_capacity_lost(fleet, live),
-        slack=slack(live, len(fleet)),
-        worst=worst_of(fleet, live, left),
-        down_before=int((live.sizes == 0).sum()),
+        required_headroom=compute_headroom(live, len(fleet)),
+        worst_cases=derive_worst_cases(fleet, live, left),
+        already_down=int((live.sizes == 0).sum()),
         shared_hosts=crowded,
         overlaps_by_host=by_machine,
     )
 
 
-def _survives(table: Table, most: int) -> int:
+def _count_attackers_survived(table: AssignmentTable, most: int) -> int:
     """Each attacker takes no more than the largest overlap: so many of them leave one of the smallest shard."""
     others = max(0, len(table) - 1)
     smallest = int(table.sizes.min(initial=table.workers))
     return others if most == 0 and smallest else max(0, min(others, (smallest - 1) // max(1, most)))
 
 
-def _capacity_lost(fleet: Fleet, live: Table) -> float:
+def _capacity_lost(fleet: Fleet, live: AssignmentTable) -> float:
     weights = np.array([*(0.0 if slot.is_drained else slot.weight for slot in fleet.slots), 0.0])
-    taken = weights[live.distinct.places].sum(axis=1)
+    taken = weights[live.distinct.slot_indexes].sum(axis=1)
     return float(taken.max(initial=0.0) / (weights.sum() or 1.0))

@@ -4,7 +4,7 @@ import heapq
 import threading
 from collections.abc import Sequence
 
-from holdfast.shards.registry import MANY, StoredLayout, changed_meanwhile, exhausted, too_few
+from holdfast.shards.registry import MAX_TENANTS, StoredLayout, capacity_error, too_few_shards_error, version_conflict
 
 
 class MemoryShardStore:
@@ -16,7 +16,7 @@ class MemoryShardStore:
         self._free: list[int] = []
         self._next = 0
         self._layouts: list[StoredLayout] = []
-        self._capacity = MANY
+        self._capacity = MAX_TENANTS
 
     def find(self, tenants: Sequence[bytes]) -> list[int | None]:
         with self._lock:
@@ -32,13 +32,13 @@ class MemoryShardStore:
             fresh = range(self._next, self._next + len(missing) - len(reused))
             numbers = [*reused, *fresh]
             if max(numbers, default=-1) >= limit:
-                raise exhausted(limit, len(missing), len(self._numbers))
+                raise capacity_error(limit, len(missing), len(self._numbers))
             self._free = sorted({*self._free} - {*reused})
             self._next += len(fresh)
             self._numbers.update(zip(missing, numbers, strict=True))
             return [self._numbers[tenant] for tenant in tenants]
 
-    def release(self, tenants: Sequence[bytes]) -> int:
+    def remove(self, tenants: Sequence[bytes]) -> int:
         with self._lock:
             gone = [self._numbers.pop(tenant) for tenant in dict.fromkeys(tenants) if tenant in self._numbers]
             self._free += gone
@@ -47,23 +47,23 @@ class MemoryShardStore:
     def count(self) -> int:
         return len(self._numbers)
 
-    def tenants(self, after: bytes | None, limit: int) -> list[tuple[bytes, int]]:
+    def list_tenants(self, after: bytes | None, limit: int) -> list[tuple[bytes, int]]:
         with self._lock:
             listed = ((name, number) for name, number in self._numbers.items() if after is None or name > after)
             return heapq.nsmallest(limit, listed)
 
-    def layouts(self, after: int) -> list[StoredLayout]:
+    def list_layouts(self, after: int) -> list[StoredLayout]:
         with self._lock:
             return [layout for layout in self._layouts if layout.version > after]
 
-    def write_layout(self, text: bytes, expected: int, at: float, capacity: int) -> StoredLayout:
+    def write_layout(self, text: bytes, expected_version: int, at: float, capacity: int) -> StoredLayout:
         with self._lock:
             newest = self._layouts[-1].version if self._layouts else 0
-            if newest != expected:
-                raise changed_meanwhile(expected, newest)
+            if newest != expected_version:
+                raise version_conflict(expected_version, newest)
             highest = max(self._numbers.values(), default=-1)
             if highest >= capacity:
-                raise too_few(capacity, highest)
+                raise too_few_shards_error(capacity, highest)
             self._capacity = capacity
             since = max([at, *(layout.at for layout in self._layouts[-1:])])
             self._layouts.append(StoredLayout(newest + 1, since, text))
@@ -73,8 +73,8 @@ class MemoryShardStore:
         with self._lock:
             kept = [
                 layout
-                for place, layout in enumerate(self._layouts)
-                if all(later.at >= before for later in self._layouts[place + 1 :])
+                for index, layout in enumerate(self._layouts)
+                if all(later.at >= before for later in self._layouts[index + 1 :])
             ]
             gone = len(self._layouts) - len(kept)
             self._layouts = kept

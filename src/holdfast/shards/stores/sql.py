@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.engines import Database, Migration, Row, Transaction, Value
-from holdfast.shards.registry import MANY, StoredLayout, changed_meanwhile, exhausted, too_few
+from holdfast.shards.registry import MAX_TENANTS, StoredLayout, capacity_error, too_few_shards_error, version_conflict
 
 SUBSYSTEM = "shards"
 
@@ -44,7 +44,7 @@ MIGRATIONS = (
 )
 
 _FIND = "select tenant, number from holdfast_shard_tenant where registry = $1 and tenant in ({})"
-_TOGETHER = 256
+_BATCH_SIZE = 256
 """Names in one statement: enough that its own cost does not count, and few enough for every engine."""
 _COUNT = "select count(*) from holdfast_shard_tenant where registry = $1"
 _CREATE = "insert into holdfast_shard_registry (name, next_number) values ($1, 0) on conflict do nothing"
@@ -55,7 +55,7 @@ _TAKE = "delete from holdfast_shard_free where registry = $1 and number = $2"
 _GIVE = "insert into holdfast_shard_free (registry, number) values ($1, $2)"
 _ADVANCE = "update holdfast_shard_registry set next_number = $1 where name = $2"
 _ASSIGN = "insert into holdfast_shard_tenant (registry, tenant, number) values ($1, $2, $3)"
-_RELEASE = "delete from holdfast_shard_tenant where registry = $1 and tenant = $2 returning number"
+_REMOVE = "delete from holdfast_shard_tenant where registry = $1 and tenant = $2 returning number"
 _FIRST_TENANTS = "select tenant, number from holdfast_shard_tenant where registry = $1 order by tenant limit $2"
 _TENANTS = (
     "select tenant, number from holdfast_shard_tenant where registry = $1 and tenant > $2 order by tenant limit $3"
@@ -89,22 +89,22 @@ class SqlShardStore:
             known.update(self._database.write(lambda transaction: self._assign(transaction, missing, limit)))
         return [number for tenant in tenants if (number := known[tenant]) is not None]
 
-    def release(self, tenants: Sequence[bytes]) -> int:
-        return self._database.write(lambda transaction: self._release(transaction, tenants))
+    def remove(self, tenants: Sequence[bytes]) -> int:
+        return self._database.write(lambda transaction: self._remove(transaction, tenants))
 
     def count(self) -> int:
         [(count,)] = self._rows(_COUNT)
         return int(count)
 
-    def tenants(self, after: bytes | None, limit: int) -> list[tuple[bytes, int]]:
+    def list_tenants(self, after: bytes | None, limit: int) -> list[tuple[bytes, int]]:
         rows = self._rows(_FIRST_TENANTS, limit) if after is None else self._rows(_TENANTS, after, limit)
         return [(bytes(tenant), number) for tenant, number in rows]
 
-    def layouts(self, after: int) -> list[StoredLayout]:
+    def list_layouts(self, after: int) -> list[StoredLayout]:
         return [StoredLayout(version, at, bytes(text)) for version, at, text in self._rows(_LAYOUTS, after)]
 
-    def write_layout(self, text: bytes, expected: int, at: float, capacity: int) -> StoredLayout:
-        return self._database.write(lambda transaction: self._write(transaction, text, expected, at, capacity))
+    def write_layout(self, text: bytes, expected_version: int, at: float, capacity: int) -> StoredLayout:
+        return self._database.write(lambda transaction: self._write(transaction, text, expected_version, at, capacity))
 
     def forget_layouts(self, before: float) -> int:
         return len(self._database.write(lambda transaction: transaction.execute(_FORGET, (self._registry, before))))
@@ -112,16 +112,18 @@ class SqlShardStore:
     def _rows(self, statement: str, *values: Value) -> Sequence[Row]:
         return self._database.read(lambda transaction: transaction.execute(statement, (self._registry, *values)))
 
-    def _write(self, transaction: Transaction, text: bytes, expected: int, at: float, capacity: int) -> StoredLayout:
+    def _write(
+        self, transaction: Transaction, text: bytes, expected_version: int, at: float, capacity: int
+    ) -> StoredLayout:
         self._lock(transaction)
         newest, since, _ = self._newest(transaction)
-        if newest != expected:
-            raise changed_meanwhile(expected, newest)
+        if newest != expected_version:
+            raise version_conflict(expected_version, newest)
         [(highest,)] = transaction.execute(_HIGHEST, (self._registry,))
         if highest >= capacity:
-            raise too_few(capacity, highest)
+            raise too_few_shards_error(capacity, highest)
         stored = StoredLayout(newest + 1, max(at, since), text)
-        transaction.execute(_WRITE, (self._registry, stored.version, stored.at, min(capacity, MANY), text))
+        transaction.execute(_WRITE, (self._registry, stored.version, stored.at, min(capacity, MAX_TENANTS), text))
         return stored
 
     def _lock(self, transaction: Transaction) -> int:
@@ -133,12 +135,12 @@ class SqlShardStore:
     def _newest(self, transaction: Transaction) -> tuple[int, float, int]:
         """The newest version, since when it holds, and how many shards it has."""
         rows = transaction.execute(_NEWEST, (self._registry,))
-        return rows[0] if rows else (0, float("-inf"), MANY)
+        return rows[0] if rows else (0, float("-inf"), MAX_TENANTS)
 
     def _find(self, transaction: Transaction, tenants: Sequence[bytes]) -> list[int | None]:
         numbers: dict[bytes, int] = {}
-        for start in range(0, len(tenants), _TOGETHER):
-            some = tenants[start : start + _TOGETHER]
+        for start in range(0, len(tenants), _BATCH_SIZE):
+            some = tenants[start : start + _BATCH_SIZE]
             # As many as the next power of two, the last one several times: so there are few different statements.
             count = 1 << (len(some) - 1).bit_length()
             marks = ", ".join(f"${number}" for number in range(2, count + 2))
@@ -157,7 +159,7 @@ class SqlShardStore:
         numbers = [*reused, *fresh]
         if max(numbers, default=-1) >= limit:
             [(taken,)] = transaction.execute(_COUNT, (self._registry,))
-            raise exhausted(limit, len(missing), taken)
+            raise capacity_error(limit, len(missing), taken)
         transaction.execute_many(_TAKE, [(self._registry, number) for number in reused])
         transaction.execute(_ADVANCE, (following + len(fresh), self._registry))
         assigned = dict(zip(missing, numbers, strict=True))
@@ -165,9 +167,9 @@ class SqlShardStore:
         found = {tenant: number for tenant, number in known.items() if number is not None}
         return found | assigned
 
-    def _release(self, transaction: Transaction, tenants: Sequence[bytes]) -> int:
+    def _remove(self, transaction: Transaction, tenants: Sequence[bytes]) -> int:
         self._lock(transaction)
-        found = [transaction.execute(_RELEASE, (self._registry, tenant)) for tenant in tenants]
+        found = [transaction.execute(_REMOVE, (self._registry, tenant)) for tenant in tenants]
         gone = [rows[0][0] for rows in found if rows]
         transaction.execute_many(_GIVE, [(self._registry, number) for number in gone])
         return len(gone)

@@ -5,24 +5,31 @@ only `discovery.py` calls AWS, and is not imported here. Start reading at `route
 endpoints decides is in `checks.py`.
 """
 
-from holdfast.status.export.bucket import BucketOptions, bucket_template
-from holdfast.status.export.checks import ObjectCheck, Pace, RoutingControlCheck, SharedCheck, StatusBucket, StatusCheck
-from holdfast.status.export.gateway import GatewayOptions, gateway_template
-from holdfast.status.export.route53 import RecordOptions, record_template
-from holdfast.status.export.zones import MappedZone
+from holdfast.status.export.bucket import BucketOptions, build_bucket_template
+from holdfast.status.export.checks import (
+    CheckTiming,
+    EndpointCheck,
+    ExistingHealthCheck,
+    ObjectCheck,
+    RoutingControlCheck,
+    StatusBucket,
+)
+from holdfast.status.export.gateway import GatewayOptions, build_gateway_template
+from holdfast.status.export.route53 import RecordOptions, build_record_template
+from holdfast.status.export.zones import NamedZone
 
 __all__ = [
     "BucketOptions",
+    "CheckTiming",
+    "EndpointCheck",
+    "ExistingHealthCheck",
     "GatewayOptions",
-    "MappedZone",
+    "NamedZone",
     "ObjectCheck",
-    "Pace",
     "RecordOptions",
     "RoutingControlCheck",
-    "SharedCheck",
     "StatusBucket",
-    "StatusCheck",
-    "bucket_template",
-    "gateway_template",
-    "record_template",
+    "build_bucket_template",
+    "build_gateway_template",
+    "build_record_template",
 ]

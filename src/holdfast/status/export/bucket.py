@@ -2,7 +2,15 @@
 
 from dataclasses import dataclass
 
-from holdfast.status.export.template import BUCKET, Template, expect, new_template, policy, resource, retained
+from holdfast.status.export.template import (
+    BUCKET,
+    Template,
+    build_policy,
+    build_resource,
+    build_retained_resource,
+    new_template,
+    require_match,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,10 +22,10 @@ class BucketOptions:
 
     def __post_init__(self) -> None:
         if self.name is not None:
-            expect("bucket", self.name, BUCKET, "3 to 63 lower-case letters, digits and hyphens")
+            require_match("bucket", self.name, BUCKET, "3 to 63 lower-case letters, digits and hyphens")
 
 
-def bucket_template(options: BucketOptions) -> Template:
+def build_bucket_template(options: BucketOptions) -> Template:
     """A bucket whose objects `*.txt` anybody may read by name: health checks of Route 53 cannot sign their requests.
 
     Nobody may list it, so S3 answers 403 for an object that does not exist. An inverted check takes that for healthy,
@@ -41,16 +49,16 @@ def bucket_template(options: BucketOptions) -> Template:
         # No versions: what counts is whether the object is there, and the server keeps its own record of changes.
         # No expiry: a zone must not come back because of its age.
     }
-    everybody_reads = policy(
+    everybody_reads = build_policy(
         Sid="AnybodyReadsStatus",
         Principal="*",
         Action="s3:GetObject",
         Resource={"Fn::Sub": "${StatusBucket.Arn}/*.txt"},
     )
-    access = resource("AWS::S3::BucketPolicy", Bucket={"Ref": "StatusBucket"}, PolicyDocument=everybody_reads)
+    access = build_resource("AWS::S3::BucketPolicy", Bucket={"Ref": "StatusBucket"}, PolicyDocument=everybody_reads)
     return new_template(
         "Which zones are out, as objects: use1-az1.txt for all workloads, shop/use1-az1.txt for one.",
-        {"StatusBucket": retained("AWS::S3::Bucket", **properties), "StatusPolicy": access},
+        {"StatusBucket": build_retained_resource("AWS::S3::Bucket", **properties), "StatusPolicy": access},
         Outputs={
             "BucketName": {"Description": "Where to put and delete objects.", "Value": {"Ref": "StatusBucket"}},
             "Endpoint": {

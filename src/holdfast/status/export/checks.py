@@ -5,13 +5,13 @@ https://docs.aws.amazon.com/Route53/latest/DeveloperGuide/dns-failover-determini
 `Inverted` turns both around. So a check knows two states where there are three (out, in, silent), and has to count
 silence as one of the others:
 
-    StatusCheck   200 in, 500 out, not inverted    silent counts as out
+    EndpointCheck   200 in, 500 out, not inverted    silent counts as out
     ObjectCheck   exists: out, inverted            silent counts as in
 
 Several sources are counted by a CALCULATED check, healthy when at least `HealthThreshold` of its children are. A zone
 has to be out when m of n sources say so, by default a majority of them. The others, n - m, may all be healthy, and the
 zone is out all the same: so the threshold is n - m + 1. When everybody answers, both kinds decide right. No threshold
-makes StatusCheck do so when some are silent; docs/how-to/leave-by-dns.md says what limits the harm.
+makes EndpointCheck do so when some are silent; docs/how-to/leave-by-dns.md says what limits the harm.
 """
 
 import re
@@ -22,9 +22,17 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from holdfast._errors import InvalidValue
-from holdfast._names import workload_of
+from holdfast._names import check_workload_name
 from holdfast._types import Zone
-from holdfast.status.export.template import BUCKET, HOST, REGION, Template, expect, logical_id, resource
+from holdfast.status.export.template import (
+    BUCKET,
+    HOST,
+    REGION,
+    Template,
+    build_logical_id,
+    build_resource,
+    require_match,
+)
 
 _ROUTING_CONTROL = re.compile(
     r"arn:aws[a-z-]*:route53-recovery-control::\d{12}:controlpanel/[0-9a-f]{32}/routingcontrol/[0-9a-f]{16}"
@@ -33,28 +41,28 @@ _HEALTH_CHECK = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 _PREFIX = re.compile(r"([A-Za-z0-9._-]+/)*")
 # https://docs.aws.amazon.com/Route53/latest/APIReference/API_HealthCheckConfig.html
-_LONGEST_PATH = 255
-_MOST_CHILDREN = 255
+_MAX_PATH_CHARACTERS = 255
+_MAX_CHILDREN = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class CheckTiming:
     """How often Route 53 looks, and how often in a row it must see the same before it believes it."""
 
     interval: Literal[10, 30] = 10
     """Seconds; Route 53 has these two. The faster one costs more, and leaves a zone a minute sooner."""
-    failures: int = 3
+    failure_threshold: int = 3
     """Route 53's own default: one lost request is not an evacuation, and three take half a minute."""
 
     def __post_init__(self) -> None:
         if self.interval not in (10, 30):
             raise InvalidValue(f"interval is {self.interval}: expected 10 or 30 seconds")
-        if not 1 <= self.failures <= 10:
-            raise InvalidValue(f"failures is {self.failures}: expected 1 to 10")
+        if not 1 <= self.failure_threshold <= 10:
+            raise InvalidValue(f"failure_threshold is {self.failure_threshold}: expected 1 to 10")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatusCheck:
+class EndpointCheck:
     """Asks endpoints for `/status/<az-id>`, or `/status/<az-id>/<workload>`: 200 is in, 500 and silence are out."""
 
     endpoints: tuple[str, ...]
@@ -62,13 +70,13 @@ class StatusCheck:
     workload: str | None = None
     quorum: int | None = None
     """How many endpoints have to say that a zone is out; None is a majority of them."""
-    pace: Pace = field(default_factory=Pace)
+    timing: CheckTiming = field(default_factory=CheckTiming)
 
     def __post_init__(self) -> None:
-        _expect_sources("endpoint", self.endpoints, self.quorum)
+        _check_sources("endpoint", self.endpoints, self.quorum)
         for endpoint in self.endpoints:
-            _address(endpoint)
-        _expect_workload(self.workload)
+            _parse_endpoint(endpoint)
+        _check_workload(self.workload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +87,8 @@ class StatusBucket:
     region: str
 
     def __post_init__(self) -> None:
-        expect("bucket", self.name, BUCKET, "3 to 63 lower-case letters, digits and hyphens")
-        expect(f"region of bucket {self.name}", self.region, REGION, "a name like eu-west-1")
+        require_match("bucket", self.name, BUCKET, "3 to 63 lower-case letters, digits and hyphens")
+        require_match(f"region of bucket {self.name}", self.region, REGION, "a name like eu-west-1")
 
     @property
     def host(self) -> str:
@@ -102,12 +110,12 @@ class ObjectCheck:
     workload: str | None = None
     quorum: int | None = None
     """How many buckets have to have the object; None is a majority of them."""
-    pace: Pace = field(default_factory=Pace)
+    timing: CheckTiming = field(default_factory=CheckTiming)
 
     def __post_init__(self) -> None:
-        _expect_sources("bucket", self.buckets, self.quorum)
-        expect("prefix", self.prefix, _PREFIX, "folders such as status/")
-        _expect_workload(self.workload)
+        _check_sources("bucket", self.buckets, self.quorum)
+        require_match("prefix", self.prefix, _PREFIX, "folders such as status/")
+        _check_workload(self.workload)
         if self.workload is not None and len(self.buckets) > 1:
             # Either of two quorums: a calculated check over calculated checks, which is not known to be possible.
             raise InvalidValue(
@@ -123,21 +131,21 @@ class RoutingControlCheck:
 
     def __post_init__(self) -> None:
         form = "arn:aws:route53-recovery-control::ACCOUNT:controlpanel/ID/routingcontrol/ID"
-        object.__setattr__(self, "arns", _one_each("routing control", self.arns, _ROUTING_CONTROL, form))
+        object.__setattr__(self, "arns", _check_distinct("routing control", self.arns, _ROUTING_CONTROL, form))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedCheck:
+class ExistingHealthCheck:
     """Uses health checks that exist, perhaps in another account: Route 53 asks for no more than their ids."""
 
     ids: Mapping[Zone, str]
 
     def __post_init__(self) -> None:
         form = "an id like 0385ed2d-d65c-4f63-a19b-2412a31ef431"
-        object.__setattr__(self, "ids", _one_each("health check", self.ids, _HEALTH_CHECK, form))
+        object.__setattr__(self, "ids", _check_distinct("health check", self.ids, _HEALTH_CHECK, form))
 
 
-Check: TypeAlias = StatusCheck | ObjectCheck | RoutingControlCheck | SharedCheck
+Check: TypeAlias = EndpointCheck | ObjectCheck | RoutingControlCheck | ExistingHealthCheck
 
 
 class HealthCheck(NamedTuple):
@@ -147,68 +155,71 @@ class HealthCheck(NamedTuple):
     resources: Template
 
 
-def health_check(check: Check, zone: Zone) -> HealthCheck:
+def build_health_check(check: Check, zone: Zone) -> HealthCheck:
     """The health check of one zone. Raises InvalidValue if there is none for it."""
     match check:
-        case StatusCheck(endpoints=endpoints):
+        case EndpointCheck(endpoints=endpoints):
             path = "/".join(word for word in ("/status", zone, check.workload) if word is not None)
-            sources = [_endpoint(host, port, base + path, check.pace) for host, port, base in map(_address, endpoints)]
-            return _counted(zone, sources, threshold(len(sources), check.quorum))
+            sources = [
+                _build_endpoint_check(host, port, base + path, check.timing)
+                for host, port, base in map(_parse_endpoint, endpoints)
+            ]
+            return _combine_sources(zone, sources, compute_health_threshold(len(sources), check.quorum))
         case ObjectCheck(buckets=buckets):
-            sources = [_object(bucket, f"{check.prefix}{zone}.txt", check.pace) for bucket in buckets]
+            sources = [_build_object_check(bucket, f"{check.prefix}{zone}.txt", check.timing) for bucket in buckets]
             if check.workload is None:
-                return _counted(zone, sources, threshold(len(sources), check.quorum))
-            sources.append(_object(buckets[0], f"{check.prefix}{check.workload}/{zone}.txt", check.pace))
-            return _counted(zone, sources, len(sources))  # both are healthy, or the zone is out
+                return _combine_sources(zone, sources, compute_health_threshold(len(sources), check.quorum))
+            sources.append(_build_object_check(buckets[0], f"{check.prefix}{check.workload}/{zone}.txt", check.timing))
+            return _combine_sources(zone, sources, len(sources))  # both are healthy, or the zone is out
         case RoutingControlCheck(arns=arns):
             arn = _find(arns, zone, "routing control")
-            return _counted(zone, [{"Type": "RECOVERY_CONTROL", "RoutingControlArn": arn}], 1)
-        case SharedCheck(ids=ids):  # pragma: no branch - there is no other kind
+            return _combine_sources(zone, [{"Type": "RECOVERY_CONTROL", "RoutingControlArn": arn}], 1)
+        case ExistingHealthCheck(ids=ids):  # pragma: no branch - there is no other kind
             return HealthCheck(_find(ids, zone, "health check"), {})
 
 
-def threshold(sources: int, quorum: int | None = None) -> int:
+def compute_health_threshold(sources: int, quorum: int | None = None) -> int:
     """How many of the sources have to be healthy, so that `quorum` of them (None: a majority) suffice to be out."""
     return sources - (sources // 2 + 1 if quorum is None else quorum) + 1
 
 
-def _counted(zone: Zone, sources: Sequence[Template], healthy: int) -> HealthCheck:
-    name = logical_id("HealthCheck", zone)
+def _combine_sources(zone: Zone, sources: Sequence[Template], healthy: int) -> HealthCheck:
+    name = build_logical_id("HealthCheck", zone)
     if len(sources) == 1:
-        return HealthCheck({"Ref": name}, {name: _resource(sources[0], f"holdfast {zone}")})
+        return HealthCheck({"Ref": name}, {name: _build_check_resource(sources[0], f"holdfast {zone}")})
     children = {
-        f"{name}Source{number}": _resource(source, f"holdfast {zone}, source {number} of {len(sources)}")
+        f"{name}Source{number}": _build_check_resource(source, f"holdfast {zone}, source {number} of {len(sources)}")
         for number, source in enumerate(sources, 1)
     }
     references = [{"Ref": child} for child in children]
     counting = {"Type": "CALCULATED", "ChildHealthChecks": references, "HealthThreshold": healthy}
-    return HealthCheck({"Ref": name}, {**children, name: _resource(counting, f"holdfast {zone}")})
+    return HealthCheck({"Ref": name}, {**children, name: _build_check_resource(counting, f"holdfast {zone}")})
 
 
-def _resource(config: Template, name: str) -> Template:
+def _build_check_resource(config: Template, name: str) -> Template:
     tags = [{"Key": "Name", "Value": name}]
-    return resource("AWS::Route53::HealthCheck", HealthCheckConfig=config, HealthCheckTags=tags)
+    return build_resource("AWS::Route53::HealthCheck", HealthCheckConfig=config, HealthCheckTags=tags)
 
 
-def _endpoint(host: str, port: int, path: str, pace: Pace) -> Template:
-    if len(path) > _LONGEST_PATH:
-        raise InvalidValue(f"path {path} has {len(path)} characters: Route 53 takes {_LONGEST_PATH}")
+def _build_endpoint_check(host: str, port: int, path: str, timing: CheckTiming) -> Template:
+    if len(path) > _MAX_PATH_CHARACTERS:
+        raise InvalidValue(f"path {path} has {len(path)} characters: Route 53 takes {_MAX_PATH_CHARACTERS}")
     return {
         "Type": "HTTPS",
         "FullyQualifiedDomainName": host,
         "Port": port,
         "ResourcePath": path,
         "EnableSNI": True,
-        "RequestInterval": pace.interval,
-        "FailureThreshold": pace.failures,
+        "RequestInterval": timing.interval,
+        "FailureThreshold": timing.failure_threshold,
     }
 
 
-def _object(bucket: StatusBucket, key: str, pace: Pace) -> Template:
-    return {**_endpoint(bucket.host, 443, f"/{key}", pace), "Inverted": True}
+def _build_object_check(bucket: StatusBucket, key: str, timing: CheckTiming) -> Template:
+    return {**_build_endpoint_check(bucket.host, 443, f"/{key}", timing), "Inverted": True}
 
 
-def _address(endpoint: str) -> tuple[str, int, str]:
+def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
     """Host, port and path of an endpoint."""
     try:
         parts = urlsplit(endpoint)
@@ -226,24 +237,24 @@ def _address(endpoint: str) -> tuple[str, int, str]:
     return parts.hostname or "", port, path
 
 
-def _expect_sources(what: str, sources: Sequence[Any], quorum: int | None) -> None:
-    if not 1 <= len(sources) <= _MOST_CHILDREN:
-        raise InvalidValue(f"{len(sources)} of {what}: expected 1 to {_MOST_CHILDREN}")
+def _check_sources(what: str, sources: Sequence[Any], quorum: int | None) -> None:
+    if not 1 <= len(sources) <= _MAX_CHILDREN:
+        raise InvalidValue(f"{len(sources)} of {what}: expected 1 to {_MAX_CHILDREN}")
     if len(set(sources)) < len(sources):
         raise InvalidValue(f"{what} is given twice: each has one vote")
     if quorum is not None and not 1 <= quorum <= len(sources):
         raise InvalidValue(f"quorum is {quorum}: expected 1 to {len(sources)}, the number of sources")
 
 
-def _expect_workload(workload: str | None) -> None:
-    if workload is not None and not workload_of(workload).strip("."):
+def _check_workload(workload: str | None) -> None:
+    if workload is not None and not check_workload_name(workload).strip("."):
         raise InvalidValue(f"workload {workload!r} means a folder in a path: give it another name")
 
 
-def _one_each(what: str, values: Mapping[Zone, str], pattern: re.Pattern[str], form: str) -> Mapping[Zone, str]:
+def _check_distinct(what: str, values: Mapping[Zone, str], pattern: re.Pattern[str], form: str) -> Mapping[Zone, str]:
     """Return the values, unchangeable. Raises InvalidValue if one is not of the form, or is given twice."""
     for zone, value in values.items():
-        expect(f"{what} of {zone}", value, pattern, form)
+        require_match(f"{what} of {zone}", value, pattern, form)
     if len(set(values.values())) < len(values):
         raise InvalidValue(f"one {what} for several zones: they could only be out together")
     return MappingProxyType(dict(values))

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 
 from holdfast._errors import InvalidValue
-from holdfast._names import zone_of
+from holdfast._names import parse_zone
 from holdfast._types import Zone
 from holdfast.engines.aws import AwsSession
-from holdfast.status.export.zones import MappedZone
+from holdfast.status.export.zones import NamedZone
 
 
-def discover_zones(session: AwsSession, wanted: Iterable[str] = ()) -> tuple[MappedZone, ...]:
+def discover_zones(session: AwsSession, wanted: Iterable[str] = ()) -> tuple[NamedZone, ...]:
     """Return the availability zones of the session that are `wanted`, or all; no Local Zones.
 
     A zone is wanted by its AZ-ID, or as `use1-az1=us-east-1b`, which is an error if the account calls it otherwise.
@@ -21,13 +21,13 @@ def discover_zones(session: AwsSession, wanted: Iterable[str] = ()) -> tuple[Map
         for found in answer["AvailabilityZones"]
         if found.get("ZoneType") in kinds
     }
-    chosen = [_checked(text, names) for text in wanted] or sorted(names)
-    return tuple(MappedZone(zone, names[zone]) for zone in chosen)
+    chosen = [_check_zone(text, names) for text in wanted] or sorted(names)
+    return tuple(NamedZone(zone, names[zone]) for zone in chosen)
 
 
-def _checked(text: str, names: dict[Zone, str]) -> Zone:
+def _check_zone(text: str, names: dict[Zone, str]) -> Zone:
     zone, equals, name = text.partition("=")
-    found = zone_of(zone)
+    found = parse_zone(zone)
     if found not in names:
         raise InvalidValue(f"zone {found} is not in this account and region, which has {', '.join(sorted(names))}")
     if equals and names[found] != name:

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast._errors import InvalidValue
-from holdfast.status.export.template import REGION, Template, expect, new_template, policy, resource, retained
+from holdfast.status.export.template import (
+    REGION,
+    Template,
+    build_policy,
+    build_resource,
+    build_retained_resource,
+    new_template,
+    require_match,
+)
 
 # Names in a path may contain anything. This escapes all that ends a string in JSON, and an apostrophe as \', which JSON
 # does not know: so that is taken back, as the page above says. The result goes nowhere but into strings.
@@ -22,33 +30,33 @@ _WORKLOAD = """#set($workload = $util.escapeJavaScript($input.params('workload')
 
 # The status may be overridden once, or API Gateway fails: hence the variable, and the override at the end.
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-override-request-response-parameters.html
-_ANSWER = """#if($status != 200)
+_RESPONSE_END = """#if($status != 200)
 #set($context.responseOverride.status = $status)
 #end
 {"healthy": $healthy}"""
 
-ASK_FOR_ZONE = f"""{_ZONE}
+ZONE_REQUEST_TEMPLATE = f"""{_ZONE}
 {{"TableName": "${{Table}}", "Key": {{"AZ-ID": {{"S": "$zone"}}}}, "ConsistentRead": true,
 "ProjectionExpression": "Healthy"}}"""
 """GetItem: is the zone out for all workloads?"""
 
-ANSWER_FOR_ZONE = f"""#set($root = $input.path('$'))
+ZONE_RESPONSE_TEMPLATE = f"""#set($root = $input.path('$'))
 #set($status = 200)
 #set($healthy = true)
 #if($root.Item.Healthy['BOOL'] == false)
 #set($status = 500)
 #set($healthy = false)
 #end
-{_ANSWER}"""
+{_RESPONSE_END}"""
 """500 if an item says that the zone is not healthy; 200 if it says so, or there is none."""
 
-ASK_FOR_WORKLOAD = f"""{_ZONE}
+WORKLOAD_REQUEST_TEMPLATE = f"""{_ZONE}
 {_WORKLOAD}
 {{"RequestItems": {{"${{Table}}": {{"Keys": [{{"AZ-ID": {{"S": "$zone"}}}}, {{"AZ-ID": {{"S": "$zone/$workload"}}}}],
 "ConsistentRead": true, "ProjectionExpression": "Healthy"}}}}}}"""
 """BatchGetItem: is the zone out for all workloads, or for this one?"""
 
-ANSWER_FOR_WORKLOAD = f"""#set($root = $input.path('$'))
+WORKLOAD_RESPONSE_TEMPLATE = f"""#set($root = $input.path('$'))
 #set($status = 200)
 #set($healthy = true)
 #foreach($key in $root.UnprocessedKeys['${{Table}}'].Keys)
@@ -61,10 +69,10 @@ ANSWER_FOR_WORKLOAD = f"""#set($root = $input.path('$'))
 #set($healthy = false)
 #end
 #end
-{_ANSWER}"""
+{_RESPONSE_END}"""
 """500 if either item says that the zone is not healthy; else 503 if DynamoDB left one of them out."""
 
-ANSWER_FOR_ERROR = '{"healthy": null}'
+ERROR_RESPONSE_TEMPLATE = '{"healthy": null}'
 """For whatever else DynamoDB says: it is not known. Not 500, because nobody said that the zone is out."""
 
 KEY, EXPIRY = "AZ-ID", "ExpiresAt"
@@ -82,7 +90,7 @@ class GatewayOptions:
 
     table: str | None = None
     """Its name; None leaves it to CloudFormation."""
-    existing: bool = False
+    table_exists: bool = False
     """The table is there already: for the regions of a global table other than the first."""
     replicas: tuple[str, ...] = ()
     """Other regions that are to have the table. The region of the stack always has it, and is not named here."""
@@ -96,14 +104,14 @@ class GatewayOptions:
 
     def __post_init__(self) -> None:
         if self.table is not None:
-            expect("table", self.table, _TABLE, "3 to 255 letters, digits and any of _.-")
-        expect("stage", self.stage, _STAGE, "1 to 128 letters, digits and any of _-")
+            require_match("table", self.table, _TABLE, "3 to 255 letters, digits and any of _.-")
+        require_match("stage", self.stage, _STAGE, "1 to 128 letters, digits and any of _-")
         if self.stage == "status":  # as part of an address it looks as if more than the base was given
             raise InvalidValue("stage is 'status': expected another word than the one that follows it in the path")
-        if self.existing and (self.table is None or self.replicas):
+        if self.table_exists and (self.table is None or self.replicas):
             raise InvalidValue("an existing table: expected its name, and no replicas, which belong to whoever made it")
         for region in self.replicas:
-            expect("replica", region, REGION, "a region like eu-west-1")
+            require_match("replica", region, REGION, "a region like eu-west-1")
         if len(set(self.replicas)) < len(self.replicas):
             raise InvalidValue(f"replicas {', '.join(self.replicas)}: each region once")
         for name in ("rate", "burst"):
@@ -111,37 +119,39 @@ class GatewayOptions:
                 raise InvalidValue(f"{name} is {getattr(self, name)}: expected 1 to 1000000 requests")
 
 
-def gateway_template(options: GatewayOptions) -> Template:
+def build_gateway_template(options: GatewayOptions) -> Template:
     """A table of statuses and `GET /status/{az-id}` and `GET /status/{az-id}/{workload}` that read it; HEAD as well.
 
     Items have the key `use1-az1` for all workloads, `use1-az1/shop` for one, and the attribute Healthy. Answers: 500
     if an item says false, 200 if it says true or is absent, 503 if that cannot be known, 429 above the rate. A zone
     that is out for all is out for each workload. Anybody may read it: health checks cannot sign.
     """
-    table = options.table if options.existing else {"Ref": "StatusTable"}
+    table = options.table if options.table_exists else {"Ref": "StatusTable"}
     methods = {
-        f"{verb.title()}{route.path}": _method(verb, route, table) for route in _ROUTES for verb in ("GET", "HEAD")
+        f"{verb.title()}{route.path}": _build_method(verb, route, table)
+        for route in _ROUTES
+        for verb in ("GET", "HEAD")
     }
-    methods["UnknownResponse"] = _unknown()
+    methods["UnknownResponse"] = _build_unknown_response()
     # A deployment is a picture of the API when it was made. Under the same name it would never be made again.
-    picture = hashlib.sha256(json.dumps(methods, sort_keys=True).encode()).hexdigest()[:12]
-    deployment = f"Deployment{picture}"
+    digest = hashlib.sha256(json.dumps(methods, sort_keys=True).encode()).hexdigest()[:12]
+    deployment = f"Deployment{digest}"
     throttling = {"ThrottlingRateLimit": options.rate, "ThrottlingBurstLimit": options.burst}
     resources = {
-        **({} if options.existing else {"StatusTable": _table(options)}),
-        "ReadRole": _role(options),
-        "Api": resource(
+        **({} if options.table_exists else {"StatusTable": _build_table(options)}),
+        "ReadRole": _build_role(options),
+        "Api": build_resource(
             "AWS::ApiGateway::RestApi",
             Name={"Fn::Sub": "${AWS::StackName}-status"},
             Description="Which availability zones are out.",
             EndpointConfiguration={"Types": ["REGIONAL"]},
         ),
-        "StatusPath": _path({"Fn::GetAtt": ["Api", "RootResourceId"]}, "status"),
-        "ZonePath": _path({"Ref": "StatusPath"}, "{az-id}"),
-        "WorkloadPath": _path({"Ref": "ZonePath"}, "{workload}"),
+        "StatusPath": _build_path({"Fn::GetAtt": ["Api", "RootResourceId"]}, "status"),
+        "ZonePath": _build_path({"Ref": "StatusPath"}, "{az-id}"),
+        "WorkloadPath": _build_path({"Ref": "ZonePath"}, "{workload}"),
         **methods,
-        deployment: {**resource("AWS::ApiGateway::Deployment", RestApiId=_API), "DependsOn": list(methods)},
-        "Stage": resource(
+        deployment: {**build_resource("AWS::ApiGateway::Deployment", RestApiId=_API), "DependsOn": list(methods)},
+        "Stage": build_resource(
             "AWS::ApiGateway::Stage",
             RestApiId=_API,
             DeploymentId={"Ref": deployment},
@@ -157,7 +167,7 @@ def gateway_template(options: GatewayOptions) -> Template:
     return new_template("Which zones are out, as items of a table, and over HTTPS.", resources, Outputs=outputs)
 
 
-def _table(options: GatewayOptions) -> Template:
+def _build_table(options: GatewayOptions) -> Template:
     recovery = {"PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True}}
     properties = {
         **({} if options.table is None else {"TableName": options.table}),
@@ -176,21 +186,23 @@ def _table(options: GatewayOptions) -> Template:
     else:
         kind = "AWS::DynamoDB::Table"
         properties |= recovery
-    return retained(kind, **properties)
+    return build_retained_resource(kind, **properties)
 
 
-def _role(options: GatewayOptions) -> Template:
+def _build_role(options: GatewayOptions) -> Template:
     """Who API Gateway is to DynamoDB: somebody who can read this table, and nothing else."""
     made = {"Fn::GetAtt": ["StatusTable", "Arn"]}
     found = {"Fn::Sub": f"arn:${{AWS::Partition}}:dynamodb:${{AWS::Region}}:${{AWS::AccountId}}:table/{options.table}"}
-    assumed = policy(Principal={"Service": "apigateway.amazonaws.com"}, Action="sts:AssumeRole")
-    reading = policy(Action=["dynamodb:GetItem", "dynamodb:BatchGetItem"], Resource=found if options.existing else made)
+    assumed = build_policy(Principal={"Service": "apigateway.amazonaws.com"}, Action="sts:AssumeRole")
+    reading = build_policy(
+        Action=["dynamodb:GetItem", "dynamodb:BatchGetItem"], Resource=found if options.table_exists else made
+    )
     policies = [{"PolicyName": "read-status", "PolicyDocument": reading}]
-    return resource("AWS::IAM::Role", AssumeRolePolicyDocument=assumed, Policies=policies)
+    return build_resource("AWS::IAM::Role", AssumeRolePolicyDocument=assumed, Policies=policies)
 
 
-def _path(parent: Template, part: str) -> Template:
-    return resource("AWS::ApiGateway::Resource", RestApiId=_API, ParentId=parent, PathPart=part)
+def _build_path(parent: Template, part: str) -> Template:
+    return build_resource("AWS::ApiGateway::Resource", RestApiId=_API, ParentId=parent, PathPart=part)
 
 
 class _Route(NamedTuple):
@@ -199,17 +211,19 @@ class _Route(NamedTuple):
     path: str
     names: tuple[str, ...]
     action: str
-    ask: str
-    answer: str
+    request_template: str
+    response_template: str
 
 
 _ROUTES = (
-    _Route("ZonePath", ("az-id",), "GetItem", ASK_FOR_ZONE, ANSWER_FOR_ZONE),
-    _Route("WorkloadPath", ("az-id", "workload"), "BatchGetItem", ASK_FOR_WORKLOAD, ANSWER_FOR_WORKLOAD),
+    _Route("ZonePath", ("az-id",), "GetItem", ZONE_REQUEST_TEMPLATE, ZONE_RESPONSE_TEMPLATE),
+    _Route(
+        "WorkloadPath", ("az-id", "workload"), "BatchGetItem", WORKLOAD_REQUEST_TEMPLATE, WORKLOAD_RESPONSE_TEMPLATE
+    ),
 )
 
 
-def _method(verb: str, route: _Route, table: Any) -> Template:
+def _build_method(verb: str, route: _Route, table: Any) -> Template:
     header = "method.response.header.Cache-Control"
 
     def reply(status: str, template: Any, **pattern: str) -> Template:
@@ -220,7 +234,7 @@ def _method(verb: str, route: _Route, table: Any) -> Template:
             "ResponseTemplates": {"application/json": template},
         }
 
-    return resource(
+    return build_resource(
         "AWS::ApiGateway::Method",
         RestApiId=_API,
         ResourceId={"Ref": route.path},
@@ -237,29 +251,29 @@ def _method(verb: str, route: _Route, table: Any) -> Template:
             "Credentials": {"Fn::GetAtt": ["ReadRole", "Arn"]},
             # Anything else would hand the body of a request on to DynamoDB as it is.
             "PassthroughBehavior": "NEVER",
-            "RequestTemplates": {"application/json": _filled(route.ask, table)},
+            "RequestTemplates": {"application/json": _fill(route.request_template, table)},
             "IntegrationResponses": [
-                reply("200", _filled(route.answer, table)),
-                reply("503", ANSWER_FOR_ERROR, SelectionPattern=r"[45]\d{2}"),
+                reply("200", _fill(route.response_template, table)),
+                reply("503", ERROR_RESPONSE_TEMPLATE, SelectionPattern=r"[45]\d{2}"),
             ],
         },
     )
 
 
-def _unknown() -> Template:
+def _build_unknown_response() -> Template:
     """What API Gateway says when it fails itself: not 500, as it would, because that means that a zone is out.
 
     This one stands for all its server errors:
     https://docs.aws.amazon.com/apigateway/latest/developerguide/supported-gateway-response-types.html
     """
-    return resource(
+    return build_resource(
         "AWS::ApiGateway::GatewayResponse",
         RestApiId=_API,
         ResponseType="DEFAULT_5XX",
         StatusCode="503",
-        ResponseTemplates={"application/json": ANSWER_FOR_ERROR},
+        ResponseTemplates={"application/json": ERROR_RESPONSE_TEMPLATE},
     )
 
 
-def _filled(text: str, table: Any) -> Any:
+def _fill(text: str, table: Any) -> Any:
     return {"Fn::Sub": [text, {"Table": table}]} if "${Table}" in text else text

@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 
 from holdfast._errors import InvalidValue
-from holdfast.status.export.checks import Check, RoutingControlCheck, SharedCheck, health_check
-from holdfast.status.export.template import HOST, Template, expect, new_template, resource
-from holdfast.status.export.zones import MappedZone, expect_zones
+from holdfast.status.export.checks import Check, ExistingHealthCheck, RoutingControlCheck, build_health_check
+from holdfast.status.export.template import HOST, Template, build_resource, new_template, require_match
+from holdfast.status.export.zones import NamedZone, check_zones
 
 WEIGHT = 100
 """The same for all zones: what counts is the share, and the zones are equal."""
@@ -23,7 +23,7 @@ class RecordOptions:
 
     record: str
     """The name that clients look up, such as `www.example.com`."""
-    zones: tuple[MappedZone, ...]
+    zones: tuple[NamedZone, ...]
     check: Check
     hosted_zone_id: str | None = None
     hosted_zone_name: str | None = None
@@ -34,28 +34,28 @@ class RecordOptions:
     """The load balancer's own hosted zone: `CanonicalHostedZoneId` of DescribeLoadBalancers."""
 
     def __post_init__(self) -> None:
-        expect_zones(self.zones)
-        expect("record", self.record.removeprefix("*.").rstrip("."), HOST, "a name like www.example.com")
+        check_zones(self.zones)
+        require_match("record", self.record.removeprefix("*.").rstrip("."), HOST, "a name like www.example.com")
         for name in ("hosted_zone_id", "balancer_zone_id"):
             value: str | None = getattr(self, name)
             if value is not None:
-                expect(name, value, _ZONE_ID, "an id like Z26RNL4JYFTOTI")
+                require_match(name, value, _ZONE_ID, "an id like Z26RNL4JYFTOTI")
         if self.hosted_zone_name is not None:
             record, hosted_zone = self.record.rstrip("."), self.hosted_zone_name.rstrip(".")
-            expect("hosted_zone_name", hosted_zone, HOST, "a name like example.com")
+            require_match("hosted_zone_name", hosted_zone, HOST, "a name like example.com")
             if record != hosted_zone and not record.endswith(f".{hosted_zone}"):
                 raise InvalidValue(f"record {record} is outside of the hosted zone {hosted_zone}")
         if self.balancer is not None:
-            _expect_balancer(self.balancer, self.zones[0].region)
-        _expect_same_zones(self.zones, self.check)
+            _check_balancer(self.balancer, self.zones[0].region)
+        _check_same_zones(self.zones, self.check)
 
 
-def record_template(options: RecordOptions) -> Template:
+def build_record_template(options: RecordOptions) -> Template:
     """Weighted alias records, one for each zone, each with its health check; beside no simple record of the same name.
 
     All are made at once, by one record set group: made one by one, the first would get all traffic for a while.
     """
-    checks = {zone: health_check(options.check, zone.id) for zone in options.zones}
+    checks = {zone: build_health_check(options.check, zone.id) for zone in options.zones}
     records = [
         {
             "Name": options.record,
@@ -72,7 +72,7 @@ def record_template(options: RecordOptions) -> Template:
         for zone in options.zones
     ]
     resources = {name: part for check in checks.values() for name, part in check.resources.items()}
-    resources["Records"] = resource(
+    resources["Records"] = build_resource(
         "AWS::Route53::RecordSetGroup", HostedZoneId={"Ref": "HostedZoneId"}, RecordSets=records
     )
     # With these, other accounts attach the same checks to their own records.
@@ -84,12 +84,12 @@ def record_template(options: RecordOptions) -> Template:
     return new_template(
         f"{options.record} over {len(options.zones)} zones, each with a health check that says whether it is out.",
         resources,
-        Parameters=_parameters(options),
+        Parameters=_build_parameters(options),
         Outputs=outputs,
     )
 
 
-def _parameters(options: RecordOptions) -> Template:
+def _build_parameters(options: RecordOptions) -> Template:
     parameters = (
         ("HostedZoneId", "The hosted zone that the records are in.", options.hosted_zone_id),
         ("BalancerName", "The DNS name of the load balancer, without a zone in front.", options.balancer),
@@ -102,8 +102,8 @@ def _parameters(options: RecordOptions) -> Template:
     }
 
 
-def _expect_balancer(name: str, region: str) -> None:
-    expect("balancer", name, HOST, f"a DNS name like name-0123456789abcdef.elb.{region}.amazonaws.com")
+def _check_balancer(name: str, region: str) -> None:
+    require_match("balancer", name, HOST, f"a DNS name like name-0123456789abcdef.elb.{region}.amazonaws.com")
     # A Network Load Balancer is called name.elb.region.amazonaws.com, an Application Load Balancer name.region.elb...
     labels = name.split(".")
     if region not in labels or "elb" not in labels:
@@ -112,12 +112,12 @@ def _expect_balancer(name: str, region: str) -> None:
         raise InvalidValue(f"balancer {name} begins with {labels[0]}: expected its DNS name as AWS gave it")
 
 
-def _expect_same_zones(zones: tuple[MappedZone, ...], check: Check) -> None:
+def _check_same_zones(zones: tuple[NamedZone, ...], check: Check) -> None:
     """Each zone has its own, and there is none left over: that would be a zone which somebody forgot."""
     match check:
-        case RoutingControlCheck(arns=given) | SharedCheck(ids=given):
+        case RoutingControlCheck(arns=given) | ExistingHealthCheck(ids=given):
             for zone in given:
                 if zone not in {each.id for each in zones}:
                     raise InvalidValue(f"{zone} has a check, but is not among the zones")
             for each in zones:
-                health_check(check, each.id)
+                build_health_check(check, each.id)

@@ -23,28 +23,28 @@ def new_template(description: str, resources: Mapping[str, Any], **parts: Any) -
     return {**head, **{name: part for name, part in parts.items() if part}, "Resources": dict(resources)}
 
 
-def resource(kind: str, **properties: Any) -> Template:
+def build_resource(kind: str, **properties: Any) -> Template:
     """A resource of a kind such as `AWS::S3::Bucket`."""
     return {"Type": kind, "Properties": properties}
 
 
-def retained(kind: str, **properties: Any) -> Template:
+def build_retained_resource(kind: str, **properties: Any) -> Template:
     """A resource that stays when its stack goes: without it, every zone that is out would come back."""
     policies = {"DeletionPolicy": "RetainExceptOnCreate", "UpdateReplacePolicy": "Retain"}
-    return {**resource(kind, **properties), **policies}
+    return {**build_resource(kind, **properties), **policies}
 
 
-def policy(**statement: Any) -> Template:
+def build_policy(**statement: Any) -> Template:
     """A policy document of one statement, which allows something."""
     return {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", **statement}]}
 
 
-def logical_id(*words: str) -> str:
+def build_logical_id(*words: str) -> str:
     """A name for a resource: CloudFormation takes letters and digits only (`use1-az1` is `Use1Az1`)."""
     return "".join(part[:1].upper() + part[1:] for word in words for part in re.split(r"[^A-Za-z0-9]+", word))
 
 
-def expect(name: str, value: str, pattern: re.Pattern[str], expected: str) -> None:
+def require_match(name: str, value: str, pattern: re.Pattern[str], expected: str) -> None:
     """Raise InvalidValue, with the name, unless the whole value is as the pattern says."""
     if not pattern.fullmatch(value):
         raise InvalidValue(f"{name} is {value!r}: expected {expected}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from holdfast._errors import InvalidValue
-from holdfast._names import zone_of
+from holdfast._names import parse_zone
 from holdfast._types import Zone
 
 _ID = re.compile(r"(?P<region>[a-z]+\d+)-az\d+")
@@ -14,14 +14,14 @@ _NAME = re.compile(r"(?P<region>[a-z]{2,3}(-[a-z]+)+-\d+)[a-z]")
 
 
 @dataclass(frozen=True, slots=True)
-class MappedZone:
+class NamedZone:
     """One zone, by id and by name. The name belongs to one account: the same zone has another one elsewhere."""
 
     id: Zone
     name: str
 
     def __post_init__(self) -> None:
-        if not _ID.fullmatch(zone_of(self.id)):
+        if not _ID.fullmatch(parse_zone(self.id)):
             raise InvalidValue(f"zone {self.id!r}: expected an AZ-ID such as use1-az1")
         if not _NAME.fullmatch(self.name):
             raise InvalidValue(f"zone {self.id} is named {self.name!r}: expected a name such as us-east-1b")
@@ -42,7 +42,7 @@ class MappedZone:
         return self.name[:-1]
 
 
-def expect_zones(zones: Sequence[MappedZone]) -> None:
+def check_zones(zones: Sequence[NamedZone]) -> None:
     """Raise InvalidValue unless traffic can move between these zones: two at least, each once, all of one region."""
     if len(zones) < 2:
         raise InvalidValue(f"{len(zones)} zones: expected two at least, because with one there is nowhere to go")
@@ -60,6 +60,6 @@ def expect_zones(zones: Sequence[MappedZone]) -> None:
             )
 
 
-def _area(zone: MappedZone) -> str:
+def _area(zone: NamedZone) -> str:
     """The region as AZ-IDs write it: `use1`."""
     return zone.id.partition("-")[0]

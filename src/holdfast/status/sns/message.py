@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from holdfast._errors import InvalidValue, NotAllowed
 
-BODY_BYTES = 256 * 1024
+MAX_BODY_BYTES = 256 * 1024
 """Longest body: what SNS takes in one message (https://docs.aws.amazon.com/general/latest/gr/sns.html). A status has
 a few hundred bytes."""
 
@@ -33,7 +33,7 @@ _QUERY = re.compile(r"\?[!-~]{1,4000}")
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class SnsTopic:
     """A standard topic, by its ARN."""
 
     arn: str
@@ -66,7 +66,7 @@ class MessageType(StrEnum):
     UNSUBSCRIPTION = "UnsubscribeConfirmation"
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+class SnsMessage(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     """One message of SNS, as it came: nothing in it may be believed before `check_signature`."""
 
     type: MessageType
@@ -101,17 +101,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
         return datetime.fromisoformat(self.timestamp).astimezone(UTC).timestamp()
 
 
-def parse(body: bytes) -> Message:
+def parse_message(body: bytes) -> SnsMessage:
     """What SNS posted. Raises InvalidValue for anything else; fields that are not known are let pass."""
-    if len(body) > BODY_BYTES:
-        raise InvalidValue(f"a body of {len(body)} bytes is no message of SNS: expected at most {BODY_BYTES}")
+    if len(body) > MAX_BODY_BYTES:
+        raise InvalidValue(f"a body of {len(body)} bytes is no message of SNS: expected at most {MAX_BODY_BYTES}")
     try:
-        return msgspec.json.decode(body, type=Message)
+        return msgspec.json.decode(body, type=SnsMessage)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidValue(f"no message of SNS: {error}. Expected its JSON; turn raw message delivery off") from error
 
 
-def string_to_sign(message: Message) -> bytes:
+def string_to_sign(message: SnsMessage) -> bytes:
     """What SNS signs: names and values of some fields, in alphabetical order, each on a line.
 
     https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message-verify-message-signature.html
@@ -130,7 +130,7 @@ def string_to_sign(message: Message) -> bytes:
     return "".join(f"{name}\n{value}\n" for name, value in fields.items() if value is not None).encode()
 
 
-def check_certificate_url(message: Message, topic: Topic) -> None:
+def check_certificate_url(message: SnsMessage, topic: SnsTopic) -> None:
     """Raise NotAllowed unless the certificate is of the host of SNS: whoever may choose the host may sign."""
     # Compared as text, so that there is nothing that two parsers of URLs could read differently.
     prefix = f"https://{topic.host}/"
@@ -144,7 +144,7 @@ def check_certificate_url(message: Message, topic: Topic) -> None:
         )
 
 
-def check_subscribe_url(message: Message, topic: Topic) -> str:
+def check_subscribe_url(message: SnsMessage, topic: SnsTopic) -> str:
     """The address that confirms a subscription; raises NotAllowed unless it is one of the topic's SNS."""
     prefix = f"https://{topic.host}/"
     url = message.subscribe_url or ""
@@ -154,7 +154,7 @@ def check_subscribe_url(message: Message, topic: Topic) -> str:
     return url
 
 
-def check_signature_version(message: Message, *, allow_sha1: bool) -> None:
+def check_signature_version(message: SnsMessage, *, allow_sha1: bool) -> None:
     """Raise NotAllowed for a kind of signature that is not known, or not wanted."""
     if message.signature_version == "1" and not allow_sha1:
         raise NotAllowed(
@@ -167,7 +167,7 @@ def check_signature_version(message: Message, *, allow_sha1: bool) -> None:
         )
 
 
-def check_signature(message: Message, certificate: x509.Certificate, now: float) -> None:
+def check_signature(message: SnsMessage, certificate: x509.Certificate, now: float) -> None:
     """Raise NotAllowed unless the holder of `certificate`, which has to be valid at `now`, signed the message."""
     moment = datetime.fromtimestamp(now, UTC)
     if not certificate.not_valid_before_utc <= moment <= certificate.not_valid_after_utc:

@@ -19,7 +19,7 @@ from holdfast._errors import EngineError, EngineUnavailable, InvalidValue, NotAl
 from holdfast._types import Zone, ZoneStatus
 from holdfast.engines.aws import AwsSession
 from holdfast.status.sns import message as rules
-from holdfast.status.sns.message import Message, MessageType, Topic
+from holdfast.status.sns.message import MessageType, SnsMessage, SnsTopic
 
 
 class SnsPublisher:
@@ -30,8 +30,8 @@ class SnsPublisher:
     """
 
     def __init__(self, session: AwsSession, topic_arn: str) -> None:
-        self._topic = Topic.parse(topic_arn)
-        self._client = client_for(session, self._topic)
+        self._topic = SnsTopic.parse(topic_arn)
+        self._client = open_client(session, self._topic)
 
     def publish(self, status: ZoneStatus) -> None:
         """Publish a status as JSON; returns when SNS has taken the message.
@@ -43,11 +43,11 @@ class SnsPublisher:
         # SNS takes no attribute without a value.
         attributes = {name: {"DataType": "String", "StringValue": word} for name, word in words.items() if word}
         text = msgspec.json.encode(status).decode()
-        with translated(self._client, self._topic):
+        with translate_errors(self._client, self._topic):
             self._client.publish(TopicArn=self._topic.arn, Message=text, MessageAttributes=attributes)
 
 
-def client_for(session: AwsSession, topic: Topic) -> Any:
+def open_client(session: AwsSession, topic: SnsTopic) -> Any:
     """The client for a topic. Raises SettingsError if it calls another region: SNS knows only its own topics."""
     client = session.client("sns")
     if client.meta.region_name != topic.region:
@@ -59,7 +59,7 @@ def client_for(session: AwsSession, topic: Topic) -> Any:
 
 
 @contextmanager
-def translated(client: Any, topic: Topic) -> Iterator[None]:
+def translate_errors(client: Any, topic: SnsTopic) -> Iterator[None]:
     """What the AWS engine leaves to its caller, said in Holdfast's errors."""
     try:
         yield
@@ -77,11 +77,11 @@ https://docs.aws.amazon.com/sns/latest/dg/sns-message-delivery-retries.html"""
 
 _FETCH_SECONDS = 5.0
 """For each step of a fetch. SNS waits 15 s for the answer to what it posted."""
-_FETCH_BYTES = 64 * 1024
+_MAX_FETCH_BYTES = 64 * 1024
 """A certificate has about two thousand."""
-_CERTIFICATES_KEPT = 16
+_MAX_CERTIFICATES = 16
 """A region signs with one at a time, and changes it about once a year."""
-_KEPT = 10_000
+_MAX_REMEMBERED = 10_000
 """Message ids, and statuses: far more than an hour brings, and a megabyte or two."""
 
 Key = TypeVar("Key", bound=Hashable)
@@ -119,10 +119,10 @@ class SnsReceiver:
     ) -> None:
         if not 0 < max_age < math.inf:
             raise InvalidValue(f"max_age is {max_age}: expected seconds, more than 0")
-        self._topic = Topic.parse(topic_arn)
+        self._topic = SnsTopic.parse(topic_arn)
         _ = self._topic.host  # raises where it is not known which certificates to trust
         self._report = report
-        self._client = None if session is None else client_for(session, self._topic)
+        self._client = None if session is None else open_client(session, self._topic)
         self._allow_sha1 = allow_sha1
         self._max_age = max_age
         self._clock = clock or SystemClock()
@@ -141,7 +141,7 @@ class SnsReceiver:
         with 400 or 403, and SNS will not try again. Raises EngineError when the certificate cannot be fetched or the
         subscription not be confirmed: answer with 503, and SNS will.
         """
-        message = rules.parse(body)
+        message = rules.parse_message(body)
         self._verify(message)
         match message.type:
             case MessageType.NOTIFICATION:
@@ -151,7 +151,7 @@ class SnsReceiver:
             case MessageType.UNSUBSCRIPTION:
                 logger.warning("the subscription to %s was ended: no more statuses come from it", self._topic.arn)
 
-    def _verify(self, message: Message) -> None:
+    def _verify(self, message: SnsMessage) -> None:
         if message.topic_arn != self._topic.arn:
             raise NotAllowed(
                 f"message {message.message_id} is of topic {message.topic_arn[:300]!r}: expected {self._topic.arn}"
@@ -177,10 +177,10 @@ class SnsReceiver:
                     certificate = x509.load_pem_x509_certificate(content)
                 except ValueError as error:
                     raise NotAllowed(f"there is no certificate at {url}") from error
-                _keep(self._certificates, url, certificate, _CERTIFICATES_KEPT)
+                _remember(self._certificates, url, certificate, _MAX_CERTIFICATES)
             return self._certificates[url]
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: SnsMessage) -> None:
         try:
             status = msgspec.json.decode(message.message, type=ZoneStatus)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -193,22 +193,22 @@ class SnsReceiver:
                 return
             if age >= self._latest.get(key, age):
                 self._report(status)
-                _keep(self._latest, key, age, _KEPT)
-            _keep(self._received, message.message_id, None, _KEPT)
+                _remember(self._latest, key, age, _MAX_REMEMBERED)
+            _remember(self._received, message.message_id, None, _MAX_REMEMBERED)
 
-    def _confirm(self, message: Message) -> None:
+    def _confirm(self, message: SnsMessage) -> None:
         if message.message_id in self._received:
             return
         if self._client is None:
             self._get(rules.check_subscribe_url(message, self._topic), f"the confirmation for {self._topic.arn}")
         else:
-            with translated(self._client, self._topic):
+            with translate_errors(self._client, self._topic):
                 self._client.confirm_subscription(
                     TopicArn=self._topic.arn, Token=message.token, AuthenticateOnUnsubscribe="true"
                 )
         logger.info("subscribed to %s", self._topic.arn)
         with self._lock:
-            _keep(self._received, message.message_id, None, _KEPT)
+            _remember(self._received, message.message_id, None, _MAX_REMEMBERED)
 
     def _get(self, url: str, what: str) -> bytes:
         try:
@@ -222,7 +222,7 @@ def subscribe(session: AwsSession, topic_arn: str, endpoint: str) -> str:
 
     A receiver has to listen there already: SNS posts what has to be confirmed at once. Raises SettingsError.
     """
-    topic = Topic.parse(topic_arn)
+    topic = SnsTopic.parse(topic_arn)
     try:
         parts = urlsplit(endpoint)
     except ValueError:
@@ -230,8 +230,8 @@ def subscribe(session: AwsSession, topic_arn: str, endpoint: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         # The address itself may hold a password.
         raise InvalidValue("the endpoint to subscribe is no address: expected http(s)://host/path")
-    client = client_for(session, topic)
-    with translated(client, topic):
+    client = open_client(session, topic)
+    with translate_errors(client, topic):
         answer = client.subscribe(
             TopicArn=topic.arn, Protocol=parts.scheme, Endpoint=endpoint, ReturnSubscriptionArn=True
         )
@@ -240,9 +240,9 @@ def subscribe(session: AwsSession, topic_arn: str, endpoint: str) -> str:
 
 def unsubscribe(session: AwsSession, subscription_arn: str) -> None:
     """End a subscription, by the ARN that `subscribe` returned. One that is gone already is no error."""
-    topic = Topic.parse(subscription_arn.rpartition(":")[0])
-    client = client_for(session, topic)
-    with translated(client, topic):
+    topic = SnsTopic.parse(subscription_arn.rpartition(":")[0])
+    client = open_client(session, topic)
+    with translate_errors(client, topic):
         try:
             client.unsubscribe(SubscriptionArn=subscription_arn)
         except client.exceptions.NotFoundException:
@@ -253,9 +253,9 @@ def fetch_https(url: str) -> bytes:
     """GET a little from an https address, without redirects, through the usual proxies. Raises OSError."""
     try:
         with urllib.request.build_opener(_NoRedirects).open(url, timeout=_FETCH_SECONDS) as answer:
-            content: bytes = answer.read(_FETCH_BYTES)
+            content: bytes = answer.read(_MAX_FETCH_BYTES)
             if answer.length:  # what was announced and is missing
-                raise OSError(f"the answer was cut short, or is longer than {_FETCH_BYTES} bytes")
+                raise OSError(f"the answer was cut short, or is longer than {_MAX_FETCH_BYTES} bytes")
             return content
     except urllib.error.HTTPError as error:
         error.close()
@@ -271,9 +271,9 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _keep(kept: dict[Key, Value], key: Key, value: Value, most: int) -> None:
+def _remember(kept: dict[Key, Value], key: Key, value: Value, max_entries: int) -> None:
     """Put the newest last, and forget the oldest when there are too many."""
     kept.pop(key, None)
     kept[key] = value
-    if len(kept) > most:
+    if len(kept) > max_entries:
         del kept[next(iter(kept))]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
 from holdfast._types import Zone, ZoneState, ZoneStatus
-from holdfast.status.sources.source import PERIOD_SECONDS, PolledSource
-from holdfast.status.sources.web import FORGOTTEN_SECONDS, ask, check
+from holdfast.status.sources.source import POLL_SECONDS, PolledSource
+from holdfast.status.sources.web import MAX_STORE_AGE_SECONDS, check_address, http_get
 from holdfast.status.wire import KNOWN_HEADER
 
 EXISTS = "exists+"
@@ -27,35 +27,35 @@ class EndpointSource(PolledSource):
         zones: Sequence[Zone],
         *,
         workload: str | None = None,
-        period: float = PERIOD_SECONDS,
+        poll_interval: float = POLL_SECONDS,
         clock: Clock | None = None,
     ) -> None:
         if "{zone}" not in pattern:
             raise InvalidValue(f"address {pattern!r}: expected {{zone}} in it, where the AZ-ID belongs")
         if not zones:
             raise InvalidValue(f"address {pattern!r} without zones: expected at least one to ask about")
-        super().__init__(pattern, "holdfast-poll", period)
+        super().__init__(pattern, "holdfast-poll", poll_interval)
         self._pattern = pattern
-        self._in, self._out = ((403, 404), (200,)) if pattern.startswith(EXISTS) else ((200, 304), (500,))
+        self._in_codes, self._out_codes = ((403, 404), (200,)) if pattern.startswith(EXISTS) else ((200, 304), (500,))
         bare = pattern.removeprefix(EXISTS).replace("{workload}", workload or "")
-        self._addresses = {zone: check(bare.replace("{zone}", zone)) for zone in zones}
+        self._addresses = {zone: check_address(bare.replace("{zone}", zone)) for zone in zones}
         self._workload = workload if "{workload}" in pattern else None
         self._clock = clock or SystemClock()
         self._since: dict[Zone, float] = {}
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         out = [status for zone in self._addresses if (status := self._ask(zone)) is not None]
-        self._say(out, self._clock.wall(), frozenset(self._addresses))
+        self._report(out, self._clock.wall(), frozenset(self._addresses))
 
     def _ask(self, zone: Zone) -> ZoneStatus | None:
-        reply = ask(self._addresses[zone], {})
+        reply = http_get(self._addresses[zone], {})
         age = int(reply.headers.get("age", "0"))  # seconds since the endpoint itself knew
-        if reply.headers.get(KNOWN_HEADER) == "no" or age >= FORGOTTEN_SECONDS:
+        if reply.headers.get(KNOWN_HEADER) == "no" or age >= MAX_STORE_AGE_SECONDS:
             raise http.client.HTTPException(f"{self._addresses[zone]} has not heard from its own store for long")
-        if reply.status in self._in:
+        if reply.status in self._in_codes:
             self._since.pop(zone, None)
             return None
-        if reply.status not in self._out:
+        if reply.status not in self._out_codes:
             raise http.client.HTTPException(f"{self._addresses[zone]} answered {reply.status}")
         since = self._since.setdefault(zone, self._clock.wall())
         reason = f"answered {reply.status}"

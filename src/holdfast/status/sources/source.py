@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast._background import BackgroundLoop, steady
+from holdfast._background import BackgroundLoop, constant_backoff
 from holdfast._backoff import Chance
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError
@@ -18,35 +18,35 @@ from holdfast._types import StatusStore, Zone, ZoneStatus
 
 logger = logging.getLogger("holdfast.status")
 
-PERIOD_SECONDS = 5.0
+POLL_SECONDS = 5.0
 """Between two pulls: with push beside it, the longest that a change stays unknown when push is broken."""
 SPREAD = 0.2
 """The share by which each pause differs, up or down: ten thousand processes that start together drift apart."""
-POKED_SECONDS = 0.5
+REFRESH_SPREAD_SECONDS = 0.5
 """A push that reaches everybody makes everybody pull: within this time, not all at once."""
 
-NO_ANSWER = (HoldfastError, OSError, HTTPException, ValueError, LookupError, msgspec.MsgspecError)
+EXPECTED_ERRORS = (HoldfastError, OSError, HTTPException, ValueError, LookupError, msgspec.MsgspecError)
 """What a source may raise that is away, or that answers nonsense."""
 
 
-class Listener(Protocol):
+class StatusListener(Protocol):
     """Who wants to know."""
 
-    def hear(self, statuses: Iterable[ZoneStatus], at: float, about: frozenset[Zone] | None = None) -> None:
-        """Take all statuses of the source, and the wall time there; `about` are its zones, if it does not know all."""
+    def receive(self, statuses: Iterable[ZoneStatus], at: float, zones: frozenset[Zone] | None = None) -> None:
+        """Take all statuses of the source, and the wall time there; `zones` are its zones, if it does not know all."""
 
 
-class Source(Protocol):
+class StatusSource(Protocol):
     """One voice about zones. It speaks from threads of its own, and whoever listens is never held up."""
 
     @property
     def name(self) -> str:
         """How people tell it from others."""
 
-    def start(self, listener: Listener) -> None:
+    def start(self, listener: StatusListener) -> None:
         """Begin to speak, in threads."""
 
-    def poke(self) -> None:
+    def refresh(self) -> None:
         """Look anew, soon: something has probably changed."""
 
     def close(self) -> None:
@@ -54,79 +54,84 @@ class Source(Protocol):
 
 
 class PolledSource(ABC):
-    """A source that looks at once and then about every `period` seconds, at times that no two processes share."""
+    """A source that reads immediately and then about every `poll_interval` seconds, with jitter."""
 
-    def __init__(self, name: str, thread: str, period: float, chance: Chance = random.random) -> None:
+    def __init__(self, name: str, thread: str, poll_interval: float, chance: Chance = random.random) -> None:
         self.name = name
-        self._listener: Listener | None = None
-        self._period = period
+        self._listener: StatusListener | None = None
+        self._poll_interval = poll_interval
         self._polling = BackgroundLoop(
             thread,
             self._step,
-            doing=f"read zone statuses from {name}",
+            action=f"read zone statuses from {name}",
             logger=logger,
-            backoff=steady(period),
+            backoff=constant_backoff(poll_interval),
             spread=SPREAD,
-            wake_spread=POKED_SECONDS,
+            wake_spread=REFRESH_SPREAD_SECONDS,
             chance=chance,
-            expected=NO_ANSWER,
+            expected=EXPECTED_ERRORS,
         )
 
-    def start(self, listener: Listener) -> None:
+    def start(self, listener: StatusListener) -> None:
         self._listener = listener
         self._polling.start()
 
-    def poke(self) -> None:
+    def refresh(self) -> None:
         self._polling.wake()
 
     def close(self) -> None:
         self._polling.stop()
 
     @abstractmethod
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Find out what is so, and say it. Raises if there is no answer."""
 
     def _step(self) -> float:
-        self._look()
-        return self._period
+        self._poll()
+        return self._poll_interval
 
-    def _say(self, statuses: Iterable[ZoneStatus], at: float, about: frozenset[Zone] | None = None) -> None:
+    def _report(self, statuses: Iterable[ZoneStatus], at: float, zones: frozenset[Zone] | None = None) -> None:
         if self._listener is not None:
-            self._listener.hear(statuses, at, about)
+            self._listener.receive(statuses, at, zones)
 
 
 class StoreSource(PolledSource):
     """Reads a StatusStore (DynamoDB, S3, a database) itself: nothing but the store has to work."""
 
     def __init__(
-        self, store: StatusStore, *, name: str = "store", period: float = PERIOD_SECONDS, clock: Clock | None = None
+        self,
+        store: StatusStore,
+        *,
+        name: str = "store",
+        poll_interval: float = POLL_SECONDS,
+        clock: Clock | None = None,
     ) -> None:
-        super().__init__(name, f"holdfast-{name}", period)
+        super().__init__(name, f"holdfast-{name}", poll_interval)
         self._store = store
         self._clock = clock or SystemClock()
 
-    def _look(self) -> None:
-        self._say(self._store.read(), self._clock.wall())
+    def _poll(self) -> None:
+        self._report(self._store.read(), self._clock.wall())
 
 
 class PushedSource(PolledSource):
-    """Says what it is told with `tell`, for channels that only push, such as SNS. Never goes stale by itself."""
+    """Says what it is told with `push`, for channels that only push, such as SNS. Never goes stale by itself."""
 
     def __init__(self, name: str, clock: Clock | None = None) -> None:
-        super().__init__(name, f"holdfast-{name}", PERIOD_SECONDS)
+        super().__init__(name, f"holdfast-{name}", POLL_SECONDS)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._known: dict[tuple[Zone, str | None], ZoneStatus] = {}
 
-    def tell(self, status: ZoneStatus) -> None:
+    def push(self, status: ZoneStatus) -> None:
         """Take a change."""
         with self._lock:
             self._known[status.zone, status.workload] = status
-        self._look()
+        self._poll()
 
-    def poke(self) -> None:
+    def refresh(self) -> None:
         """Do nothing: there is nowhere to look."""
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         with self._lock:
-            self._say(list(self._known.values()), self._clock.wall())
+            self._report(list(self._known.values()), self._clock.wall())

@@ -40,9 +40,9 @@ class StoreResources(Protocol):
 class StatusStoreType:
     """One kind of store, as it registers itself."""
 
-    form: str
+    address_format: str
     """The whole address, for messages: `dynamodb:TABLE`."""
-    pattern: str
+    argument_pattern: str
     """A regular expression for what follows the name and its colon; empty if nothing may follow."""
     open: Callable[[str, StoreResources], StatusStore]
     """Opens a store by what follows the colon."""
@@ -63,8 +63,8 @@ def check_store_address(address: str) -> None:
             raise  # it is there, and cannot be loaded
         known = ", ".join(STATUS_STORES.names())
         raise InvalidValue(f"expected the address of a store ({known}), found {address!r}") from error
-    if not re.fullmatch(kind.pattern, rest) or address.endswith(":"):
-        raise InvalidValue(f"expected {kind.form}, found {address!r}")
+    if not re.fullmatch(kind.argument_pattern, rest) or address.endswith(":"):
+        raise InvalidValue(f"expected {kind.address_format}, found {address!r}")
 
 
 def open_store(address: str, resources: StoreResources) -> StatusStore:

@@ -27,7 +27,7 @@ class Versions:
         self._lock = threading.Lock()
         self._highest: dict[str, int] = {}
 
-    def see(self, key: str, version: int) -> None:
+    def observe(self, key: str, version: int) -> None:
         """Take note of a version that was read."""
         with self._lock:
             self._highest[key] = max(version, self._highest.get(key, 0))
@@ -40,7 +40,7 @@ class Versions:
             return version
 
 
-class LostRace(Exception):
+class ConditionFailed(Exception):
     """The status is not as it was when it was read, perhaps by an earlier, unheard attempt of the same call."""
 
     def __init__(self, error: Any) -> None:
@@ -49,14 +49,14 @@ class LostRace(Exception):
 
 
 class AwsStatusStore(ABC):
-    """A store of one AWS service. `where` is the table or the bucket, for messages."""
+    """A store of one AWS service. `resource` is the table or the bucket, for messages."""
 
-    def __init__(self, session: AwsSession, service: str, where: str, clock: Clock) -> None:
+    def __init__(self, session: AwsSession, service: str, resource: str, clock: Clock) -> None:
         self._session = session
         self._service = service
-        self._where = where
+        self._resource = resource
         self._versions = Versions(clock)
-        self._senseless: set[str] = set()
+        self._warned_keys: set[str] = set()
         """Keys that were warned of already: the store is read twice a second."""
 
     @property
@@ -64,32 +64,35 @@ class AwsStatusStore(ABC):
         return self._session.client(self._service)
 
     @abstractmethod
-    def _explained(self) -> AbstractContextManager[None]:
-        """Translate errors of the service; a condition that does not hold raises LostRace."""
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        """Translate errors of the service; a condition that does not hold raises ConditionFailed."""
 
     @abstractmethod
     def _find(self, key: str) -> Any:
         """Return what is stored at a key; None if there is nothing."""
 
-    def _is_done(self, request: Callable[[], object], look: Callable[[Any], bool], key: str) -> bool:
-        """Send a conditional write; return whether it was done. After a lost reply, `look` tells by what is stored."""
+    def _write_conditionally(self, request: Callable[[], object], is_written: Callable[[Any], bool], key: str) -> bool:
+        """Send a conditional write; return whether it was done.
+
+        After a lost reply, `is_written` tells by what is stored.
+        """
         try:
-            with self._explained():
+            with self._translate_errors():
                 request()
         except OutcomeUnknown:
-            if not look(self._look_again(key)):
+            if not is_written(self._read_back(key)):
                 raise
-        except LostRace as error:
-            return error.was_retried and look(self._look_again(key))
+        except ConditionFailed as error:
+            return error.was_retried and is_written(self._read_back(key))
         return True
 
-    def _look_again(self, key: str) -> Any:
+    def _read_back(self, key: str) -> Any:
         try:
             return self._find(key)
         except HoldfastError as error:  # the caller asked for the write: its outcome counts, not that of the read
-            raise OutcomeUnknown(f"{key} of {self._where} may or may not have been written: {error}") from error
+            raise OutcomeUnknown(f"{key} of {self._resource} may or may not have been written: {error}") from error
 
     def _warn(self, key: str, error: InvalidValue) -> None:
-        if key not in self._senseless:
-            self._senseless.add(key)
-            logger.warning("%s of %s is no zone status: %s", key, self._where, error)
+        if key not in self._warned_keys:
+            self._warned_keys.add(key)
+            logger.warning("%s of %s is no zone status: %s", key, self._resource, error)

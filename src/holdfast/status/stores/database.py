@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.engines import Database, Migration, Row
 from holdfast.status.stores import STATUS_STORES, StatusStoreType
-from holdfast.status.stores.rules import EXPIRED, EXPIRY, checked, conflict
+from holdfast.status.stores.rules import EXPIRED_REASON_PARTS, EXPIRY, build_conflict, check_status
 
 SUBSYSTEM = "status"
 
@@ -60,30 +60,32 @@ class SqlStatusStore:
 
     def read(self) -> Sequence[ZoneStatus]:
         rows = self._database.read(lambda transaction: transaction.execute(_READ))
-        return [status_of(row) for row in rows]
+        return [decode_row(row) for row in rows]
 
     def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
-        values = values_of(checked(status))
+        values = encode_row(check_status(status))
         key, value = values[:2], values[2:-1]
         if expected == 0:
             rows = self._database.write(lambda transaction: transaction.execute(_INSERT, (*key, *value)))
         else:
             rows = self._database.write(lambda transaction: transaction.execute(_UPDATE, (*value, *key, expected)))
         if not rows:
-            raise conflict(status, expected)
-        return status_of(rows[0])
+            raise build_conflict(status, expected)
+        return decode_row(rows[0])
 
     def expire(self, now: float) -> Sequence[ZoneStatus]:
-        rows = self._database.write(lambda transaction: transaction.execute(_EXPIRE, (now, EXPIRY, *EXPIRED)))
-        return [status_of(row) for row in rows]
+        rows = self._database.write(
+            lambda transaction: transaction.execute(_EXPIRE, (now, EXPIRY, *EXPIRED_REASON_PARTS))
+        )
+        return [decode_row(row) for row in rows]
 
 
-def values_of(status: ZoneStatus) -> tuple[str | float | None, ...]:
+def encode_row(status: ZoneStatus) -> tuple[str | float | None, ...]:
     """Return the status as a row of the columns."""
     return status.zone, status.workload or "", str(status.state), *(getattr(status, name) for name in _PLAIN)
 
 
-def status_of(row: Row) -> ZoneStatus:
+def decode_row(row: Row) -> ZoneStatus:
     """Return the status that a row of the columns stands for."""
     zone, workload, state, *plain = row
     rest = dict(zip(_PLAIN, plain, strict=True))

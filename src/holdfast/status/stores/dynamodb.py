@@ -13,9 +13,18 @@ from holdfast._errors import EngineError, EngineUnavailable, InvalidValue, NotAl
 from holdfast._types import ZoneStatus
 from holdfast.engines.aws import AwsSession
 from holdfast.status.stores import STATUS_STORES, StatusStoreType
-from holdfast.status.stores.aws import AwsStatusStore, LostRace
-from holdfast.status.stores.dynamodb_item import KEY, TIME_TO_LIVE, VERSION, WRITE, Item, item_of, key_of, status_of
-from holdfast.status.stores.rules import checked, conflict, expired
+from holdfast.status.stores.aws import AwsStatusStore, ConditionFailed
+from holdfast.status.stores.dynamodb_item import (
+    KEY,
+    TIME_TO_LIVE,
+    VERSION,
+    WRITE,
+    Item,
+    build_key,
+    decode_item,
+    encode_item,
+)
+from holdfast.status.stores.rules import build_conflict, check_status, expire_status
 
 logger = logging.getLogger("holdfast.status")
 
@@ -37,7 +46,7 @@ class DynamoStatusStore(AwsStatusStore):
 
     def create_table(self) -> None:
         """Create the table and wait until it can be used, or check the key of the one there is. May be repeated."""
-        with self._explained("CreateTable, DescribeTable, DescribeTimeToLive and UpdateTimeToLive"):
+        with self._translate_errors("CreateTable, DescribeTable, DescribeTimeToLive and UpdateTimeToLive"):
             try:
                 self._client.create_table(
                     TableName=self._table,
@@ -52,41 +61,45 @@ class DynamoStatusStore(AwsStatusStore):
 
     def read(self) -> Sequence[ZoneStatus]:
         statuses = []
-        with self._explained():
+        with self._translate_errors():
             for item in self._session.paginate("dynamodb", "scan", TableName=self._table, ConsistentRead=True):
                 try:
-                    status = status_of(item)
+                    status = decode_item(item)
                 except InvalidValue as error:
                     self._warn(str(item.get(KEY)), error)
                     continue
-                self._versions.see(key_of(status.zone, status.workload), status.version)
+                self._versions.observe(build_key(status.zone, status.workload), status.version)
                 statuses.append(status)
         return statuses
 
     def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
-        key = key_of(checked(status).zone, status.workload)
+        key = build_key(check_status(status).zone, status.workload)
         stored = replace(status, version=self._versions.next(key, expected))
         write = uuid4().hex
-        item = item_of(stored, write)
-        request = partial(self._client.put_item, TableName=self._table, Item=item, **_only_at(expected))
-        if not self._is_done(request, lambda found: found is not None and found.get(WRITE) == {"S": write}, key):
-            raise conflict(status, expected)
+        item = encode_item(stored, write)
+        request = partial(self._client.put_item, TableName=self._table, Item=item, **_build_condition(expected))
+        if not self._write_conditionally(
+            request, lambda found: found is not None and found.get(WRITE) == {"S": write}, key
+        ):
+            raise build_conflict(status, expected)
         return stored
 
     def expire(self, now: float) -> Sequence[ZoneStatus]:
         changed = []
         for status in self.read():
-            key = key_of(status.zone, status.workload)
+            key = build_key(status.zone, status.workload)
             if status.has_expired(now) and self._remove(key, status.version):
-                changed.append(expired(status, now, self._versions.next(key, status.version)))
+                changed.append(expire_status(status, now, self._versions.next(key, status.version)))
         return changed
 
     def _remove(self, key: str, version: int) -> bool:
-        request = partial(self._client.delete_item, TableName=self._table, Key={KEY: {"S": key}}, **_only_at(version))
-        return self._is_done(request, lambda found: found is None, key)
+        request = partial(
+            self._client.delete_item, TableName=self._table, Key={KEY: {"S": key}}, **_build_condition(version)
+        )
+        return self._write_conditionally(request, lambda found: found is None, key)
 
     def _find(self, key: str) -> Item | None:
-        with self._explained():
+        with self._translate_errors():
             reply = self._client.get_item(TableName=self._table, Key={KEY: {"S": key}}, ConsistentRead=True)
         found: Item | None = reply.get("Item")
         return found
@@ -133,13 +146,13 @@ class DynamoStatusStore(AwsStatusStore):
         return True
 
     @contextmanager
-    def _explained(self, needed: str = "Scan, GetItem, PutItem and DeleteItem") -> Iterator[None]:
+    def _translate_errors(self, needed: str = "Scan, GetItem, PutItem and DeleteItem") -> Iterator[None]:
         """Say of which table an error tells, and what to do."""
         known = self._client.exceptions
         try:
             yield
         except known.ConditionalCheckFailedException as error:
-            raise LostRace(error) from error
+            raise ConditionFailed(error) from error
         except known.ResourceNotFoundException as error:
             raise SettingsError(
                 f"there is no DynamoDB table {self._table} for these credentials in this region: check the three, or "
@@ -151,7 +164,7 @@ class DynamoStatusStore(AwsStatusStore):
             raise EngineError(f"DynamoDB refuses to work with table {self._table}: {error}") from error
 
 
-def _only_at(version: int) -> dict[str, Any]:
+def _build_condition(version: int) -> dict[str, Any]:
     """The condition that an item still has this version. Version 0 is none: it is absent, or was written by hand."""
     names = {"#version": VERSION}
     if version == 0:

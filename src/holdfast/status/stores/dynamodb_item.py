@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from holdfast._errors import InvalidValue
-from holdfast._names import zone_of
+from holdfast._names import parse_zone
 from holdfast._types import Zone, ZoneState, ZoneStatus
 
 KEY = "AZ-ID"
@@ -22,15 +22,15 @@ TIME_TO_LIVE = "ExpiresAt"
 Item: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
-def key_of(zone: Zone, workload: str | None) -> str:
+def build_key(zone: Zone, workload: str | None) -> str:
     """The key value: `use1-az1` for all workloads, `use1-az1/shop` for one."""
     return zone if workload is None else f"{zone}/{workload}"
 
 
-def item_of(status: ZoneStatus, write: str) -> Item:
+def encode_item(status: ZoneStatus, write: str) -> Item:
     """The status as it is stored by the write of that name."""
     item: dict[str, Mapping[str, Any]] = {
-        KEY: {"S": key_of(status.zone, status.workload)},
+        KEY: {"S": build_key(status.zone, status.workload)},
         "Healthy": {"BOOL": not status.out},
         "State": {"S": status.state},
         "Since": {"N": repr(float(status.since))},
@@ -48,7 +48,7 @@ def item_of(status: ZoneStatus, write: str) -> Item:
     return item
 
 
-def status_of(item: Item) -> ZoneStatus:
+def decode_item(item: Item) -> ZoneStatus:
     """The status that an item stands for, also one written by hand. Raises InvalidValue if it makes no sense."""
     zone, slash, workload = str(_value(item, KEY, "S", "")).partition("/")
     if slash and not workload:
@@ -58,7 +58,7 @@ def status_of(item: Item) -> ZoneStatus:
         raise InvalidValue(f"{VERSION} is {version}: expected a whole number, 1 or more")
     state, share = _state(item)
     return ZoneStatus(
-        zone=zone_of(zone),
+        zone=parse_zone(zone),
         workload=workload or None,
         state=state,
         share=share,

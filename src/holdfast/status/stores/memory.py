@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast._types import Zone, ZoneStatus
-from holdfast.status.stores.rules import checked, conflict, expired
+from holdfast.status.stores.rules import build_conflict, check_status, expire_status
 
 
 class MemoryStatusStore:
@@ -20,17 +20,17 @@ class MemoryStatusStore:
             return list(self._statuses.values())
 
     def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
-        key = (checked(status).zone, status.workload)
+        key = (check_status(status).zone, status.workload)
         with self._lock:
             known = self._statuses.get(key)
             if expected != (0 if known is None else known.version):
-                raise conflict(status, expected)
+                raise build_conflict(status, expected)
             self._statuses[key] = replace(status, version=expected + 1)
             return self._statuses[key]
 
     def expire(self, now: float) -> Sequence[ZoneStatus]:
         with self._lock:
             over = {key: status for key, status in self._statuses.items() if status.has_expired(now)}
-            changed = {key: expired(status, now, status.version + 1) for key, status in over.items()}
+            changed = {key: expire_status(status, now, status.version + 1) for key, status in over.items()}
             self._statuses.update(changed)
             return list(changed.values())

@@ -4,12 +4,12 @@ import re
 from dataclasses import replace
 
 from holdfast._errors import Conflict, InvalidValue
-from holdfast._names import zone_of
+from holdfast._names import parse_zone
 from holdfast._types import ZoneState, ZoneStatus
 
 EXPIRY = "expiry"
 """Who brings in what has expired."""
-EXPIRED = ("the status has expired (its reason was: ", ")")
+EXPIRED_REASON_PARTS = ("the status has expired (its reason was: ", ")")
 """What stands before and after the reason that a status had before it expired."""
 
 # PostgreSQL cannot hold NUL, and nothing can send half a surrogate pair as UTF-8.
@@ -18,9 +18,9 @@ _YEAR_10000 = 253_402_300_800.0
 """Past what `datetime` can show, and long before what DynamoDB's numbers can hold."""
 
 
-def checked(status: ZoneStatus) -> ZoneStatus:
+def check_status(status: ZoneStatus) -> ZoneStatus:
     """The status, if every store can hold it. Raises InvalidValue."""
-    zone_of(status.zone)
+    parse_zone(status.zone)
     if status.workload == "":
         raise InvalidValue("workload is '': expected a name, or None for all workloads")
     for name in ("workload", "by", "reason"):
@@ -34,7 +34,7 @@ def checked(status: ZoneStatus) -> ZoneStatus:
     return status
 
 
-def conflict(status: ZoneStatus, expected: int) -> Conflict:
+def build_conflict(status: ZoneStatus, expected: int) -> Conflict:
     """What to raise when somebody else was quicker to write."""
     return Conflict(
         f"the status of zone {status.zone} for {status.workload or 'all workloads'} is not at version "
@@ -42,9 +42,9 @@ def conflict(status: ZoneStatus, expected: int) -> Conflict:
     )
 
 
-def expired(status: ZoneStatus, now: float, version: int) -> ZoneStatus:
+def expire_status(status: ZoneStatus, now: float, version: int) -> ZoneStatus:
     """Return the status after it has expired: in, with the reason for which the zone was not."""
-    before, after = EXPIRED
+    before, after = EXPIRED_REASON_PARTS
     reason = f"{before}{status.reason}{after}"
     return replace(
         status, state=ZoneState.IN, share=None, since=now, by=EXPIRY, reason=reason, expires=None, version=version

@@ -12,17 +12,27 @@ from holdfast._errors import EngineError, EngineUnavailable, InvalidValue, NotAl
 from holdfast._types import ZoneState, ZoneStatus
 from holdfast.engines.aws import AwsSession
 from holdfast.status.stores import STATUS_STORES, StatusStoreType, StoreResources
-from holdfast.status.stores.aws import AwsStatusStore, LostRace
-from holdfast.status.stores.rules import checked, conflict, expired
-from holdfast.status.stores.s3_object import LARGEST, SUFFIX, content_of, key_of, parsed, place_of, status_of
+from holdfast.status.stores.aws import AwsStatusStore, ConditionFailed
+from holdfast.status.stores.rules import build_conflict, check_status, expire_status
+from holdfast.status.stores.s3_object import (
+    MAX_CONTENT_BYTES,
+    SUFFIX,
+    build_key,
+    build_status,
+    encode_content,
+    parse_content,
+    parse_key,
+)
 
 # What S3 answers when the condition of a request does not hold, the object is gone, or another request is under way:
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html and conditional-deletes.html there.
-_LOST_THE_RACE = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "404", "409", "412"})
+_CONDITION_FAILED_CODES = frozenset(
+    {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "404", "409", "412"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _StoredObject:
     status: ZoneStatus
     tag: str
     write: str | None
@@ -41,77 +51,77 @@ class S3StatusStore(AwsStatusStore):
         self._prefix = prefix
 
     def read(self) -> Sequence[ZoneStatus]:
-        return [found.status for found in self._all()]
+        return [found.status for found in self._read_all()]
 
     def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
-        key = key_of(self._prefix, checked(status).zone, status.workload)
+        key = build_key(self._prefix, check_status(status).zone, status.workload)
         found = self._find(key)
         if expected != (0 if found is None else found.status.version):
-            raise conflict(status, expected)
+            raise build_conflict(status, expected)
         stored = replace(status, version=self._versions.next(key, expected))
         if not status.out:
             stored = replace(stored, state=ZoneState.IN, share=None)  # an absent object cannot say more
         done = self._put(key, stored, found) if status.out else found is None or self._remove(key, found)
         if not done:
-            raise conflict(status, expected)
+            raise build_conflict(status, expected)
         return stored
 
     def expire(self, now: float) -> Sequence[ZoneStatus]:
         changed = []
-        for found in self._all():
+        for found in self._read_all():
             status = found.status
-            key = key_of(self._prefix, status.zone, status.workload)
+            key = build_key(self._prefix, status.zone, status.workload)
             if status.has_expired(now) and self._remove(key, found):
-                changed.append(expired(status, now, self._versions.next(key, status.version)))
+                changed.append(expire_status(status, now, self._versions.next(key, status.version)))
         return changed
 
-    def _all(self) -> list[_Found]:
-        with self._explained():
+    def _read_all(self) -> list[_StoredObject]:
+        with self._translate_errors():
             listed = self._session.paginate("s3", "list_objects_v2", Bucket=self._bucket, Prefix=self._prefix)
             keys = [entry["Key"] for entry in listed if entry["Key"].endswith(SUFFIX)]
-        found = [self._find(key) for key in keys if self._makes_sense(key)]
+        found = [self._find(key) for key in keys if self._is_valid_key(key)]
         return [each for each in found if each is not None]  # one that vanished since it was listed is in
 
-    def _makes_sense(self, key: str) -> bool:
+    def _is_valid_key(self, key: str) -> bool:
         try:
-            place_of(self._prefix, key)
+            parse_key(self._prefix, key)
         except InvalidValue as error:
             self._warn(repr(key), error)
             return False
         return True
 
-    def _find(self, key: str) -> _Found | None:
+    def _find(self, key: str) -> _StoredObject | None:
         try:
-            with self._explained():
+            with self._translate_errors():
                 reply = self._client.get_object(Bucket=self._bucket, Key=key)
-                content = parsed(_body(reply))
-        except LostRace:
+                content = parse_content(_read_body(reply))
+        except ConditionFailed:
             return None
-        zone, workload = place_of(self._prefix, key)
-        status = status_of(zone, workload, content, reply["LastModified"])
-        self._versions.see(key, status.version)
-        return _Found(status=status, tag=reply["ETag"], write=None if content is None else content.write)
+        zone, workload = parse_key(self._prefix, key)
+        status = build_status(zone, workload, content, reply["LastModified"])
+        self._versions.observe(key, status.version)
+        return _StoredObject(status=status, tag=reply["ETag"], write=None if content is None else content.write)
 
-    def _put(self, key: str, status: ZoneStatus, found: _Found | None) -> bool:
+    def _put(self, key: str, status: ZoneStatus, found: _StoredObject | None) -> bool:
         write = uuid4().hex
         condition = {"IfNoneMatch": "*"} if found is None else {"IfMatch": found.tag}
         request = partial(
             self._client.put_object,
             Bucket=self._bucket,
             Key=key,
-            Body=content_of(status, write),
+            Body=encode_content(status, write),
             ContentType="application/json",
             CacheControl="no-store",  # a health check behind a cache would see yesterday's zones
             **condition,
         )
-        return self._is_done(request, lambda now: now is not None and now.write == write, key)
+        return self._write_conditionally(request, lambda now: now is not None and now.write == write, key)
 
-    def _remove(self, key: str, found: _Found) -> bool:
+    def _remove(self, key: str, found: _StoredObject) -> bool:
         request = partial(self._client.delete_object, Bucket=self._bucket, Key=key, IfMatch=found.tag)
-        return self._is_done(request, lambda now: now is None, key)
+        return self._write_conditionally(request, lambda now: now is None, key)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Say of which bucket an error tells, and what to do."""
         known = self._client.exceptions
         try:
@@ -126,15 +136,15 @@ class S3StatusStore(AwsStatusStore):
                 f"for {self._prefix}*"
             ) from error
         except known.ClientError as error:
-            if error.response["Error"]["Code"] in _LOST_THE_RACE:
-                raise LostRace(error) from error
+            if error.response["Error"]["Code"] in _CONDITION_FAILED_CODES:
+                raise ConditionFailed(error) from error
             raise EngineError(f"S3 refuses to work with bucket {self._bucket}: {error}") from error
 
 
-def _body(reply: Any) -> bytes:
+def _read_body(reply: Any) -> bytes:
     """The content of an object; nothing, if it is too large to be ours."""
     with reply["Body"] as body:
-        if reply["ContentLength"] > LARGEST:
+        if reply["ContentLength"] > MAX_CONTENT_BYTES:
             return b""
         try:
             content: bytes = body.read()

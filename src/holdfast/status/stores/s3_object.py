@@ -11,15 +11,15 @@ import msgspec
 from msgspec import Meta, Struct
 
 from holdfast._errors import InvalidValue
-from holdfast._names import zone_of
+from holdfast._names import parse_zone
 from holdfast._types import Zone, ZoneState, ZoneStatus
 
 SUFFIX = ".txt"
-LARGEST = 65_536
+MAX_CONTENT_BYTES = 65_536
 """Bytes of the largest content that is ours: the longest reason fits many times over. More is not even read."""
 
 
-class Content(Struct, frozen=True, kw_only=True):
+class ObjectContent(Struct, frozen=True, kw_only=True):
     """What an object of ours says beside that the zone is out."""
 
     state: Literal["out", "draining"] = "out"
@@ -36,38 +36,40 @@ _PLAIN = ("since", "by", "reason", "expires", "version")
 """The fields that a status and the content of its object have in common."""
 
 
-def key_of(prefix: str, zone: Zone, workload: str | None) -> str:
+def build_key(prefix: str, zone: Zone, workload: str | None) -> str:
     """The name of the object: `use1-az1.txt` for all workloads, `shop/use1-az1.txt` for one."""
     return f"{prefix}{zone}{SUFFIX}" if workload is None else f"{prefix}{workload}/{zone}{SUFFIX}"
 
 
-def place_of(prefix: str, key: str) -> tuple[Zone, str | None]:
+def parse_key(prefix: str, key: str) -> tuple[Zone, str | None]:
     """The zone and the workload that a key stands for. Raises InvalidValue if it stands for none."""
     workload, slash, zone = key.removeprefix(prefix).removesuffix(SUFFIX).rpartition("/")
     if slash and not workload:
         raise InvalidValue("nothing stands before the slash: expected a workload")
-    return zone_of(zone), workload or None
+    return parse_zone(zone), workload or None
 
 
-def content_of(status: ZoneStatus, write: str) -> bytes:
+def encode_content(status: ZoneStatus, write: str) -> bytes:
     """What the object says when it is written by the write of that name. Raises InvalidValue if it is too much."""
     state: Literal["out", "draining"] = "draining" if status.state is ZoneState.DRAINING else "out"
-    content = Content(state=state, write=write, **{name: getattr(status, name) for name in _PLAIN})
+    content = ObjectContent(state=state, write=write, **{name: getattr(status, name) for name in _PLAIN})
     encoded = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
-    if len(encoded) > LARGEST:
-        raise InvalidValue(f"the status of zone {status.zone} takes {len(encoded)} bytes: expected at most {LARGEST}")
+    if len(encoded) > MAX_CONTENT_BYTES:
+        raise InvalidValue(
+            f"the status of zone {status.zone} takes {len(encoded)} bytes: expected at most {MAX_CONTENT_BYTES}"
+        )
     return encoded
 
 
-def parsed(content: bytes) -> Content | None:
+def parse_content(content: bytes) -> ObjectContent | None:
     """What the object says; None if it was put there by somebody else."""
     try:
-        return msgspec.json.decode(content, type=Content)
+        return msgspec.json.decode(content, type=ObjectContent)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
-def status_of(zone: Zone, workload: str | None, content: Content | None, modified: datetime) -> ZoneStatus:
+def build_status(zone: Zone, workload: str | None, content: ObjectContent | None, modified: datetime) -> ZoneStatus:
     """Return the status that an object stands for: out, unless it says that the zone is draining."""
     if content is None:
         since, reason = modified.timestamp(), "none was given: the object was put there by hand"

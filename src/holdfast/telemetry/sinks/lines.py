@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from holdfast._types import Outcome, Sink
-from holdfast.telemetry.emf import Request, encode
+from holdfast.telemetry.emf import RequestRecord, encode_emf
 
 
-class OutcomeLines:
+class EmfSink:
     """Writes outcomes as lines to another sink, such as `ServerSink`: one line for each request.
 
     Only the class of a status is known of an outcome, so lines say 200, 300, 400 or 500. Internal ones are left out:
@@ -22,7 +22,7 @@ class OutcomeLines:
         if event.internal:
             return
         for status, seconds in _requests(event):
-            request = Request(
+            request = RequestRecord(
                 namespace=f"{event.workload}/{self._component}",
                 operation=event.operation,
                 region=self._region,
@@ -33,7 +33,7 @@ class OutcomeLines:
                 seconds=seconds,
                 side=event.side,
             )
-            self._lines.emit(encode(request))
+            self._lines.emit(encode_emf(request))
 
 
 def _requests(outcome: Outcome) -> Iterator[tuple[int, float]]:

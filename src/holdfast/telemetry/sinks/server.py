@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 from holdfast._background import BackgroundLoop
 from holdfast._backoff import Backoff, Jitter
-from holdfast._forks import renew_after_fork
+from holdfast._forks import register_after_fork
 
 logger = logging.getLogger("holdfast.telemetry")
 
-HELD_LINES = 10_000
+MAX_HELD_LINES = 10_000
 """Lines kept while the server is away, about 8 MB; past that the oldest are dropped: fresh ones say more."""
-BATCH_LINES = 500
+MAX_BATCH_LINES = 500
 """Most lines in one request: some 400 KB, below the server's limit of 1 MiB."""
 FLUSH_SECONDS = 0.25
 _AWAY_BACKOFF = Backoff(base=FLUSH_SECONDS, cap=0.5, jitter=Jitter.EQUAL)
@@ -35,32 +35,32 @@ class ServerSink:
         self._headers = {"Content-Type": "application/x-ndjson"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
-        self._begin()
-        renew_after_fork(self)  # before the loop, so that the child's thread finds no lines of the parent
+        self._reset()
+        register_after_fork(self)  # before the loop, so that the child's thread finds no lines of the parent
         self._loop = BackgroundLoop(
             "holdfast-sink",
             self._flush,
-            doing="send telemetry",
+            action="send telemetry",
             logger=logger,
             backoff=_AWAY_BACKOFF,
             expected=_FAILURES,
             continue_after_fork=True,
         )
 
-    def _begin(self) -> None:
-        self._lines: deque[bytes] = deque(maxlen=HELD_LINES)
+    def _reset(self) -> None:
+        self._lines: deque[bytes] = deque(maxlen=MAX_HELD_LINES)
         self._emitted = 0
-        self.refused = 0
+        self.refused_lines = 0
         """Lines that the server did not take: not in embedded metric format, or of a workload it does not know."""
         self._sent = 0
         self._connection: http.client.HTTPConnection | None = None
 
-    def renew(self) -> None:
+    def reset_after_fork(self) -> None:
         self._disconnect()  # the parent's end of the connection stays open
-        self._begin()
+        self._reset()
 
     @property
-    def dropped(self) -> int:
+    def dropped_lines(self) -> int:
         """How many lines were given up so far because the server was away for too long."""
         return self._emitted - self._sent - len(self._lines)
 
@@ -74,7 +74,7 @@ class ServerSink:
 
     def close(self) -> None:
         """Try once more to send what is left, then stop. May be repeated."""
-        self._loop.stop(wait=None)
+        self._loop.stop(timeout=None)
         try:
             self._flush()
         except Exception as error:  # noqa: BLE001 - a sink never raises
@@ -89,12 +89,12 @@ class ServerSink:
 
     def _flush(self) -> float:
         while self._lines:
-            batch = [self._lines.popleft() for _ in range(min(BATCH_LINES, len(self._lines)))]
+            batch = [self._lines.popleft() for _ in range(min(MAX_BATCH_LINES, len(self._lines)))]
             try:
                 self._send(b"\n".join(batch))
             except _FAILURES:
                 self._disconnect()
-                room = HELD_LINES - len(self._lines)
+                room = MAX_HELD_LINES - len(self._lines)
                 self._lines.extendleft(reversed(batch[len(batch) - min(room, len(batch)) :]))
                 raise
             self._sent += len(batch)
@@ -116,16 +116,16 @@ class ServerSink:
             raise http.client.HTTPException(f"the server answered {response.status}")
         if response.status >= 400:
             # Sending the same again would be refused again.
-            self.refused += body.count(b"\n") + 1
+            self.refused_lines += body.count(b"\n") + 1
             logger.warning("the server refused telemetry: %s %s", response.status, answer[:200])
             return
-        refused = _refused(answer)
+        refused = _count_refused(answer)
         if refused:
-            self.refused += refused
+            self.refused_lines += refused
             logger.warning("the server refused %d lines of telemetry: %s", refused, answer[:200])
 
 
-def _refused(answer: bytes) -> int:
+def _count_refused(answer: bytes) -> int:
     """How many lines an accepted batch lost; none if the answer does not say."""
     try:
         return int(json.loads(answer)["refused"])

@@ -4,7 +4,7 @@ Nothing here needs pytest; the fixture `holdfast_calls` of `holdfast.testing.plu
 at `instant.py`, then `faults.py`.
 """
 
-from holdfast.testing.calls.faults import Faults, HttpStatus, Script
+from holdfast.testing.calls.faults import Faults, HttpStatusError, Script
 from holdfast.testing.calls.instant import RecordedEvents, instant_calls, recorded_events
 
-__all__ = ["Faults", "HttpStatus", "RecordedEvents", "Script", "instant_calls", "recorded_events"]
+__all__ = ["Faults", "HttpStatusError", "RecordedEvents", "Script", "instant_calls", "recorded_events"]

@@ -15,14 +15,14 @@ from holdfast._types import Operation
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import current_attempt
 from holdfast.calls.dependency import Dependency
-from holdfast.calls.runtime import PROCESS, Intercept, Runtime
+from holdfast.calls.runtime import PROCESS, Interceptor, Runtime
 from holdfast.testing.clock import seeded
 
 Error = Exception | Callable[[], Exception]
 """An exception, or what makes one: a class that needs no arguments, or a function."""
 
 
-class HttpStatus(Exception):
+class HttpStatusError(Exception):
     """An HTTP client's exception for a status, as calls understand it: with a `response`."""
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
@@ -33,42 +33,44 @@ class HttpStatus(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Instead:
+class FakeResult:
     """What a function seems to return."""
 
     result: Any
 
 
 @dataclass(slots=True, kw_only=True)
-class Rule:
+class FaultRule:
     """One thing that happens to attempts."""
 
     seconds: float = 0.0
     """Time that passes; infinity: until the attempt is cut off."""
     error: Callable[[], Exception] | None = None
-    instead: Instead | None = None
-    left: float
+    fake_result: FakeResult | None = None
+    times_left: float
     """Attempts that it still happens to."""
     probability: float
-    first: float
+    first_attempts: float
 
     def __post_init__(self) -> None:
-        if self.left != math.inf and (self.left < 1 or self.left != int(self.left)):
-            raise InvalidValue(f"times {self.left}: expected a whole number, at least 1, or math.inf for always")
+        if self.times_left != math.inf and (self.times_left < 1 or self.times_left != int(self.times_left)):
+            raise InvalidValue(f"times {self.times_left}: expected a whole number, at least 1, or math.inf for always")
         if not 0 < self.probability <= 1:
             raise InvalidValue(f"probability {self.probability}: expected more than 0, and at most 1")
-        if self.first < 1:
-            raise InvalidValue(f"first {self.first}: expected at least 1, the first attempt of each call")
+        if self.first_attempts < 1:
+            raise InvalidValue(
+                f"first_attempts {self.first_attempts}: expected at least 1, the first attempt of each call"
+            )
 
     @property
-    def is_end(self) -> bool:
+    def ends_attempt(self) -> bool:
         """Whether nothing more can happen to the attempt."""
-        return self.seconds == math.inf or self.error is not None or self.instead is not None
+        return self.seconds == math.inf or self.error is not None or self.fake_result is not None
 
     def applies(self, attempt: Attempt, chance: Chance) -> bool:
         """Whether it happens to this attempt. Chance is asked only where it decides."""
-        is_meant = self.left > 0 and attempt.number <= self.first
-        return is_meant and (self.probability == 1 or chance() < self.probability)
+        is_due = self.times_left > 0 and attempt.number <= self.first_attempts
+        return is_due and (self.probability == 1 or chance() < self.probability)
 
 
 class Script:
@@ -76,30 +78,34 @@ class Script:
 
     An attempt meets the rules in the order in which they are written: time that passes adds up, and the first failure
     or answer ends it. A rule happens to `times` attempts, of whatever call, and is then over; by default it never is.
-    With a `probability` chance decides for each attempt, from a seed. With `first`, it happens only to the first so
-    many attempts of each call: `fail(TimeoutError, first=1)` makes every call need a retry.
+    With a `probability` chance decides for each attempt, from a seed. With `first_attempts`, it happens only to the
+    first so many attempts of each call: `fail(TimeoutError, first_attempts=1)` makes every call need a retry.
     """
 
     def __init__(self, *, dependency: str | None = None, operation: str | None = None, zone: str | None = None) -> None:
         self._dependency = dependency
         self._operation = operation
         self._zone = zone
-        self._rules: list[Rule] = []
-        self.seen = 0
+        self._rules: list[FaultRule] = []
+        self.matched = 0
         """Attempts that it was looked up for."""
         self.applied = 0
         """Those of them that anything has happened to."""
 
-    def fail(self, *errors: Error, times: float = math.inf, probability: float = 1.0, first: float = math.inf) -> Self:
+    def fail(
+        self, *errors: Error, times: float = math.inf, probability: float = 1.0, first_attempts: float = math.inf
+    ) -> Self:
         """Attempts fail with these errors, in turn: `fail(ConnectionResetError, TimeoutError("slow"), times=2)`."""
         if not errors:
             raise InvalidValue("no error to fail with: expected at least one exception, or a function that makes one")
-        makers = itertools.cycle([_maker(error) for error in errors])
+        factories = itertools.cycle([_error_factory(error) for error in errors])
 
         def make() -> Exception:
-            return next(makers)()
+            return next(factories)()
 
-        return self._add(Rule(error=make, left=times, probability=probability, first=first))
+        return self._add(
+            FaultRule(error=make, times_left=times, probability=probability, first_attempts=first_attempts)
+        )
 
     def status(
         self,
@@ -108,7 +114,7 @@ class Script:
         headers: Mapping[str, str] | None = None,
         times: float = math.inf,
         probability: float = 1.0,
-        first: float = math.inf,
+        first_attempts: float = math.inf,
     ) -> Self:
         """Attempts fail with an exception that carries a response: `status(429, headers={"retry-after": "2"})`.
 
@@ -117,7 +123,14 @@ class Script:
         if not 400 <= status <= 599:
             raise InvalidValue(f"HTTP status {status}: expected that of a failure, 400 to 599")
         made = headers or {}
-        return self._add(Rule(error=lambda: HttpStatus(status, made), left=times, probability=probability, first=first))
+        return self._add(
+            FaultRule(
+                error=lambda: HttpStatusError(status, made),
+                times_left=times,
+                probability=probability,
+                first_attempts=first_attempts,
+            )
+        )
 
     def hang(
         self,
@@ -125,56 +138,72 @@ class Script:
         *,
         times: float = math.inf,
         probability: float = 1.0,
-        first: float = math.inf,
+        first_attempts: float = math.inf,
     ) -> Self:
         """Attempts take all the time that they have, and then fail with `error`, as an HTTP client's own timeout.
 
         By default it is what a call is cut off with: AttemptTimedOut, or DeadlineExceeded.
         """
-        maker = None if error is None else _maker(error)
-        return self._add(Rule(seconds=math.inf, error=maker, left=times, probability=probability, first=first))
+        factory = None if error is None else _error_factory(error)
+        return self._add(
+            FaultRule(
+                seconds=math.inf,
+                error=factory,
+                times_left=times,
+                probability=probability,
+                first_attempts=first_attempts,
+            )
+        )
 
     def slow(
-        self, seconds: float, *, times: float = math.inf, probability: float = 1.0, first: float = math.inf
+        self, seconds: float, *, times: float = math.inf, probability: float = 1.0, first_attempts: float = math.inf
     ) -> Self:
         """Attempts take so much longer; one that has less time than that times out."""
         if not 0 < seconds < math.inf:
             raise InvalidValue(f"slower by {seconds} seconds: expected more than 0; hang() never ends")
-        return self._add(Rule(seconds=seconds, left=times, probability=probability, first=first))
+        return self._add(
+            FaultRule(seconds=seconds, times_left=times, probability=probability, first_attempts=first_attempts)
+        )
 
     def answer(
-        self, result: Any, *, times: float = math.inf, probability: float = 1.0, first: float = math.inf
+        self, result: Any, *, times: float = math.inf, probability: float = 1.0, first_attempts: float = math.inf
     ) -> Self:
         """The function is not called, and seems to return this."""
-        return self._add(Rule(instead=Instead(result), left=times, probability=probability, first=first))
+        return self._add(
+            FaultRule(
+                fake_result=FakeResult(result), times_left=times, probability=probability, first_attempts=first_attempts
+            )
+        )
 
-    def fits(self, operation: Operation, attempt: Attempt) -> bool:
+    def matches(self, operation: Operation, attempt: Attempt) -> bool:
         """Whether the script is for this attempt. If it is for a zone, this chooses the attempt's endpoint."""
         return (
             self._dependency in {None, operation.service}
             and self._operation in {None, operation.name}
-            and (self._zone is None or (attempt.core.endpoints is not None and attempt.endpoint.zone == self._zone))
+            and (
+                self._zone is None or (attempt.dependency.endpoints is not None and attempt.endpoint.zone == self._zone)
+            )
         )
 
-    def draw(self, attempt: Attempt, chance: Chance) -> list[Rule]:
+    def draw(self, attempt: Attempt, chance: Chance) -> list[FaultRule]:
         """The rules that an attempt meets, which count as met from now on. Not thread-safe."""
-        self.seen += 1
-        met: list[Rule] = []
+        self.matched += 1
+        met: list[FaultRule] = []
         for rule in self._rules:
             if rule.applies(attempt, chance):
-                rule.left -= 1
+                rule.times_left -= 1
                 met.append(rule)
-                if rule.is_end:
+                if rule.ends_attempt:
                     break
         self.applied += bool(met)
         return met
 
-    def _add(self, rule: Rule) -> Self:
+    def _add(self, rule: FaultRule) -> Self:
         self._rules.append(rule)
         return self
 
 
-def _maker(error: Error) -> Callable[[], Exception]:
+def _error_factory(error: Error) -> Callable[[], Exception]:
     if isinstance(error, Exception):
         return lambda: error
     given: object = error
@@ -184,7 +213,7 @@ def _maker(error: Error) -> Callable[[], Exception]:
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Steps = Generator[float, None, Instead | None]
+Steps = Generator[float, None, FakeResult | None]
 
 
 class Faults:
@@ -206,10 +235,10 @@ class Faults:
     """
 
     def __init__(self, seed: int = 0, *, runtime: Runtime = PROCESS) -> None:
-        self._world = runtime
+        self._runtime = runtime
         self._chance = seeded("holdfast.testing.calls.faults", seed).random
         self._scripts: list[Script] = []
-        self._outer: Intercept | None = None
+        self._outer: Interceptor | None = None
         self._is_entered = False
         self._lock = threading.Lock()
 
@@ -225,98 +254,98 @@ class Faults:
     def __enter__(self) -> Self:
         if self._is_entered:
             raise InvalidValue("these faults are entered already: make new ones for each `with`")
-        self._outer, self._world.intercept = self._world.intercept, self
+        self._outer, self._runtime.interceptor = self._runtime.interceptor, self
         self._is_entered = True
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._world.intercept, self._outer = self._outer, None
+        self._runtime.interceptor, self._outer = self._outer, None
         self._is_entered = False
 
     # What follows is for the drivers of calls.
 
-    def around(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
-        function = function if self._outer is None else self._outer.around(operation, function)
-        return self._now(function, lambda: self._met(operation, current_attempt()))
+    def wrap(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
+        function = function if self._outer is None else self._outer.wrap(operation, function)
+        return self._wrap_sync(function, lambda: self._find_steps(operation, current_attempt()))
 
-    def around_async(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
-        function = function if self._outer is None else self._outer.around_async(operation, function)
-        return self._later(function, lambda: self._met(operation, current_attempt()))
+    def wrap_async(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
+        function = function if self._outer is None else self._outer.wrap_async(operation, function)
+        return self._wrap_async(function, lambda: self._find_steps(operation, current_attempt()))
 
-    def before(self, operation: Operation, attempt: Attempt) -> None:
-        _no_answer(self._perform(self._met(operation, attempt)))
+    def before_attempt(self, operation: Operation, attempt: Attempt) -> None:
+        _refuse_result(self._perform(self._find_steps(operation, attempt)))
         if self._outer is not None:
-            self._outer.before(operation, attempt)
+            self._outer.before_attempt(operation, attempt)
 
-    async def before_async(self, operation: Operation, attempt: Attempt) -> None:
-        _no_answer(await self._perform_async(self._met(operation, attempt)))
+    async def before_attempt_async(self, operation: Operation, attempt: Attempt) -> None:
+        _refuse_result(await self._perform_async(self._find_steps(operation, attempt)))
         if self._outer is not None:
-            await self._outer.before_async(operation, attempt)
+            await self._outer.before_attempt_async(operation, attempt)
 
-    def _met(self, operation: Operation, attempt: Attempt) -> Steps:
-        rules: list[Rule] = []
+    def _find_steps(self, operation: Operation, attempt: Attempt) -> Steps:
+        rules: list[FaultRule] = []
         for script in list(self._scripts):
-            if script.fits(operation, attempt):
+            if script.matches(operation, attempt):
                 with self._lock:
                     rules += script.draw(attempt, self._chance)
-                if rules and rules[-1].is_end:
+                if rules and rules[-1].ends_attempt:
                     break
-        if rules and attempt.core.endpoints is not None:
+        if rules and attempt.dependency.endpoints is not None:
             _ = attempt.endpoint  # chosen when it is asked for: an attempt that fails has gone somewhere
-        return _steps(rules, attempt)
+        return _perform_rules(rules, attempt)
 
-    def _now(self, function: Callable[..., Any], steps: Callable[[], Steps]) -> Callable[..., Any]:
+    def _wrap_sync(self, function: Callable[..., Any], steps: Callable[[], Steps]) -> Callable[..., Any]:
         @wraps(function)
         def faulty(*args: Any, **kwargs: Any) -> Any:
-            instead = self._perform(steps())
-            return function(*args, **kwargs) if instead is None else instead.result
+            fake_result = self._perform(steps())
+            return function(*args, **kwargs) if fake_result is None else fake_result.result
 
         return faulty
 
-    def _later(self, function: Callable[..., Any], steps: Callable[[], Steps]) -> Callable[..., Any]:
+    def _wrap_async(self, function: Callable[..., Any], steps: Callable[[], Steps]) -> Callable[..., Any]:
         @wraps(function)
         async def faulty(*args: Any, **kwargs: Any) -> Any:
-            instead = await self._perform_async(steps())
-            return await function(*args, **kwargs) if instead is None else instead.result
+            fake_result = await self._perform_async(steps())
+            return await function(*args, **kwargs) if fake_result is None else fake_result.result
 
         return faulty
 
-    def _perform(self, steps: Steps) -> Instead | None:
-        waits = _Waits(steps)
+    def _perform(self, steps: Steps) -> FakeResult | None:
+        waits = _StepWaits(steps)
         for seconds in waits:
-            if not self._advanced(seconds):
-                self._world.clock.sleep(seconds)
-        return waits.instead
+            if not self._try_advance(seconds):
+                self._runtime.clock.sleep(seconds)
+        return waits.fake_result
 
-    async def _perform_async(self, steps: Steps) -> Instead | None:
-        waits = _Waits(steps)
+    async def _perform_async(self, steps: Steps) -> FakeResult | None:
+        waits = _StepWaits(steps)
         for seconds in waits:
-            if not self._advanced(seconds):
-                await self._world.clock.sleep_async(seconds)
-        return waits.instead
+            if not self._try_advance(seconds):
+                await self._runtime.clock.sleep_async(seconds)
+        return waits.fake_result
 
-    def _advanced(self, seconds: float) -> bool:
+    def _try_advance(self, seconds: float) -> bool:
         """Whether the time could be moved on: a real clock's cannot be."""
-        advance = getattr(self._world.clock, "advance", None)
+        advance = getattr(self._runtime.clock, "advance", None)
         if advance is None:
             return False
         advance(seconds)
         return True
 
 
-class _Waits:
+class _StepWaits:
     """The waits of some steps, and then what they came to."""
 
-    instead: Instead | None = None
+    fake_result: FakeResult | None = None
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
 
     def __iter__(self) -> Iterator[float]:
-        self.instead = yield from self._steps
+        self.fake_result = yield from self._steps
 
 
-def _steps(rules: list[Rule], attempt: Attempt) -> Steps:
+def _perform_rules(rules: list[FaultRule], attempt: Attempt) -> Steps:
     """Yields the seconds that must pass, and then raises or returns as the rules say."""
     left = attempt.timeout
     for rule in rules:
@@ -324,24 +353,24 @@ def _steps(rules: list[Rule], attempt: Attempt) -> Steps:
             if left == math.inf:
                 raise InvalidValue("a hanging attempt has neither a timeout nor a deadline: it would never end")
             yield left
-            raise rule.error() if rule.error is not None else _timed_out(attempt)
+            raise rule.error() if rule.error is not None else _timeout_error(attempt)
         if rule.seconds > 0:
             yield rule.seconds
             left -= rule.seconds
         if rule.error is not None:
             raise rule.error()
-        if rule.instead is not None:
-            return rule.instead
+        if rule.fake_result is not None:
+            return rule.fake_result
     return None
 
 
-def _timed_out(attempt: Attempt) -> Exception:
-    what = f"{attempt.core.name}: attempt {attempt.number}"
-    if attempt.expires >= attempt.limit:
+def _timeout_error(attempt: Attempt) -> Exception:
+    what = f"{attempt.dependency.name}: attempt {attempt.number}"
+    if attempt.expires >= attempt.call_expires:
         return DeadlineExceeded(f"{what} hung, as the test wanted it, until the deadline had passed")
     return AttemptTimedOut(f"{what} hung, as the test wanted it, until its time was over")
 
 
-def _no_answer(instead: Instead | None) -> None:
-    if instead is not None:
+def _refuse_result(fake_result: FakeResult | None) -> None:
+    if fake_result is not None:
         raise InvalidValue("a loop over attempts() has no result that could be another: script an error instead")

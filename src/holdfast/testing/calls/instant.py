@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 from holdfast._backoff import Chance
 from holdfast._clock import Clock
 from holdfast._errors import InvalidValue
-from holdfast._several import Several
+from holdfast._multi_sink import MultiSink
 from holdfast._types import Sink
-from holdfast.calls.context import SCOPE, Place, around
+from holdfast.calls.context import SCOPE, ThreadScopes, current_scope
 from holdfast.calls.events import CallEvent
 from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.calls.scope import Scope
@@ -42,9 +42,9 @@ class instant_calls:  # noqa: N801 - reads as a word: with instant_calls()
     def __init__(self, clock: FakeClock | None = None, seed: int = 0, *, runtime: Runtime = PROCESS) -> None:
         self.clock = FakeClock() if clock is None else clock
         self._chance = seeded("holdfast.testing.calls", seed).random
-        self._world = runtime
+        self._runtime = runtime
         self._before: tuple[Clock, Chance] | None = None
-        self._token: Token[Scope | Place] | None = None
+        self._token: Token[Scope | ThreadScopes] | None = None
 
     @property
     def sleeps(self) -> list[float]:
@@ -52,28 +52,28 @@ class instant_calls:  # noqa: N801 - reads as a word: with instant_calls()
         return list(self.clock.sleeps)
 
     def __enter__(self) -> Self:
-        runtime = self._world
+        runtime = self._runtime
         if self._before is not None:
             raise InvalidValue("these instant_calls are entered already: make new ones for each `with`")
         now = runtime.monotonic()
         self._before = runtime.clock, runtime.chance
         runtime.use(self.clock, self._chance)
-        outer = around()
+        outer = current_scope()
         if outer is not None and outer.expires < math.inf:
             left = outer.expires - now
-            self._token = SCOPE.set(Scope(self.clock.monotonic() + left, outer.owner, outer))
+            self._token = SCOPE.set(Scope(self.clock.monotonic() + left, outer.retry_owner, outer))
         return self
 
     def __exit__(self, *exception: object) -> None:
         assert self._before is not None
-        self._world.use(*self._before)
+        self._runtime.use(*self._before)
         self._before = None
         if self._token is not None:
             SCOPE.reset(self._token)
             self._token = None
 
 
-Kind = TypeVar("Kind")
+EventType = TypeVar("EventType")
 
 
 class RecordedEvents(list[CallEvent]):
@@ -84,14 +84,14 @@ class RecordedEvents(list[CallEvent]):
 
     def __init__(self, runtime: Runtime = PROCESS) -> None:
         super().__init__()
-        self._world = runtime
+        self._runtime = runtime
         self._watched: WeakKeyDictionary[DependencyState, tuple[Sink[CallEvent] | None, Sink[CallEvent]]] | None = None
-        self._joined: Callable[[DependencyState], object] | None = None
+        self._outer_callback: Callable[[DependencyState], object] | None = None
 
     def emit(self, event: CallEvent) -> None:
         self.append(event)
 
-    def of(self, kind: type[Kind]) -> list[Kind]:
+    def of(self, kind: type[EventType]) -> list[EventType]:
         """The events of one class, in order: `events.of(Retrying)`."""
         return [event for event in self if isinstance(event, kind)]
 
@@ -99,29 +99,29 @@ class RecordedEvents(list[CallEvent]):
         if self._watched is not None:
             raise InvalidValue("these events are recorded already: make new ones for each `with`")
         self._watched = WeakKeyDictionary()
-        self._joined = self._world.joined
-        self._world.joined = self._join
-        for dependency in list(self._world.dependencies):
+        self._outer_callback = self._runtime.on_new_dependency
+        self._runtime.on_new_dependency = self._record_new
+        for dependency in list(self._runtime.dependencies):
             self._watch(dependency)
         return self
 
     def __exit__(self, *exception: object) -> None:
         assert self._watched is not None
-        self._world.joined = self._joined
+        self._runtime.on_new_dependency = self._outer_callback
         for dependency, (before, installed) in self._watched.items():
             if dependency.sink is installed:
                 dependency.sink = before
         self._watched = None
 
-    def _join(self, dependency: DependencyState) -> None:
-        if self._joined is not None:
-            self._joined(dependency)
+    def _record_new(self, dependency: DependencyState) -> None:
+        if self._outer_callback is not None:
+            self._outer_callback(dependency)
         self._watch(dependency)
 
     def _watch(self, dependency: DependencyState) -> None:
         assert self._watched is not None
         before = dependency.sink
-        installed: Sink[CallEvent] = self if before is None else Several(before, self)
+        installed: Sink[CallEvent] = self if before is None else MultiSink(before, self)
         self._watched[dependency] = before, installed
         dependency.sink = installed
 

@@ -17,19 +17,30 @@ import pytest
 
 pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
-from holdfast.testing.queue.groups import Groups, Topics  # noqa: E402 - after their asserts are registered
-from holdfast.testing.queue.leasing import Leasing  # noqa: E402
-from holdfast.testing.queue.limits import Limited  # noqa: E402
-from holdfast.testing.queue.looking import Letters, Looking  # noqa: E402
-from holdfast.testing.queue.model import Modelled  # noqa: E402
-from holdfast.testing.queue.order import Ages, Turns  # noqa: E402
+from holdfast.testing.queue.groups import GroupSuite, TopicSuite  # noqa: E402 - after their asserts are registered
+from holdfast.testing.queue.inspecting import DeadLetterSuite, InspectSuite  # noqa: E402
+from holdfast.testing.queue.leasing import LeaseSuite  # noqa: E402
+from holdfast.testing.queue.limits import LimitSuite  # noqa: E402
+from holdfast.testing.queue.model import ModelSuite  # noqa: E402
+from holdfast.testing.queue.order import AgeSuite, TurnSuite  # noqa: E402
 from holdfast.testing.queue.probe import Probe  # noqa: E402
-from holdfast.testing.queue.sending import Keys, Sending, Waking  # noqa: E402
+from holdfast.testing.queue.sending import KeySuite, SendSuite, WakeSuite  # noqa: E402
 
 __all__ = ["BackendConformance", "Probe"]
 
 
 class BackendConformance(
-    Sending, Leasing, Waking, Letters, Groups, Keys, Ages, Turns, Limited, Topics, Looking, Modelled
+    SendSuite,
+    LeaseSuite,
+    WakeSuite,
+    DeadLetterSuite,
+    GroupSuite,
+    KeySuite,
+    AgeSuite,
+    TurnSuite,
+    LimitSuite,
+    TopicSuite,
+    InspectSuite,
+    ModelSuite,
 ):
     """The promises of `holdfast.queue.backend.Backend`. Override the fixture `backend`."""

@@ -6,62 +6,62 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast._errors import InvalidValue
-from holdfast.queue.backend import Change
-from holdfast.queue.message import Ack, Bury, Drop, Outcome, Refused, Release, RetryLater, Sent
-from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
+from holdfast.queue.backend import QueueChange
+from holdfast.queue.message import Ack, Bury, Disposition, Drop, RefusedMessage, Release, RetryLater, SentMessage
+from holdfast.testing.queue.probe import BackendSuite, DepthCounts, Probe, ids, message
 
 
-class Groups(Suite):
+class GroupSuite(BackendSuite):
     """Messages that are handled in their order."""
 
-    needs = "groups"
+    required_capability = "groups"
 
     def test_a_group_is_handled_one_by_one_in_its_order(self, work: Probe) -> None:
         sent = work.put(count=4, group="g")
         sent += work.put(count=2, group="g")
-        assert work.depth == Depth(ready=1, delayed=5)
+        assert work.depth == DepthCounts(ready=1, delayed=5)
         for number in sent:
-            delivery = work.one()
+            delivery = work.lease_one()
             assert (delivery.id, delivery.group) == (number, "g")
             assert work.lease() == []
-            work.done(delivery)
-        assert work.depth == Depth()
+            work.ack(delivery)
+        assert work.depth == DepthCounts()
 
     def test_the_backlog_of_one_group_blocks_no_other(self, work: Probe) -> None:
         [head, *_] = work.put(count=500, group="deep")
-        assert work.one().id == head
+        assert work.lease_one().id == head
         others = [*work.put(group="other"), *work.put(), *work.put("b", group="deep")]
         assert sorted(ids(work.lease())) == sorted(others)
 
     @pytest.mark.parametrize("end", [Ack(), Drop(), Bury("why")], ids=lambda end: type(end).__name__)
-    def test_whatever_ends_one_lets_the_next_go(self, work: Probe, end: Outcome) -> None:
+    def test_whatever_ends_one_lets_the_next_go(self, work: Probe, end: Disposition) -> None:
         """Also a failure for good: a poison message does not block its group for ever."""
         first, second = work.put(count=2, group="g")
-        head = work.one()
+        head = work.lease_one()
         assert head.id == first
         work.settle(end, head)
-        assert work.one().id == second
+        assert work.lease_one().id == second
 
     def test_the_next_waits_while_the_first_is_tried_again(self, work: Probe) -> None:
         first, second = work.put(count=2, group="g")
-        work.settle(RetryLater(10.0), work.one())
+        work.settle(RetryLater(10.0), work.lease_one())
         assert work.lease() == []
         work.elapse(10.1)
-        again = work.one()
+        again = work.lease_one()
         assert (again.id, again.attempt) == (first, 2)
         work.settle(Release(), again)
-        again = work.one()
+        again = work.lease_one()
         assert again.id == first
-        work.done(again)
-        assert work.one().id == second
+        work.ack(again)
+        assert work.lease_one().id == second
 
     def test_the_next_waits_while_the_first_is_delivered_again(self, work: Probe) -> None:
-        work.policy(attempts=2)
+        work.change_policy(attempts=2)
         first, second = work.put(count=2, group="g")
         for _ in range(2):
-            assert work.one(lease=1.0).id == first
+            assert work.lease_one(lease=1.0).id == first
             work.elapse(2.0)
-        found = work.leased()
+        found = work.request_lease()
         assert found.buried == 1
         rest = found.deliveries or work.lease()
         assert ids(rest) == [second]
@@ -71,18 +71,18 @@ class Groups(Suite):
         [first] = work.put(group="g", delay=10.0)
         [second] = work.put(group="g")
         [third] = work.put(group="g", delay=60.0)
-        assert work.depth == Depth(delayed=3)
+        assert work.depth == DepthCounts(delayed=3)
         assert work.lease() == []
         work.elapse(11.0)
         for number in (first, second):
-            delivery = work.one()
+            delivery = work.lease_one()
             assert delivery.id == number
-            work.done(delivery)
-        found = work.leased()
+            work.ack(delivery)
+        found = work.request_lease()
         assert list(found.deliveries) == []
         assert found.next_due == pytest.approx(49.0, abs=0.01)
         work.elapse(50.0)
-        assert work.one().id == third
+        assert work.lease_one().id == third
 
     def test_priorities_do_not_change_the_order_of_a_group(self, work: Probe) -> None:
         sent = [*work.put(group="g", priority=3), *work.put(group="g", priority=0), *work.put(group="g", priority=1)]
@@ -97,19 +97,19 @@ class Groups(Suite):
         [fourth] = work.put(group="g")
         work.elapse(2.0)
         assert work.backend.sweep("work") == 1
-        assert work.one().id == fourth
+        assert work.lease_one().id == fourth
 
     def test_sweeping_takes_those_that_wait_behind_others_as_well(self, work: Probe) -> None:
         work.put(count=20, group="g")
-        held = work.one()
+        held = work.lease_one()
         work.elapse(1.0)
         before = work.now
         work.elapse(1.0)
         [fresh] = work.put(group="g")
         assert work.backend.sweep("work", before) == 19
         assert work.lease() == []
-        work.done(held)
-        assert work.one().id == fresh
+        work.ack(held)
+        assert work.lease_one().id == fresh
 
     def test_an_empty_group_can_be_used_again(self, work: Probe) -> None:
         for _ in range(3):
@@ -119,12 +119,12 @@ class Groups(Suite):
     def test_a_redriven_message_waits_for_its_group(self, work: Probe) -> None:
         """Two of one group are never in the hands of workers at once."""
         [first, second, third] = work.put(count=3, group="g")
-        work.settle(Bury("why"), work.one())
-        held = work.one()
+        work.settle(Bury("why"), work.lease_one())
+        held = work.lease_one()
         assert held.id == second
         assert work.redrive() == 1
         assert work.lease() == []
-        work.done(held)
+        work.ack(held)
         rest = work.drain()
         assert sorted(ids(rest)) == [first, third]
         assert {one.group for one in rest} == {"g"}
@@ -132,9 +132,9 @@ class Groups(Suite):
     def test_while_one_is_handled_whatever_becomes_of_those_behind_it_lets_nobody_through(self, work: Probe) -> None:
         """A redriven one has the lowest number, and waits all the same; also if others that wait expire."""
         work.put(group="g")
-        work.settle(Bury("why"), work.one())
+        work.settle(Bury("why"), work.lease_one())
         [second] = work.put(group="g")
-        held = work.one()
+        held = work.lease_one()
         assert held.id == second
         work.put(group="g", ttl=1.0)
         assert work.redrive() == 1
@@ -146,38 +146,38 @@ class Groups(Suite):
         assert work.backend.sweep("work", work.now) == 2, "the redriven one is as old as it was"
         assert work.lease() == []
         [fifth] = work.put(group="g")
-        work.done(held)
+        work.ack(held)
         assert ids(work.drain()) == [fifth]
-        assert work.depth == Depth()
+        assert work.depth == DepthCounts()
 
     def test_redriven_messages_keep_their_order(self, work: Probe) -> None:
         sent = work.put(count=3, group="g")
         for _ in sent:
-            work.settle(Bury("why"), work.one())
+            work.settle(Bury("why"), work.lease_one())
         assert work.redrive() == 3
-        assert work.depth == Depth(ready=1, delayed=2)
+        assert work.depth == DepthCounts(ready=1, delayed=2)
         assert ids(work.drain()) == sent
 
     def test_forgetting_dead_letters_of_a_group_lets_nobody_through(self, work: Probe) -> None:
         dead, first, second = work.put(count=3, group="g")
-        work.settle(Bury("why"), work.one())
-        head = work.one()
+        work.settle(Bury("why"), work.lease_one())
+        head = work.lease_one()
         assert head.id == first
         assert work.redrive() == 1, "behind the one that is being handled, with a lower number"
         work.put(group="other")
-        work.settle(Bury("why"), work.one())
+        work.settle(Bury("why"), work.lease_one())
         assert work.backend.redrive(work.query(), discard=True) == 1
         assert work.lease() == []
-        work.done(head)
+        work.ack(head)
         assert ids(work.drain()) == [dead, second]
 
     def test_where_tenants_have_lanes_of_their_own_groups_are_the_same(self, work: Probe) -> None:
-        work.policy(hand=0, spill_above=1)
+        work.change_policy(hand=0, spill_above=1)
         sent = [*work.put(count=2), *work.put(count=3, group="g")]
         assert sorted(ids(work.drain())) == sorted(sent)
 
     def test_many_workers_keep_the_order_of_every_group(self, work: Probe) -> None:
-        work.policy(attempts=1000)
+        work.change_policy(attempts=1000)
         groups = [f"g{number}" for number in range(5)]
         handled: dict[str, list[int]] = {group: [] for group in groups}
         sent: dict[str, list[int]] = {group: [] for group in groups}
@@ -186,7 +186,7 @@ class Groups(Suite):
 
         def produce(group: str) -> None:
             for size in (1, 3, 2, 4, 1):
-                kept = work.kept(*[message(f"t{len(group)}", group=group)] * size)
+                kept = work.send_kept(*[message(f"t{len(group)}", group=group)] * size)
                 sent[group] += [one.id for one in kept]
 
         def serve(worker: int) -> None:
@@ -202,12 +202,12 @@ class Groups(Suite):
                     in_hand.update(names)
                 for one in some:
                     turn += 1
-                    outcome: Outcome = Release() if turn % 4 == 0 else Ack()
+                    disposition: Disposition = Release() if turn % 4 == 0 else Ack()
                     with gate:
                         in_hand.discard(one.group or "")
-                        if isinstance(outcome, Ack):
+                        if isinstance(disposition, Ack):
                             handled[one.group or ""].append(one.id)
-                    assert work.settle(outcome, one) == [True]
+                    assert work.settle(disposition, one) == [True]
 
         with ThreadPoolExecutor(8) as threads:
             futures = [threads.submit(produce, group) for group in groups]
@@ -215,20 +215,20 @@ class Groups(Suite):
             for future in futures:
                 future.result()
         assert handled == sent
-        assert work.depth == Depth()
+        assert work.depth == DepthCounts()
 
 
-class Topics(Suite):
+class TopicSuite(BackendSuite):
     """Messages for many."""
 
-    needs = "topics"
+    required_capability = "topics"
 
     def test_every_subscriber_gets_every_message(self, work: Probe) -> None:
         other, third = self._subscribers(work)
-        results = work.backend.send("news", [message("a", b"1"), message("b", b"2")], topic=True)
-        assert [one.queue for one in results if isinstance(one, Sent)] == ["work", "other", "work", "other"]
-        assert len({one.id for one in results if isinstance(one, Sent)}) == 4
-        assert third.depth == Depth()
+        results = work.backend.send("news", [message("a", b"1"), message("b", b"2")], is_topic=True)
+        assert [one.queue for one in results if isinstance(one, SentMessage)] == ["work", "other", "work", "other"]
+        assert len({one.id for one in results if isinstance(one, SentMessage)}) == 4
+        assert third.depth == DepthCounts()
         for queue in (work, other):
             found = queue.drain()
             assert sorted((one.tenant, one.body) for one in found) == [("a", b"1"), ("b", b"2")]
@@ -237,7 +237,7 @@ class Topics(Suite):
     def test_one_delivery_of_each_message_is_the_first(self, work: Probe) -> None:
         other, _ = self._subscribers(work)
         bodies = [b"%d" % number for number in range(10)]
-        work.backend.send("news", [message(body=body) for body in bodies], topic=True)
+        work.backend.send("news", [message(body=body) for body in bodies], is_topic=True)
         found = work.lease(4)
         assert all(one.is_first_of_topic for one in found)
         found += other.lease(7)
@@ -252,55 +252,55 @@ class Topics(Suite):
 
     def test_a_message_that_was_dropped_for_one_is_first_for_another(self, work: Probe) -> None:
         other, _ = self._subscribers(work)
-        work.backend.send("news", [message()], topic=True)
+        work.backend.send("news", [message()], is_topic=True)
         work.elapse(1.0)
         assert work.backend.sweep("work", work.now) == 1
-        assert other.one().is_first_of_topic
+        assert other.lease_one().is_first_of_topic
 
     def test_other_messages_are_never_the_first_of_a_topic(self, work: Probe) -> None:
         work.put()
-        assert not work.one().is_first_of_topic
+        assert not work.lease_one().is_first_of_topic
 
     def test_of_a_topic_without_subscribers_nothing_is_kept(self, work: Probe) -> None:
-        assert list(work.backend.send("nobody", [message()], topic=True)) == []
-        assert list(work.backend.send("nobody", [], topic=True)) == []
+        assert list(work.backend.send("nobody", [message()], is_topic=True)) == []
+        assert list(work.backend.send("nobody", [], is_topic=True)) == []
 
     def test_a_queue_and_a_topic_may_have_the_same_name(self, work: Probe) -> None:
-        assert list(work.backend.send("work", [message()], topic=True)) == []
-        assert work.depth == Depth()
+        assert list(work.backend.send("work", [message()], is_topic=True)) == []
+        assert work.depth == DepthCounts()
 
     def test_whoever_unsubscribes_gets_no_more(self, work: Probe) -> None:
         """But keeps what it has; and may subscribe twice without getting it twice."""
         other, _ = self._subscribers(work)
-        work.backend.change("work", Change(subscribe=["news", "sport"]))
-        assert list(work.look().topics) == ["news", "sport"]
-        work.backend.send("news", [message()], topic=True)
-        work.backend.change("work", Change(unsubscribe=["news", "nothing"]))
-        assert list(work.look().topics) == ["sport"]
-        work.backend.send("news", [message()], topic=True)
+        work.backend.change("work", QueueChange(subscribe=["news", "sport"]))
+        assert list(work.inspect().topics) == ["news", "sport"]
+        work.backend.send("news", [message()], is_topic=True)
+        work.backend.change("work", QueueChange(unsubscribe=["news", "nothing"]))
+        assert list(work.inspect().topics) == ["sport"]
+        work.backend.send("news", [message()], is_topic=True)
         assert (len(work.drain()), len(other.drain())) == (1, 2)
 
     def test_each_subscriber_refuses_for_itself(self, work: Probe) -> None:
         """And limits, keys and delays are those of each queue."""
         other, _ = self._subscribers(work)
-        work.limit("a", max_rate=1.0, max_burst=1.0)
-        results = work.backend.send("news", [message(), message(delay=5.0)], topic=True)
-        assert [type(one) for one in results] == [Sent, Sent, Refused, Sent]
-        assert work.depth == Depth(ready=1)
-        assert other.depth == Depth(ready=1, delayed=1)
+        work.set_limits("a", max_rate=1.0, max_burst=1.0)
+        results = work.backend.send("news", [message(), message(delay=5.0)], is_topic=True)
+        assert [type(one) for one in results] == [SentMessage, SentMessage, RefusedMessage, SentMessage]
+        assert work.depth == DepthCounts(ready=1)
+        assert other.depth == DepthCounts(ready=1, delayed=1)
         work.drain()
         other.drain()
         other.elapse(6.0)
-        assert other.one().is_first_of_topic, "the first queue had refused it"
+        assert other.lease_one().is_first_of_topic, "the first queue had refused it"
 
     @pytest.mark.parametrize("topic", ["", "a b", "x" * 129])
     def test_a_topic_has_a_name_like_a_queue(self, work: Probe, topic: str) -> None:
         with pytest.raises(InvalidValue, match="topic"):
-            work.backend.change("work", Change(subscribe=[topic]))
+            work.backend.change("work", QueueChange(subscribe=[topic]))
 
     def _subscribers(self, work: Probe) -> tuple[Probe, Probe]:
         """The queues `work` and `other` subscribe, and a third does not."""
         other, third = work.another("other"), work.another("third")
         for queue in ("work", "other"):
-            work.backend.change(queue, Change(subscribe=["news"]))
+            work.backend.change(queue, QueueChange(subscribe=["news"]))
         return other, third

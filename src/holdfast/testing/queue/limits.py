@@ -5,57 +5,57 @@ import threading
 import pytest
 
 from holdfast._errors import InvalidValue
-from holdfast.queue.message import Outgoing, Refusal, Refused, Release, RetryLater, Sent
-from holdfast.queue.policy import Limits, Over
-from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids, message, together
+from holdfast.queue.message import OutgoingMessage, RefusalReason, RefusedMessage, Release, RetryLater, SentMessage
+from holdfast.queue.policy import Limits, OverMaxRate
+from holdfast.testing.queue.probe import STEPS, BackendSuite, DepthCounts, Probe, ids, message, together
 
 
-class Limited(Suite):
+class LimitSuite(BackendSuite):
     """Tenants that send, or are handled, more than they may."""
 
     def test_what_exceeds_the_rate_waits_apart(self, work: Probe) -> None:
-        work.limit(rate=1.0, burst=3.0)
-        sent = work.kept(*[message()] * 5)
+        work.set_limits(rate=1.0, burst=3.0)
+        sent = work.send_kept(*[message()] * 5)
         assert [one.is_spilled for one in sent] == [False] * 3 + [True] * 2
         assert (work.tenant().ready, work.tenant().spilled) == (3, 2)
         work.elapse(2.0)
-        assert [one.is_spilled for one in work.kept(*[message()] * 3)] == [False, False, True]
+        assert [one.is_spilled for one in work.send_kept(*[message()] * 3)] == [False, False, True]
         assert len(work.drain()) == 8
         assert work.tenant().spilled == 0
 
     def test_what_exceeds_the_rate_comes_after_others(self, work: Probe) -> None:
-        work.limit(rate=1.0, burst=2.0)
+        work.set_limits(rate=1.0, burst=2.0)
         sent = work.put("a", 10)
         others = work.put("b", 10)
         found = ids(work.lease(12))
         assert set(found) == {*sent[:2], *others}
 
     def test_messages_beyond_spill_above_wait_apart(self, work: Probe) -> None:
-        work.policy(spill_above=10)
-        assert [one.is_spilled for one in work.kept(*[message()] * 15)] == [False] * 10 + [True] * 5
-        assert not any(one.is_spilled for one in work.kept(*[message("b")] * 10))
+        work.change_policy(spill_above=10)
+        assert [one.is_spilled for one in work.send_kept(*[message()] * 15)] == [False] * 10 + [True] * 5
+        assert not any(one.is_spilled for one in work.send_kept(*[message("b")] * 10))
         work.drain()
-        assert not any(one.is_spilled for one in work.kept(*[message()] * 10))
+        assert not any(one.is_spilled for one in work.send_kept(*[message()] * 10))
 
     def test_no_more_are_handled_at_once_than_may_be(self, work: Probe) -> None:
-        work.limit(concurrency=2)
+        work.set_limits(concurrency=2)
         work.put(count=7)
         first, second = work.lease()
         assert work.lease() == []
-        work.done(first)
-        third = work.one()
+        work.ack(first)
+        third = work.lease_one()
         work.settle(Release(), second)
-        fourth = work.one()
+        fourth = work.lease_one()
         work.settle(RetryLater(1000.0), third)
-        fifth = work.one()
+        fifth = work.lease_one()
         assert work.lease() == []
-        work.done(fourth, fifth)
+        work.ack(fourth, fifth)
         assert len(work.lease()) == 2
         assert work.tenant().leased == 2
 
     def test_a_lease_that_ends_makes_room(self, work: Probe) -> None:
         """A worker that died does not use up its tenant's share for ever."""
-        work.limit(concurrency=1)
+        work.set_limits(concurrency=1)
         work.put(count=2)
         assert len(work.lease(lease=5.0)) == 1
         assert work.lease() == []
@@ -64,8 +64,8 @@ class Limited(Suite):
         assert work.tenant().leased == 1
 
     def test_a_tenant_at_its_limit_is_in_nobodys_way(self, work: Probe) -> None:
-        work.policy(lanes=1, hand=1)
-        work.limit("a", concurrency=1)
+        work.change_policy(lanes=1, hand=1)
+        work.set_limits("a", concurrency=1)
         work.put("a", 150)
         others = work.put("b", 5)
         found = []
@@ -75,10 +75,10 @@ class Limited(Suite):
         assert [one.tenant for one in found].count("a") == 1
 
     def test_no_more_are_handed_out_per_second_than_may_be(self, work: Probe) -> None:
-        work.limit(run_rate=10.0, run_burst=2.0)
+        work.set_limits(run_rate=10.0, run_burst=2.0)
         work.put(count=20)
         assert len(work.lease()) == 2
-        found = work.leased()
+        found = work.request_lease()
         assert list(found.deliveries) == []
         assert found.next_due is not None
         assert 0.0 < found.next_due <= 0.11
@@ -92,76 +92,76 @@ class Limited(Suite):
         """A worker's own, for tenants that hold too many of the workers while others wait."""
         work.put("a", 20)
         work.put("b", 20)
-        found = work.leased(10, caps={"a": 2})
+        found = work.request_lease(10, caps={"a": 2})
         assert [one.tenant for one in found.deliveries].count("a") == 2
         assert len(found.deliveries) == 10
-        assert found.sidelined == work.tenant("a").spilled > 0
-        again = work.leased(10, caps={"a": 2})
+        assert found.spilled == work.tenant("a").spilled > 0
+        again = work.request_lease(10, caps={"a": 2})
         assert [one.tenant for one in again.deliveries].count("a") == 0
         assert len(work.lease(100)) == 20, "without others, and without a cap, the rest comes as well"
 
     def test_what_exceeds_max_rate_is_refused(self, work: Probe) -> None:
-        work.limit(max_rate=2.0, max_burst=3.0)
+        work.set_limits(max_rate=2.0, max_burst=3.0)
         results = work.send(*[message()] * 5)
-        assert [type(one) for one in results] == [Sent] * 3 + [Refused] * 2
+        assert [type(one) for one in results] == [SentMessage] * 3 + [RefusedMessage] * 2
         refused = results[-1]
-        assert isinstance(refused, Refused)
-        assert (refused.tenant, refused.reason) == ("a", Refusal.RATE)
+        assert isinstance(refused, RefusedMessage)
+        assert (refused.tenant, refused.reason) == ("a", RefusalReason.RATE)
         assert refused.retry_after == pytest.approx(0.5, abs=0.01)
-        assert work.depth == Depth(ready=3)
+        assert work.depth == DepthCounts(ready=3)
         work.elapse(refused.retry_after - 0.01)
-        assert isinstance(work.send(message())[0], Refused)
+        assert isinstance(work.send(message())[0], RefusedMessage)
         work.elapse(0.01)
-        assert [type(one) for one in work.send(message(), message())] == [Sent, Refused]
+        assert [type(one) for one in work.send(message(), message())] == [SentMessage, RefusedMessage]
 
     def test_what_exceeds_max_rate_is_delayed(self, work: Probe) -> None:
         """If that is wanted: nothing is refused, and the rate holds all the same."""
-        work.limit(max_rate=1.0, max_burst=2.0, over=Over.DELAY)
-        work.kept(*[message()] * 4)
-        assert work.depth == Depth(ready=2, delayed=2)
-        work.kept(message())
-        assert work.depth == Depth(ready=2, delayed=3)
+        work.set_limits(max_rate=1.0, max_burst=2.0, over_max_rate=OverMaxRate.DELAY)
+        work.send_kept(*[message()] * 4)
+        assert work.depth == DepthCounts(ready=2, delayed=2)
+        work.send_kept(message())
+        assert work.depth == DepthCounts(ready=2, delayed=3)
         for _ in range(3):
             assert len(work.lease(lease=1000.0)) in (1, 2)
             work.elapse(1.001)
         assert len(work.lease(lease=1000.0)) == 1
-        assert work.depth == Depth(leased=5)
+        assert work.depth == DepthCounts(leased=5)
 
     @pytest.mark.parametrize("limits", [Limits(max_rate=1.0, max_burst=2.0), Limits(rate=1.0, burst=2.0)])
     def test_each_tenant_has_its_own(self, work: Probe, limits: Limits) -> None:
-        work.policy(limits=limits)
+        work.change_policy(limits=limits)
         for tenant in ("a", "b", "c"):
             sent = work.send(*[message(tenant)] * 3)
-            assert sum(isinstance(one, Sent) and not one.is_spilled for one in sent) == 2
+            assert sum(isinstance(one, SentMessage) and not one.is_spilled for one in sent) == 2
 
     def test_one_step_counts_each_tenant_apart(self, work: Probe) -> None:
-        work.policy(limits=Limits(max_rate=1.0, max_burst=2.0))
+        work.change_policy(limits=Limits(max_rate=1.0, max_burst=2.0))
         results = work.send(*(message(tenant) for tenant in "abababc"))
-        assert [type(one) for one in results] == [Sent] * 4 + [Refused] * 2 + [Sent]
-        assert [one.tenant for one in results if isinstance(one, Refused)] == ["a", "b"]
+        assert [type(one) for one in results] == [SentMessage] * 4 + [RefusedMessage] * 2 + [SentMessage]
+        assert [one.tenant for one in results if isinstance(one, RefusedMessage)] == ["a", "b"]
 
     def test_a_backlog_is_refused_when_it_is_full(self, work: Probe) -> None:
         """That of one tenant: others that share its lanes send as they like."""
-        work.policy(max_backlog=100, lanes=1, hand=1)
+        work.change_policy(max_backlog=100, lanes=1, hand=1)
         results = work.send(*[message()] * 103)
-        assert [type(one) for one in results] == [Sent] * 100 + [Refused] * 3
+        assert [type(one) for one in results] == [SentMessage] * 100 + [RefusedMessage] * 3
         refused = results[-1]
-        assert isinstance(refused, Refused)
-        assert (refused.reason, refused.pressure) == (Refusal.BACKLOG, 1.0)
+        assert isinstance(refused, RefusedMessage)
+        assert (refused.reason, refused.pressure) == (RefusalReason.BACKLOG, 1.0)
         assert refused.retry_after > 0
-        assert all(isinstance(one, Sent) and one.pressure <= 0.1 for one in work.send(*[message("b")] * 9))
-        work.limit("vip", max_backlog=10_000)
+        assert all(isinstance(one, SentMessage) and one.pressure <= 0.1 for one in work.send(*[message("b")] * 9))
+        work.set_limits("vip", max_backlog=10_000)
         work.put("vip", 500)
         work.drain()
         work.elapse(60.0)
         work.put("a", 9)
 
     @pytest.mark.parametrize("one", [message(delay=3600.0), message(group="g")], ids=["delayed", "in a group"])
-    def test_what_is_not_due_is_part_of_the_backlog(self, work: Probe, one: Outgoing) -> None:
+    def test_what_is_not_due_is_part_of_the_backlog(self, work: Probe, one: OutgoingMessage) -> None:
         """It must be kept, too; and what has left makes room again."""
-        work.policy(max_backlog=100)
-        assert [type(result) for result in work.send(*[one] * 103)] == [Sent] * 100 + [Refused] * 3
-        assert isinstance(work.send(message())[0], Refused)
+        work.change_policy(max_backlog=100)
+        assert [type(result) for result in work.send(*[one] * 103)] == [SentMessage] * 100 + [RefusedMessage] * 3
+        assert isinstance(work.send(message())[0], RefusedMessage)
         assert work.tenant().waiting + work.tenant().delayed == 100
         work.elapse(7200.0)
         assert len(work.drain()) == 100
@@ -169,52 +169,54 @@ class Limited(Suite):
         work.put()
 
     def test_limits_can_be_changed_while_all_is_running(self, work: Probe) -> None:
-        work.limit(concurrency=1)
+        work.set_limits(concurrency=1)
         work.put(count=20)
         held = work.lease(lease=1000.0)
         assert len(held) == 1
-        work.limit(concurrency=5)
+        work.set_limits(concurrency=5)
         work.elapse(2.0)
         held += work.lease(lease=1000.0)
         assert len(held) == 5
-        work.limit(concurrency=2)
+        work.set_limits(concurrency=2)
         work.elapse(2.0)
-        work.done(*held[:3])
+        work.ack(*held[:3])
         assert work.lease() == []
-        work.done(held[3])
+        work.ack(held[3])
         assert len(work.lease(lease=1000.0)) == 1
-        work.limit()
+        work.set_limits()
         work.elapse(2.0)
         assert len(work.lease(lease=1000.0)) == 14
 
     def test_limits_are_kept_with_the_tenant(self, work: Probe) -> None:
         """Also for one that nobody has heard of yet; None gives it the queue's again."""
-        work.policy(limits=Limits(max_rate=1.0, max_burst=1.0))
-        work.limit("new", max_rate=1.0, max_burst=3.0)
+        work.change_policy(limits=Limits(max_rate=1.0, max_burst=1.0))
+        work.set_limits("new", max_rate=1.0, max_burst=3.0)
         assert work.tenant("new").limits == Limits(max_rate=1.0, max_burst=3.0)
-        assert sum(isinstance(one, Sent) for one in work.send(*[message("new")] * 5)) == 3
-        work.limit("new")
+        assert sum(isinstance(one, SentMessage) for one in work.send(*[message("new")] * 5)) == 3
+        work.set_limits("new")
         assert work.tenant("new").limits is None
         work.elapse(10.0)
-        assert sum(isinstance(one, Sent) for one in work.send(*[message("new")] * 5)) == 1
+        assert sum(isinstance(one, SentMessage) for one in work.send(*[message("new")] * 5)) == 1
 
     @pytest.mark.parametrize("tenant", ["", "a\0", "\ud800", "x" * 10_000], ids=["empty", "nul", "half", "long"])
     def test_limits_are_for_tenants_that_can_be(self, work: Probe, tenant: str) -> None:
         with pytest.raises(InvalidValue, match="tenant"):
-            work.limit(tenant, concurrency=1)
+            work.set_limits(tenant, concurrency=1)
 
     def test_many_producers_together_send_no_more_than_one_may(self, work: Probe) -> None:
-        work.needs("fleet_limits")
-        work.limit("a", max_rate=1.0, max_burst=50.0)
-        work.limit("b", rate=1.0, burst=20.0)
+        work.require_capability("fleet_limits")
+        work.set_limits("a", max_rate=1.0, max_burst=50.0)
+        work.set_limits("b", rate=1.0, burst=20.0)
 
         def produce(producer: int) -> tuple[int, int]:
             kept = live = 0
             for _ in range(5):
-                pair: list[Outgoing] = [message("a"), message("b")] if producer % 2 else [message("b"), message("a")]
+                pair: list[OutgoingMessage] = (
+                    [message("a"), message("b")] if producer % 2 else [message("b"), message("a")]
+                )
                 for one in work.send(*pair, message(f"c{producer}"), message("a"), message("b")):
-                    kept += isinstance(one, Sent)
-                    live += isinstance(one, Sent) and not one.is_spilled
+                    kept += isinstance(one, SentMessage)
+                    live += isinstance(one, SentMessage) and not one.is_spilled
             return kept, live
 
         made = together(6, produce)
@@ -223,11 +225,11 @@ class Limited(Suite):
         assert work.tenant("b").spilled == 40
 
     def test_many_workers_together_are_handed_no_more_than_a_tenant_may_have(self, work: Probe) -> None:
-        work.needs("fleet_limits")
-        work.limit("a", concurrency=3)
-        work.limit("b", concurrency=2)
+        work.require_capability("fleet_limits")
+        work.set_limits("a", concurrency=3)
+        work.set_limits("b", concurrency=2)
         for _ in range(4):
-            work.kept(*(message(tenant) for tenant in "ab" * 5 + "c" * 5))
+            work.send_kept(*(message(tenant) for tenant in "ab" * 5 + "c" * 5))
         held: list[str] = []
         handled: list[int] = []
         gate = threading.Lock()
@@ -245,16 +247,16 @@ class Limited(Suite):
                     for one in some:
                         held.remove(one.tenant)
                     handled.extend(ids(some))
-                work.done(*some)
+                work.ack(*some)
             raise AssertionError(f"{60 - len(handled)} messages were never handed out")
 
         together(4, serve)
         assert len(set(handled)) == 60
-        assert work.depth == Depth()
+        assert work.depth == DepthCounts()
 
     def test_many_workers_together_are_handed_no_more_per_second_than_may_be(self, work: Probe) -> None:
-        work.needs("fleet_limits")
-        work.limit("a", run_rate=10.0, run_burst=7.0)
+        work.require_capability("fleet_limits")
+        work.set_limits("a", run_rate=10.0, run_burst=7.0)
         work.put("a", 100)
         work.put("b", 10)
 

@@ -8,19 +8,29 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from holdfast.queue.message import Ack, Bury, Delivery, Drop, ExtendLease, Outcome, Outgoing, Release, RetryLater
-from holdfast.queue.rules.disposition import rest
-from holdfast.testing.queue.probe import Depth, Probe, Suite, message
+from holdfast.queue.message import (
+    Ack,
+    Bury,
+    Delivery,
+    Disposition,
+    Drop,
+    ExtendLease,
+    OutgoingMessage,
+    Release,
+    RetryLater,
+)
+from holdfast.queue.rules.disposition import compute_redelivery_delay
+from holdfast.testing.queue.probe import BackendSuite, DepthCounts, Probe, message
 
 ATTEMPTS = 3
 POLICY_LEASE = 6.0
 """By which messages part whose workers died."""
 LEASE = 10
 TENANTS = ("a", "b", "c")
-OUTCOMES: tuple[Outcome, ...] = (Ack(), RetryLater(5.0), Bury("why"), Release(), ExtendLease(20.0), Drop())
+DISPOSITIONS: tuple[Disposition, ...] = (Ack(), RetryLater(5.0), Bury("why"), Release(), ExtendLease(20.0), Drop())
 
 
-class State(Enum):
+class ModelState(Enum):
     """Where a message is."""
 
     READY = "ready"
@@ -31,13 +41,13 @@ class State(Enum):
 
 
 @dataclass(slots=True)
-class Kept:
+class ModelMessage:
     """What the model knows of a message."""
 
     id: int
     tenant: str
     group: str | None
-    state: State
+    state: ModelState
     due: float
     """When a delay, or a lease, ends."""
     tries: int = 0
@@ -52,9 +62,9 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.work = work
         self.now = 0
-        self.kept: dict[int, Kept] = {}
+        self.kept: dict[int, ModelMessage] = {}
         self.stale: list[Delivery] = []
-        work.policy(attempts=ATTEMPTS, spill_above=5, lanes=4, hand=2, lease=POLICY_LEASE)
+        work.change_policy(attempts=ATTEMPTS, spill_above=5, lanes=4, hand=2, lease=POLICY_LEASE)
 
     # What one does
 
@@ -70,51 +80,51 @@ class Machine(RuleBasedStateMachine):
         )
     )
     def send(self, messages: list[tuple[str, str | None, int, int]]) -> None:
-        outgoing: list[Outgoing] = [
+        outgoing: list[OutgoingMessage] = [
             message(tenant, group=group, delay=float(delay), priority=priority)
             for tenant, group, delay, priority in messages
         ]
-        for sent, (tenant, group, delay, _) in zip(self.work.kept(*outgoing), messages, strict=True):
+        for sent, (tenant, group, delay, _) in zip(self.work.send_kept(*outgoing), messages, strict=True):
             assert sent.id not in self.kept
-            state = State.DELAYED if delay else State.READY
+            state = ModelState.DELAYED if delay else ModelState.READY
             if group is not None and self._living(tenant, group):
-                state = State.PARKED
-            self.kept[sent.id] = Kept(sent.id, tenant, group, state, self.now + delay)
+                state = ModelState.PARKED
+            self.kept[sent.id] = ModelMessage(sent.id, tenant, group, state, self.now + delay)
 
     @rule(count=st.integers(1, 8), before=st.integers(0, 20))
     def lease(self, count: int, before: int) -> None:
         """What comes must be what waits: no more than was asked for, and something if there is something."""
         self._make_due()
-        waiting = self._in(State.READY)
-        found = self.work.lease(count, lease=float(LEASE), before=before)
+        waiting = self._in(ModelState.READY)
+        found = self.work.lease(count, lease=float(LEASE), leased_before=before)
         assert len(found) <= count
         assert bool(found) == bool(waiting)
         for delivery in found:
             kept = self.kept[delivery.id]
-            assert kept.state is State.READY, f"a message that is {kept.state.value} was delivered"
-            kept.state, kept.due, kept.held = State.LEASED, self.now + LEASE, delivery
+            assert kept.state is ModelState.READY, f"a message that is {kept.state.value} was delivered"
+            kept.state, kept.due, kept.held = ModelState.LEASED, self.now + LEASE, delivery
             kept.tries += 1
             assert (delivery.tenant, delivery.group) == (kept.tenant, kept.group)
-            assert (delivery.receipt.tries, delivery.attempt) == (kept.tries, kept.tries - kept.returned)
+            assert (delivery.receipt.deliveries, delivery.attempt) == (kept.tries, kept.tries - kept.returned)
 
-    @precondition(lambda self: self._in(State.LEASED))
+    @precondition(lambda self: self._in(ModelState.LEASED))
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
-        some = data.draw(st.lists(st.sampled_from(self._in(State.LEASED)), min_size=1, max_size=4, unique_by=id))
-        outcome = data.draw(st.sampled_from(OUTCOMES))
+        some = data.draw(st.lists(st.sampled_from(self._in(ModelState.LEASED)), min_size=1, max_size=4, unique_by=id))
+        disposition = data.draw(st.sampled_from(DISPOSITIONS))
         held = [kept.held for kept in some if kept.held is not None]
-        assert self.work.settle(outcome, *held) == [True] * len(some)
-        if not isinstance(outcome, ExtendLease):
+        assert self.work.settle(disposition, *held) == [True] * len(some)
+        if not isinstance(disposition, ExtendLease):
             self.stale += held
         for kept in some:
-            self._settled(kept, outcome)
+            self._settled(kept, disposition)
 
     @precondition(lambda self: self.stale)
     @rule(data=st.data())
     def settle_again(self, data: st.DataObject) -> None:
         some = data.draw(st.lists(st.sampled_from(self.stale), min_size=1, max_size=3))
-        outcome = data.draw(st.sampled_from(OUTCOMES))
-        assert self.work.settle(outcome, *some) == [False] * len(some)
+        disposition = data.draw(st.sampled_from(DISPOSITIONS))
+        assert self.work.settle(disposition, *some) == [False] * len(some)
 
     @rule(seconds=st.integers(1, 12))
     def wait(self, seconds: int) -> None:
@@ -126,10 +136,10 @@ class Machine(RuleBasedStateMachine):
         assert self.work.backend.sweep(self.work.queue) == 0
         self._make_due()
 
-    @precondition(lambda self: self._in(State.DEAD))
+    @precondition(lambda self: self._in(ModelState.DEAD))
     @rule(limit=st.integers(1, 3), tenant=st.sampled_from([None, *TENANTS]), discard=st.booleans())
     def redrive(self, limit: int, tenant: str | None, discard: bool) -> None:
-        meant = [kept for kept in self._in(State.DEAD) if tenant in (None, kept.tenant)][:limit]
+        meant = [kept for kept in self._in(ModelState.DEAD) if tenant in (None, kept.tenant)][:limit]
         query = self.work.query(limit=limit, tenant=tenant)
         assert self.work.backend.redrive(query, discard=discard) == len(meant)
         for kept in meant:
@@ -137,7 +147,7 @@ class Machine(RuleBasedStateMachine):
                 del self.kept[kept.id]
                 continue
             is_behind = kept.group is not None and self._living(kept.tenant, kept.group)
-            kept.state = State.PARKED if is_behind else State.READY
+            kept.state = ModelState.PARKED if is_behind else ModelState.READY
             kept.due, kept.returned = self.now, kept.tries
 
     # What must be so
@@ -145,24 +155,26 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def counters_are_exact(self) -> None:
         """After every step, in lanes and for tenants."""
-        count = {state: len(self._in(state)) for state in State}
-        delayed = count[State.DELAYED] + count[State.PARKED]
-        assert self.work.depth == Depth(count[State.READY], count[State.LEASED], delayed, count[State.DEAD])
-        snapshot = self.work.look(*TENANTS)
+        count = {state: len(self._in(state)) for state in ModelState}
+        delayed = count[ModelState.DELAYED] + count[ModelState.PARKED]
+        assert self.work.depth == DepthCounts(
+            count[ModelState.READY], count[ModelState.LEASED], delayed, count[ModelState.DEAD]
+        )
+        snapshot = self.work.inspect(*TENANTS)
         spilled = sum(lane.ready for lane in snapshot.lanes if lane.lane < 0)
         assert sum(one.spilled for one in snapshot.tenants) == snapshot.totals.spilled == spilled
         for one in snapshot.tenants:
             mine = [kept.state for kept in self.kept.values() if kept.tenant == one.tenant]
-            expected = tuple(mine.count(state) for state in (State.READY, State.LEASED, State.DEAD))
+            expected = tuple(mine.count(state) for state in (ModelState.READY, ModelState.LEASED, ModelState.DEAD))
             assert (one.waiting, one.leased, one.dead) == expected
-            assert one.delayed == mine.count(State.DELAYED) + mine.count(State.PARKED)
+            assert one.delayed == mine.count(ModelState.DELAYED) + mine.count(ModelState.PARKED)
 
     def teardown(self) -> None:
         """Nothing is stuck: all that is not dead comes out in the end."""
         for _ in range(200):
-            if all(kept.state is State.DEAD for kept in self.kept.values()):
+            if all(kept.state is ModelState.DEAD for kept in self.kept.values()):
                 return
-            held = [kept for kept in self._in(State.LEASED) if kept.held is not None]
+            held = [kept for kept in self._in(ModelState.LEASED) if kept.held is not None]
             assert self.work.settle(Ack(), *(kept.held for kept in held if kept.held is not None)) == [True] * len(held)
             for kept in held:
                 self._settled(kept, Ack())
@@ -172,49 +184,49 @@ class Machine(RuleBasedStateMachine):
 
     # The model
 
-    def _in(self, state: State) -> list[Kept]:
+    def _in(self, state: ModelState) -> list[ModelMessage]:
         return [kept for _, kept in sorted(self.kept.items()) if kept.state is state]
 
-    def _living(self, tenant: str, group: str) -> list[Kept]:
+    def _living(self, tenant: str, group: str) -> list[ModelMessage]:
         found = [kept for _, kept in sorted(self.kept.items()) if (kept.tenant, kept.group) == (tenant, group)]
-        return [kept for kept in found if kept.state is not State.DEAD]
+        return [kept for kept in found if kept.state is not ModelState.DEAD]
 
     def _make_due(self) -> None:
-        for kept in [*self._in(State.DELAYED), *self._in(State.LEASED)]:
+        for kept in [*self._in(ModelState.DELAYED), *self._in(ModelState.LEASED)]:
             if kept.due > self.now:
                 continue
-            if kept.state is State.DELAYED:
-                kept.state = State.READY
+            if kept.state is ModelState.DELAYED:
+                kept.state = ModelState.READY
             elif kept.tries - kept.returned >= ATTEMPTS:
                 self._settled(kept, Bury("given up"))
-            elif pause := round(rest(kept.id, kept.tries - kept.returned, POLICY_LEASE) * 1000):
-                kept.state, kept.due = State.DELAYED, self.now + pause / 1000
+            elif pause := round(compute_redelivery_delay(kept.id, kept.tries - kept.returned, POLICY_LEASE) * 1000):
+                kept.state, kept.due = ModelState.DELAYED, self.now + pause / 1000
             else:
-                kept.state = State.READY
+                kept.state = ModelState.READY
 
-    def _settled(self, kept: Kept, outcome: Outcome) -> None:
-        match outcome:
+    def _settled(self, kept: ModelMessage, disposition: Disposition) -> None:
+        match disposition:
             case Ack() | Drop():
                 del self.kept[kept.id]
                 self._follow(kept)
             case Bury():
-                kept.state = State.DEAD
+                kept.state = ModelState.DEAD
                 self._follow(kept)
             case RetryLater(delay):
-                kept.state, kept.due = State.DELAYED, self.now + int(delay)
+                kept.state, kept.due = ModelState.DELAYED, self.now + int(delay)
             case Release():
-                kept.state = State.READY
+                kept.state = ModelState.READY
                 kept.returned += 1
             case ExtendLease(seconds):
                 kept.due = self.now + int(seconds)
 
-    def _follow(self, gone: Kept) -> None:
+    def _follow(self, gone: ModelMessage) -> None:
         if gone.group is not None and (rest := self._living(gone.tenant, gone.group)):
-            assert all(kept.state is State.PARKED for kept in rest), "one of a group at a time"
-            rest[0].state = State.READY if rest[0].due <= self.now else State.DELAYED
+            assert all(kept.state is ModelState.PARKED for kept in rest), "one of a group at a time"
+            rest[0].state = ModelState.READY if rest[0].due <= self.now else ModelState.DELAYED
 
 
-class Modelled(Suite):
+class ModelSuite(BackendSuite):
     """The model, and whoever keeps up with it."""
 
     def test_any_sequence_of_steps_loses_and_doubles_nothing(self, work: Probe) -> None:

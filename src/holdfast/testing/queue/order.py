@@ -3,10 +3,10 @@
 import pytest
 
 from holdfast.queue.message import Bury, Release, RetryLater
-from holdfast.testing.queue.probe import Depth, Probe, Suite, ids, message
+from holdfast.testing.queue.probe import BackendSuite, DepthCounts, Probe, ids, message
 
 
-class Turns(Suite):
+class TurnSuite(BackendSuite):
     """Messages that wait beside each other."""
 
     def test_urgent_messages_come_first(self, work: Probe) -> None:
@@ -15,60 +15,60 @@ class Turns(Suite):
         assert [sorted(found[place : place + 2]) for place in (0, 2, 4, 6)] == [sent[rank] for rank in range(4)]
 
     def test_messages_of_one_tenant_and_priority_come_in_their_order(self, work: Probe) -> None:
-        work.policy(lanes=1, hand=1)
+        work.change_policy(lanes=1, hand=1)
         sent = [number for _ in range(5) for number in work.put(count=3)]
         assert ids(work.drain(4)) == sent
 
     def test_less_urgent_messages_are_not_starved(self, work: Probe) -> None:
         """However many urgent ones there are: a share of the turns is theirs, the least urgent first."""
-        work.policy(low_share=0.1)
+        work.change_policy(low_priority_share=0.1)
         work.put("urgent", 500, priority=0)
         low = set(work.put("low", 20, priority=3))
         found: list[int] = []
         for _ in range(100):
-            found += ids(work.lease(1, before=len(found)))
+            found += ids(work.lease(1, leased_before=len(found)))
         assert len(low.intersection(found)) == 10
-        assert len(low.intersection(ids(work.lease(100, before=100)))) == 10
+        assert len(low.intersection(ids(work.lease(100, leased_before=100)))) == 10
 
     def test_spilled_messages_are_not_starved(self, work: Probe) -> None:
         """However many others there are; and without a share they come last."""
-        work.policy(spill_above=10)
+        work.change_policy(spill_above=10)
         spilled = set(work.put("deep", 60)[10:])
         for tenant in range(40):
             work.put(f"t{tenant}", 10)
         assert not spilled.intersection(ids(work.lease(100)))
-        work.policy(spill_share=0.1)
+        work.change_policy(spill_share=0.1)
         assert len(spilled.intersection(ids(work.lease(100)))) == 10
 
     def test_nobody_waits_behind_the_backlog_of_another(self, work: Probe) -> None:
-        work.policy(spill_above=None)
+        work.change_policy(spill_above=None)
         for tenant in range(3):
             work.put(f"noisy {tenant}", 400)
         quiet = [number for tenant in range(20) for number in work.put(f"quiet {tenant}")]
         assert set(quiet) <= set(ids(work.lease(100)))
 
     def test_a_lone_tenant_has_all_turns(self, work: Probe) -> None:
-        work.policy(spill_above=50)
+        work.change_policy(spill_above=50)
         sent = work.put(count=200)
         assert sorted(ids(work.lease(200))) == sent
 
     def test_after_an_outage_what_is_sent_now_comes_first_however_much_a_tenant_has_waiting(self, work: Probe) -> None:
         """More than may wait beside others: what is old is in nobody's way."""
-        work.policy(spill_above=10, fresh_for=60.0)
+        work.change_policy(spill_above=10, fresh_for=60.0)
         tenants = [f"t{number}" for number in range(5)]
         old = {number for tenant in tenants for number in work.put(tenant, 30)}
         work.elapse(3600.0)
         fresh = {number for tenant in tenants for number in work.put(tenant, 2)}
-        fresh |= {one.id for tenant in tenants for one in work.kept(message(tenant))}
+        fresh |= {one.id for tenant in tenants for one in work.send_kept(message(tenant))}
         assert {*ids(work.lease(15))} == fresh
         assert {*ids(work.drain())} == old
 
 
-class Ages(Suite):
+class AgeSuite(BackendSuite):
     """Messages that wait for long."""
 
     def test_fresh_messages_come_before_old_ones(self, work: Probe) -> None:
-        work.policy(fresh_for=60.0, lanes=1, hand=1)
+        work.change_policy(fresh_for=60.0, lanes=1, hand=1)
         old = []
         for _ in range(3):
             old += work.put()
@@ -82,7 +82,7 @@ class Ages(Suite):
 
     def test_old_messages_have_a_share_of_the_turns(self, work: Probe) -> None:
         """Counted over all that a worker was handed, whether it takes one at a time or many."""
-        work.policy(fresh_for=60.0, old_share=0.1)
+        work.change_policy(fresh_for=60.0, backlog_share=0.1)
         old = set(work.put("a", 50) + work.put("b", 50))
         work.elapse(100.0)
         for size in (1, 7, 100):
@@ -90,18 +90,18 @@ class Ages(Suite):
             work.put("c", 100)
             found: list[int] = []
             while len(found) < 100:
-                found += ids(work.lease(min(size, 100 - len(found)), before=len(found)))
+                found += ids(work.lease(min(size, 100 - len(found)), leased_before=len(found)))
             assert len(old.intersection(found)) == 10
 
     def test_without_a_share_old_messages_wait_for_their_time(self, work: Probe) -> None:
-        work.policy(fresh_for=60.0, old_share=0.0)
+        work.change_policy(fresh_for=60.0, backlog_share=0.0)
         old = set(work.put(count=20))
         work.elapse(100.0)
         work.put(count=150)
         assert not old.intersection(ids(work.lease(100)))
 
     def test_a_share_that_nobody_needs_is_for_the_others(self, work: Probe) -> None:
-        work.policy(old_share=0.3, low_share=0.3, spill_share=0.3)
+        work.change_policy(backlog_share=0.3, low_priority_share=0.3, spill_share=0.3)
         sent = work.put(count=100)
         assert sorted(ids(work.lease(100))) == sent
         work.put(count=10)
@@ -109,65 +109,65 @@ class Ages(Suite):
         assert len(work.lease(10)) == 10
 
     def test_a_delayed_message_is_not_old(self, work: Probe) -> None:
-        work.policy(fresh_for=60.0)
+        work.change_policy(fresh_for=60.0)
         [delayed] = work.put("a", delay=1000.0)
         [failed] = work.put("b")
-        work.settle(RetryLater(1000.0), work.one())
+        work.settle(RetryLater(1000.0), work.lease_one())
         work.elapse(900.0)
         work.put("c")
-        assert all(lane.oldest is not None for lane in work.look().lanes if lane.ready)
-        oldest = min(lane.oldest for lane in work.look().lanes if lane.oldest is not None)
+        assert all(lane.oldest_since is not None for lane in work.inspect().lanes if lane.ready)
+        oldest = min(lane.oldest_since for lane in work.inspect().lanes if lane.oldest_since is not None)
         assert oldest == pytest.approx(work.now, abs=0.01)
         work.elapse(101.0)
         assert sorted(ids(work.lease(2))) == sorted([delayed, failed])
 
     def test_what_is_handed_back_keeps_its_age(self, work: Probe) -> None:
-        work.policy(fresh_for=60.0)
+        work.change_policy(fresh_for=60.0)
         work.put()
-        held = work.one(lease=1000.0)
+        held = work.lease_one(lease=1000.0)
         work.elapse(100.0)
         [fresh] = work.put()
         work.settle(Release(), held)
         assert ids(work.lease(1)) == [fresh]
-        assert work.one().at == held.at
+        assert work.lease_one().ready_since == held.ready_since
 
     def test_a_message_is_dropped_when_it_is_older_than_its_ttl(self, work: Probe) -> None:
         """Its own, or else the queue's."""
-        work.policy(ttl=10.0)
+        work.change_policy(ttl=10.0)
         work.put()
         [longer] = work.put(ttl=100.0)
         work.put(ttl=1.0)
         work.elapse(11.0)
-        found = work.leased()
+        found = work.request_lease()
         assert (ids(found.deliveries), found.dropped) == ([longer], 2)
-        work.done(*found.deliveries)
-        work.policy(ttl=None)
+        work.ack(*found.deliveries)
+        work.change_policy(ttl=None)
         work.put(ttl=5.0)
         [kept] = work.put()
         work.elapse(50.0)
-        found = work.leased()
+        found = work.request_lease()
         assert ids(found.deliveries) == [kept]
         assert found.dropped == 1
-        assert work.depth == Depth(leased=1)
+        assert work.depth == DepthCounts(leased=1)
 
     def test_a_ttl_counts_from_when_a_message_is_due(self, work: Probe) -> None:
         """A delay does not use it up; a retry does not renew it."""
-        work.policy(ttl=10.0)
+        work.change_policy(ttl=10.0)
         [delayed] = work.put(delay=100.0)
         work.elapse(105.0)
-        delivery = work.one()
+        delivery = work.lease_one()
         assert delivery.id == delayed
         work.settle(RetryLater(6.0), delivery)
         work.elapse(7.0)
-        found = work.leased()
+        found = work.request_lease()
         assert (list(found.deliveries), found.dropped) == ([], 1)
 
     def test_a_ttl_of_its_own_counts_from_when_a_message_is_due(self, work: Probe) -> None:
         [delayed] = work.put(delay=100.0, ttl=10.0)
         work.elapse(105.0)
-        assert work.one(lease=1.0).id == delayed
+        assert work.lease_one(lease=1.0).id == delayed
         work.elapse(6.0)
-        found = work.leased()
+        found = work.request_lease()
         assert (list(found.deliveries), found.dropped) == ([], 1)
 
     def test_a_sweep_takes_nothing_out_of_the_hands_of_a_worker(self, work: Probe) -> None:
@@ -177,23 +177,23 @@ class Ages(Suite):
         held = {one.tenant: one for one in work.lease(lease=100.0)}
         work.settle(RetryLater(1.0), held["again"])
         work.elapse(2.0)
-        held["again"] = work.one(lease=100.0)
+        held["again"] = work.lease_one(lease=100.0)
         work.elapse(10.0)
         assert work.backend.sweep("work", work.now) == 0
-        assert work.depth == Depth(leased=3)
-        work.done(*held.values())
+        assert work.depth == DepthCounts(leased=3)
+        work.ack(*held.values())
 
     def test_what_expires_in_the_hands_of_a_worker_is_not_delivered_again(self, work: Probe) -> None:
         """But the worker may finish it."""
-        work.policy(ttl=10.0)
+        work.change_policy(ttl=10.0)
         work.put(count=2)
         one, _ = work.lease(lease=20.0)
         work.elapse(15.0)
-        work.done(one)
+        work.ack(one)
         work.elapse(10.0)
-        found = work.leased()
+        found = work.request_lease()
         assert (list(found.deliveries), found.dropped, found.redelivered) == ([], 1, 0)
-        assert work.depth == Depth()
+        assert work.depth == DepthCounts()
 
     def test_a_sweep_drops_what_was_sent_before(self, work: Probe) -> None:
         """Not what somebody holds, what is dead, or what was sent since."""
@@ -214,17 +214,17 @@ class Ages(Suite):
         [fresh] = work.put("c")
         swept = work.backend.sweep("work", edge)
         assert swept == before.ready
-        assert work.depth == Depth(ready=1, leased=before.leased, dead=1)
+        assert work.depth == DepthCounts(ready=1, leased=before.leased, dead=1)
         assert fresh in ids(work.lease())
         assert held.id not in ids(work.lease())
 
     def test_a_sweep_drops_what_waits_for_another_try(self, work: Probe) -> None:
         """It was sent before, though it falls due later; but not what is to be handled later from the beginning."""
         work.put("a")
-        work.settle(RetryLater(1000.0), work.one())
+        work.settle(RetryLater(1000.0), work.lease_one())
         [later] = work.put("a", delay=1000.0)
         work.elapse(1.0)
-        assert work.depth == Depth(delayed=2)
+        assert work.depth == DepthCounts(delayed=2)
         assert work.backend.sweep("work", work.now) == 1
         work.elapse(1001.0)
         assert ids(work.lease()) == [later]
@@ -234,21 +234,21 @@ class Ages(Suite):
         [kept] = work.put("a")
         work.elapse(2.0)
         assert work.backend.sweep("work") == 3
-        assert work.depth == Depth(ready=1)
-        work.policy(ttl=10.0)
+        assert work.depth == DepthCounts(ready=1)
+        work.change_policy(ttl=10.0)
         work.put("b", 2)
         longer = work.put("b", 2, ttl=100.0)
         work.elapse(20.0)
         assert work.backend.sweep("work") == 3
-        assert work.depth == Depth(ready=2)
+        assert work.depth == DepthCounts(ready=2)
         assert sorted(ids(work.lease())) == longer
         assert kept not in longer
 
     def test_a_sweep_does_what_is_due(self, work: Probe) -> None:
         work.put()
-        work.one(lease=5.0)
+        work.lease_one(lease=5.0)
         work.put(delay=5.0)
         work.elapse(6.0)
-        assert work.depth == Depth(leased=1, delayed=1)
+        assert work.depth == DepthCounts(leased=1, delayed=1)
         assert work.backend.sweep("work") == 0
-        assert work.depth == Depth(ready=2)
+        assert work.depth == DepthCounts(ready=2)

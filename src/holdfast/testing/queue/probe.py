@@ -8,14 +8,22 @@ import msgspec
 import pytest
 
 from holdfast._errors import InvalidValue
-from holdfast.queue.backend import Backend, Change, DeadQuery, Leased, LeaseRequest, Snapshot, TenantDepth
-from holdfast.queue.message import Ack, Delivery, Outcome, Outgoing, Refused, Sent, Settlement
+from holdfast.queue.backend import (
+    Backend,
+    DeadLetterQuery,
+    LeaseRequest,
+    LeaseResult,
+    QueueChange,
+    QueueSnapshot,
+    TenantDepth,
+)
+from holdfast.queue.message import Ack, Delivery, Disposition, OutgoingMessage, RefusedMessage, SentMessage, Settlement
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.testing.clock import FakeClock
 
 Item = TypeVar("Item")
 
-PLAIN = QueuePolicy(old_share=0.0, low_share=0.0, spill_share=0.0)
+PLAIN = QueuePolicy(backlog_share=0.0, low_priority_share=0.0, spill_share=0.0)
 """A queue in which nothing is served out of its order."""
 LEASE = 30.0
 """Seconds for which the tests take messages, if they do not say otherwise."""
@@ -23,7 +31,7 @@ STEPS = 10_000
 """Leases after which a test that waits for the end of a queue is taken to be stuck."""
 
 
-class Depth(NamedTuple):
+class DepthCounts(NamedTuple):
     """How many messages of a queue are in which state."""
 
     ready: int = 0
@@ -33,9 +41,9 @@ class Depth(NamedTuple):
     dead: int = 0
 
 
-def message(tenant: str = "a", body: bytes = b"x", **options: object) -> Outgoing:
+def message(tenant: str = "a", body: bytes = b"x", **options: object) -> OutgoingMessage:
     """A message, with as little said about it as possible."""
-    return msgspec.structs.replace(Outgoing(tenant=tenant, body=body), **options)
+    return msgspec.structs.replace(OutgoingMessage(tenant=tenant, body=body), **options)
 
 
 class Probe:
@@ -45,55 +53,55 @@ class Probe:
         self.backend = backend
         self.elapse = elapse
         self.queue = queue
-        backend.change(queue, Change(policy=PLAIN), create=True)
+        backend.change(queue, QueueChange(policy=PLAIN), create=True)
 
     def another(self, queue: str) -> "Probe":
         """Another queue of the same backend."""
         return Probe(self.backend, self.elapse, queue)
 
-    def needs(self, power: str) -> None:
+    def require_capability(self, capability: str) -> None:
         """Leave the test out for a backend that says that it cannot do this."""
-        if not getattr(self.backend.capabilities, power):
-            pytest.skip(f"the backend declares that it has no {power.replace('_', ' ')}")
+        if not getattr(self.backend.capabilities, capability):
+            pytest.skip(f"the backend declares that it has no {capability.replace('_', ' ')}")
 
     # Sending
 
-    def send(self, *messages: Outgoing) -> Sequence[Sent | Refused]:
+    def send(self, *messages: OutgoingMessage) -> Sequence[SentMessage | RefusedMessage]:
         return self.backend.send(self.queue, messages)
 
     def put(self, tenant: str = "a", count: int = 1, body: bytes = b"x", **options: object) -> list[int]:
         """Send messages that must be kept; their ids."""
-        return [one.id for one in self.kept(*[message(tenant, body, **options)] * count)]
+        return [one.id for one in self.send_kept(*[message(tenant, body, **options)] * count)]
 
-    def kept(self, *messages: Outgoing) -> list[Sent]:
+    def send_kept(self, *messages: OutgoingMessage) -> list[SentMessage]:
         results = self.send(*messages)
         assert len(results) == len(messages)
-        kept = [one for one in results if isinstance(one, Sent)]
+        kept = [one for one in results if isinstance(one, SentMessage)]
         assert len(kept) == len(results), f"some were refused: {results}"
         return kept
 
     # Handling
 
-    def leased(
-        self, count: int = 100, lease: float = LEASE, before: int = 0, caps: Mapping[str, int] | None = None
-    ) -> Leased:
+    def request_lease(
+        self, count: int = 100, lease: float = LEASE, leased_before: int = 0, caps: Mapping[str, int] | None = None
+    ) -> LeaseResult:
         """Ask for messages; all that the backend says."""
         return self.backend.lease(
-            LeaseRequest(queue=self.queue, count=count, lease=lease, before=before, caps=caps or {})
+            LeaseRequest(queue=self.queue, count=count, lease=lease, leased_before=leased_before, caps=caps or {})
         )
 
-    def lease(self, count: int = 100, lease: float = LEASE, before: int = 0) -> list[Delivery]:
-        return list(self.leased(count, lease, before).deliveries)
+    def lease(self, count: int = 100, lease: float = LEASE, leased_before: int = 0) -> list[Delivery]:
+        return list(self.request_lease(count, lease, leased_before).deliveries)
 
-    def one(self, lease: float = LEASE) -> Delivery:
+    def lease_one(self, lease: float = LEASE) -> Delivery:
         """Ask for the one message that there must be."""
         [delivery] = self.lease(lease=lease)
         return delivery
 
-    def settle(self, outcome: Outcome, *deliveries: Delivery) -> list[bool]:
-        return list(self.backend.settle([Settlement(one.receipt, outcome) for one in deliveries]))
+    def settle(self, disposition: Disposition, *deliveries: Delivery) -> list[bool]:
+        return list(self.backend.settle([Settlement(one.receipt, disposition) for one in deliveries]))
 
-    def done(self, *deliveries: Delivery) -> None:
+    def ack(self, *deliveries: Delivery) -> None:
         """They are handled, and must have been held until now."""
         assert self.settle(Ack(), *deliveries) == [True] * len(deliveries)
 
@@ -101,53 +109,53 @@ class Probe:
         """Handle all that can be had now, in the order in which it comes."""
         found: list[Delivery] = []
         for _ in range(STEPS):
-            some = self.lease(count, before=len(found))
+            some = self.lease(count, leased_before=len(found))
             if not some:
                 return found
-            self.done(*some)
+            self.ack(*some)
             found += some
         raise AssertionError(f"{self.queue} is not empty after {len(found)} messages")
 
     # Looking
 
-    def look(self, *tenants: str) -> Snapshot:
-        return self.backend.look(self.queue, tenants=tenants)
+    def inspect(self, *tenants: str) -> QueueSnapshot:
+        return self.backend.inspect(self.queue, tenants=tenants)
 
     @property
     def now(self) -> float:
         """The time that the backend goes by."""
-        return self.look().at
+        return self.inspect().at
 
     @property
-    def depth(self) -> Depth:
+    def depth(self) -> DepthCounts:
         """All lanes together."""
-        totals = self.look().totals
-        return Depth(totals.waiting, totals.leased, totals.delayed, totals.dead)
+        totals = self.inspect().totals
+        return DepthCounts(totals.waiting, totals.leased, totals.delayed, totals.dead)
 
     def tenant(self, name: str = "a") -> TenantDepth:
         """One tenant; of one that nobody has heard of, nothing."""
-        for tenant in self.look(name).tenants:
+        for tenant in self.inspect(name).tenants:
             if tenant.tenant == name:
                 return tenant
         return TenantDepth(tenant=name, ready=0, spilled=0, leased=0, delayed=0, dead=0)
 
     # Changing
 
-    def policy(self, **options: object) -> QueuePolicy:
+    def change_policy(self, **options: object) -> QueuePolicy:
         """Change some of the policy."""
-        policy = msgspec.structs.replace(self.look().policy, **options)
-        return self.backend.change(self.queue, Change(policy=policy))
+        policy = msgspec.structs.replace(self.inspect().policy, **options)
+        return self.backend.change(self.queue, QueueChange(policy=policy))
 
-    def limit(self, tenant: str = "a", **options: object) -> None:
+    def set_limits(self, tenant: str = "a", **options: object) -> None:
         """Give a tenant limits of its own; without options, those of the queue."""
         limits = Limits(**options) if options else None  # type: ignore[arg-type]
-        self.backend.change(self.queue, Change(limits={tenant: limits}))
+        self.backend.change(self.queue, QueueChange(limits={tenant: limits}))
 
     def redrive(self, **conditions: object) -> int:
         return self.backend.redrive(self.query(**conditions))
 
-    def query(self, **conditions: object) -> DeadQuery:
-        return msgspec.structs.replace(DeadQuery(queue=self.queue), **conditions)
+    def query(self, **conditions: object) -> DeadLetterQuery:
+        return msgspec.structs.replace(DeadLetterQuery(queue=self.queue), **conditions)
 
 
 def together(count: int, step: Callable[[int], Item]) -> list[Item]:
@@ -161,10 +169,10 @@ def ids(deliveries: Iterable[Delivery]) -> list[int]:
     return [delivery.id for delivery in deliveries]
 
 
-class Suite:
+class BackendSuite:
     """The fixtures of all parts of the suite. Override `backend`, and `elapse` where time is not the clock's."""
 
-    needs: ClassVar[str] = ""
+    required_capability: ClassVar[str] = ""
     """The capability without which the tests of a part are skipped."""
 
     @pytest.fixture
@@ -187,8 +195,8 @@ class Suite:
         """A queue without messages, in which nothing is served out of its order."""
         work = Probe(backend, elapse)
         part = next(part for part in type(self).__mro__ if request.function.__name__ in vars(part))
-        # Not `part.needs`, which a suite of several parts inherits from one of them.
-        capability = vars(part).get("needs")
+        # Not `part.required_capability`, which a suite of several parts inherits from one of them.
+        capability = vars(part).get("required_capability")
         if capability:
-            work.needs(capability)
+            work.require_capability(capability)
         return work

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast._errors import InvalidValue, NotFound
-from holdfast.queue.backend import Backend, Change, DeadQuery, LeaseRequest
-from holdfast.queue.message import BODY_BYTES, KEY_BYTES, Bury, Refused, Release, Sent
+from holdfast.queue.backend import Backend, DeadLetterQuery, LeaseRequest, QueueChange
+from holdfast.queue.message import MAX_BODY_BYTES, MAX_KEY_BYTES, Bury, RefusedMessage, Release, SentMessage
 from holdfast.queue.policy import Limits, QueuePolicy
-from holdfast.testing.queue.probe import STEPS, Depth, Probe, Suite, ids, message, together
+from holdfast.testing.queue.probe import STEPS, BackendSuite, DepthCounts, Probe, ids, message, together
 
 TENANTS: tuple[str, ...] = (
     *("a", "A", " a", "a ", "ä", "a\u0308", "\N{GRINNING FACE}", "'; drop table--", "%", "_", "\\", '"', "a\nb"),
@@ -19,39 +19,39 @@ TENANTS: tuple[str, ...] = (
 """Names that somebody will mistake for something else."""
 
 
-class Sending(Suite):
+class SendSuite(BackendSuite):
     """Messages on their way in."""
 
     def test_what_is_sent_comes_out_as_it_was(self, work: Probe) -> None:
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         body, deadline = bytes(range(256)), work.now + 12.5
-        [sent] = work.kept(message("shop", body, trace=trace, deadline=deadline))
-        delivery = work.one()
+        [sent] = work.send_kept(message("shop", body, trace=trace, deadline=deadline))
+        delivery = work.lease_one()
         assert (delivery.tenant, delivery.body, delivery.trace) == ("shop", body, trace)
         assert (delivery.deadline, delivery.group) == (deadline, None)
         assert (delivery.id, delivery.queue, delivery.lane) == (sent.id, "work", sent.lane)
         assert sent.trace == trace
         assert (sent.queue, sent.is_duplicate, sent.is_spilled) == ("work", False, False)
-        assert (delivery.attempt, delivery.receipt.tries) == (1, 1)
-        assert delivery.sent == delivery.at == pytest.approx(work.now, abs=0.001)
+        assert (delivery.attempt, delivery.receipt.deliveries) == (1, 1)
+        assert delivery.sent_at == delivery.ready_since == pytest.approx(work.now, abs=0.001)
 
     def test_a_message_without_a_trace_is_given_one(self, work: Probe) -> None:
         """Its own, and the same on every delivery; what is no `traceparent` is none."""
-        sent = work.kept(message(), message(), message(trace="nonsense"))
+        sent = work.send_kept(message(), message(), message(trace="nonsense"))
         traces = {one.trace for one in sent}
         assert len(traces) == 3
         assert all(trace.startswith("00-") and len(trace) == 55 for trace in traces)
         assert {one.trace for one in work.lease()} == traces
 
     def test_an_empty_body_is_a_body(self, work: Probe) -> None:
-        work.kept(message(body=b""), message(body=b"\0\0"))
+        work.send_kept(message(body=b""), message(body=b"\0\0"))
         assert sorted(one.body for one in work.lease()) == [b"", b"\0\0"]
 
     def test_a_body_may_be_as_long_as_it_says(self, work: Probe) -> None:
-        body = b"\xff" * BODY_BYTES
+        body = b"\xff" * MAX_BODY_BYTES
         work.put(body=body)
-        assert work.one().body == body
-        with pytest.raises(InvalidValue, match=str(BODY_BYTES + 1)):
+        assert work.lease_one().body == body
+        with pytest.raises(InvalidValue, match=str(MAX_BODY_BYTES + 1)):
             work.put(body=body + b"x")
 
     def test_ids_are_never_used_twice(self, work: Probe) -> None:
@@ -66,19 +66,19 @@ class Sending(Suite):
     def test_nothing_sent_is_nothing(self, work: Probe) -> None:
         assert list(work.send()) == []
         assert list(work.backend.settle([])) == []
-        assert work.depth == Depth()
+        assert work.depth == DepthCounts()
 
     def test_a_thousand_in_one_step(self, work: Probe) -> None:
         messages = [message(f"tenant {number % 37}", b"%d" % number) for number in range(1000)]
-        sent = work.kept(*messages)
-        assert work.depth == Depth(ready=1000)
+        sent = work.send_kept(*messages)
+        assert work.depth == DepthCounts(ready=1000)
         bodies = {one.id: outgoing.body for one, outgoing in zip(sent, messages, strict=True)}
         assert {one.id: one.body for one in work.drain()} == bodies
-        assert work.depth == Depth()
+        assert work.depth == DepthCounts()
 
     def test_tenants_are_told_apart_to_the_last_bit(self, work: Probe) -> None:
         """Whatever letters they are made of; none is folded, trimmed, normalised or taken for a command."""
-        work.kept(*(message(tenant, tenant.encode()) for tenant in TENANTS))
+        work.send_kept(*(message(tenant, tenant.encode()) for tenant in TENANTS))
         for tenant in TENANTS:
             assert work.tenant(tenant).ready == 1
         found = work.drain()
@@ -93,7 +93,7 @@ class Sending(Suite):
             *({"delay": delay} for delay in (-1.0, math.nan, math.inf)),
             *({"ttl": ttl} for ttl in (0.0, -1.0, math.nan)),
             *({"group": group} for group in ("", "g\0")),
-            *({"key": "x" * (KEY_BYTES + 1)}, {"deadline": math.nan}),
+            *({"key": "x" * (MAX_KEY_BYTES + 1)}, {"deadline": math.nan}),
         ],
         ids=lambda bad: ascii(bad)[:20],
     )
@@ -101,17 +101,17 @@ class Sending(Suite):
         """It is one step: nothing is kept of it."""
         with pytest.raises(InvalidValue):
             work.send(message(), message(**bad))  # type: ignore[arg-type]
-        assert work.depth == Depth()
+        assert work.depth == DepthCounts()
 
     def test_a_queue_that_nobody_made_is_not_found(self, backend: Backend) -> None:
         asked = (
             lambda: backend.send("nobody", [message()]),
             lambda: backend.lease(LeaseRequest(queue="nobody", count=1, lease=1.0)),
             lambda: backend.sweep("nobody"),
-            lambda: backend.look("nobody"),
-            lambda: backend.dead(DeadQuery(queue="nobody")),
-            lambda: backend.redrive(DeadQuery(queue="nobody")),
-            lambda: backend.change("nobody", Change(policy=QueuePolicy())),
+            lambda: backend.inspect("nobody"),
+            lambda: backend.list_dead_letters(DeadLetterQuery(queue="nobody")),
+            lambda: backend.redrive(DeadLetterQuery(queue="nobody")),
+            lambda: backend.change("nobody", QueueChange(policy=QueuePolicy())),
         )
         for ask in asked:
             with pytest.raises(NotFound, match="nobody"):
@@ -119,34 +119,34 @@ class Sending(Suite):
 
     def test_a_queue_is_made_once(self, backend: Backend) -> None:
         one, other = QueuePolicy(lanes=16), QueuePolicy(lanes=32)
-        assert backend.change("work", Change(policy=one), create=True) == one
-        assert backend.change("work", Change(policy=other), create=True) == one
-        assert backend.look("work").policy == one
-        assert backend.change("work", Change(policy=other)) == other
-        assert backend.change("work", Change()) == other
-        assert backend.look("work").policy == other
-        assert backend.change("default", Change(), create=True) == QueuePolicy()
+        assert backend.change("work", QueueChange(policy=one), create=True) == one
+        assert backend.change("work", QueueChange(policy=other), create=True) == one
+        assert backend.inspect("work").policy == one
+        assert backend.change("work", QueueChange(policy=other)) == other
+        assert backend.change("work", QueueChange()) == other
+        assert backend.inspect("work").policy == other
+        assert backend.change("default", QueueChange(), create=True) == QueuePolicy()
 
     def test_a_queue_that_exists_keeps_all_that_it_has(self, backend: Backend) -> None:
         """Limits and subscriptions, too: whoever makes it with others was not the first."""
         first, later = Limits(rate=1.0), Limits(rate=2.0)
-        backend.change("work", Change(limits={"a": first}, subscribe=["news"]), create=True)
-        again = Change(limits={"a": later, "b": later}, subscribe=["sport"], unsubscribe=["news"])
+        backend.change("work", QueueChange(limits={"a": first}, subscribe=["news"]), create=True)
+        again = QueueChange(limits={"a": later, "b": later}, subscribe=["sport"], unsubscribe=["news"])
         backend.change("work", again, create=True)
-        found = backend.look("work", tenants=["a", "b"])
+        found = backend.inspect("work", tenants=["a", "b"])
         assert [(one.tenant, one.limits) for one in found.tenants if one.limits is not None] == [("a", first)]
         assert list(found.topics) == ["news"]
         backend.change("work", again)
-        assert list(backend.look("work").topics) == ["sport"]
+        assert list(backend.inspect("work").topics) == ["sport"]
 
     @pytest.mark.parametrize("name", ["", "a b", "a\0", "ä", "x" * 129])
     def test_a_queue_has_a_name_that_fits_everywhere(self, backend: Backend, name: str) -> None:
         with pytest.raises(InvalidValue):
-            backend.change(name, Change(), create=True)
+            backend.change(name, QueueChange(), create=True)
 
     def test_queues_do_not_mix(self, work: Probe) -> None:
         other = work.another("other")
-        work.needs("deduplication")
+        work.require_capability("deduplication")
         work.put(count=2)
         work.put(delay=5.0)
         work.put(key="k", group="g")
@@ -154,63 +154,65 @@ class Sending(Suite):
         assert ids(other.lease()) == [theirs]
         assert work.tenant().leased == 0
         assert other.tenant().leased == 1
-        other.limit(concurrency=1)
+        other.set_limits(concurrency=1)
         held = work.lease()
         assert len(held) == 3
         work.elapse(10.0)
         assert other.lease() == []
         assert other.backend.sweep("other", other.now) == 0
-        assert work.depth == Depth(leased=3, delayed=1), "what is due is each queue's own"
+        assert work.depth == DepthCounts(leased=3, delayed=1), "what is due is each queue's own"
         work.settle(Bury("why"), *held)
-        assert other.backend.dead(other.query()) == []
+        assert other.backend.list_dead_letters(other.query()) == []
         assert other.redrive() == 0
         assert work.redrive() == 3
         assert ids(work.drain()) != []
-        assert work.depth == Depth()
-        assert other.depth == Depth(leased=1)
+        assert work.depth == DepthCounts()
+        assert other.depth == DepthCounts(leased=1)
 
     def test_what_is_due_elsewhere_wakes_nobody_here(self, work: Probe) -> None:
         """A queue whose workers are all gone must not keep those of others busy."""
         other = work.another("other")
         other.put()
-        other.one(lease=1.0)
+        other.lease_one(lease=1.0)
         work.elapse(5.0)
         work.put(delay=60.0)
-        assert work.leased().next_due == pytest.approx(60.0, abs=0.01)
+        assert work.request_lease().next_due == pytest.approx(60.0, abs=0.01)
 
     def test_a_send_says_how_much_of_the_backlog_is_used(self, work: Probe) -> None:
-        work.policy(max_backlog=100)
-        [sent] = work.kept(message())
+        work.change_policy(max_backlog=100)
+        [sent] = work.send_kept(message())
         assert sent.pressure == pytest.approx(0.01)
-        [*_, last] = work.kept(*[message()] * 4)
+        [*_, last] = work.send_kept(*[message()] * 4)
         assert last.pressure == pytest.approx(0.05)
-        work.policy(max_backlog=None)
-        assert [one.pressure for one in work.send(message()) if isinstance(one, Sent)] == [0.0]
+        work.change_policy(max_backlog=None)
+        assert [one.pressure for one in work.send(message()) if isinstance(one, SentMessage)] == [0.0]
 
 
-class Keys(Suite):
+class KeySuite(BackendSuite):
     """Messages that are sent again by somebody who does not know whether they were kept."""
 
-    needs = "deduplication"
+    required_capability = "deduplication"
 
     def test_the_same_key_is_kept_once(self, work: Probe) -> None:
-        [first] = work.kept(message(key="k"))
-        [again] = work.kept(message(key="k", body=b"another"))
+        [first] = work.send_kept(message(key="k"))
+        [again] = work.send_kept(message(key="k", body=b"another"))
         assert not first.is_duplicate
         assert again.is_duplicate
         assert (again.id, again.lane, again.trace) == (first.id, first.lane, first.trace)
-        assert work.one().body == b"x"
+        assert work.lease_one().body == b"x"
 
     def test_the_same_key_twice_in_one_step_is_kept_once(self, work: Probe) -> None:
-        sent = work.kept(message(body=b"1", key="k"), message(body=b"2"), message(body=b"3", key="k"))
+        sent = work.send_kept(message(body=b"1", key="k"), message(body=b"2"), message(body=b"3", key="k"))
         assert [one.is_duplicate for one in sent] == [False, False, True]
         assert sent[0].id == sent[2].id
         assert sorted(one.body for one in work.lease()) == [b"1", b"2"]
 
     def test_keys_are_each_tenants_own(self, work: Probe) -> None:
         other = work.another("other")
-        sent = work.kept(*(message(tenant, key=key) for tenant in ("a", "A") for key in ("k", "K", "k ", "ä", "%")))
-        sent += other.kept(message(key="k"))
+        sent = work.send_kept(
+            *(message(tenant, key=key) for tenant in ("a", "A") for key in ("k", "K", "k ", "ä", "%"))
+        )
+        sent += other.send_kept(message(key="k"))
         assert not any(one.is_duplicate for one in sent)
         assert len({one.id for one in sent}) == 11
 
@@ -219,57 +221,57 @@ class Keys(Suite):
         work.put(key="done")
         work.drain()
         work.put(key="dead")
-        work.settle(Bury("why"), work.one())
-        assert all(one.is_duplicate for one in work.kept(message(key="done"), message(key="dead")))
-        assert work.depth == Depth(dead=1)
+        work.settle(Bury("why"), work.lease_one())
+        assert all(one.is_duplicate for one in work.send_kept(message(key="done"), message(key="dead")))
+        assert work.depth == DepthCounts(dead=1)
 
     def test_a_key_is_forgotten_in_time(self, work: Probe) -> None:
         """After the queue's `dedupe_for`, counted from the message that was kept."""
-        work.policy(dedupe_for=60.0)
-        [first] = work.kept(message(key="k"))
+        work.change_policy(dedupe_for=60.0)
+        [first] = work.send_kept(message(key="k"))
         work.elapse(59.0)
-        assert work.kept(message(key="k"))[0].is_duplicate
+        assert work.send_kept(message(key="k"))[0].is_duplicate
         work.elapse(2.0)
-        [second] = work.kept(message(key="k"))
+        [second] = work.send_kept(message(key="k"))
         assert not second.is_duplicate
         assert second.id != first.id
         work.elapse(59.0)
         work.backend.sweep("work")
-        assert work.kept(message(key="k"))[0].id == second.id
+        assert work.send_kept(message(key="k"))[0].id == second.id
         work.elapse(2.0)
         work.backend.sweep("work")
-        assert not work.kept(message(key="k"))[0].is_duplicate
+        assert not work.send_kept(message(key="k"))[0].is_duplicate
 
     def test_a_duplicate_uses_up_nothing(self, work: Probe) -> None:
         """Of no rate and no backlog: it is not a message."""
-        work.limit(max_rate=1.0, max_burst=2.0)
-        work.kept(message(key="k"))
-        assert work.kept(*[message(key="k")] * 10)[-1].is_duplicate
-        work.kept(message(key="other"))
+        work.set_limits(max_rate=1.0, max_burst=2.0)
+        work.send_kept(message(key="k"))
+        assert work.send_kept(*[message(key="k")] * 10)[-1].is_duplicate
+        work.send_kept(message(key="other"))
         [refused] = work.send(message())
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, RefusedMessage)
 
     def test_a_key_of_a_message_that_was_refused_is_free(self, work: Probe) -> None:
-        work.limit(max_rate=1.0, max_burst=1.0)
+        work.set_limits(max_rate=1.0, max_burst=1.0)
         first, *others = work.send(message(), message(key="k"), message(key="k"))
-        assert isinstance(first, Sent)
-        assert [type(one) for one in others] == [Refused, Refused]
+        assert isinstance(first, SentMessage)
+        assert [type(one) for one in others] == [RefusedMessage, RefusedMessage]
         work.elapse(1.0)
-        [sent] = work.kept(message(key="k"))
+        [sent] = work.send_kept(message(key="k"))
         assert not sent.is_duplicate
 
     def test_of_many_who_send_the_same_key_at_once_one_is_first(self, work: Probe) -> None:
-        def send(producer: int) -> list[Sent]:
+        def send(producer: int) -> list[SentMessage]:
             order = range(20) if producer % 2 else reversed(range(20))
-            return work.kept(*(message(f"t{number % 3}", key=f"k{number}") for number in order))
+            return work.send_kept(*(message(f"t{number % 3}", key=f"k{number}") for number in order))
 
         sent = [one for some in together(6, send) for one in some]
         assert sum(not one.is_duplicate for one in sent) == 20
         assert len({one.id for one in sent}) == 20
-        assert work.depth == Depth(ready=20)
+        assert work.depth == DepthCounts(ready=20)
 
 
-class Waking(Suite):
+class WakeSuite(BackendSuite):
     """Workers that wait for messages."""
 
     def test_whoever_waits_is_woken_by_a_send(self, work: Probe) -> None:
@@ -289,25 +291,25 @@ class Waking(Suite):
     def test_what_is_handed_back_wakes_another(self, work: Probe) -> None:
         """The worker that handed it back wants no more."""
         work.put()
-        held = work.one()
+        held = work.lease_one()
         assert work.lease() == []
         self._woken(work, lambda: work.settle(Release(), held))
-        assert work.one().id == held.id
+        assert work.lease_one().id == held.id
 
     def test_the_next_of_a_group_wakes_whoever_waits(self, work: Probe) -> None:
         work.put(count=2, group="group")
         self._wakes(work)
 
     def test_the_next_of_a_tenant_at_its_cap_wakes_whoever_waits(self, work: Probe) -> None:
-        work.limit(concurrency=1)
+        work.set_limits(concurrency=1)
         work.put(count=2)
         self._wakes(work)
 
     def _wakes(self, work: Probe) -> None:
         """Settle a message: a worker that has found nothing is woken, and then there is something."""
-        held = work.one()
+        held = work.lease_one()
         assert work.lease() == []
-        self._woken(work, lambda: work.done(held))
+        self._woken(work, lambda: work.ack(held))
         work.elapse(1.0)
         assert len(work.lease()) == 1
 

@@ -17,32 +17,32 @@ from holdfast import (
     ConnectTimedOut,
     DeadlineExceeded,
     EngineUnavailable,
-    HeldBack,
     HoldfastError,
     InvalidValue,
     LimitReached,
+    RetryAfterTooLong,
 )
-from holdfast.calls import Dependency, Kind, NoEndpoint, classify, current_attempt
-from holdfast.calls.adapters.httpx.progress import as_httpx
-from holdfast.calls.adapters.requests.body import as_requests
+from holdfast.calls import Dependency, FailureKind, NoEndpoint, classify, current_attempt
+from holdfast.calls.adapters.httpx.progress import to_httpx_error
+from holdfast.calls.adapters.requests.body import to_requests_error
 from holdfast.calls.adapters.rules import (
     DEFAULTS,
     IDEMPOTENT_METHODS,
-    SHORTEST,
+    MIN_TIMEOUT,
     Origin,
     RequestOptions,
     add_headers,
-    asked_by,
     check_connections,
-    late_answer,
-    manner_of,
-    origin_of,
-    ready_among,
-    sooner,
-    stays_open,
+    count_ready,
+    is_kept_open,
+    late_answer_error,
+    parse_options,
+    parse_origin,
+    plan_call,
+    shorter_timeout,
 )
 from holdfast.calls.context import SCOPE
-from holdfast.calls.scope import Incoming
+from holdfast.calls.scope import IncomingScope
 
 methods = st.sampled_from([*sorted(IDEMPOTENT_METHODS), "POST", "PATCH", "get", "post"])
 options = st.builds(RequestOptions, idempotent=st.none() | st.booleans(), operation=st.none() | st.just("reserve"))
@@ -50,22 +50,22 @@ options = st.builds(RequestOptions, idempotent=st.none() | st.booleans(), operat
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "put"])
 def test_methods_that_are_idempotent_by_definition_may_be_repeated(method: str) -> None:
-    assert manner_of(method, DEFAULTS, keyed=False, repeatable=True).idempotent
+    assert plan_call(method, DEFAULTS, accepts_keys=False, is_repeatable=True).idempotent
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "CONNECT", "LINK"])
 def test_others_may_not_unless_a_key_is_sent(method: str) -> None:
-    plain = manner_of(method, DEFAULTS, keyed=False, repeatable=True)
-    keyed = manner_of(method, DEFAULTS, keyed=True, repeatable=True)
-    assert (plain.idempotent, plain.key) == (False, False)
-    assert (keyed.idempotent, keyed.key) == (True, True)
+    plain = plan_call(method, DEFAULTS, accepts_keys=False, is_repeatable=True)
+    accepts_keys = plan_call(method, DEFAULTS, accepts_keys=True, is_repeatable=True)
+    assert (plain.idempotent, plain.send_key) == (False, False)
+    assert (accepts_keys.idempotent, accepts_keys.send_key) == (True, True)
 
 
-def sent(headers: dict[str, str], *, propagate: bool = True, key: bool = False) -> dict[str, str]:
-    token = SCOPE.set(Incoming(math.inf, trace="00-their-trace"))
+def sent(headers: dict[str, str], *, propagate: bool = True, send_key: bool = False) -> dict[str, str]:
+    token = SCOPE.set(IncomingScope(math.inf, trace="00-their-trace"))
     try:
         Dependency("pricing").run(
-            lambda: add_headers(headers, current_attempt(), propagate=propagate, key=key), idempotent=True
+            lambda: add_headers(headers, current_attempt(), propagate=propagate, send_key=send_key), idempotent=True
         )
     finally:
         SCOPE.reset(token)
@@ -75,12 +75,12 @@ def sent(headers: dict[str, str], *, propagate: bool = True, key: bool = False) 
 def test_an_attempt_sends_its_bounds_along_and_its_key_if_the_server_knows_keys() -> None:
     assert sent({}, propagate=False) == {}
     assert sent({}).keys() == {"holdfast-remaining", "holdfast-retry-owner", "traceparent"}
-    assert sent({}, propagate=False, key=True).keys() == {"idempotency-key"}
+    assert sent({}, propagate=False, send_key=True).keys() == {"idempotency-key"}
 
 
 def test_a_trace_and_a_key_that_a_request_has_already_stay() -> None:
     own = {"traceparent": "00-our-trace", "idempotency-key": "ours", "holdfast-retry-owner": "ours"}
-    assert sent({**own}, key=True).items() >= {**own, "holdfast-retry-owner": "pricing"}.items()
+    assert sent({**own}, send_key=True).items() >= {**own, "holdfast-retry-owner": "pricing"}.items()
 
 
 @pytest.mark.parametrize(
@@ -88,47 +88,49 @@ def test_a_trace_and_a_key_that_a_request_has_already_stay() -> None:
     [(None, math.inf, None), (3.0, math.inf, 3.0), (None, 2.0, 2.0), (3.0, 2.0, 2.0), (1.0, 2.0, 1.0)],
 )
 def test_the_sooner_of_two_timeouts_holds(asked: float | None, left: float, expected: float | None) -> None:
-    assert sooner(asked, left) == expected
-    assert sooner(asked, 0.0) == SHORTEST
+    assert shorter_timeout(asked, left) == expected
+    assert shorter_timeout(asked, 0.0) == MIN_TIMEOUT
 
 
 def test_an_answer_that_takes_longer_than_the_call_ends_with_its_deadline() -> None:
-    error = Dependency("pricing").run(lambda: late_answer(current_attempt()), idempotent=True)
+    error = Dependency("pricing").run(lambda: late_answer_error(current_attempt()), idempotent=True)
     assert "pricing: cut off, because the deadline has passed" in str(error)
 
 
 @given(methods, options, st.booleans())
-def test_a_body_that_can_be_sent_once_is_never_repeated(method: str, asked: RequestOptions, keyed: bool) -> None:
-    manner = manner_of(method, asked, keyed=keyed, repeatable=False)
-    assert (manner.idempotent, manner.key) == (False, False)
+def test_a_body_that_can_be_sent_once_is_never_repeated(method: str, asked: RequestOptions, accepts_keys: bool) -> None:
+    plan = plan_call(method, asked, accepts_keys=accepts_keys, is_repeatable=False)
+    assert (plan.idempotent, plan.send_key) == (False, False)
 
 
 @given(methods, st.booleans(), st.booleans())
-def test_what_the_request_says_counts(method: str, idempotent: bool, keyed: bool) -> None:
+def test_what_the_request_says_counts(method: str, idempotent: bool, accepts_keys: bool) -> None:
     asked = RequestOptions(idempotent=idempotent)
-    assert manner_of(method, asked, keyed=keyed, repeatable=True).idempotent is idempotent
+    assert plan_call(method, asked, accepts_keys=accepts_keys, is_repeatable=True).idempotent is idempotent
 
 
 @given(methods, options, st.booleans())
-def test_a_key_is_sent_only_where_it_is_needed(method: str, asked: RequestOptions, keyed: bool) -> None:
-    manner = manner_of(method, asked, keyed=keyed, repeatable=True)
-    if manner.key:
-        assert keyed
-        assert manner.idempotent
+def test_a_key_is_sent_only_where_it_is_needed(method: str, asked: RequestOptions, accepts_keys: bool) -> None:
+    plan = plan_call(method, asked, accepts_keys=accepts_keys, is_repeatable=True)
+    if plan.send_key:
+        assert accepts_keys
+        assert plan.idempotent
         assert method.upper() not in IDEMPOTENT_METHODS
 
 
 def test_a_call_is_named_by_its_method_or_as_the_request_says() -> None:
-    assert manner_of("get", DEFAULTS, keyed=False, repeatable=True).operation == "GET"
-    assert manner_of("GET", RequestOptions(operation="price"), keyed=False, repeatable=True).operation == "price"
+    assert plan_call("get", DEFAULTS, accepts_keys=False, is_repeatable=True).operation == "GET"
+    assert (
+        plan_call("GET", RequestOptions(operation="price"), accepts_keys=False, is_repeatable=True).operation == "price"
+    )
 
 
 def test_options_are_nothing_or_themselves_or_a_mapping() -> None:
     asked = RequestOptions(idempotent=True, operation="reserve", stream=False)
-    assert asked_by(None) is DEFAULTS
-    assert asked_by(asked) is asked
-    assert asked_by({"idempotent": True, "operation": "reserve", "stream": False}) == asked
-    assert asked_by({}) == DEFAULTS
+    assert parse_options(None) is DEFAULTS
+    assert parse_options(asked) is asked
+    assert parse_options({"idempotent": True, "operation": "reserve", "stream": False}) == asked
+    assert parse_options({}) == DEFAULTS
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_options_are_nothing_or_themselves_or_a_mapping() -> None:
 )
 def test_options_that_make_no_sense_are_refused(given: Any, expected: str) -> None:
     with pytest.raises(InvalidValue, match=expected):
-        asked_by(given)
+        parse_options(given)
 
 
 @pytest.mark.parametrize(
@@ -160,12 +162,12 @@ def test_options_that_make_no_sense_are_refused(given: Any, expected: str) -> No
     ],
 )
 def test_an_address_is_host_and_port_or_a_url(address: str, expected: Origin, netloc: str) -> None:
-    assert origin_of(address, "http") == expected
+    assert parse_origin(address, "http") == expected
     assert expected.netloc == netloc
 
 
 def test_an_address_without_a_scheme_has_that_of_the_request() -> None:
-    assert origin_of("pricing:9", "https").scheme == "https"
+    assert parse_origin("pricing:9", "https").scheme == "https"
 
 
 @pytest.mark.parametrize(
@@ -175,31 +177,31 @@ def test_an_address_without_a_scheme_has_that_of_the_request() -> None:
 )  # fmt: skip
 def test_anything_else_is_refused(address: str) -> None:
     with pytest.raises(InvalidValue, match="expected host:port"):
-        origin_of(address, "http")
+        parse_origin(address, "http")
 
 
 @given(st.sampled_from(["http", "https"]), st.from_regex(r"[a-z]{1,9}(\.[a-z]{1,9}){0,2}", fullmatch=True),
        st.none() | st.integers(1, 65_535))  # fmt: skip
 def test_what_the_host_header_says_leads_back_to_the_same_place(scheme: str, host: str, port: int | None) -> None:
-    origin = origin_of(host if port is None else f"{host}:{port}", scheme)
+    origin = parse_origin(host if port is None else f"{host}:{port}", scheme)
     default = {"http": 80, "https": 443}[scheme]
-    again = origin_of(origin.netloc, scheme)
+    again = parse_origin(origin.netloc, scheme)
     assert (again.scheme, again.host, again.port or default) == (scheme, host, port or default)
 
 
 def test_those_that_are_ready_are_counted_whatever_happened_to_others() -> None:
-    assert ready_among("http://a", [True, OSError("no"), True, False]) == 2
+    assert count_ready("http://a", [True, OSError("no"), True, False]) == 2
 
 
 def test_if_none_is_ready_the_first_error_is_raised_with_a_note() -> None:
     with pytest.raises(OSError, match="first") as caught:
-        ready_among("http://a", [False, OSError("first"), OSError("second")])
+        count_ready("http://a", [False, OSError("first"), OSError("second")])
     assert caught.value.__notes__ == ["holdfast: warm-up of http://a: none of 3 connections is ready"]
 
 
 def test_if_the_server_keeps_none_that_is_said() -> None:
     with pytest.raises(CallError, match="http://a: the server closes each connection"):
-        ready_among("http://a", [False, False])
+        count_ready("http://a", [False, False])
 
 
 @pytest.mark.parametrize(
@@ -216,7 +218,7 @@ def test_if_the_server_keeps_none_that_is_said() -> None:
 def test_a_connection_stays_open_unless_version_or_header_say_otherwise(
     version: str, said: dict[str, str], expected: bool
 ) -> None:
-    assert stays_open(version, said) is expected
+    assert is_kept_open(version, said) is expected
 
 
 def test_at_least_one_connection_must_be_meant() -> None:
@@ -228,7 +230,7 @@ def test_at_least_one_connection_must_be_meant() -> None:
 BOTH = [
     (AttemptTimedOut, httpx.ReadTimeout, requests.ReadTimeout),
     (DeadlineExceeded, httpx.ReadTimeout, requests.ReadTimeout),
-    (HeldBack, httpx.TransportError, requests.RequestException),
+    (RetryAfterTooLong, httpx.TransportError, requests.RequestException),
     (LimitReached, httpx.TransportError, requests.RequestException),
     (NoEndpoint, httpx.ConnectError, requests.ConnectionError),
 ]
@@ -241,7 +243,7 @@ def test_an_error_has_a_twin_that_both_kinds_of_clauses_catch(
     error = kind("what happened")
     error.add_note("tried twice")
     error.__cause__ = ValueError("why")
-    for twin, library in ((as_httpx(error), of_httpx), (as_requests(error), of_requests)):
+    for twin, library in ((to_httpx_error(error), of_httpx), (to_requests_error(error), of_requests)):
         assert isinstance(twin, kind)
         assert isinstance(twin, library)
         assert (str(twin), twin.slug, twin.__notes__) == ("what happened", error.slug, ["tried twice"])
@@ -250,22 +252,22 @@ def test_an_error_has_a_twin_that_both_kinds_of_clauses_catch(
 
 
 def test_a_connection_that_was_not_ready_in_time_is_a_connect_timeout() -> None:
-    twin = as_httpx(ConnectTimedOut("no"))
+    twin = to_httpx_error(ConnectTimedOut("no"))
     assert isinstance(twin, httpx.ConnectTimeout)
-    assert classify(twin, lambda: 0.0).kind is Kind.UNSENT
+    assert classify(twin, lambda: 0.0).kind is FailureKind.UNSENT
 
 
 def test_what_is_one_already_or_has_no_counterpart_stays_as_it_is() -> None:
     for other in (CallError("x"), EngineUnavailable("x")):
-        assert as_httpx(other) is other
-        assert as_requests(other) is other
-    once, twice = as_httpx(HeldBack("x")), as_requests(HeldBack("x"))
-    assert as_httpx(once) is once
-    assert as_requests(twice) is twice
+        assert to_httpx_error(other) is other
+        assert to_requests_error(other) is other
+    once, twice = to_httpx_error(RetryAfterTooLong("x")), to_requests_error(RetryAfterTooLong("x"))
+    assert to_httpx_error(once) is once
+    assert to_requests_error(twice) is twice
 
 
 def test_a_twin_has_what_handlers_of_the_library_ask_for() -> None:
-    of_httpx, of_requests = as_httpx(HeldBack("x")), as_requests(HeldBack("x"))
+    of_httpx, of_requests = to_httpx_error(RetryAfterTooLong("x")), to_requests_error(RetryAfterTooLong("x"))
     assert isinstance(of_httpx, httpx.RequestError)
     with pytest.raises(RuntimeError, match="has not been set"):
         _ = of_httpx.request
@@ -286,7 +288,7 @@ def test_what_a_call_has_left_on_its_error_goes_along() -> None:
     error = ConnectTimedOut("no connection")
     error.add_note("tried twice")
     error.sign = "settled"  # type: ignore[attr-defined]
-    twin = as_httpx(error)
+    twin = to_httpx_error(error)
     twin.add_note("another")
     assert (vars(twin)["sign"], twin.__notes__, error.__notes__) == (
         "settled",

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import EngineError, EngineUnavailable, InvalidValue, Zone
 from holdfast.calls.endpoints import Endpoints
-from holdfast.calls.resolvers import ByZone, Called, Refreshing
+from holdfast.calls.resolvers import AddressesByZone, FunctionResolver, RefreshingDirectory
 from holdfast.testing import FakeClock
 from tests.unit.forked import in_child
 
@@ -23,14 +23,14 @@ STUCK = 10.0
 class Scripted:
     """A resolver that answers what a test tells it to, and says when it did."""
 
-    def __init__(self, answer: ByZone | Exception) -> None:
+    def __init__(self, answer: AddressesByZone | Exception) -> None:
         self.answer = answer
         self.asked = 0
         self.held = threading.Event()
         self.held.set()
         self._changed = threading.Condition()
 
-    def resolve(self) -> ByZone:
+    def resolve(self) -> AddressesByZone:
         answer = self.answer
         with self._changed:
             self.asked += 1
@@ -67,8 +67,8 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def refreshing(resolver: Scripted, clock: FakeClock, every: float = 30.0) -> Refreshing:
-    return Refreshing(resolver, every, clock=clock, name="pricing", chance=random.Random(1).random)
+def refreshing(resolver: Scripted, clock: FakeClock, interval: float = 30.0) -> RefreshingDirectory:
+    return RefreshingDirectory(resolver, interval, clock=clock, name="pricing", chance=random.Random(1).random)
 
 
 # Starting and stopping
@@ -89,7 +89,7 @@ def test_before_start_nothing_is_known_and_that_is_said(clock: FakeClock) -> Non
 
 @pytest.mark.parametrize("failure", [EngineUnavailable("away"), {}, {ONE: []}], ids=["error", "empty", "empty zone"])
 def test_a_first_start_that_finds_nobody_raises_and_may_be_repeated(
-    failure: ByZone | Exception, clock: FakeClock
+    failure: AddressesByZone | Exception, clock: FakeClock
 ) -> None:
     resolver = Scripted(failure)
     known = refreshing(resolver, clock)
@@ -103,7 +103,7 @@ def test_a_first_start_that_finds_nobody_raises_and_may_be_repeated(
 def test_with_endpoints_to_begin_with_the_start_does_not_wait_and_a_thread_asks_at_once(clock: FakeClock) -> None:
     resolver = Scripted({ONE: ["new"]})
     resolver.held.clear()
-    with Refreshing(resolver, known={ONE: ["old"]}, clock=clock) as known:
+    with RefreshingDirectory(resolver, initial={ONE: ["old"]}, clock=clock) as known:
         assert known.current() == {ONE: ("old",)}
         resolver.wait_until_asked(1)
         resolver.held.set()
@@ -134,7 +134,7 @@ def test_a_look_up_that_ends_after_the_stop_changes_nothing_and_is_not_complaine
     for late in ({ONE: ["late"]}, EngineError("the session is closed"), RuntimeError("the same")):
         resolver = Scripted(late)
         resolver.held.clear()
-        known = Refreshing(resolver, known={ONE: ["a"]}, clock=clock, name="late").start()
+        known = RefreshingDirectory(resolver, initial={ONE: ["a"]}, clock=clock, name="late").start()
         resolver.wait_until_asked(1)
         known.stop()
         resolver.held.set()
@@ -145,10 +145,10 @@ def test_a_look_up_that_ends_after_the_stop_changes_nothing_and_is_not_complaine
     assert log.messages == []
 
 
-@pytest.mark.parametrize("every", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_period_that_is_none_is_refused(every: float) -> None:
-    with pytest.raises(InvalidValue, match=r"every is .*: expected seconds, more than 0"):
-        Refreshing(Scripted({}), every)
+@pytest.mark.parametrize("interval", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_period_that_is_none_is_refused(interval: float) -> None:
+    with pytest.raises(InvalidValue, match=r"interval is .*: expected seconds, more than 0"):
+        RefreshingDirectory(Scripted({}), interval)
 
 
 # Again and again
@@ -156,7 +156,7 @@ def test_a_period_that_is_none_is_refused(every: float) -> None:
 
 def test_changes_are_known_with_the_next_look_up(clock: FakeClock) -> None:
     resolver = Scripted({ONE: ["a"]})
-    with refreshing(resolver, clock, every=0.01) as known:
+    with refreshing(resolver, clock, interval=0.01) as known:
         endpoints = Endpoints(known)
         assert {endpoints.next().address for _ in range(4)} == {"a"}
         resolver.answer = {ONE: ["a"], TWO: ["b"]}
@@ -175,9 +175,9 @@ def test_after_the_first_answer_a_thread_waits_for_a_period_before_it_asks(clock
 
 @pytest.mark.parametrize("answer", [{ONE: ["a"]}, EngineUnavailable("away")])
 def test_the_pauses_differ_by_a_fifth_so_that_processes_drift_apart(
-    answer: ByZone | Exception, clock: FakeClock
+    answer: AddressesByZone | Exception, clock: FakeClock
 ) -> None:
-    known = refreshing(Scripted(answer), clock, every=30.0)
+    known = refreshing(Scripted(answer), clock, interval=30.0)
     pauses = [known._loop.run_step() for _ in range(200)]
     assert len(set(pauses)) == 200
     assert 24 <= min(pauses) < 25 < 35 < max(pauses) <= 36
@@ -185,7 +185,7 @@ def test_the_pauses_differ_by_a_fifth_so_that_processes_drift_apart(
 
 def test_no_caller_waits_while_a_look_up_hangs(clock: FakeClock) -> None:
     resolver = Scripted({ONE: ["a"]})
-    with refreshing(resolver, clock, every=0.01) as known:
+    with refreshing(resolver, clock, interval=0.01) as known:
         resolver.held.clear()
         resolver.answer = {ONE: ["b"]}
         resolver.wait_until_asked(resolver.asked + 1)
@@ -203,7 +203,7 @@ def test_no_caller_waits_while_a_look_up_hangs(clock: FakeClock) -> None:
     ids=["error", "system", "empty", "empty zone", "text"],
 )
 def test_what_was_last_known_stays_and_the_log_says_so_once(
-    failure: ByZone | Exception, clock: FakeClock, log: pytest.LogCaptureFixture
+    failure: AddressesByZone | Exception, clock: FakeClock, log: pytest.LogCaptureFixture
 ) -> None:
     resolver = Scripted({ONE: ["a"], TWO: ["b"]})
     with refreshing(resolver, clock) as known:
@@ -228,7 +228,7 @@ def test_what_nobody_foresaw_is_told_with_its_trace_and_the_thread_goes_on(
     clock: FakeClock, log: pytest.LogCaptureFixture
 ) -> None:
     resolver = Scripted({ONE: ["a"]})
-    with refreshing(resolver, clock, every=0.01) as known:
+    with refreshing(resolver, clock, interval=0.01) as known:
         log.clear()
         resolver.answer = RuntimeError("a bug")
         resolver.wait_until_asked(resolver.asked + 4)
@@ -263,7 +263,7 @@ def test_a_change_is_logged_once_and_another_order_is_none(clock: FakeClock, log
 
 def test_the_age_says_since_when_nobody_was_found(clock: FakeClock) -> None:
     resolver = Scripted({ONE: ["a"]})
-    with refreshing(resolver, clock, every=600.0) as known:
+    with refreshing(resolver, clock, interval=600.0) as known:
         clock.advance(0.5)
         assert known.age == 0.5
         resolver.answer = EngineUnavailable("away")
@@ -278,10 +278,10 @@ def test_the_age_says_since_when_nobody_was_found(clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("known", [None, {ONE: ["a"]}])
-def test_a_forked_child_goes_on_asking(known: ByZone | None) -> None:
+def test_a_forked_child_goes_on_asking(known: AddressesByZone | None) -> None:
     in_the_child: list[threading.Event] = []
 
-    def look() -> ByZone:
+    def look() -> AddressesByZone:
         for event in in_the_child:
             event.set()
         return {ONE: ["a"]}
@@ -290,13 +290,13 @@ def test_a_forked_child_goes_on_asking(known: ByZone | None) -> None:
         in_the_child.append(threading.Event())
         return in_the_child[0].wait(STUCK)
 
-    with Refreshing(Called(look), every=0.01, known=known):
+    with RefreshingDirectory(FunctionResolver(look), interval=0.01, initial=known):
         in_child(work)
 
 
 def test_a_forked_child_of_one_that_does_not_ask_does_not_ask_either() -> None:
-    idle = Refreshing(Called(lambda: {ONE: ["a"]}))
-    stopped = Refreshing(Called(lambda: {ONE: ["a"]})).start()
+    idle = RefreshingDirectory(FunctionResolver(lambda: {ONE: ["a"]}))
+    stopped = RefreshingDirectory(FunctionResolver(lambda: {ONE: ["a"]})).start()
     stopped.stop()
     for known in (idle, stopped):
         in_child(lambda: threading.active_count() == 1)
@@ -306,13 +306,13 @@ def test_a_forked_child_of_one_that_does_not_ask_does_not_ask_either() -> None:
 def test_a_look_up_that_is_under_way_at_the_fork_keeps_nobody_in_the_child_from_asking() -> None:
     parent, asked, held = os.getpid(), threading.Event(), threading.Event()
 
-    def look() -> ByZone:
+    def look() -> AddressesByZone:
         if os.getpid() == parent:
             asked.set()
             assert held.wait(STUCK)
         return {ONE: ["new"]}
 
-    with Refreshing(Called(look), known={ONE: ["old"]}) as known:
+    with RefreshingDirectory(FunctionResolver(look), initial={ONE: ["old"]}) as known:
         assert asked.wait(STUCK)
 
         def work() -> bool:

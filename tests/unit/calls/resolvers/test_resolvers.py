@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import EngineUnavailable, InvalidValue, Zone
-from holdfast.calls.resolvers import Called, Directory, Dns, Listed, Pattern, Resolver
-from holdfast.calls.resolvers.resolver import check_form, fill, tidy
+from holdfast.calls.resolvers import Directory, DnsResolver, FunctionResolver, PatternResolver, Resolver, StaticResolver
+from holdfast.calls.resolvers.resolver import check_template, format_address, normalize
 
 ONE, TWO = Zone("use1-az1"), Zone("use1-az2")
 
@@ -34,23 +34,23 @@ class Names:
 
 def test_a_list_is_what_it_was_when_it_was_given() -> None:
     given = {ONE: ["a", "b", "a"]}
-    listed = Listed(given)
+    listed = StaticResolver(given)
     given[ONE].append("c")
     assert listed.resolve() == listed.current() == {ONE: ("a", "b")}
 
 
 def test_a_list_cannot_be_changed_by_who_reads_it() -> None:
     with pytest.raises(TypeError):
-        Listed({ONE: ["a"]}).current()[ONE] = ["b"]  # type: ignore[index]
+        StaticResolver({ONE: ["a"]}).current()[ONE] = ["b"]  # type: ignore[index]
 
 
 def test_one_address_in_the_place_of_a_list_of_them_is_refused() -> None:
     with pytest.raises(InvalidValue, match=r"endpoints of zone use1-az1 are 'http://a': expected a list"):
-        tidy({ONE: "http://a"})
+        normalize({ONE: "http://a"})
 
 
 def test_a_pattern_has_one_address_in_each_zone() -> None:
-    pattern = Pattern("https://{zone}.pricing.internal", zones=["use1-az1", "use1-az2", "use1-az1"])
+    pattern = PatternResolver("https://{zone}.pricing.internal", zones=["use1-az1", "use1-az2", "use1-az1"])
     assert pattern.resolve() == {
         ONE: ("https://use1-az1.pricing.internal",),
         TWO: ("https://use1-az2.pricing.internal",),
@@ -71,18 +71,18 @@ def test_a_pattern_has_one_address_in_each_zone() -> None:
 )
 def test_a_pattern_that_makes_no_addresses_is_refused(pattern: str, zones: list[str], message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
-        Pattern(pattern, zones)
+        PatternResolver(pattern, zones)
 
 
 def test_a_function_is_asked_each_time() -> None:
     answers = iter([{ONE: ["a"]}, {ONE: ["b"]}])
-    called = Called(lambda: next(answers))
+    called = FunctionResolver(lambda: next(answers))
     assert [called.resolve(), called.resolve()] == [{ONE: ["a"]}, {ONE: ["b"]}]
 
 
 def test_lists_and_patterns_serve_as_resolvers_and_as_directories() -> None:
-    both: list[Resolver] = [Listed({ONE: ["a"]}), Pattern("{zone}", ["use1-az1"])]
-    quick: list[Directory] = [Listed({ONE: ["a"]}), Pattern("{zone}", ["use1-az1"])]
+    both: list[Resolver] = [StaticResolver({ONE: ["a"]}), PatternResolver("{zone}", ["use1-az1"])]
+    quick: list[Directory] = [StaticResolver({ONE: ["a"]}), PatternResolver("{zone}", ["use1-az1"])]
     assert [one.resolve() for one in both] == [one.current() for one in quick]
 
 
@@ -90,15 +90,15 @@ def test_lists_and_patterns_serve_as_resolvers_and_as_directories() -> None:
 
 
 def test_the_numbers_of_ipv6_get_brackets() -> None:
-    form = check_form("address", "http://{host}:{port}", "host", "port")
-    assert fill(form, "10.0.0.1", 80) == "http://10.0.0.1:80"
-    assert fill(form, "2001:db8::1", "80") == "http://[2001:db8::1]:80"
+    form = check_template("address", "http://{host}:{port}", "host", "port")
+    assert format_address(form, "10.0.0.1", 80) == "http://10.0.0.1:80"
+    assert format_address(form, "2001:db8::1", "80") == "http://[2001:db8::1]:80"
 
 
 def test_an_address_may_do_without_the_port_and_not_without_the_host() -> None:
-    assert check_form("address", "{host}", "host", "port") == "{host}"
+    assert check_template("address", "{host}", "host", "port") == "{host}"
     with pytest.raises(InvalidValue, match=r"address is 'http://:\{port\}': expected \{host\} in it"):
-        check_form("address", "http://:{port}", "host", "port")
+        check_template("address", "http://:{port}", "host", "port")
 
 
 # DNS
@@ -106,7 +106,7 @@ def test_an_address_may_do_without_the_port_and_not_without_the_host() -> None:
 
 def test_each_zone_has_the_addresses_of_its_name_in_an_order_that_stays() -> None:
     names = Names(use1_az1=["10.0.0.2", "10.0.0.1", "10.0.0.2"], use1_az2=["2001:db8::1"])
-    dns = Dns(
+    dns = DnsResolver(
         "{zone}.internal",
         [ONE, TWO],
         8080,
@@ -123,23 +123,26 @@ def test_each_zone_has_the_addresses_of_its_name_in_an_order_that_stays() -> Non
 
 def test_a_name_that_does_not_exist_has_no_endpoints() -> None:
     names = Names(use1_az1=["10.0.0.1"], use1_az2=socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
-    assert Dns("{zone}.internal", [ONE, TWO], 80, look_up=names.look_up).resolve() == {ONE: ["10.0.0.1:80"], TWO: []}
+    assert DnsResolver("{zone}.internal", [ONE, TWO], 80, look_up=names.look_up).resolve() == {
+        ONE: ["10.0.0.1:80"],
+        TWO: [],
+    }
 
 
 @pytest.mark.parametrize("code", [socket.EAI_AGAIN, socket.EAI_FAIL])
 def test_a_name_that_cannot_be_looked_up_is_an_error_and_not_a_zone_without_endpoints(code: int) -> None:
     names = Names(use1_az1=["10.0.0.1"], use1_az2=socket.gaierror(code, "try again"))
     with pytest.raises(EngineUnavailable, match=r"use1-az2\.internal cannot be looked up in DNS"):
-        Dns("{zone}.internal", [ONE, TWO], 80, look_up=names.look_up).resolve()
+        DnsResolver("{zone}.internal", [ONE, TWO], 80, look_up=names.look_up).resolve()
 
 
 def test_a_name_that_is_none_says_so() -> None:
     with pytest.raises(InvalidValue, match="is no name for DNS"):
-        Dns(f"{{zone}}.{'x' * 70}.internal", [ONE], 80).resolve()
+        DnsResolver(f"{{zone}}.{'x' * 70}.internal", [ONE], 80).resolve()
 
 
 def test_the_system_is_asked_by_default() -> None:
-    [found] = Dns("{zone}", ["localhost"], 80).resolve().values()
+    [found] = DnsResolver("{zone}", ["localhost"], 80).resolve().values()
     assert found
     assert set(found) <= {"127.0.0.1:80", "[::1]:80"}
 
@@ -147,7 +150,7 @@ def test_the_system_is_asked_by_default() -> None:
 @pytest.mark.parametrize("port", [0, 65_536])
 def test_a_port_that_is_none_is_refused(port: int) -> None:
     with pytest.raises(InvalidValue, match=f"port is {port}: expected 1 to 65535"):
-        Dns("{zone}.internal", [ONE], port)
+        DnsResolver("{zone}.internal", [ONE], port)
 
 
 # What it costs

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.cli.shards.kept import KeptShards
+from holdfast.cli.shards.store import ShardStoreOptions
 from holdfast.shards import Assignments
 from tests.unit.cli.conftest import Run
 
@@ -26,7 +26,7 @@ FACTS = {
     "overlap": 1,
     "design": "parity",
     "shards": 25,
-    "survives": 2,
+    "attackers_survived": 2,
     "capacity_lost": 0.2,
     "empty_slots": 0,
 }
@@ -99,7 +99,7 @@ def having(shards: dict[str, list[str]], worker: str) -> list[str]:
 @contextmanager
 def kept(name: str = "default") -> Iterator[Assignments]:
     """What is kept, as the library opens it."""
-    with KeptShards(name=name).open() as assignments:
+    with ShardStoreOptions(name=name).open() as assignments:
         yield assignments
 
 

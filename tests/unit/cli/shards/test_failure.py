@@ -13,13 +13,13 @@ import msgspec
 import pytest
 
 from holdfast.shards import Fleet, Slot, report
-from holdfast.shards.report import Report, table_of
+from holdfast.shards.report import Report, build_table
 from tests.table import every_row
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.shards.files import FIRST, NO_STORE, TENANTS, cells, establish, kept, rows, write_fleet
 
 ARTICLE = {"rainbow": ("1", "4"), "rose": ("1", "8"), "sunflower": ("4", "6")}
-EIGHT = Fleet.of(str(number) for number in range(1, 9))
+EIGHT = Fleet.from_workers(str(number) for number in range(1, 9))
 ZONED = Fleet(slots=tuple(Slot(worker=str(one), group=(f"az{one % 2}",), weight=float(one)) for one in range(1, 9)))
 
 
@@ -42,7 +42,7 @@ def _files(here: Path) -> None:
 
 
 FILES = pytest.mark.parametrize("file", ["article.csv", "article.jsonl"])
-OCCURRING = Fleet.of("1486")
+OCCURRING = Fleet.from_workers("1486")
 FLEETS = pytest.mark.parametrize(
     ("words", "fleet"),
     [([], OCCURRING), (["--fleet", "eight.csv"], EIGHT), (["--fleet", "zoned.jsonl"], ZONED)],
@@ -51,7 +51,7 @@ FLEETS = pytest.mark.parametrize(
 
 
 def table(fleet: Fleet) -> Any:
-    return table_of([[fleet.place_of(worker) for worker in some] for some in ARTICLE.values()])
+    return build_table([[fleet.find_index(worker) for worker in some] for some in ARTICLE.values()])
 
 
 def written(found: Report, fleet: Fleet, names: Sequence[str]) -> dict[str, Any]:
@@ -60,14 +60,14 @@ def written(found: Report, fleet: Fleet, names: Sequence[str]) -> dict[str, Any]
     plain["neighbours"] = [
         {
             "tenant": names[pair.row],
-            "other": names[pair.other],
-            "workers": [fleet.slots[place].worker for place in pair.places],
+            "other": names[pair.other_row],
+            "workers": [fleet.slots[index].worker for index in pair.slot_indexes],
         }
         for pair in found.neighbours
     ]
-    for kind in ("tenant_fully", "tenant_partly"):
-        by = plain["worst"][kind]["by"]
-        plain["worst"][kind]["by"] = None if by is None else names[by]
+    for kind in ("fully_hit_by_tenant", "partly_hit_by_tenant"):
+        by = plain["worst_cases"][kind]["cause"]
+        plain["worst_cases"][kind]["cause"] = None if by is None else names[by]
     return plain
 
 
@@ -76,51 +76,54 @@ def written(found: Report, fleet: Fleet, names: Sequence[str]) -> dict[str, Any]
 def test_a_report_of_a_file_is_that_of_the_library(run: Run, file: str, words: list[str], fleet: Fleet) -> None:
     names = list(ARTICLE)
     found = run("shards", "report", file, *words, "--json").result
-    assert found == written(report.report(fleet, table(fleet)), fleet, names)
+    assert found == written(report.build_report(fleet, table(fleet)), fleet, names)
     assert found["neighbours"] == [
         {"tenant": "rainbow", "other": "rose", "workers": ["1"]},
         {"tenant": "rainbow", "other": "sunflower", "workers": ["4"]},
     ]
-    assert found["worst"]["tenant_partly"]["by"] == "rainbow"
+    assert found["worst_cases"]["partly_hit_by_tenant"]["cause"] == "rainbow"
     found = run("shards", "report", file, *words, "--overlap", "0", "--json").result
-    assert found == written(report.report(fleet, table(fleet), overlap=0), fleet, names)
-    assert (found["promised"], found["pairs_beyond"]) == (0, 2)
+    assert found == written(report.build_report(fleet, table(fleet), overlap=0), fleet, names)
+    assert (found["promised_overlap"], found["pairs_above_promise"]) == (0, 2)
 
 
 @FILES
 @FLEETS
 def test_a_blast_of_a_file_is_that_of_the_library(run: Run, file: str, words: list[str], fleet: Fleet) -> None:
     for given, wanted in (
-        (["--tenant", "rainbow"], report.blast(fleet, table(fleet), tenants=[0])),
-        (["--tenant", "rose", "--tenant", "sunflower"], report.blast(fleet, table(fleet), tenants=[1, 2])),
-        (["--worker", "6", "--worker", "8"], report.blast(fleet, table(fleet), workers=["6", "8"])),
+        (["--tenant", "rainbow"], report.compute_blast_radius(fleet, table(fleet), tenants=[0])),
+        (
+            ["--tenant", "rose", "--tenant", "sunflower"],
+            report.compute_blast_radius(fleet, table(fleet), tenants=[1, 2]),
+        ),
+        (["--worker", "6", "--worker", "8"], report.compute_blast_radius(fleet, table(fleet), workers=["6", "8"])),
         (
             ["--tenant", "sunflower", "--worker", "8"],
-            report.blast(fleet, table(fleet), tenants=[2], workers=["8"]),
+            report.compute_blast_radius(fleet, table(fleet), tenants=[2], workers=["8"]),
         ),
     ):
-        found = run("shards", "blast", file, *words, *given, "--json").result
+        found = run("shards", "blast-radius", file, *words, *given, "--json").result
         assert found == json.loads(msgspec.json.encode(wanted))
 
 
 def test_the_picture_of_the_article(run: Run, here: Path) -> None:
     """Rainbow takes workers 1 and 4 down; rose is served by 8, sunflower by 6; a quarter of the capacity is lost."""
-    words = ["shards", "blast", "article.csv", "--fleet", "eight.csv", "--tenant", "rainbow"]
+    words = ["shards", "blast-radius", "article.csv", "--fleet", "eight.csv", "--tenant", "rainbow"]
     found = run(*words, "--svg", "blast.svg", "--json").result
     assert found == {
         "workers_out": ["1", "4"],
         "capacity_lost": 0.25,
         "attackers": 1,
-        "hit": [0, 2, 1],
-        "fully": 0,
-        "partly": 2,
-        "untouched": 0,
-        "down_before": 0,
-        "fully_share": 0.0,
-        "partly_share": 1.0,
-        "untouched_share": 0.0,
+        "tenants_by_workers_lost": [0, 2, 1],
+        "fully_hit": 0,
+        "partly_hit": 2,
+        "unaffected": 0,
+        "already_down": 0,
+        "fully_hit_share": 0.0,
+        "partly_hit_share": 1.0,
+        "unaffected_share": 0.0,
         "down_share": 1 / 3,
-        "rise": 1.0,
+        "max_load_increase": 1.0,
     }
     ran = run(*words)
     assert (ran.code, ran.err) == (0, "")
@@ -134,7 +137,7 @@ def test_the_picture_of_the_article(run: Run, here: Path) -> None:
         "the worst of the other workers": "100.0% more load",
     }
     text = (here / "blast.svg").read_text()
-    assert text == report.matrix(EIGHT, table(EIGHT), list(ARTICLE), tenants=[0])
+    assert text == report.draw_matrix(EIGHT, table(EIGHT), list(ARTICLE), tenants=[0])
     served = [
         element.text
         for group in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}g")
@@ -146,11 +149,13 @@ def test_the_picture_of_the_article(run: Run, here: Path) -> None:
 
 
 def test_a_zone_fails(run: Run) -> None:
-    found = run("shards", "blast", "article.csv", "--fleet", "zoned.jsonl", "--zone", "az0", "--json").result
-    assert found == json.loads(msgspec.json.encode(report.blast(ZONED, table(ZONED), zones=["az0"])))
-    assert (found["workers_out"], found["fully"]) == (["2", "4", "6", "8"], 1)
-    found = run("shards", "blast", "article.csv", "--fleet", "zoned.jsonl", "--zone", "az0", "--zone", "az1", "--json")
-    assert found.result["fully"] == 3
+    found = run("shards", "blast-radius", "article.csv", "--fleet", "zoned.jsonl", "--zone", "az0", "--json").result
+    assert found == json.loads(msgspec.json.encode(report.compute_blast_radius(ZONED, table(ZONED), zones=["az0"])))
+    assert (found["workers_out"], found["fully_hit"]) == (["2", "4", "6", "8"], 1)
+    found = run(
+        "shards", "blast-radius", "article.csv", "--fleet", "zoned.jsonl", "--zone", "az0", "--zone", "az1", "--json"
+    )
+    assert found.result["fully_hit"] == 3
 
 
 def test_people_see_the_report_as_tables(run: Run) -> None:
@@ -205,7 +210,7 @@ def test_machines_that_are_shared_are_in_the_report(run: Run, here: Path) -> Non
         {"host": "h2", "workers": ["2", "5", "8"]},
         {"host": "h0", "workers": ["3", "6"]},
     ]
-    assert found["overlaps_by_host"]["most"] == 1
+    assert found["overlaps_by_host"]["max_shared"] == 1
     told = rows(run("shards", "report", "article.csv", "--fleet", "hosts.csv").out)
     assert told["hosts with several workers"] == "3: tenants share up to 1 hosts"
 
@@ -220,17 +225,25 @@ def test_what_is_kept_is_reported_with_what_it_promised(run: Run) -> None:
     establish(run)
     assert run("shards", "grow", "--drain", "az1-1", "--relieve", "az2-1=az2-help", "--apply").code == 0
     with kept() as assignments:
-        layout, tenants = assignments.layout, list(assignments.tenants())
-    places = table_of([layout.shard(tenant).places for tenant in tenants])
-    wanted = report.report(layout.fleet, places, possible=25, overlap=1)
+        layout, tenants = assignments.layout, list(assignments.iter_tenants())
+    indexes = build_table([layout.shard(tenant).slot_indexes for tenant in tenants])
+    wanted = report.build_report(layout.fleet, indexes, shards_possible=25, overlap=1)
     found = run("shards", "report", "--json").result
     assert found == written(wanted, layout.fleet, TENANTS)
-    assert (found["tenants"], found["promised"], found["pairs_beyond"], found["shards_left"]) == (20, 1, 0, 5)
+    assert (found["tenants"], found["promised_overlap"], found["pairs_above_promise"], found["shards_left"]) == (
+        20,
+        1,
+        0,
+        5,
+    )
     for words, failing in (
-        (["--tenant", "tenant-07"], report.blast(layout.fleet, places, tenants=[6])),
-        (["--zone", "az2", "--worker", "az1-2"], report.blast(layout.fleet, places, workers=["az1-2"], zones=["az2"])),
+        (["--tenant", "tenant-07"], report.compute_blast_radius(layout.fleet, indexes, tenants=[6])),
+        (
+            ["--zone", "az2", "--worker", "az1-2"],
+            report.compute_blast_radius(layout.fleet, indexes, workers=["az1-2"], zones=["az2"]),
+        ),
     ):
-        assert run("shards", "blast", *words, "--json").result == json.loads(msgspec.json.encode(failing))
+        assert run("shards", "blast-radius", *words, "--json").result == json.loads(msgspec.json.encode(failing))
 
 
 def test_people_see_how_many_shards_are_left_of_what_is_kept(run: Run) -> None:
@@ -239,7 +252,7 @@ def test_people_see_how_many_shards_are_left_of_what_is_kept(run: Run) -> None:
     assert found["shards"] == "20 used, 5 left of 25"
     assert found["pairs that share more than 1"] == "0"
     assert "tenants without a worker" not in found
-    assert "tenants down before" not in rows(run("shards", "blast", "--worker", "az1-1").out)
+    assert "tenants down before" not in rows(run("shards", "blast-radius", "--worker", "az1-1").out)
 
 
 def test_of_a_file_nobody_knows_how_many_shards_there_could_be(run: Run, here: Path) -> None:
@@ -254,31 +267,31 @@ def test_who_has_no_worker_left_is_told_apart_from_who_is_hit(run: Run) -> None:
     drained = [word for worker in lost for word in ("--drain", worker)]
     assert run("shards", "grow", *drained, "--apply", "--force").code == 0
     assert rows(run("shards", "report").out)["tenants without a worker"] == "1: all of theirs are drained"
-    assert run("shards", "report", "--json").result["down_before"] == 1
+    assert run("shards", "report", "--json").result["already_down"] == 1
     other = next(worker for worker in FIRST if worker not in lost)
-    found = rows(run("shards", "blast", "--worker", other).out)
+    found = rows(run("shards", "blast-radius", "--worker", other).out)
     assert found["tenants down before"] == "1 other: all of their workers are drained"
-    counts = run("shards", "blast", "--worker", other, "--json").result
-    assert counts["down_before"] == 1
-    assert counts["fully"] + counts["partly"] + counts["untouched"] == 19
+    counts = run("shards", "blast-radius", "--worker", other, "--json").result
+    assert counts["already_down"] == 1
+    assert counts["fully_hit"] + counts["partly_hit"] + counts["unaffected"] == 19
 
 
 def test_an_isolated_tenant_is_reported_where_it_is(run: Run) -> None:
     establish(run, "az1-6", "az2-6", "az3-6")
     assert run("shards", "isolate", "tenant-07", "--workers", "2").code == 0
-    found = run("shards", "blast", "--tenant", "tenant-07", "--json").result
-    assert (found["workers_out"], found["partly"], found["fully"]) == (["az1-6", "az2-6"], 0, 0)
-    assert run("shards", "report", "--json").result["smallest"] == 2
+    found = run("shards", "blast-radius", "--tenant", "tenant-07", "--json").result
+    assert (found["workers_out"], found["partly_hit"], found["fully_hit"]) == (["az1-6", "az2-6"], 0, 0)
+    assert run("shards", "report", "--json").result["min_shard_size"] == 2
 
 
 def test_nobody_is_reported_too(run: Run, here: Path) -> None:
     establish(run, tenants=["x"])
     assert run("shards", "remove", "x").code == 0
     found = run("shards", "report", "--svg", "kept.svg", "--json").result
-    assert (found["tenants"], found["workers"], found["worst"]["tenant_fully"]["by"]) == (0, 15, None)
+    assert (found["tenants"], found["workers"], found["worst_cases"]["fully_hit_by_tenant"]["cause"]) == (0, 15, None)
     (here / "empty.csv").write_text("")
     assert run("shards", "report", "empty.csv", "--json").result["tenants"] == 0
-    assert run("shards", "blast", "--worker", "az1-1", "--json").result["untouched"] == 0
+    assert run("shards", "blast-radius", "--worker", "az1-1", "--json").result["unaffected"] == 0
 
 
 def test_names_are_any_bytes(run: Run, here: Path) -> None:
@@ -289,13 +302,15 @@ def test_names_are_any_bytes(run: Run, here: Path) -> None:
     assert found["neighbours"] == [{"tenant": "\\xff", "other": "grün\n", "workers": ["2"]}]
     out = run("shards", "report", "bytes.jsonl").out
     assert cells(out.splitlines()[-1]) == ["\\xff", "grün\\n", "2"]
-    found = run("shards", "blast", "bytes.jsonl", "--tenant", os.fsdecode(b"\xff"), "--svg", "b.svg", "--json").result
+    found = run(
+        "shards", "blast-radius", "bytes.jsonl", "--tenant", os.fsdecode(b"\xff"), "--svg", "b.svg", "--json"
+    ).result
     assert found["workers_out"] == ["1", "2"]
     assert ElementTree.parse(here / "b.svg").getroot().tag.endswith("svg")
 
 
 def test_standard_input_is_a_file_too(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for command, words in (("report", []), ("blast", ["--tenant", "rose"])):
+    for command, words in (("report", []), ("blast-radius", ["--tenant", "rose"])):
         wanted = run("shards", command, "article.csv", *words, "--json").result
         monkeypatch.setattr(sys, "stdin", StringIO((here / "article.csv").read_text()))
         assert run("shards", command, "-", *words, "--json").result == wanted
@@ -303,17 +318,17 @@ def test_standard_input_is_a_file_too(run: Run, here: Path, monkeypatch: pytest.
     assert run("shards", "report", "article.csv", "--fleet", "-", "--json").result["workers"] == 8
 
 
-@pytest.mark.parametrize("command", ["report", "blast"])
+@pytest.mark.parametrize("command", ["report", "blast-radius"])
 def test_a_picture_is_written_once_and_overwritten_only_by_force(run: Run, here: Path, command: str) -> None:
     fails = [] if command == "report" else ["--worker", "1"]
     words = ["shards", command, "article.csv", *fails, "--svg", "picture.svg"]
     assert run(*words).code == 0
     drawn = (here / "picture.svg").read_text()
-    found = report.report(OCCURRING, table(OCCURRING))
+    found = report.build_report(OCCURRING, table(OCCURRING))
     if command == "report":
-        assert drawn == report.histogram(found.overlaps)
+        assert drawn == report.draw_histogram(found.overlaps)
     else:
-        assert drawn == report.matrix(OCCURRING, table(OCCURRING), list(ARTICLE), workers=["1"])
+        assert drawn == report.draw_matrix(OCCURRING, table(OCCURRING), list(ARTICLE), workers=["1"])
     (here / "picture.svg").write_text("mine")
     ran = run(*words, "--json")
     assert ran.code == 1
@@ -333,10 +348,10 @@ TWICE = "; expected each once"
 
 
 REFUSED: list[tuple[list[str], int, str]] = [
-    (["blast", "article.csv"], 2, "nothing fails: say --tenant, --worker or --zone"),
-    (["blast", "article.csv", "--tenant", "daisy"], 1, "there is no tenant daisy among these 3"),
-    (["blast", "article.csv", "--worker", "9"], 1, "there is no worker 9 in this fleet"),
-    (["blast", "article.csv", "--zone", "az9"], 1, "there is no worker in zone az9 in this fleet"),
+    (["blast-radius", "article.csv"], 2, "nothing fails: say --tenant, --worker or --zone"),
+    (["blast-radius", "article.csv", "--tenant", "daisy"], 1, "there is no tenant daisy among these 3"),
+    (["blast-radius", "article.csv", "--worker", "9"], 1, "there is no worker 9 in this fleet"),
+    (["blast-radius", "article.csv", "--zone", "az9"], 1, "there is no worker in zone az9 in this fleet"),
     (["report", "article.csv", "--force"], 2, "--force is for the file of --svg"),
     (["report", "--fleet", "eight.csv"], 2, "--fleet is for FILE: the fleet of what is kept is kept with it"),
     (["report", "--overlap", "1"], 2, "--overlap is for FILE: what is kept says itself what it promised"),
@@ -364,7 +379,7 @@ def test_what_cannot_be_is_refused_with_a_reason(run: Run, here: Path) -> None:
     every_row(REFUSED, check)
 
 
-@pytest.mark.parametrize("words", [["report"], ["blast", "--worker", "1"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["report"], ["blast-radius", "--worker", "1"]], ids=" ".join)
 def test_without_a_store_or_a_first_plan_there_is_nothing_to_report(run: Run, here: Path, words: list[str]) -> None:
     ran = run("shards", *words, "--json")
     assert (ran.code, ran.error["error"]) == (1, "not-found")

@@ -57,8 +57,8 @@ def test_workers_that_are_added_are_spare_and_nobody_moves(run: Run) -> None:
         "tenants": 20,
         "moving": 0,
         "moving_share": 0.0,
-        "changed": [20],
-        "short": 0,
+        "tenants_by_workers_changed": [20],
+        "degraded": 0,
         "down": 0,
         "first_moves": [],
         "version": 2,
@@ -78,7 +78,7 @@ def test_a_worker_is_relieved_of_the_tenants_that_the_library_says(run: Run) -> 
     new = old.with_fleet(old.fleet.relieve("az1-1", "az1-help"))
     assert current() == new
     with kept() as assignments:
-        tenants = list(assignments.tenants())
+        tenants = list(assignments.iter_tenants())
     wanted = {tenant.name.decode(): list(new.shard(tenant).workers) for tenant in tenants}
     after = shards_of(run)
     assert after == wanted
@@ -94,7 +94,7 @@ def test_a_worker_is_replaced_and_its_tenants_go_with_it(run: Run) -> None:
     before = establish(run)
     found = grow(run, "--replace", "az1-1=az1-new")
     movers = having(before, "az1-1")
-    assert (found["moving"], found["changed"]) == (len(movers), [20 - len(movers), len(movers)])
+    assert (found["moving"], found["tenants_by_workers_changed"]) == (len(movers), [20 - len(movers), len(movers)])
     assert found["first_moves"] == [{"tenant": one, "leaves": ["az1-1"], "joins": ["az1-new"]} for one in movers]
     assert shards_of(run) == swapped(before, "az1-1", "az1-new")
 
@@ -102,7 +102,7 @@ def test_a_worker_is_replaced_and_its_tenants_go_with_it(run: Run) -> None:
 def test_a_spare_worker_takes_the_place_of_another_which_is_drained(run: Run) -> None:
     before = establish(run, "az1-6")
     found = grow(run, "--substitute", "az1-1=az1-6")
-    assert (found["moving"], found["short"], found["workers"]) == (len(having(before, "az1-1")), 0, 15)
+    assert (found["moving"], found["degraded"], found["workers"]) == (len(having(before, "az1-1")), 0, 15)
     assert shards_of(run) == swapped(before, "az1-1", "az1-6")
     assert [slot.worker for slot in current().fleet.slots if slot.is_drained] == ["az1-1"]
 
@@ -110,13 +110,13 @@ def test_a_spare_worker_takes_the_place_of_another_which_is_drained(run: Run) ->
 def test_a_drained_worker_stays_with_its_tenants_and_they_are_short_of_it(run: Run) -> None:
     before = establish(run)
     found = grow(run, "--drain", "az1-1")
-    assert (found["moving"], found["short"], found["workers"]) == (0, len(having(before, "az1-1")), 14)
+    assert (found["moving"], found["degraded"], found["workers"]) == (0, len(having(before, "az1-1")), 14)
     assert found["capacity_lost"] == 3 / 14
     assert members_of() == before
     assert shards_of(run) == without(before, "az1-1"), "who is drained is not shown as one that serves"
     assert run("shards", "assign", *TENANTS, "--json").result == [
         {"tenant": tenant, "workers": [worker for worker in some if worker != "az1-1"]}
-        | ({"drained": ["az1-1"]} if "az1-1" in some else {})
+        | ({"drained_workers": ["az1-1"]} if "az1-1" in some else {})
         for tenant, some in before.items()
     ]
 
@@ -129,7 +129,7 @@ def test_the_last_worker_of_a_tenant_is_drained_only_by_force(run: Run) -> None:
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("holdfast: 1 of 20 tenants would be left without a worker, such as tenant-07: ")
     assert run("shards", "grow", "--drain", last, "--json").result["down"] == 1
-    assert not current().fleet.slots[current().fleet.place_of(last)].is_drained
+    assert not current().fleet.slots[current().fleet.find_index(last)].is_drained
     assert run("shards", "grow", "--drain", last, "--apply", "--force", "--json").result["down"] == 1
     assert shards_of(run) == without(before, first, second, last)
 
@@ -149,7 +149,7 @@ def test_twice_as_many_workers_give_more_shards_and_nobody_moves(run: Run) -> No
     assert (found["workers"], found["shards"], found["moving"], found["spare"]) == (30, 100, 0, 0)
     assert shards_of(run) == before
     layout = current()
-    assert layout.twins == (15,)
+    assert layout.doubling_starts == (15,)
     slots = layout.fleet.slots[15:]
     assert [slot.group for slot in slots] == [(name[:3],) for name in FIRST]
     assert {slot.worker for slot in slots} == {*twins}
@@ -170,7 +170,7 @@ def test_several_changes_are_one(run: Run) -> None:
     assert (found["moving"], found["version"]) == (len(moved), 3)
     wanted = swapped(swapped(swapped(before, "az1-1", "az1-x"), "az2-1", "az2-x"), "az1-2", "az1-6")
     assert swapped(after, "az3-x", "az3-3") == wanted
-    assert found["short"] == len({*having(after, "az3-1"), *having(after, "az3-2")})
+    assert found["degraded"] == len({*having(after, "az3-1"), *having(after, "az3-2")})
     assert [slot.worker for slot in current().fleet.slots][-2:] == ["az1-7", "az3-x"]
 
 
@@ -216,12 +216,12 @@ def test_machines_that_are_shared_with_those_that_are_there_are_refused_or_noted
         ran = run("shards", "grow", *words, "--apply", "--json")
         assert ran.code == 2
         assert " are both on h1" in ran.error["detail"]
-        ran = run("shards", "grow", *words, "--shared-hosts", "--json")
+        ran = run("shards", "grow", *words, "--allow-shared-hosts", "--json")
         assert ran.code == 0
         (note,) = ran.err.splitlines()
         assert json.loads(note)["note"].startswith("az1-6, az2-")
-    assert run("shards", "grow", *words, "--shared-hosts", "--apply").code == 0
-    assert current().fleet.shared_hosts == "allow"
+    assert run("shards", "grow", *words, "--allow-shared-hosts", "--apply").code == 0
+    assert current().fleet.shared_host_policy == "allow"
     again = ["--add", write_fleet(["az3-9"], path="again.csv", az3_9="h1")]
     ran = run("shards", "grow", *again, "--json")
     assert ran.code == 2

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue
-from holdfast.cli.shards.inputs import as_name, read_assignments, read_fleet, read_tenants
+from holdfast.cli.shards.inputs import parse_name, read_assignments, read_fleet, read_tenants
 from holdfast.shards import Fleet, Slot
 
 HERE = Path("file")
@@ -73,7 +73,7 @@ def test_a_fleet_is_csv_with_a_header_or_json_lines(text: str | bytes) -> None:
 
 
 def test_whatever_else_is_said_of_a_worker_is_where_it_is() -> None:
-    assert fleet("worker\na\nb\n") == Fleet.of("ab")
+    assert fleet("worker\na\nb\n") == Fleet.from_workers("ab")
     wanted = [("az1", "one"), ("az2", "two")]
     found = fleet("zone,worker,version\naz1,a,one\naz2,b,two\n")
     assert [slot.group for slot in found.slots] == wanted
@@ -176,7 +176,7 @@ def test_what_is_wrong_with_a_fleet_is_told_with_its_line(text: str | bytes, tol
 
 def test_shared_machines_are_let_through_if_they_may_be() -> None:
     HERE.write_text("worker,host\na,h\nb,h\n")
-    assert len(read_fleet("file", shared_hosts="allow")) == 2
+    assert len(read_fleet("file", shared_host_policy="allow")) == 2
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_names_of_any_bytes_come_through_json_as_they_are(names: list[bytes]) ->
 
 def test_names_of_the_command_line_are_the_bytes_that_were_typed() -> None:
     for name in (b"a", b"\xff", "grün".encode(), b"\xed\xa0\x80"):
-        assert as_name(os.fsdecode(name)) == name
+        assert parse_name(os.fsdecode(name)) == name
 
 
 @pytest.mark.parametrize(
@@ -359,4 +359,4 @@ def test_an_option_is_no_file_but_a_file_may_be_named_so() -> None:
     ):
         read_fleet("--jsn")
     Path("--jsn").write_text("worker\na\n")
-    assert read_fleet("./--jsn") == Fleet.of("a")
+    assert read_fleet("./--jsn") == Fleet.from_workers("a")

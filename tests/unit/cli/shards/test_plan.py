@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.shards import Designed, Fleet
-from holdfast.shards.schemes import schemes
+from holdfast.shards import DesignedSharding, Fleet
+from holdfast.shards.schemes import compare_schemes
 from tests.services.start import free_port
 from tests.table import every_row
 from tests.unit.cli.conftest import Run
@@ -29,14 +29,22 @@ from tests.unit.cli.shards.files import (
     write_fleet,
 )
 
-UNMOVED = {"tenants": 20, "moving": 0, "moving_share": 0.0, "changed": [20], "short": 0, "down": 0, "first_moves": []}
+UNMOVED = {
+    "tenants": 20,
+    "moving": 0,
+    "moving_share": 0.0,
+    "tenants_by_workers_changed": [20],
+    "degraded": 0,
+    "down": 0,
+    "first_moves": [],
+}
 SIZES = ["--size", "3", "--overlap", "1"]
 
 
-def can_double(designed: Designed) -> bool:
+def can_double(sharding: DesignedSharding) -> bool:
     """By trying it."""
     try:
-        designed.doubled([f"{slot.worker}-twin" for slot in designed.fleet.slots])
+        sharding.double([f"{slot.worker}-twin" for slot in sharding.fleet.slots])
     except InvalidValue:
         return False
     return True
@@ -47,7 +55,7 @@ def choices(fleet: Fleet) -> list[dict[str, object]]:
     for size in range(2, 7):
         for overlap in range(size):
             try:
-                one = Designed(fleet, size, overlap, key=b"")
+                one = DesignedSharding(fleet, size, overlap, key=b"")
             except InvalidValue:
                 continue
             found.append(
@@ -55,8 +63,8 @@ def choices(fleet: Fleet) -> list[dict[str, object]]:
                     "size": size,
                     "overlap": overlap,
                     "shards": one.capacity,
-                    "survives": one.survives,
-                    "spare": len(one.spare),
+                    "attackers_survived": one.attackers_survived,
+                    "spare": len(one.spare_slots),
                     "capacity_lost": size / len(fleet),
                     "can_double": can_double(one),
                 }
@@ -72,13 +80,15 @@ def zoned(*sizes: int) -> Fleet:
         for zone, size in enumerate(sizes):
             if turn < size:
                 dealt[f"zone-{zone + 1}"].append(f"worker-{next(names)}")
-    return Fleet.grouped(dealt)
+    return Fleet.from_groups(dealt)
 
 
 def test_without_a_size_all_that_the_fleet_allows_are_listed(run: Run, here: Path) -> None:
     found = run("shards", "plan", write_fleet(), "--json").result
-    assert found == choices(Fleet.grouped({zone: [name for name in FIRST if name.startswith(zone)] for zone in ZONES}))
-    wanted = {"size": 3, "overlap": 1, "shards": 25, "survives": 2, "spare": 0, "capacity_lost": 0.2}
+    assert found == choices(
+        Fleet.from_groups({zone: [name for name in FIRST if name.startswith(zone)] for zone in ZONES})
+    )
+    wanted = {"size": 3, "overlap": 1, "shards": 25, "attackers_survived": 2, "spare": 0, "capacity_lost": 0.2}
     assert wanted | {"can_double": True} in found
     assert [one["can_double"] for one in found if (one["size"], one["overlap"]) == (3, 2)] == [False]
     assert [path.name for path in here.iterdir()] == ["fleet.csv"], "and no store was made"
@@ -92,7 +102,7 @@ def test_people_see_them_beside_no_sharding_and_plain_shards(run: Run) -> None:
     assert lines[0] == ["size", "overlap", "shards", "survives", "spare", "one tenant takes", "can be doubled"]
     assert ["3", "1", "25", "2", "0", "20.0%", "yes"] in lines
     assert ["3", "2", "125", "1", "0", "20.0%"] in lines
-    compared = schemes(15, 4)
+    compared = compare_schemes(15, 4)
     assert [cells(line) for line in second.splitlines()] == [
         ["shards of 4", "how many", "a bad tenant takes down", "a worker fails: others carry"],
         ["no sharding", "1", "100.000% of all", "7.1% more"],
@@ -104,10 +114,10 @@ def test_people_see_them_beside_no_sharding_and_plain_shards(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "fleet"),
     [
-        (["--workers", "8"], Fleet.of(f"worker-{number}" for number in range(1, 9))),
+        (["--workers", "8"], Fleet.from_workers(f"worker-{number}" for number in range(1, 9))),
         (["--workers", "15", "--zones", "3"], zoned(5, 5, 5)),
         (["--workers", "10", "--zones", "3"], zoned(4, 3, 3)),
-        (["--workers", "2"], Fleet.of(["worker-1", "worker-2"])),
+        (["--workers", "2"], Fleet.from_workers(["worker-1", "worker-2"])),
     ],
 )
 def test_a_number_of_workers_is_enough_to_see_what_they_give(run: Run, words: list[str], fleet: Fleet) -> None:
@@ -165,7 +175,7 @@ def test_sizes_are_looked_at_without_a_store_and_none_is_made(run: Run, here: Pa
 
 
 def test_a_plan_that_is_applied_is_a_version_and_tenants_have_shards_by_it(run: Run) -> None:
-    nobody = UNMOVED | {"tenants": 0, "changed": [0]}
+    nobody = UNMOVED | {"tenants": 0, "tenants_by_workers_changed": [0]}
     found = run("shards", "plan", write_fleet(), *SIZES, "--apply", "--json").result
     assert found == FACTS | nobody | {"version": 1, "is_applied": True}
     before = shards_of(run)
@@ -213,8 +223,8 @@ def test_a_worker_that_is_gone_is_replaced_and_only_its_tenants_move(run: Run) -
         "tenants": 20,
         "moving": len(movers),
         "moving_share": len(movers) / 20,
-        "changed": [20 - len(movers), len(movers)],
-        "short": 0,
+        "tenants_by_workers_changed": [20 - len(movers), len(movers)],
+        "degraded": 0,
         "down": 0,
         "first_moves": moves,
         "version": 1,
@@ -233,7 +243,7 @@ def test_a_new_worker_of_another_zone_is_spare_and_the_slot_stays_empty(run: Run
     before = establish(run)
     found = run("shards", "plan", write_fleet([*GONE, "az1-new"]), "--apply", "--json").result
     short = having(before, "az2-3")
-    assert (found["moving"], found["short"], found["workers"], found["spare"]) == (0, len(short), 15, 1)
+    assert (found["moving"], found["degraded"], found["workers"], found["spare"]) == (0, len(short), 15, 1)
     assert found["empty_slots"] == 1
     assert members_of() == before, "nobody moved"
     assert shards_of(run) == without(before, "az2-3"), "and nobody is sent to who is gone"
@@ -242,7 +252,7 @@ def test_a_new_worker_of_another_zone_is_spare_and_the_slot_stays_empty(run: Run
 def test_a_spare_worker_takes_the_slot_of_one_that_is_gone(run: Run) -> None:
     before = establish(run, "az2-spare")
     found = run("shards", "plan", write_fleet([*GONE, "az2-spare"]), "--apply", "--json").result
-    assert (found["moving"], found["short"], found["spare"]) == (len(having(before, "az2-3")), 0, 0)
+    assert (found["moving"], found["degraded"], found["spare"]) == (len(having(before, "az2-3")), 0, 0)
     assert having(shards_of(run), "az2-spare") == having(before, "az2-3")
 
 
@@ -276,7 +286,7 @@ def test_nobody_is_left_without_a_worker_unless_that_is_wanted(run: Run, here: P
     left = write_fleet([name for name in FIRST if name not in lost])
     short = [tenant for tenant in TENANTS if {*before[tenant]} & {*lost}]
     looked = run("shards", "plan", left, "--json").result
-    assert (looked["down"], looked["short"], looked["moving"], looked["is_applied"]) == (1, len(short), 0, False)
+    assert (looked["down"], looked["degraded"], looked["moving"], looked["is_applied"]) == (1, len(short), 0, False)
     assert rows(run("shards", "plan", left).out)["without a worker"] == "1: nobody serves them"
     ran = run("shards", "plan", left, "--apply", "--moves", "moves.jsonl", "--json")
     told = (
@@ -322,7 +332,7 @@ def test_another_size_makes_new_shards_of_all_workers(run: Run) -> None:
     before = establish(run, "az1-spare", "az2-spare")
     found = run("shards", "plan", "--overlap", "2", "--json").result
     assert (found["size"], found["overlap"], found["shards"], found["workers"]) == (3, 2, 125, 17)
-    assert found["moving"] == found["tenants"] - found["changed"][0] > 10
+    assert found["moving"] == found["tenants"] - found["tenants_by_workers_changed"][0] > 10
     assert run("shards", "plan", "--overlap", "2", "--apply", "--json").result == found | {
         "version": 3,
         "is_applied": True,
@@ -330,7 +340,7 @@ def test_another_size_makes_new_shards_of_all_workers(run: Run) -> None:
     after = shards_of(run)
     assert sum({*before[tenant]} != {*after[tenant]} for tenant in TENANTS) == found["moving"]
     with kept() as assignments:
-        assert (assignments.layout.overlap, assignments.layout.first) == (2, 17)
+        assert (assignments.layout.overlap, assignments.layout.design_slot_count) == (2, 17)
 
 
 def test_new_shards_are_made_of_spare_workers_too_if_that_is_wanted(run: Run) -> None:
@@ -342,14 +352,14 @@ def test_new_shards_are_made_of_spare_workers_too_if_that_is_wanted(run: Run) ->
         key = assignments.layout.key
     assert run("shards", "plan", "--redesign", "--apply", "--json").result["version"] == 3
     with kept() as assignments:
-        assert (assignments.layout.first, assignments.layout.key) == (21, key)
+        assert (assignments.layout.design_slot_count, assignments.layout.key) == (21, key)
 
 
 def test_new_shards_leave_out_who_is_drained_and_relieve_nobody(run: Run) -> None:
     establish(run, "az1-6")
     assert run("shards", "grow", "--drain", "az1-1", "--relieve", "az2-1=az2-help", "--apply").code == 0
     found = run("shards", "plan", "--redesign", "--apply", "--json").result
-    assert (found["workers"], found["shards"], found["short"]) == (16, 25, 0)
+    assert (found["workers"], found["shards"], found["degraded"]) == (16, 25, 0)
     with kept() as assignments:
         slots = assignments.layout.fleet.slots
     assert "az1-1" not in [slot.worker for slot in slots]
@@ -391,9 +401,9 @@ def test_machines_that_are_shared_are_refused_or_noted(run: Run) -> None:
     assert ran.error["detail"].startswith("fleet.csv: workers az1-1 and az2-1 are both on h1")
     sharing = {"h1": "az1-1, az2-1", "h2": "az3-1, az3-2"}
     notes = [f"{some} are on {host}: they fail together, whatever shards share" for host, some in sharing.items()]
-    ran = run("shards", "plan", "fleet.csv", *SIZES, "--shared-hosts", "--apply")
+    ran = run("shards", "plan", "fleet.csv", *SIZES, "--allow-shared-hosts", "--apply")
     assert (ran.code, ran.err) == (0, "".join(f"holdfast: {note}\n" for note in notes))
-    ran = run("shards", "plan", "fleet.csv", "--shared-hosts", "--json")
+    ran = run("shards", "plan", "fleet.csv", "--allow-shared-hosts", "--json")
     assert [json.loads(line) for line in ran.err.splitlines()] == [{"note": note} for note in notes]
     assert json.loads(ran.out)["version"] == 1
     assert run("shards", "plan", "fleet.csv").code == 2, "said once, and to be said again"
@@ -496,5 +506,5 @@ def test_what_cannot_be_is_refused_with_2_and_leaves_no_store_behind(run: Run, h
 
 def test_what_is_unavailable_exits_with_3(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_DATABASE__URL", f"postgresql://127.0.0.1:{free_port()}/name")
-    monkeypatch.setenv("HOLDFAST_DATABASE__PATIENCE", "0.01")
+    monkeypatch.setenv("HOLDFAST_DATABASE__TIMEOUT", "0.01")
     assert run("shards", "plan", write_fleet()).code == 3

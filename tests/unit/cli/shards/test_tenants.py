@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.output import moment
-from holdfast.cli.shards.kept import EVERY, told
+from holdfast.cli.output import format_time
+from holdfast.cli.shards.store import PROGRESS_INTERVAL, show_progress
 from holdfast.shards import Assignments
 from holdfast.testing import FakeClock
 from tests.table import every_row
@@ -87,7 +87,7 @@ def test_names_are_any_bytes(run: Run, here: Path) -> None:
     (here / "tenants").write_text("\n".join(lines))
     assert run("shards", "assign", "--file", "tenants", "--json").result == typed
     with kept() as assignments:
-        assert {*names} <= {tenant.name for tenant in assignments.tenants()}
+        assert {*names} <= {tenant.name for tenant in assignments.iter_tenants()}
         assert [list(assignments.find(name).workers) for name in names] == [entry["workers"] for entry in typed]
     shown = run("shards", "assign", "--", *map(os.fsdecode, names)).out.splitlines()[1:]
     assert [cells(line)[0] for line in shown] == [
@@ -138,7 +138,7 @@ def test_workers_that_are_drained_are_beside_those_that_serve(run: Run) -> None:
     assert run("shards", "grow", "--drain", first, "--drain", third, "--apply").code == 0
     whole = {"tenant": other, "workers": before[other]}
     found = run("shards", "assign", "tenant-07", other, "--json").result
-    assert found == [{"tenant": "tenant-07", "workers": [second], "drained": [first, third]}, whole]
+    assert found == [{"tenant": "tenant-07", "workers": [second], "drained_workers": [first, third]}, whole]
     found = run("shards", "assign", "tenant-07", other, "--lookback", "1h", "--json").result
     assert [entry["previous"] for entry in found] == [[], []], "nobody moved"
     ran = run("shards", "assign", "tenant-07", other)
@@ -161,7 +161,7 @@ def test_an_isolated_tenants_worker_that_is_drained_is_told_at_its_release_no_mo
     assert run("shards", "isolate", "tenant-07").code == 0
     assert run("shards", "grow", "--drain", "az2-6", "--apply").code == 0
     found = run("shards", "assign", "tenant-07", "--json").result
-    assert found == [{"tenant": "tenant-07", "workers": ["az1-6", "az3-6"], "drained": ["az2-6"]}]
+    assert found == [{"tenant": "tenant-07", "workers": ["az1-6", "az3-6"], "drained_workers": ["az2-6"]}]
     found = run("shards", "release", "tenant-07", "--json").result
     assert found == {"tenant": "tenant-07", "workers": before["tenant-07"], "spare_left": 3}
 
@@ -224,16 +224,16 @@ def test_the_one_whose_workers_fail_is_found(run: Run) -> None:
     assert found[0] == {
         "tenant": "tenant-07",
         "failing": sorted(workers),
-        "sound": [],
+        "healthy": [],
         "score": 1.0,
-        "is_needed": True,
+        "is_in_minimal_set": True,
     }
-    assert [one["is_needed"] for one in found[1:]] == [False] * (len(found) - 1)
-    assert all(one["score"] < 0.5 and len(one["failing"]) == 1 and len(one["sound"]) == 2 for one in found[1:])
+    assert [one["is_in_minimal_set"] for one in found[1:]] == [False] * (len(found) - 1)
+    assert all(one["score"] < 0.5 and len(one["failing"]) == 1 and len(one["healthy"]) == 2 for one in found[1:])
     assert len(found) == 10
     assert run("shards", "suspects", *workers, "--limit", "1", "--json").result == found[:1]
     with kept() as assignments:
-        library = assignments.suspects(workers)
+        library = assignments.find_suspects(workers)
     assert [(one.tenant.decode(), one.score) for one in library] == [(one["tenant"], one["score"]) for one in found]
 
 
@@ -242,13 +242,13 @@ def test_two_who_fail_at_once_are_found_together(run: Run) -> None:
     first = TENANTS[0]
     second = next(tenant for tenant in TENANTS if not {*shards[tenant]} & {*shards[first]})
     found = run("shards", "suspects", *shards[first], *shards[second], "--json").result
-    assert {one["tenant"] for one in found if one["is_needed"]} == {first, second}
+    assert {one["tenant"] for one in found if one["is_in_minimal_set"]} == {first, second}
 
 
 def test_people_see_suspects_as_a_table(run: Run) -> None:
     workers = establish(run)["tenant-07"]
     lines = [cells(line) for line in run("shards", "suspects", *workers).out.splitlines()]
-    assert lines[0] == ["tenant", "score", "explains", "failing", "sound"]
+    assert lines[0] == ["tenant", "score", "explains", "failing", "healthy"]
     assert lines[1] == ["tenant-07", "1.00", "yes", " ".join(sorted(workers))]
     assert len(lines) == 11
 
@@ -387,9 +387,9 @@ def counted(number: int) -> Iterator[int]:
     ("number", "said"),
     [
         (0, ""),
-        (EVERY - 1, ""),
-        (EVERY, "\r50,000 tenants\n"),
-        (EVERY * 2 + 1, "\r50,000 tenants\r100,000 tenants\n"),
+        (PROGRESS_INTERVAL - 1, ""),
+        (PROGRESS_INTERVAL, "\r50,000 tenants\n"),
+        (PROGRESS_INTERVAL * 2 + 1, "\r50,000 tenants\r100,000 tenants\n"),
     ],
 )
 def test_progress_is_told_at_a_terminal_and_nowhere_else(
@@ -397,10 +397,10 @@ def test_progress_is_told_at_a_terminal_and_nowhere_else(
 ) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    assert sum(1 for _ in told(counted(number), "tenants")) == number
+    assert sum(1 for _ in show_progress(counted(number), "tenants")) == number
     assert terminal.getvalue() == said
     monkeypatch.setattr(sys, "stderr", silent := StringIO())
-    assert sum(1 for _ in told(counted(number), "tenants")) == number
+    assert sum(1 for _ in show_progress(counted(number), "tenants")) == number
     assert silent.getvalue() == ""
 
 
@@ -425,11 +425,11 @@ def test_what_was_before_a_time_is_forgotten_and_what_was_later_is_not(run: Run)
     with kept() as today, kept("old") as opened:
         past = Assignments(opened._store, clock=clock)
         past.apply(past.plan(replace(today.layout, version=0)))
-        past.shard("a")
+        past.assign("a")
         for name in ("one", "two", "three"):
             clock.advance(2 * 3600)
             layout = past.layout
-            past.apply(past.plan(layout.with_fleet(layout.fleet.replace(past.find("a").places[0], name))))
+            past.apply(past.plan(layout.with_fleet(layout.fleet.replace(past.find("a").slot_indexes[0], name))))
 
     def before() -> list[str]:
         [found] = run("shards", "assign", "a", "--lookback", "1d", "--name", "old", "--json").result
@@ -461,14 +461,14 @@ def test_what_assign_prints_is_read_again(run: Run) -> None:
     Path("shards.json").write_text(printed)
     again = run("shards", "report", "shards.json", "--json").result
     assert again["tenants"] == len(TENANTS)
-    assert again["overlaps"]["most"] <= 1
+    assert again["overlaps"]["max_shared"] <= 1
 
 
 def test_a_tenant_that_was_removed_while_it_was_isolated_has_no_workers_after_its_release(run: Run) -> None:
     establish(run, *SPARE)
     run("shards", "isolate", "tenant-01")
     with kept() as assignments:
-        assignments._store.release([b"tenant-01"])
+        assignments._store.remove([b"tenant-01"])
     assert run("shards", "release", "tenant-01", "--json").result == {
         "tenant": "tenant-01",
         "workers": [],
@@ -490,7 +490,7 @@ DRAINED = {"az1-1", "az1-7", "az2-6", "az1-y"}
 
 
 @pytest.fixture
-def mixed(run: Run) -> Run:
+def mix_bits(run: Run) -> Run:
     """A worker of every use there is, and of each one that is drained."""
     establish(run, "az1-6", "az2-6", "az3-6")
     assert run("shards", "isolate", "tenant-07", "--workers", "2").code == 0
@@ -501,17 +501,17 @@ def mixed(run: Run) -> Run:
     return run
 
 
-def test_machines_see_what_each_worker_is_there_for(mixed: Run) -> None:
+def test_machines_see_what_each_worker_is_there_for(mix_bits: Run) -> None:
     with kept() as assignments:
         version = assignments.current
-    assert mixed("shards", "fleet", "--json").result == {
+    assert mix_bits("shards", "fleet", "--json").result == {
         "version": 4,
         "at": version.at,
         "size": 3,
         "overlap": 1,
         "workers": [
             {
-                "slot": place,
+                "slot": index,
                 "worker": worker,
                 "group": [worker[:3]],
                 "weight": 1.0,
@@ -520,18 +520,18 @@ def test_machines_see_what_each_worker_is_there_for(mixed: Run) -> None:
                 "is_drained": worker in DRAINED,
                 "relieves": "az1-2" if worker in ("az1-x", "az1-y") else None,
             }
-            for place, (worker, use) in enumerate(USES.items())
+            for index, (worker, use) in enumerate(USES.items())
         ],
         "isolated": [{"tenant": "tenant-07", "workers": ["az1-6", "az2-6"]}],
     }
 
 
-def test_people_see_the_same_and_how_many_of_each_there_are_in_every_group(mixed: Run) -> None:
-    ran = mixed("shards", "fleet")
+def test_people_see_the_same_and_how_many_of_each_there_are_in_every_group(mix_bits: Run) -> None:
+    ran = mix_bits("shards", "fleet")
     assert (ran.code, ran.err) == (0, "")
     first, second, third = ran.out.split("\n\n")
     with kept() as assignments:
-        since = moment(assignments.current.at)
+        since = format_time(assignments.current.at)
     assert first == f"version 4, since {since}: shards of 3, overlap 1"
     assert [cells(line) for line in second.splitlines()] == [
         ["worker", "group", "host", "use"],
@@ -561,11 +561,11 @@ def test_people_see_the_same_and_how_many_of_each_there_are_in_every_group(mixed
     ), "who is drained is no longer one of the others: so many are there to be used"
 
 
-def test_what_is_counted_as_spare_is_what_plans_say(mixed: Run) -> None:
-    found: dict[str, Any] = mixed("shards", "fleet", "--json").result
+def test_what_is_counted_as_spare_is_what_plans_say(mix_bits: Run) -> None:
+    found: dict[str, Any] = mix_bits("shards", "fleet", "--json").result
     spare = [one for one in found["workers"] if one["use"] == "spare" and not one["is_drained"]]
     live = [one for one in found["workers"] if not one["is_drained"]]
-    planned = mixed("shards", "plan", "--json").result
+    planned = mix_bits("shards", "plan", "--json").result
     assert (len(spare), len(live)) == (planned["spare"], planned["workers"]) == (3, 19)
 
 
@@ -615,7 +615,7 @@ def test_an_isolated_tenant_of_any_name_is_shown(run: Run) -> None:
     establish(run, "az1-6", tenants=["x"])
     name = b"\xff [bold]\n" + b"x" * 100
     with kept() as assignments:
-        assignments.shard(name)
+        assignments.assign(name)
         assignments.isolate(name, 1)
     found = run("shards", "fleet", "--json").result
     assert found["isolated"] == [{"tenant": "\\xff [bold]\n" + "x" * 100, "workers": ["az1-6"]}]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast import InvalidValue, Operation, Side, Verdict, VerdictKind, Zone, ZoneState
 from holdfast.detect.detectors.threshold import ThresholdDetector, ThresholdOptions, ThresholdState
 from holdfast.metrics import Histogram
-from holdfast.telemetry import Bin, BinKey, Window, ZoneReading, window_of
+from holdfast.telemetry import Bin, BinKey, Window, ZoneReading, build_window
 
 ONE, TWO, THREE = Zone("az1"), Zone("az2"), Zone("az3")
 GOOD = ZoneReading(requests=200, faults=0, latency=0.02, instances=2, failing_instances=0)
@@ -25,7 +25,7 @@ def windows(
     *readings: tuple[ZoneReading, ZoneReading, ZoneReading], out: frozenset[Zone] = frozenset()
 ) -> list[Window]:
     return [
-        window_of(
+        build_window(
             "shop",
             (ONE, TWO, THREE),
             1000.0 + 10 * number,
@@ -53,7 +53,7 @@ def bins(zone: Zone, reading: ZoneReading) -> Iterator[tuple[BinKey, Bin]]:
         assert faults <= requests
         successes = Histogram.of([] if reading.latency is None else [reading.latency] * (requests - faults))
         key = BinKey("shop", Operation("Home", "Index"), zone, f"i-{instance}", Side.SERVER)
-        yield key, Bin(requests=requests, faults=faults, successes=successes)
+        yield key, Bin(requests=requests, faults=faults, success_seconds=successes)
 
 
 def verdicts(
@@ -83,8 +83,8 @@ def test_one_zone_in_trouble_for_two_windows_is_isolated(bad: ZoneReading) -> No
 
 
 def test_trouble_that_does_not_last_is_not_enough() -> None:
-    rows = [(GOOD, FAULTY, GOOD), ALL_GOOD] * 4
-    assert {verdict.kind for verdict in verdicts(*rows)} == {VerdictKind.HEALTHY}
+    windows_in_trouble = [(GOOD, FAULTY, GOOD), ALL_GOOD] * 4
+    assert {verdict.kind for verdict in verdicts(*windows_in_trouble)} == {VerdictKind.HEALTHY}
 
 
 def test_several_zones_at_once_are_nobody_s_own_failure() -> None:
@@ -164,7 +164,7 @@ def test_a_verdict_closes_when_the_zone_has_recovered() -> None:
 def test_the_evidence_says_what_was_seen_in_every_zone() -> None:
     evidence = verdicts((GOOD, FAULTY, SILENT), (GOOD, FAULTY, SILENT))[-1].evidence
     latency = pytest.approx(0.02, rel=0.05)
-    assert evidence[TWO] == {"requests": 200, "fault_share": 0.4, "latency": latency, "failing_instances": 2}
+    assert evidence[TWO] == {"requests": 200, "fault_rate": 0.4, "latency": latency, "failing_instances": 2}
     assert evidence[THREE]["latency"] is None
 
 
@@ -173,9 +173,9 @@ READINGS = st.sampled_from([GOOD, FAULTY, SLOW, SILENT])
 
 @given(st.lists(st.tuples(READINGS, READINGS, READINGS), max_size=12))
 def test_an_isolated_zone_is_in_trouble_and_the_only_one(
-    rows: list[tuple[ZoneReading, ZoneReading, ZoneReading]],
+    windows_in_trouble: list[tuple[ZoneReading, ZoneReading, ZoneReading]],
 ) -> None:
-    for row, verdict in zip(rows, verdicts(*rows), strict=True):
+    for row, verdict in zip(windows_in_trouble, verdicts(*windows_in_trouble), strict=True):
         if verdict.kind is VerdictKind.ISOLATED:
             troubled = [zone for zone, reading in zip((ONE, TWO, THREE), row, strict=True) if reading in (FAULTY, SLOW)]
             assert troubled == [verdict.zone]
@@ -184,12 +184,12 @@ def test_an_isolated_zone_is_in_trouble_and_the_only_one(
 @pytest.mark.parametrize(
     "options",
     [
-        {"fault_share": 0},
-        {"fault_share": 1.1},
-        {"latency": 0},
-        {"minimum_requests": 0},
-        {"windows": 0},
-        {"minimum_instances": 0},
+        {"max_fault_rate": 0},
+        {"max_fault_rate": 1.1},
+        {"max_latency": 0},
+        {"min_requests": 0},
+        {"consecutive_windows": 0},
+        {"min_instances": 0},
     ],
 )
 def test_options_that_make_no_sense_are_named(options: dict[str, Any]) -> None:
@@ -205,7 +205,7 @@ def test_one_window_that_was_missed_is_bridged_and_more_begin_the_count_anew() -
     assert detector.step(state, third)[1].kind is VerdictKind.ISOLATED
     for window in (fourth, first):  # too late, and once more
         again, verdict = detector.step(state, window)
-        assert (again.rows, verdict.kind) == ({TWO: 1}, VerdictKind.HEALTHY)
+        assert (again.windows_in_trouble, verdict.kind) == ({TWO: 1}, VerdictKind.HEALTHY)
 
 
 def test_a_returning_zone_is_watched_like_one_that_is_in() -> None:

@@ -19,7 +19,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 @pytest.fixture
 def session() -> Iterator[AwsSession]:
-    with AwsSession(AwsOptions(region="eu-west-1", endpoint_url=NOWHERE, attempts=1)) as session:
+    with AwsSession(AwsOptions(region="eu-west-1", endpoint_url=NOWHERE, max_attempts=1)) as session:
         yield session
 
 
@@ -46,7 +46,7 @@ def test_a_client_goes_where_the_options_say() -> None:
 
 
 def test_botocore_alone_retries_and_as_often_as_the_options_say() -> None:
-    with AwsSession(AwsOptions(region="eu-west-1", attempts=5, connect_timeout=1.5, read_timeout=2.5)) as session:
+    with AwsSession(AwsOptions(region="eu-west-1", max_attempts=5, connect_timeout=1.5, read_timeout=2.5)) as session:
         config = session.client("dynamodb").meta.config
     assert config.retries == {"mode": "standard", "total_max_attempts": 5}
     assert (config.connect_timeout, config.read_timeout) == (1.5, 2.5)
@@ -109,13 +109,13 @@ ROLE = "arn:aws:iam::123456789012:role/team/evacuator"
 def test_everything_has_a_default() -> None:
     options = AwsOptions()
     assert options.endpoint("dynamodb") is None
-    assert options.attempts == 3
+    assert options.max_attempts == 3
 
 
 def test_options_cannot_be_changed_after_they_were_checked() -> None:
     options = AwsOptions(endpoint_urls={"sts": "http://127.0.0.1:1"})
     with pytest.raises(dataclasses.FrozenInstanceError):
-        options.attempts = 4  # type: ignore[misc]
+        options.max_attempts = 4  # type: ignore[misc]
     with pytest.raises(TypeError):
         options.endpoint_urls["sts"] = "http://127.0.0.1:2"  # type: ignore[index]
 
@@ -137,8 +137,8 @@ def test_an_external_id_is_not_shown() -> None:
         {"region": "us-gov-east-1"},
         {"role_arn": ROLE, "external_id": "a:b/c=", "session_name": "h@x"},
         {"role_arn": "arn:aws-cn:iam::123456789012:role/r"},
-        {"attempts": 1, "connect_timeout": 0.1, "read_timeout": 0.1},
-        {"attempts": 10},
+        {"max_attempts": 1, "connect_timeout": 0.1, "read_timeout": 0.1},
+        {"max_attempts": 10},
     ],
     ids=str,
 )
@@ -163,8 +163,8 @@ def test_what_aws_takes_is_taken(good: dict[str, Any]) -> None:
         ({"connect_timeout": 0}, "connect_timeout is 0"),
         ({"read_timeout": float("inf")}, "read_timeout is inf"),
         ({"read_timeout": float("nan")}, "read_timeout is nan"),
-        ({"attempts": 0}, "attempts is 0"),
-        ({"attempts": 11}, "attempts is 11"),
+        ({"max_attempts": 0}, "max_attempts is 0"),
+        ({"max_attempts": 11}, "max_attempts is 11"),
     ],
     ids=str,
 )

@@ -13,12 +13,12 @@ URL = "postgresql://me:secret@db.example:5433/orders"
 @pytest.mark.parametrize(
     ("field", "value", "named"),
     [
-        ("pool_minimum", -1, "pool_minimum is -1"),
-        ("pool_maximum", 0, "pool_maximum is 0"),
-        ("pool_maximum", 1, "not less than pool_minimum, which is 2"),
-        ("patience", -0.5, "patience is -0.5"),
-        ("patience", math.nan, "patience is nan"),
-        ("patience", math.inf, "patience is inf"),
+        ("min_connections", -1, "min_connections is -1"),
+        ("max_connections", 0, "max_connections is 0"),
+        ("max_connections", 1, "not less than min_connections, which is 2"),
+        ("timeout", -0.5, "timeout is -0.5"),
+        ("timeout", math.nan, "timeout is nan"),
+        ("timeout", math.inf, "timeout is inf"),
         ("statement_timeout", 0.0, "statement_timeout is 0.0"),
         ("statement_timeout", math.nan, "statement_timeout is nan"),
         ("application_name", "", "application_name is ''"),
@@ -28,7 +28,7 @@ URL = "postgresql://me:secret@db.example:5433/orders"
     ],
 )
 def test_a_bad_value_is_named(field: str, value: object, named: str) -> None:
-    given: dict[str, object] = {"url": URL, "pool_minimum": 2, field: value}
+    given: dict[str, object] = {"url": URL, "min_connections": 2, field: value}
     with pytest.raises(InvalidValue, match=named):
         PostgresOptions(**given)  # type: ignore[arg-type]
 
@@ -61,7 +61,7 @@ def test_a_bad_url_is_refused_without_showing_its_password(url: str) -> None:
 def test_the_password_is_in_no_repr() -> None:
     options = PostgresOptions(url=URL)
     assert "secret" not in repr(options)
-    assert "secret" not in options.place
+    assert "secret" not in options.location
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_the_password_is_in_no_repr() -> None:
     ],
 )
 def test_the_place_says_which_server_and_database(url: str, place: str) -> None:
-    assert PostgresOptions(url=url).place == place
+    assert PostgresOptions(url=url).location == place
 
 
 def test_a_missing_driver_says_what_to_install() -> None:

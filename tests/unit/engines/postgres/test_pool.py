@@ -11,7 +11,7 @@ from psycopg.pq import TransactionStatus
 
 from holdfast.engines.postgres import pool as pool_module
 from holdfast.engines.postgres.connection import PostgresConnection
-from holdfast.engines.postgres.pool import SURPLUS_SECONDS, Pool, PoolBusy
+from holdfast.engines.postgres.pool import SURPLUS_SECONDS, Pool, PoolTimeout
 from holdfast.testing import FakeClock
 
 STUCK = 30.0
@@ -46,11 +46,11 @@ class FakeConnection:
 class FakeServer:
     def __init__(self) -> None:
         self.opened: list[FakeConnection] = []
-        self.refusal: Exception | None = None
+        self.find_refusal_advice: Exception | None = None
 
     def connect(self, timeout: float) -> PostgresConnection:
-        if self.refusal is not None:
-            raise self.refusal
+        if self.find_refusal_advice is not None:
+            raise self.find_refusal_advice
         self.opened.append(FakeConnection(len(self.opened)))
         return cast("PostgresConnection", self.opened[-1])
 
@@ -81,18 +81,18 @@ def until_waiting(pool: Pool, count: int) -> None:
 
 
 def test_the_connection_used_last_is_used_next(pool: Pool) -> None:
-    first, second = pool.take(0), pool.take(0)
-    pool.give(second)
-    pool.give(first)
-    assert pool.take(0) is first
-    assert pool.take(0) is second
+    first, second = pool.acquire(0), pool.acquire(0)
+    pool.release(second)
+    pool.release(first)
+    assert pool.acquire(0) is first
+    assert pool.acquire(0) is second
 
 
 def test_no_more_connections_than_allowed_are_open(pool: Pool, server: FakeServer) -> None:
     for _ in range(3):
-        pool.take(0)
-    with pytest.raises(PoolBusy) as caught:
-        pool.take(0.001)
+        pool.acquire(0)
+    with pytest.raises(PoolTimeout) as caught:
+        pool.acquire(0.001)
     assert str(caught.value) == ""
     assert len(server.opened) == 3
 
@@ -102,17 +102,17 @@ def test_who_waits_longest_is_served_first(server: FakeServer, clock: FakeClock)
     order: list[int] = []
 
     def borrow(number: int) -> None:
-        connection = pool.take(STUCK)
+        connection = pool.acquire(STUCK)
         order.append(number)
-        pool.give(connection)
+        pool.release(connection)
 
-    connection = pool.take(0)
+    connection = pool.acquire(0)
     with ThreadPoolExecutor() as threads:
         waiting = []
         for number in range(4):
             waiting.append(threads.submit(borrow, number))
             until_waiting(pool, number + 1)
-        pool.give(connection)
+        pool.release(connection)
         for future in waiting:
             future.result(STUCK)
     assert order == [0, 1, 2, 3]
@@ -121,30 +121,30 @@ def test_who_waits_longest_is_served_first(server: FakeServer, clock: FakeClock)
 
 def test_a_failure_to_open_passes_the_turn_on(server: FakeServer, clock: FakeClock) -> None:
     pool = Pool(1, 1, server.connect, clock)
-    taken = pool.take(0)
-    server.refusal = ConnectionError("no entry")
+    taken = pool.acquire(0)
+    server.find_refusal_advice = ConnectionError("no entry")
     with ThreadPoolExecutor() as threads:
-        waiting = threads.submit(pool.take, STUCK)
+        waiting = threads.submit(pool.acquire, STUCK)
         until_waiting(pool, 1)
         taken.close()
-        pool.give(taken)
+        pool.release(taken)
         with pytest.raises(ConnectionError):
             waiting.result(STUCK)
     with pytest.raises(ConnectionError):
-        pool.take(0)
-    server.refusal = None
-    assert not pool.take(0).closed
+        pool.acquire(0)
+    server.find_refusal_advice = None
+    assert not pool.acquire(0).closed
 
 
 def test_a_busy_pool_remembers_why_opening_failed(server: FakeServer, clock: FakeClock) -> None:
     pool = Pool(1, 2, server.connect, clock)
-    pool.take(0)
-    server.refusal = ConnectionError("no entry")
+    pool.acquire(0)
+    server.find_refusal_advice = ConnectionError("no entry")
     with pytest.raises(ConnectionError):
-        pool.take(0)
-    pool._free = 0
-    with pytest.raises(PoolBusy, match="no entry"):
-        pool.take(0.001)
+        pool.acquire(0)
+    pool._unopened = 0
+    with pytest.raises(PoolTimeout, match="no entry"):
+        pool.acquire(0.001)
 
 
 @pytest.mark.parametrize("end", [Empty, KeyboardInterrupt])
@@ -152,61 +152,61 @@ def test_a_connection_handed_over_in_the_last_moment_is_not_lost(
     server: FakeServer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
 ) -> None:
     pool = Pool(1, 1, server.connect, clock)
-    taken = pool.take(0)
+    taken = pool.acquire(0)
 
     class LastMoment(SimpleQueue[PostgresConnection | None]):
         def get(self, block: bool = True, timeout: float | None = None) -> PostgresConnection | None:
             if timeout is not None:
-                pool.give(taken)
+                pool.release(taken)
                 raise end
             return super().get()
 
     monkeypatch.setattr(pool_module, "SimpleQueue", LastMoment)
     if end is Empty:
-        assert pool.take(1.0) is taken
+        assert pool.acquire(1.0) is taken
     else:
         with pytest.raises(KeyboardInterrupt):
-            pool.take(1.0)
-        assert pool.take(0) is taken
+            pool.acquire(1.0)
+        assert pool.acquire(0) is taken
 
 
 @pytest.mark.parametrize("status", [TransactionStatus.INTRANS, TransactionStatus.INERROR, TransactionStatus.ACTIVE])
 def test_a_connection_in_the_middle_of_something_is_not_kept(
     pool: Pool, server: FakeServer, status: TransactionStatus
 ) -> None:
-    taken = pool.take(0)
+    taken = pool.acquire(0)
     server.opened[0].transaction_status = status
-    pool.give(taken)
+    pool.release(taken)
     assert taken.closed
-    assert pool.take(0) is not taken
+    assert pool.acquire(0) is not taken
 
 
 def test_an_idle_connection_that_the_server_ended_is_replaced(pool: Pool, server: FakeServer) -> None:
-    taken = pool.take(0)
-    pool.give(taken)
+    taken = pool.acquire(0)
+    pool.release(taken)
     server.opened[0].hang_up()
-    assert pool.take(0) is not taken
+    assert pool.acquire(0) is not taken
     assert taken.closed
 
 
 def test_idle_connections_above_the_minimum_are_closed_after_a_while(pool: Pool, clock: FakeClock) -> None:
-    taken = [pool.take(0) for _ in range(3)]
+    taken = [pool.acquire(0) for _ in range(3)]
     for connection in taken:
-        pool.give(connection)
+        pool.release(connection)
     clock.advance(SURPLUS_SECONDS + 1)
-    pool.give(pool.take(0))
+    pool.release(pool.acquire(0))
     assert [connection.closed for connection in taken] == [True, True, False]
     clock.advance(SURPLUS_SECONDS + 1)
-    pool.give(pool.take(0))
+    pool.release(pool.acquire(0))
     assert not taken[2].closed
 
 
 def test_closing_also_reaches_what_is_borrowed(pool: Pool) -> None:
-    borrowed, idle = pool.take(0), pool.take(0)
-    pool.give(idle)
+    borrowed, idle = pool.acquire(0), pool.acquire(0)
+    pool.release(idle)
     pool.close()
     pool.close()
     assert idle.closed
     assert not borrowed.closed
-    pool.give(borrowed)
+    pool.release(borrowed)
     assert borrowed.closed

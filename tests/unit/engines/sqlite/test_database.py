@@ -91,7 +91,7 @@ def another_process_writing(path: Path) -> Iterator[int]:
 
 
 def test_a_file_locked_by_another_process_is_said_to_be_so_and_by_whom(tmp_path: Path) -> None:
-    with SqliteDatabase(tmp_path / "test.sqlite", patience=0.05) as database:
+    with SqliteDatabase(tmp_path / "test.sqlite", timeout=0.05) as database:
         database.write(lambda transaction: transaction.execute("create table item (name text)"))
         with another_process_writing(database.path) as process:
             with pytest.raises(DatabaseLocked, match=r"test\.sqlite is locked by .*process.*waited 0\.05 s") as caught:
@@ -104,7 +104,7 @@ def test_a_file_locked_by_another_process_is_said_to_be_so_and_by_whom(tmp_path:
 
 
 def test_a_lock_held_for_less_than_the_patience_is_waited_for(tmp_path: Path) -> None:
-    with SqliteDatabase(tmp_path / "test.sqlite", patience=30) as database:
+    with SqliteDatabase(tmp_path / "test.sqlite", timeout=30) as database:
         with another_process_writing(database.path):
             waiting = database.submit(lambda transaction: transaction.execute("create table item (name text)"))
         assert waiting.result(30) == []

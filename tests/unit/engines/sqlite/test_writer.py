@@ -15,7 +15,7 @@ import pytest
 from holdfast import Conflict, DatabaseFull, EngineError, InvalidValue, OutcomeUnknown
 from holdfast.engines import Transaction
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.engines.sqlite.writer import Writer, _Item
+from holdfast.engines.sqlite.writer import Writer, _QueuedWork
 from tests.support.disk import FaultyDisk
 
 STUCK = 30.0
@@ -438,9 +438,10 @@ def test_signals_that_raise_in_the_main_thread_never_wedge_the_writer(tmp_path: 
 EVERY_LINE = """
     import inspect, sys, threading
     from holdfast.engines.sqlite import SqliteDatabase
-    from holdfast.engines.sqlite.writer import Writer, _Item
+    from holdfast.engines.sqlite.writer import Writer, _QueuedWork
 
-    watched = {function.__code__: function for function in (Writer.write, Writer._queue, _Item.__init__, _Item.wait)}
+    functions = (Writer.write, Writer._queue, _QueuedWork.__init__, _QueuedWork.wait)
+    watched = {function.__code__: function for function in functions}
     lines = [(code, line) for code in watched for _, _, line in code.co_lines() if line]
     survived = 0
     for number, (code, line) in enumerate(dict.fromkeys(lines)):
@@ -485,16 +486,16 @@ def test_whoever_is_handed_the_lead_early_does_not_harm_the_one_who_hands_it_on(
 ) -> None:
     """The next leader is told so before it has begun to wait, and is woken only after it has gone on."""
     begun, queued, went_on = threading.Event(), threading.Event(), threading.Event()
-    queue, lead, wait, wake = Writer._queue, Writer._lead, _Item.wait, _Item.wake
+    queue, lead, wait, wake = Writer._queue, Writer._lead, _QueuedWork.wait, _QueuedWork.wake
 
     def is_next() -> bool:
         return threading.current_thread().name.startswith("next")
 
-    def queue_late(writer: Writer, item: _Item) -> Any:
+    def queue_late(writer: Writer, item: _QueuedWork) -> Any:
         result = queue(writer, item)
         if is_next():
             queued.set()
-            while not item.leads:
+            while not item.is_leader:
                 threading.Event().wait(0.001)
         return result
 
@@ -503,20 +504,20 @@ def test_whoever_is_handed_the_lead_early_does_not_harm_the_one_who_hands_it_on(
         if is_next():
             went_on.set()
 
-    def wait_and_go_on(item: _Item) -> None:
+    def wait_and_go_on(item: _QueuedWork) -> None:
         if is_next():
             went_on.set()
         wait(item)
 
-    def wake_late(item: _Item) -> None:
+    def wake_late(item: _QueuedWork) -> None:
         if item.work is insert_one and not is_next():
             assert went_on.wait(STUCK)
         wake(item)
 
     monkeypatch.setattr(Writer, "_queue", queue_late)
     monkeypatch.setattr(Writer, "_lead", lead_and_go_on)
-    monkeypatch.setattr(_Item, "wait", wait_and_go_on)
-    monkeypatch.setattr(_Item, "wake", wake_late)
+    monkeypatch.setattr(_QueuedWork, "wait", wait_and_go_on)
+    monkeypatch.setattr(_QueuedWork, "wake", wake_late)
 
     def insert_one(transaction: Transaction) -> None:
         transaction.execute("insert into item default values")

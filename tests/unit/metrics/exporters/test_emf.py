@@ -10,25 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue, Operation
-from holdfast.calls import Kind
-from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
+from holdfast.calls import FailureKind
+from holdfast.calls.events import AttemptEnded, BudgetExhausted, CallEvent, GaveUp, Retrying, TimeoutChanged
 from holdfast.calls.metrics import CallMetrics
-from holdfast.calls.retry import Reason
+from holdfast.calls.retry import GiveUpReason
 from holdfast.metrics import EmfExporter
-from holdfast.metrics.exporters.emf import Spread
+from holdfast.metrics.exporters.emf import SampledDistribution
 from holdfast.testing import FakeClock, seeded
 from tests.unit.forked import fork
 
 PRICE = Operation("pricing", "price")
-RETRYING = Retrying(operation=PRICE, at=1.0, number=2, delay=0.1, failure=Kind.UNSENT)
-GAVE_UP = GaveUp(operation=PRICE, at=1.0, number=3, reason=Reason.BUDGET, seconds=1.0)
-EXHAUSTED = Exhausted(dependency="pricing", at=1.0, tokens=0.0)
+RETRYING = Retrying(operation=PRICE, at=1.0, number=2, delay=0.1, failure=FailureKind.UNSENT)
+GAVE_UP = GaveUp(operation=PRICE, at=1.0, attempts=3, reason=GiveUpReason.BUDGET, seconds=1.0)
+EXHAUSTED = BudgetExhausted(dependency="pricing", at=1.0, tokens=0.0)
 
 
 def attempted(
-    seconds: float = 0.1, failure: Kind | None = None, operation: Operation = PRICE, at: float = 1_750_000_000.5
-) -> Attempted:
-    return Attempted(operation=operation, at=at, number=1, seconds=seconds, failure=failure)
+    seconds: float = 0.1, failure: FailureKind | None = None, operation: Operation = PRICE, at: float = 1_750_000_000.5
+) -> AttemptEnded:
+    return AttemptEnded(operation=operation, at=at, number=1, seconds=seconds, failure=failure)
 
 
 def documents(lines: list[str]) -> list[dict[str, Any]]:
@@ -58,11 +58,11 @@ def documents(lines: list[str]) -> list[dict[str, Any]]:
     return found
 
 
-def told(*events: CallEvent, most_operations: int = 200) -> list[dict[str, Any]]:
+def told(*events: CallEvent, max_operations: int = 200) -> list[dict[str, Any]]:
     lines: list[str] = []
     clock = FakeClock(wall=1_750_000_000.5)
     with EmfExporter(lines.append, namespace="shop/calls", clock=clock) as exporter:
-        sink = CallMetrics(exporter, most_operations=most_operations)
+        sink = CallMetrics(exporter, max_operations=max_operations)
         for event in events:
             sink.emit(event)
         assert lines == []
@@ -71,7 +71,12 @@ def told(*events: CallEvent, most_operations: int = 200) -> list[dict[str, Any]]
 
 def test_a_line_says_what_happened_to_an_operation() -> None:
     [document] = told(
-        attempted(0.1), attempted(0.3, Kind.TIMEOUT), attempted(0.2, Kind.THROTTLED), RETRYING, RETRYING, GAVE_UP
+        attempted(0.1),
+        attempted(0.3, FailureKind.TIMEOUT),
+        attempted(0.2, FailureKind.THROTTLED),
+        RETRYING,
+        RETRYING,
+        GAVE_UP,
     )
     units = {metric["Name"]: metric["Unit"] for metric in document["_aws"]["CloudWatchMetrics"][0]["Metrics"]}
     counts = ("Attempts", "Failures", "Timeouts", "Throttles", "Retries", "GaveUp")
@@ -149,7 +154,7 @@ def test_a_window_begins_with_its_first_event() -> None:
 
 
 def test_a_timeout_that_has_changed_is_no_metric() -> None:
-    changed = TimeoutChanged(dependency="pricing", at=1.0, what="attempt", before=5.0, after=0.5, samples=5000)
+    changed = TimeoutChanged(dependency="pricing", at=1.0, timeout="attempt", before=5.0, after=0.5, samples=5000)
     assert told(changed) == []
 
 
@@ -174,10 +179,10 @@ def test_what_cannot_be_written_is_dropped_and_counted(caplog: pytest.LogCapture
     sink.emit(EXHAUSTED)
     with caplog.at_level(logging.ERROR):
         exporter.flush()
-    assert exporter.lost_lines == 2
+    assert exporter.dropped_lines == 2
     assert "no space left" in caplog.text
     exporter.flush()
-    assert exporter.lost_lines == 2
+    assert exporter.dropped_lines == 2
 
 
 def test_a_forked_child_does_not_write_what_its_parent_has_counted() -> None:
@@ -201,13 +206,13 @@ def test_nobody_waits_while_lines_are_made(monkeypatch: pytest.MonkeyPatch) -> N
     exporter = EmfExporter(lines.append, namespace="shop", every=10, clock=clock)
     sink = CallMetrics(exporter)
     was_held: list[bool] = []
-    values = Spread.values
+    values = SampledDistribution.values
 
-    def watched(spread: Spread) -> list[float]:
+    def watched(spread: SampledDistribution) -> list[float]:
         was_held.append(exporter._lock.locked())
         return values(spread)
 
-    monkeypatch.setattr(Spread, "values", watched)
+    monkeypatch.setattr(SampledDistribution, "values", watched)
     sink.emit(attempted())
     clock.advance(10.0)
     sink.emit(attempted())
@@ -219,7 +224,7 @@ def test_nobody_waits_while_lines_are_made(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_percentiles_of_many_are_right_to_a_few_percent() -> None:
     random = seeded("emf")
     samples = [random.lognormvariate(-4, 1) for _ in range(20_000)]
-    spread = Spread()
+    spread = SampledDistribution()
     for sample in samples:
         spread.add(sample)
     for rank, value in enumerate(spread.values()[:99]):
@@ -228,7 +233,7 @@ def test_the_percentiles_of_many_are_right_to_a_few_percent() -> None:
 
 def test_operations_with_endless_names_share_one_line() -> None:
     lines = told(
-        *(attempted(operation=Operation("pricing", f"price of {number}")) for number in range(50)), most_operations=2
+        *(attempted(operation=Operation("pricing", f"price of {number}")) for number in range(50)), max_operations=2
     )
     assert [(line["Operation"], line["Attempts"]) for line in lines] == [
         ("other", 48),
@@ -255,7 +260,7 @@ def test_the_largest_line_is_far_below_the_limit() -> None:
 
 @given(st.lists(st.floats(1e-6, 1000), min_size=1, max_size=400))
 def test_a_spread_keeps_few_values_exactly_and_many_by_their_percentiles(samples: list[float]) -> None:
-    spread = Spread()
+    spread = SampledDistribution()
     for sample in samples:
         spread.add(sample)
     values = spread.values()
@@ -271,9 +276,9 @@ def test_a_spread_keeps_few_values_exactly_and_many_by_their_percentiles(samples
 
 @given(st.lists(st.lists(st.floats(1e-3, 100), max_size=150), max_size=4))
 def test_spreads_can_be_merged(parts: list[list[float]]) -> None:
-    merged, whole = Spread(), Spread()
+    merged, whole = SampledDistribution(), SampledDistribution()
     for part in parts:
-        spread = Spread()
+        spread = SampledDistribution()
         for value in part:
             spread.add(value)
             whole.add(value)

@@ -5,32 +5,32 @@ from typing import Any
 import pytest
 
 from holdfast import InvalidValue, Operation, Zone
-from holdfast.calls import Kind
-from holdfast.calls.events import Attempted, CallEvent, Exhausted, GaveUp, Retrying, TimeoutChanged
+from holdfast.calls import FailureKind
+from holdfast.calls.events import AttemptEnded, BudgetExhausted, CallEvent, GaveUp, Retrying, TimeoutChanged
 from holdfast.calls.metrics import CallMetrics
-from holdfast.calls.retry import Reason
+from holdfast.calls.retry import GiveUpReason
 from holdfast.metrics import LogExporter, LogLine
 from holdfast.testing import FakeClock
 from tests.unit.forked import fork
 
 PRICE = Operation("pricing", "price")
-FAILED = Attempted(
+FAILED = AttemptEnded(
     operation=PRICE,
     at=1.0,
     number=2,
     seconds=0.25,
-    failure=Kind.TRANSIENT,
+    failure=FailureKind.TRANSIENT,
     status=503,
     zone=Zone("use1-az1"),
     address="10.0.1.7",
 )
-RETRYING = Retrying(operation=PRICE, at=1.0, number=3, delay=0.04, failure=Kind.TIMEOUT)
-EXHAUSTED = Exhausted(dependency="pricing", at=1.0, tokens=3.0)
-CHANGED = TimeoutChanged(dependency="pricing", at=1.0, what="attempt", before=5.0, after=0.2, samples=5000)
+RETRYING = Retrying(operation=PRICE, at=1.0, number=3, delay=0.04, failure=FailureKind.TIMEOUT)
+EXHAUSTED = BudgetExhausted(dependency="pricing", at=1.0, tokens=3.0)
+CHANGED = TimeoutChanged(dependency="pricing", at=1.0, timeout="attempt", before=5.0, after=0.2, samples=5000)
 
 
-def gave_up(reason: Reason, number: int = 3) -> GaveUp:
-    return GaveUp(operation=PRICE, at=1.0, number=number, reason=reason, seconds=1.5, failure=Kind.TIMEOUT)
+def gave_up(reason: GiveUpReason, number: int = 3) -> GaveUp:
+    return GaveUp(operation=PRICE, at=1.0, attempts=number, reason=reason, seconds=1.5, failure=FailureKind.TIMEOUT)
 
 
 @pytest.fixture
@@ -55,17 +55,17 @@ def sink(exporter: LogExporter) -> CallMetrics:
         (FAILED, logging.DEBUG, "pricing/price: attempt 2 failed after 0.250 s: 503"),
         (RETRYING, logging.INFO, "pricing/price: attempt 3 in 0.040 s, after a failure: timeout"),
         (
-            gave_up(Reason.ATTEMPTS),
+            gave_up(GiveUpReason.MAX_ATTEMPTS),
             logging.WARNING,
             "pricing/price: gave up after 3 attempts in 1.500 s: no more attempts are allowed",
         ),
         (
-            gave_up(Reason.PERMANENT, 1),
+            gave_up(GiveUpReason.PERMANENT, 1),
             logging.INFO,
             "pricing/price: gave up after 1 attempt in 1.500 s: the same request would fail again",
         ),
         (
-            gave_up(Reason.OWNED),
+            gave_up(GiveUpReason.NOT_OWNER),
             logging.INFO,
             "pricing/price: gave up after 3 attempts in 1.500 s: the retries belong to another layer",
         ),
@@ -94,7 +94,7 @@ def test_values_are_there_by_name_without_those_that_are_not_known(
 ) -> None:
     sink.emit(FAILED)
     assert extra(caplog.records[0]) == {
-        "event": "Attempted",
+        "event": "AttemptEnded",
         "dependency": "pricing",
         "operation": "price",
         "at": 1.0,
@@ -108,7 +108,7 @@ def test_values_are_there_by_name_without_those_that_are_not_known(
 
 
 def test_success_is_not_logged(sink: CallMetrics, caplog: pytest.LogCaptureFixture) -> None:
-    sink.emit(Attempted(operation=PRICE, at=1.0, number=1, seconds=0.1))
+    sink.emit(AttemptEnded(operation=PRICE, at=1.0, number=1, seconds=0.1))
     assert caplog.records == []
 
 
@@ -119,7 +119,7 @@ def test_a_flood_is_cut_and_counted(sink: CallMetrics, clock: FakeClock, caplog:
     clock.advance(1.0)
     sink.emit(RETRYING)
     assert caplog.messages[-1].endswith("(38 more like it were left out)")
-    assert extra(caplog.records[-1])["left_out"] == 38
+    assert extra(caplog.records[-1])["suppressed"] == 38
 
 
 def test_a_flood_of_one_kind_or_of_one_dependency_hides_no_other(
@@ -128,8 +128,8 @@ def test_a_flood_of_one_kind_or_of_one_dependency_hides_no_other(
     for _ in range(40):
         sink.emit(RETRYING)
     caplog.clear()
-    sink.emit(gave_up(Reason.ATTEMPTS))
-    sink.emit(Retrying(operation=Operation("stock", "count"), at=1.0, number=2, delay=0.1, failure=Kind.TIMEOUT))
+    sink.emit(gave_up(GiveUpReason.MAX_ATTEMPTS))
+    sink.emit(Retrying(operation=Operation("stock", "count"), at=1.0, number=2, delay=0.1, failure=FailureKind.TIMEOUT))
     assert len(caplog.records) == 2
 
 
@@ -143,7 +143,7 @@ def test_an_empty_budget_is_told_once_a_minute(
     clock.advance(0.2)
     sink.emit(EXHAUSTED)
     assert len(caplog.records) == 2
-    assert extra(caplog.records[-1])["left_out"] == 9
+    assert extra(caplog.records[-1])["suppressed"] == 9
 
 
 def test_what_was_left_out_in_the_end_is_told_by_closing_and_only_once(
@@ -195,11 +195,11 @@ def test_fields_that_several_exporters_share_are_left_as_they_are(
     caplog.set_level(logging.DEBUG, "shop")
     exporter, fields = LogExporter(clock=clock, per_second=1), {"tenant": "a"}
     line = LogLine(
-        logger="shop", level=logging.INFO, subject="s", event="e", words=lambda: "said", fields=lambda: fields
+        logger="shop", level=logging.INFO, subject="s", event="e", message=lambda: "said", fields=lambda: fields
     )
     exporter.log(line)
     exporter.log(line)
     clock.advance(1.0)
     exporter.log(line)
-    assert extra(caplog.records[-1])["left_out"] == 1
+    assert extra(caplog.records[-1])["suppressed"] == 1
     assert fields == {"tenant": "a"}

@@ -12,10 +12,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from holdfast import Operation, Zone
-from holdfast.calls import Dependency, Kind, Limit
-from holdfast.calls.events import Attempted, Exhausted, GaveUp, Retrying, TimeoutChanged
-from holdfast.calls.metrics import CallMetrics, server_of
-from holdfast.calls.retry import Reason
+from holdfast.calls import Dependency, FailureKind, Limit
+from holdfast.calls.events import AttemptEnded, BudgetExhausted, GaveUp, Retrying, TimeoutChanged
+from holdfast.calls.metrics import CallMetrics, parse_server
+from holdfast.calls.retry import GiveUpReason
 from holdfast.metrics import OpenTelemetryExporter
 from holdfast.testing.calls import Faults, instant_calls
 from tests.unit.forked import in_child
@@ -57,12 +57,12 @@ def metrics() -> Iterator[Metrics]:
 
 def test_an_attempt_is_a_duration_with_the_attributes_of_the_conventions(metrics: Metrics) -> None:
     CallMetrics(OpenTelemetryExporter(metrics.meter)).emit(
-        Attempted(
+        AttemptEnded(
             operation=PRICE,
             at=1.0,
             number=1,
             seconds=0.25,
-            failure=Kind.TRANSIENT,
+            failure=FailureKind.TRANSIENT,
             status=503,
             error="HTTPStatusError",
             zone=Zone("use1-az1"),
@@ -88,7 +88,9 @@ def test_an_attempt_is_a_duration_with_the_attributes_of_the_conventions(metrics
 
 
 def test_success_has_no_error_type(metrics: Metrics) -> None:
-    CallMetrics(OpenTelemetryExporter(metrics.meter)).emit(Attempted(operation=PRICE, at=1.0, number=1, seconds=0.25))
+    CallMetrics(OpenTelemetryExporter(metrics.meter)).emit(
+        AttemptEnded(operation=PRICE, at=1.0, number=1, seconds=0.25)
+    )
     assert metrics.read() == {"holdfast.call.attempt.duration": [(NAMED, 0.25)]}
 
 
@@ -104,8 +106,15 @@ def test_the_error_type_is_the_most_telling_that_is_known(
     metrics: Metrics, status: int | None, code: str | None, error: str | None, expected: str
 ) -> None:
     CallMetrics(OpenTelemetryExporter(metrics.meter)).emit(
-        Attempted(
-            operation=PRICE, at=1.0, number=1, seconds=1.0, failure=Kind.TIMEOUT, status=status, code=code, error=error
+        AttemptEnded(
+            operation=PRICE,
+            at=1.0,
+            number=1,
+            seconds=1.0,
+            failure=FailureKind.TIMEOUT,
+            status=status,
+            code=code,
+            error=error,
         )
     )
     [(attributes, _)] = metrics.read()["holdfast.call.attempt.duration"]
@@ -115,10 +124,10 @@ def test_the_error_type_is_the_most_telling_that_is_known(
 
 def test_retries_giving_up_budgets_and_timeouts_are_there_too(metrics: Metrics) -> None:
     sink = CallMetrics(OpenTelemetryExporter(metrics.meter))
-    sink.emit(Retrying(operation=PRICE, at=1.0, number=2, delay=0.1, failure=Kind.UNSENT))
-    sink.emit(GaveUp(operation=PRICE, at=1.0, number=3, reason=Reason.BUDGET, seconds=1.0))
-    sink.emit(Exhausted(dependency="pricing", at=1.0, tokens=0.0))
-    sink.emit(TimeoutChanged(dependency="pricing", at=1.0, what="connect", before=5.0, after=0.5, samples=5000))
+    sink.emit(Retrying(operation=PRICE, at=1.0, number=2, delay=0.1, failure=FailureKind.UNSENT))
+    sink.emit(GaveUp(operation=PRICE, at=1.0, attempts=3, reason=GiveUpReason.BUDGET, seconds=1.0))
+    sink.emit(BudgetExhausted(dependency="pricing", at=1.0, tokens=0.0))
+    sink.emit(TimeoutChanged(dependency="pricing", at=1.0, timeout="connect", before=5.0, after=0.5, samples=5000))
     assert metrics.read() == {
         "holdfast.call.retries": [(NAMED | {"holdfast.failure": "unsent"}, 1)],
         "holdfast.call.gave_up": [(NAMED | {"holdfast.reason": "budget"}, 1)],
@@ -155,7 +164,7 @@ def test_what_dependencies_have_left_is_read_when_it_is_exported(metrics: Metric
     ],
 )
 def test_an_address_is_a_host_and_if_it_is_known_a_port(address: str, expected: dict[str, str | int]) -> None:
-    assert server_of(address) == expected
+    assert parse_server(address) == expected
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -180,18 +189,18 @@ def test_retries_and_giving_up_are_events_of_the_span_that_calls_if_wanted(metri
 def test_without_a_span_there_is_nothing_to_add_events_to(metrics: Metrics) -> None:
     assert not trace.get_current_span().is_recording()
     sink = CallMetrics(OpenTelemetryExporter(metrics.meter, span_events=True))
-    sink.emit(Retrying(operation=PRICE, at=1.0, number=2, delay=0.1, failure=Kind.UNSENT))
+    sink.emit(Retrying(operation=PRICE, at=1.0, number=2, delay=0.1, failure=FailureKind.UNSENT))
     assert "holdfast.call.retries" in metrics.read()
 
 
 def test_operations_with_endless_names_share_one_series(metrics: Metrics) -> None:
-    sink = CallMetrics(OpenTelemetryExporter(metrics.meter), most_operations=2)
+    sink = CallMetrics(OpenTelemetryExporter(metrics.meter), max_operations=2)
     for number in range(50):
         operation = Operation("pricing", f"price of {number}")
-        sink.emit(Attempted(operation=operation, at=1.0, number=1, seconds=1.0))
-        sink.emit(Retrying(operation=operation, at=1.0, number=2, delay=0.1, failure=Kind.UNSENT))
-        sink.emit(GaveUp(operation=operation, at=1.0, number=3, reason=Reason.BUDGET, seconds=1.0))
-        sink.emit(Exhausted(dependency=f"d{number}", at=1.0, tokens=0.0))
+        sink.emit(AttemptEnded(operation=operation, at=1.0, number=1, seconds=1.0))
+        sink.emit(Retrying(operation=operation, at=1.0, number=2, delay=0.1, failure=FailureKind.UNSENT))
+        sink.emit(GaveUp(operation=operation, at=1.0, attempts=3, reason=GiveUpReason.BUDGET, seconds=1.0))
+        sink.emit(BudgetExhausted(dependency=f"d{number}", at=1.0, tokens=0.0))
     read = metrics.read()
     for name in ("attempt.duration", "retries", "gave_up"):
         assert [(found["holdfast.operation"], value) for found, value in read[f"holdfast.call.{name}"]] == [
@@ -207,11 +216,11 @@ def test_the_lock_of_the_parent_does_not_stop_a_forked_child(metrics: Metrics) -
     exporter = OpenTelemetryExporter(metrics.meter)
     sink = CallMetrics(exporter)
     with exporter._lock, sink._lock:
-        in_child(lambda: not exporter._lock.locked() and sink._operation(PRICE) == ("pricing", "price"))
+        in_child(lambda: not exporter._lock.locked() and sink._operation_labels(PRICE) == ("pricing", "price"))
 
 
 def test_without_a_meter_it_is_the_global_one() -> None:
-    CallMetrics(OpenTelemetryExporter()).emit(Attempted(operation=PRICE, at=1.0, number=1, seconds=0.25))
+    CallMetrics(OpenTelemetryExporter()).emit(AttemptEnded(operation=PRICE, at=1.0, number=1, seconds=0.25))
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:

@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import InvalidValue, Operation
-from holdfast.calls import Dependency, Kind, Limit, Timeouts
-from holdfast.calls.events import Attempted, Exhausted, GaveUp, Retrying, TimeoutChanged
+from holdfast.calls import Dependency, FailureKind, Limit, Timeouts
+from holdfast.calls.events import AttemptEnded, BudgetExhausted, GaveUp, Retrying, TimeoutChanged
 from holdfast.calls.metrics import CallMetrics
-from holdfast.calls.retry import Reason
-from holdfast.metrics import Instrument, PrometheusExporter, Type
+from holdfast.calls.retry import GiveUpReason
+from holdfast.metrics import Instrument, InstrumentType, PrometheusExporter
 from holdfast.testing.calls import instant_calls
 from tests.unit.forked import fork
 
 PRICE = Operation("pricing", "price")
 
 
-def attempted(seconds: float = 0.1, failure: Kind | None = None, operation: Operation = PRICE) -> Attempted:
-    return Attempted(operation=operation, at=1.0, number=1, seconds=seconds, failure=failure)
+def attempted(seconds: float = 0.1, failure: FailureKind | None = None, operation: Operation = PRICE) -> AttemptEnded:
+    return AttemptEnded(operation=operation, at=1.0, number=1, seconds=seconds, failure=failure)
 
 
 def values(exporter: PrometheusExporter, name: str) -> dict[tuple[str, ...], float]:
@@ -45,7 +45,7 @@ def test_nothing_is_written_before_anything_has_happened() -> None:
 def test_attempts_are_counted_by_outcome() -> None:
     exporter = PrometheusExporter()
     sink = CallMetrics(exporter)
-    for failure in (None, None, Kind.TIMEOUT):
+    for failure in (None, None, FailureKind.TIMEOUT):
         sink.emit(attempted(failure=failure))
     assert values(exporter, "holdfast_call_attempts_total") == {
         ("pricing", "price", "success"): 2,
@@ -68,11 +68,11 @@ def test_times_are_in_buckets_that_add_up() -> None:
 def test_retries_giving_up_budgets_and_timeouts_are_there_too() -> None:
     exporter = PrometheusExporter()
     sink = CallMetrics(exporter)
-    sink.emit(Retrying(operation=PRICE, at=1.0, number=2, delay=0.1, failure=Kind.UNSENT))
-    sink.emit(GaveUp(operation=PRICE, at=1.0, number=3, reason=Reason.BUDGET, seconds=1.0))
-    sink.emit(Exhausted(dependency="pricing", at=1.0, tokens=0.0))
-    sink.emit(TimeoutChanged(dependency="pricing", at=1.0, what="attempt", before=5.0, after=0.5, samples=5000))
-    sink.emit(TimeoutChanged(dependency="pricing", at=1.0, what="attempt", before=0.5, after=0.25, samples=9000))
+    sink.emit(Retrying(operation=PRICE, at=1.0, number=2, delay=0.1, failure=FailureKind.UNSENT))
+    sink.emit(GaveUp(operation=PRICE, at=1.0, attempts=3, reason=GiveUpReason.BUDGET, seconds=1.0))
+    sink.emit(BudgetExhausted(dependency="pricing", at=1.0, tokens=0.0))
+    sink.emit(TimeoutChanged(dependency="pricing", at=1.0, timeout="attempt", before=5.0, after=0.5, samples=5000))
+    sink.emit(TimeoutChanged(dependency="pricing", at=1.0, timeout="attempt", before=0.5, after=0.25, samples=9000))
     sink.emit(attempted())
     assert values(exporter, "holdfast_call_retries_total") == {("pricing", "price", "unsent"): 1}
     assert values(exporter, "holdfast_call_gave_up_total") == {("pricing", "price", "budget"): 1}
@@ -110,7 +110,7 @@ def test_that_a_budget_never_ran_dry_is_told_from_the_start() -> None:
     exporter = PrometheusExporter()
     sink = CallMetrics(exporter, dependencies=[Dependency("pricing"), Dependency("stock")])
     assert values(exporter, "holdfast_call_budget_exhausted_total") == {("pricing",): 0, ("stock",): 0}
-    sink.emit(Exhausted(dependency="pricing", at=1.0, tokens=0.0))
+    sink.emit(BudgetExhausted(dependency="pricing", at=1.0, tokens=0.0))
     assert values(exporter, "holdfast_call_budget_exhausted_total") == {("pricing",): 1, ("stock",): 0}
 
 
@@ -143,7 +143,7 @@ def test_half_a_character_does_not_stop_the_scrape() -> None:
 
 def test_operations_with_endless_names_share_one_series() -> None:
     exporter = PrometheusExporter()
-    sink = CallMetrics(exporter, most_operations=3)
+    sink = CallMetrics(exporter, max_operations=3)
     for number in range(100):
         sink.emit(attempted(operation=Operation("pricing", f"price of {number}")))
     assert values(exporter, "holdfast_call_attempts_total") == {
@@ -186,4 +186,4 @@ def test_a_forked_child_begins_at_nothing_even_if_the_lock_was_held() -> None:
 @pytest.mark.parametrize("buckets", [(1.0, 0.5), (1.0, 1.0), (0.0, 1.0), (math.nan,)])
 def test_buckets_that_make_no_sense_are_refused(buckets: tuple[float, ...]) -> None:
     with pytest.raises(InvalidValue, match=r"buckets .* of some\.seconds"):
-        Instrument(type=Type.HISTOGRAM, name="some.seconds", description="Some.", buckets=buckets)
+        Instrument(type=InstrumentType.HISTOGRAM, name="some.seconds", description="Some.", buckets=buckets)

@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 
 from holdfast import EngineError
 from holdfast.queue import open_backend
-from holdfast.queue.backend import Backend, Change, Stage
+from holdfast.queue.backend import Backend, MessageState, QueueChange
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.backends.memory.book import Book, Place
 from holdfast.queue.backends.memory.due import AT_ONCE
 from holdfast.queue.backends.memory.keys import Keys, Known
 from holdfast.queue.backends.memory.look import LANES
 from holdfast.queue.backends.memory.ordered import CHUNK, Ordered
-from holdfast.queue.message import Ack, Bury, Refused, Release, RetryLater, Sent
+from holdfast.queue.message import Ack, Bury, RefusedMessage, Release, RetryLater, SentMessage
 from holdfast.queue.policy import Limits, QueuePolicy
-from holdfast.queue.rules.leasing import IN_VAIN, RECHECK
-from holdfast.queue.rules.leasing import LANES as LOOKED_AT
+from holdfast.queue.rules.leasing import MAX_LANES_BY_RANK as LOOKED_AT
+from holdfast.queue.rules.leasing import MAX_SKIPPED, RECHECK_SECONDS
 from holdfast.testing import FakeClock
 from holdfast.testing.queue import Probe
-from holdfast.testing.queue.probe import Depth, ids, message
+from holdfast.testing.queue.probe import DepthCounts, ids, message
 from tests.conformance.queue_backend import BuiltInConformance
 
 
@@ -61,17 +61,17 @@ def book_of(work: Probe) -> Book:
 def test_an_address_opens_it_with_its_clock(clock: FakeClock) -> None:
     with open_backend("memory:", clock=clock) as backend:
         assert isinstance(backend, MemoryBackend)
-        backend.change("work", Change(), create=True)
-        assert backend.look("work").at == clock.wall()
+        backend.change("work", QueueChange(), create=True)
+        assert backend.inspect("work").at == clock.wall()
 
 
 def test_what_is_closed_says_so_and_holds_nothing(backend: MemoryBackend, work: Probe) -> None:
     work.put()
-    delivery = work.one()
+    delivery = work.lease_one()
     work.put()
     backend.close()
     backend.close()
-    for use in (work.put, work.look, work.lease, lambda: work.settle(Ack(), delivery), lambda: work.another("new")):
+    for use in (work.put, work.inspect, work.lease, lambda: work.settle(Ack(), delivery), lambda: work.another("new")):
         with pytest.raises(EngineError, match="closed"):
             use()
     assert backend.wait("work", 60.0), "nobody is kept waiting for what will not come"
@@ -96,33 +96,33 @@ def test_whatever_can_be_had_is_not_waited_for(backend: MemoryBackend, work: Pro
     assert not backend.wait("work", 0.0)
     work.elapse(6.0)
     assert backend.wait("work", 60.0), "what was delayed is due"
-    held = work.one(lease=5.0)
+    held = work.lease_one(lease=5.0)
     assert not backend.wait("work", 0.0)
     work.settle(Release(), held)
     assert backend.wait("work", 60.0), "what was handed back waits"
-    work.one(lease=5.0)
+    work.lease_one(lease=5.0)
     work.elapse(6.0)
     assert backend.wait("work", 60.0), "a lease has ended"
 
 
 def test_a_tenant_at_its_limit_is_waited_for(backend: MemoryBackend, work: Probe) -> None:
-    work.limit(concurrency=1)
+    work.set_limits(concurrency=1)
     work.put(count=3)
-    held = work.one()
+    held = work.lease_one()
     assert work.lease() == []
     assert not backend.wait("work", 0.0)
-    work.done(held)
+    work.ack(held)
     assert backend.wait("work", 60.0)
 
 
 def test_whoever_waits_is_woken_by_what_others_settle(backend: MemoryBackend, work: Probe) -> None:
     first, second = work.put(count=2, group="g")
-    held = work.one()
+    held = work.lease_one()
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(backend.wait, "work", 60.0)
-        work.done(held)
+        work.ack(held)
         assert waiting.result(30.0)
-    assert [held.id, work.one().id] == [first, second]
+    assert [held.id, work.lease_one().id] == [first, second]
 
 
 # The books
@@ -130,7 +130,7 @@ def test_whoever_waits_is_woken_by_what_others_settle(backend: MemoryBackend, wo
 
 def test_nothing_is_left_of_what_is_gone(work: Probe) -> None:
     """Of messages, groups, keys and leases: a process that runs for long must not grow."""
-    work.policy(ttl=50.0, dedupe_for=60.0, spill_above=3, attempts=2)
+    work.change_policy(ttl=50.0, dedupe_for=60.0, spill_above=3, attempts=2)
     for tenant in "abc":
         work.put(tenant, 5, ttl=5.0)
         work.put(tenant, 5, group="g", priority=1)
@@ -148,7 +148,7 @@ def test_nothing_is_left_of_what_is_gone(work: Probe) -> None:
     work.elapse(100.0)
     assert work.backend.sweep("work") >= 0
     work.backend.redrive(work.query(), discard=True)
-    assert work.depth == Depth()
+    assert work.depth == DepthCounts()
     book = book_of(work)
     kept: list[Sized] = [book.messages, book.groups, book.busy, book.dead, book.keys, *book.ranks]
     kept += [book.held, book.parked, book.resent, book.mortal]
@@ -160,70 +160,70 @@ def test_nothing_is_left_of_what_is_gone(work: Probe) -> None:
 
 def test_a_worker_gets_what_there_is_though_much_is_in_its_way(work: Probe) -> None:
     """One at a time, behind more messages of a tenant that may have none than are moved aside in one step."""
-    work.policy(lanes=1, hand=1, spill_above=None, old_share=0.1, low_share=0.1, spill_share=0.1)
-    work.limit("a", concurrency=1)
-    work.put("a", IN_VAIN + 500)
+    work.change_policy(lanes=1, hand=1, spill_above=None, backlog_share=0.1, low_priority_share=0.1, spill_share=0.1)
+    work.set_limits("a", concurrency=1)
+    work.put("a", MAX_SKIPPED + 500)
     [other] = work.put("b")
     assert work.lease(1)[0].tenant == "a"
-    found = work.leased(1)
-    assert (found.sidelined, list(found.deliveries), found.next_due) == (IN_VAIN, [], 0.0)
-    found = work.leased(1)
-    assert (found.sidelined, ids(found.deliveries), found.next_due) == (499, [other], None)
+    found = work.request_lease(1)
+    assert (found.spilled, list(found.deliveries), found.next_due) == (MAX_SKIPPED, [], 0.0)
+    found = work.request_lease(1)
+    assert (found.spilled, ids(found.deliveries), found.next_due) == (499, [other], None)
 
 
 def test_what_was_just_moved_aside_may_be_had_at_once(work: Probe) -> None:
     """By whoever has nothing better to do: the tenant is over its rate, not at its limit."""
     work.put(count=10)
-    work.limit(rate=1.0, burst=3.0)
-    found = work.leased()
-    assert (len(found.deliveries), found.sidelined, found.next_due) == (3, 7, 0.0)
+    work.set_limits(rate=1.0, burst=3.0)
+    found = work.request_lease()
+    assert (len(found.deliveries), found.spilled, found.next_due) == (3, 7, 0.0)
     assert len(work.lease()) == 7
 
 
 def test_a_tenant_at_its_limit_is_left_alone_for_a_while(work: Probe) -> None:
     """Whoever settles one of its messages, or changes its limit, is not the only one to end that."""
-    work.limit(concurrency=1)
+    work.set_limits(concurrency=1)
     work.put(count=3)
-    found = work.leased()
-    assert (len(found.deliveries), found.sidelined) == (1, 2)
-    assert found.next_due == pytest.approx(RECHECK)
-    work.limit(concurrency=5)
+    found = work.request_lease()
+    assert (len(found.deliveries), found.spilled) == (1, 2)
+    assert found.next_due == pytest.approx(RECHECK_SECONDS)
+    work.set_limits(concurrency=5)
     assert work.lease() == []
-    work.elapse(RECHECK)
+    work.elapse(RECHECK_SECONDS)
     assert len(work.lease()) == 2
 
 
 def test_more_lanes_than_are_looked_at_have_their_turn(work: Probe) -> None:
-    work.policy(hand=0)
+    work.change_policy(hand=0)
     tenants = LOOKED_AT[0] + 50
-    work.kept(*(message(f"t{number}") for number in range(tenants)))
+    work.send_kept(*(message(f"t{number}") for number in range(tenants)))
     work.elapse(3600.0)
-    found = work.leased(tenants)
+    found = work.request_lease(tenants)
     assert (len(found.deliveries), found.next_due) == (LOOKED_AT[0], 0.0)
     assert len(work.lease(tenants)) == 50
 
 
 def test_more_lanes_than_are_listed_are_counted(work: Probe) -> None:
-    work.policy(hand=0)
+    work.change_policy(hand=0)
     for begin in range(0, LANES + 100, 100):
-        work.kept(*(message(f"t{begin + number}") for number in range(100)))
+        work.send_kept(*(message(f"t{begin + number}") for number in range(100)))
     work.put("t7")
-    snapshot = work.look()
+    snapshot = work.inspect()
     assert (len(snapshot.lanes), snapshot.lanes_left_out) == (LANES, 2200 - LANES)
     assert snapshot.lanes[0].ready == 2
-    assert (snapshot.totals.ready, snapshot.totals.lanes) == (2201, 2200)
-    bare = work.backend.look("work", lanes=False, top=0)
+    assert (snapshot.totals.ready, snapshot.totals.lanes_in_use) == (2201, 2200)
+    bare = work.backend.inspect("work", lanes=False, top=0)
     assert (list(bare.lanes), bare.lanes_left_out) == ([], 0)
 
 
 def test_dead_letters_in_lanes_that_are_not_listed_are_counted(work: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.queue.backends.memory.look.LANES", 2)
-    work.policy(hand=0)
+    work.change_policy(hand=0)
     work.put("poisoned")
     work.settle(Bury("why"), *work.lease())
     for tenant in "abc":
         work.put(tenant)
-    assert (len(work.look().lanes), work.look().totals.dead) == (2, 1)
+    assert (len(work.inspect().lanes), work.inspect().totals.dead) == (2, 1)
 
 
 def test_more_that_is_due_than_fits_into_one_step_is_swept(work: Probe) -> None:
@@ -232,52 +232,54 @@ def test_more_that_is_due_than_fits_into_one_step_is_swept(work: Probe) -> None:
     assert len(work.lease(AT_ONCE, lease=1.0)) == AT_ONCE
     work.elapse(2.0)
     assert work.backend.sweep("work") == 0
-    assert work.depth == Depth(ready=2 * AT_ONCE)
+    assert work.depth == DepthCounts(ready=2 * AT_ONCE)
 
 
 def test_a_message_says_where_it_is(work: Probe) -> None:
     other = work.another("other")
     [elsewhere] = other.put()
     [buried] = work.put()
-    work.settle(Bury("why"), work.one())
+    work.settle(Bury("why"), work.lease_one())
     leased, parked = work.put(count=2, group="g")
     until = work.now + 30.0
-    assert work.one().id == leased
+    assert work.lease_one().id == leased
     [waiting] = work.put()
     [delayed] = work.put(delay=5.0)
     asked = [buried, leased, parked, waiting, delayed, elsewhere, 10**9, -1]
-    found = work.backend.look("work", messages=asked).messages
-    assert {number: state.stage for number, state in found.items()} == {
-        buried: Stage.DEAD,
-        leased: Stage.LEASED,
-        parked: Stage.DELAYED,
-        waiting: Stage.WAITING,
-        delayed: Stage.DELAYED,
+    found = work.backend.inspect("work", messages=asked).messages
+    assert {number: state.state for number, state in found.items()} == {
+        buried: MessageState.DEAD,
+        leased: MessageState.LEASED,
+        parked: MessageState.DELAYED,
+        waiting: MessageState.WAITING,
+        delayed: MessageState.DELAYED,
     }
     assert [found[number].until for number in (leased, parked, waiting, delayed)] == [
         *(pytest.approx(until), None, None, pytest.approx(work.now + 5.0)),
     ]
     assert [found[number].attempts for number in (buried, leased, waiting)] == [1, 1, 0]
     work.elapse(40.0)
-    found = work.backend.look("work", messages=[leased, delayed]).messages
-    assert {state.stage for state in found.values()} == {Stage.WAITING}, "what is due waits, though nobody came by"
+    found = work.backend.inspect("work", messages=[leased, delayed]).messages
+    assert {state.state for state in found.values()} == {MessageState.WAITING}, (
+        "what is due waits, though nobody came by"
+    )
 
 
 def test_the_second_retry_counts_from_the_same_beginning(work: Probe) -> None:
     work.put()
-    first = work.one()
+    first = work.lease_one()
     work.settle(RetryLater(5.0), first)
     work.elapse(6.0)
-    work.settle(RetryLater(5.0), work.one())
+    work.settle(RetryLater(5.0), work.lease_one())
     work.elapse(6.0)
-    third = work.one()
-    assert (third.attempt, third.sent) == (3, first.sent)
-    assert third.at == pytest.approx(first.at + 11.0)
+    third = work.lease_one()
+    assert (third.attempt, third.sent_at) == (3, first.sent_at)
+    assert third.ready_since == pytest.approx(first.ready_since + 11.0)
 
 
 def test_lanes_take_turns_within_one_moment(work: Probe) -> None:
     """Though time stands still between the leases."""
-    work.policy(hand=0)
+    work.change_policy(hand=0)
     for tenant in "abc":
         work.put(tenant, 5)
     assert "".join(work.lease(1)[0].tenant for _ in range(9)) == "abc" * 3
@@ -290,7 +292,7 @@ def test_what_becomes_of_a_tenants_messages_does_not_depend_on_others(sends: lis
         with MemoryBackend(clock) as backend:
             limits = Limits(rate=3.0, burst=5.0, max_rate=20.0, max_burst=40.0)
             policy = QueuePolicy(lanes=1, hand=1, spill_above=60, max_backlog=100, limits=limits)
-            backend.change("work", Change(policy=policy), create=True)
+            backend.change("work", QueueChange(policy=policy), create=True)
             found: list[tuple[object, ...]] = []
             for is_other, count in sends:
                 clock.advance(0.7)
@@ -302,8 +304,8 @@ def test_what_becomes_of_a_tenants_messages_does_not_depend_on_others(sends: lis
     assert play(others=True) == play(others=False)
 
 
-def _fate(result: Sent | Refused) -> tuple[object, ...]:
-    if isinstance(result, Refused):
+def _fate(result: SentMessage | RefusedMessage) -> tuple[object, ...]:
+    if isinstance(result, RefusedMessage):
         return result.reason, result.retry_after, result.pressure
     return result.is_spilled, result.pressure
 
@@ -316,14 +318,14 @@ def test_threads_share_it(work: Probe) -> None:
         for _ in range(20):
             work.put(f"t{worker}", 5)
             some = work.lease(4)
-            work.done(*some)
+            work.ack(*some)
             handled += len(some)
         return handled
 
     with ThreadPoolExecutor(6) as threads:
         handled = sum(threads.map(run, range(6)))
     assert handled + len(work.drain()) == 600
-    assert work.depth == Depth()
+    assert work.depth == DepthCounts()
 
 
 def test_a_message_is_nowhere_when_it_is_gone(work: Probe) -> None:
@@ -331,9 +333,9 @@ def test_a_message_is_nowhere_when_it_is_gone(work: Probe) -> None:
     book = book_of(work)
     [kept] = book.messages.values()
     places = [kept.place]
-    delivery = work.one()
+    delivery = work.lease_one()
     places.append(kept.place)
-    work.done(delivery)
+    work.ack(delivery)
     assert [*places, kept.place] == [Place.READY, Place.LEASED, Place.NOWHERE]
 
 

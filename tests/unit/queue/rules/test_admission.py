@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.queue.message import Refusal
-from holdfast.queue.policy import Limits, Over, QueuePolicy
+from holdfast.queue.message import RefusalReason
+from holdfast.queue.policy import Limits, OverMaxRate, QueuePolicy
 from holdfast.queue.rules.admission import (
     FULL_WAIT,
-    LONGEST_WAIT,
+    MAX_WAIT,
     Admission,
+    LaneKind,
     TenantState,
-    Where,
     admit,
-    allowed_rate,
-    decisions,
-    is_free,
-    max_backlog,
-    pressure,
-    room,
+    compute_allowed_rate,
+    compute_pressure,
+    decide_each,
+    get_max_backlog,
+    get_room,
+    is_unlimited,
 )
 
 NOW = 1_750_000_000.0
@@ -35,8 +35,8 @@ def counts(admission: Admission) -> tuple[int, int, int, int]:
 
 def test_messages_are_live_then_spilled_then_delayed_and_at_last_refused() -> None:
     admission = Admission(live=1, is_own=True, spilled=1, delays=(2.0,), refused=1, state=TenantState())
-    expected = [(Where.OWN, 0.0), (Where.SPILLED, 0.0), (Where.SHARED, 2.0), (Where.SHARED, None)]
-    assert list(islice(decisions(admission), 4)) == expected
+    expected = [(LaneKind.OWN, 0.0), (LaneKind.SPILLED, 0.0), (LaneKind.SHARED, 2.0), (LaneKind.SHARED, None)]
+    assert list(islice(decide_each(admission), 4)) == expected
 
 
 def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -50,7 +50,7 @@ LIMITS = st.builds(
     burst=maybe(st.floats(0.1, 50)),
     max_rate=maybe(RATES),
     max_burst=maybe(st.floats(0.1, 50)),
-    over=st.sampled_from(Over),
+    over_max_rate=st.sampled_from(OverMaxRate),
     run_rate=maybe(RATES),
     concurrency=maybe(st.integers(1, 10)),
     max_backlog=maybe(st.integers(1, 200)),
@@ -151,13 +151,13 @@ def test_of_a_tenant_that_sends_without_end_few_fresh_messages_wait_beside_other
         assert sum(count for at, count in live if at > now - policy.fresh_for) <= 2 * most
 
 
-@pytest.mark.parametrize("over", list(Over))
-def test_what_exceeds_max_rate_is_refused_or_delayed(over: Over) -> None:
-    limits = Limits(max_rate=2.0, max_burst=3.0, over=over)
+@pytest.mark.parametrize("over", list(OverMaxRate))
+def test_what_exceeds_max_rate_is_refused_or_delayed(over: OverMaxRate) -> None:
+    limits = Limits(max_rate=2.0, max_burst=3.0, over_max_rate=over)
     admission = admit(OPEN, limits, TenantState(), 5, NOW)
-    if over is Over.REJECT:
+    if over is OverMaxRate.REJECT:
         assert counts(admission) == (3, 0, 0, 2)
-        assert admission.refusal is Refusal.RATE
+        assert admission.refusal is RefusalReason.RATE
         assert admission.retry_after == pytest.approx(0.5, abs=1e-5)
     else:
         assert counts(admission) == (3, 0, 2, 0)
@@ -170,17 +170,17 @@ def test_what_exceeds_max_rate_is_refused_or_delayed(over: Over) -> None:
 
 def test_a_small_max_burst_delays_by_whole_turns() -> None:
     """The first goes at once, and each after it a second later: a burst of a half is one."""
-    admission = admit(OPEN, Limits(max_rate=1.0, max_burst=0.5, over=Over.DELAY), TenantState(), 3, NOW)
+    admission = admit(OPEN, Limits(max_rate=1.0, max_burst=0.5, over_max_rate=OverMaxRate.DELAY), TenantState(), 3, NOW)
     assert counts(admission) == (1, 0, 2, 0)
     assert admission.delays == pytest.approx((1.0, 2.0))
 
 
 def test_what_is_delayed_counts_as_backlog() -> None:
     """Whoever is told to wait could fill the store otherwise."""
-    policy, limits = QueuePolicy(max_backlog=100), Limits(max_rate=1.0, max_burst=1.0, over=Over.DELAY)
+    policy, limits = QueuePolicy(max_backlog=100), Limits(max_rate=1.0, max_burst=1.0, over_max_rate=OverMaxRate.DELAY)
     admission = admit(policy, limits, TenantState(), 150, NOW)
     assert counts(admission) == (1, 0, 99, 50)
-    assert admission.refusal is Refusal.BACKLOG
+    assert admission.refusal is RefusalReason.BACKLOG
     assert admission.pressure == 1
     again = admit(policy, limits, admission.state, 10, NOW)
     assert counts(again) == (0, 0, 0, 10)
@@ -192,7 +192,7 @@ def test_what_is_delayed_counts_as_backlog() -> None:
 def test_a_full_backlog_refuses_everything_for_as_long_as_is_worth_waiting() -> None:
     admission = admit(QueuePolicy(max_backlog=100), Limits(), TenantState(ready=100), 5, NOW)
     assert counts(admission) == (0, 0, 0, 5)
-    assert (admission.refusal, admission.retry_after, admission.pressure) == (Refusal.BACKLOG, FULL_WAIT, 1.0)
+    assert (admission.refusal, admission.retry_after, admission.pressure) == (RefusalReason.BACKLOG, FULL_WAIT, 1.0)
 
 
 def test_a_tenants_own_backlog_comes_before_the_queues() -> None:
@@ -226,10 +226,10 @@ def test_what_is_refused_uses_up_nothing() -> None:
 def test_the_obstacle_that_stays_longer_is_named() -> None:
     policy = QueuePolicy(max_backlog=1000, drain_rate=0.1)
     slow = admit(policy, Limits(max_rate=10.0, max_burst=1.0), TenantState(ready=100), 2, NOW)
-    assert slow.refusal is Refusal.BACKLOG
+    assert slow.refusal is RefusalReason.BACKLOG
     assert slow.retry_after == pytest.approx(10, abs=0.1)
     other = admit(policy, Limits(max_rate=0.05, max_burst=1.0), TenantState(ready=100), 2, NOW)
-    assert other.refusal is Refusal.RATE
+    assert other.refusal is RefusalReason.RATE
     assert other.retry_after == pytest.approx(20, abs=1e-3)
 
 
@@ -250,9 +250,9 @@ def test_every_message_has_one_fate_and_the_state_says_so(
     assert sum(counts(admission)) == wanted
     assert all(delay > 0 for delay in admission.delays)
     assert list(admission.delays) == sorted(admission.delays)
-    assert not admission.delays or limits.over is Over.DELAY
+    assert not admission.delays or limits.over_max_rate is OverMaxRate.DELAY
     assert (admission.refusal is not None) == (admission.refused > 0) == (admission.retry_after > 0)
-    assert 0 <= admission.retry_after <= LONGEST_WAIT
+    assert 0 <= admission.retry_after <= MAX_WAIT
     assert 0 <= admission.pressure <= 1
     after = admission.state
     assert after.ready == state.ready + admission.live + admission.spilled
@@ -260,7 +260,7 @@ def test_every_message_has_one_fate_and_the_state_says_so(
     assert (after.leased, after.run_full_at, after.lease_full_at) == (
         *(state.leased, state.run_full_at, state.lease_full_at),
     )
-    most = max_backlog(policy, limits)
+    most = get_max_backlog(policy, limits)
     if most is not None and admission.live + admission.spilled:
         assert after.ready <= most
 
@@ -273,8 +273,8 @@ def test_whoever_waits_as_long_as_it_is_told_is_let_in_and_not_before(
     admission = admit(policy, limits, state, wanted, NOW)
     assert admission.refused
     is_full = policy.max_backlog is not None and admission.state.ready >= policy.max_backlog
-    if is_full or admission.retry_after == LONGEST_WAIT:
-        return  # nobody knows when there is room
+    if is_full or admission.retry_after == MAX_WAIT:
+        return  # nobody knows when there is get_room
     assert admit(policy, limits, admission.state, 1, NOW + admission.retry_after + 2e-6).refused == 0
     if admission.retry_after > 1e-3:
         assert admit(policy, limits, admission.state, 1, NOW + admission.retry_after * 0.99 - 1e-5).refused == 1
@@ -327,30 +327,30 @@ DRAINS = st.floats(0.001, 1e6)
 
 
 def test_below_a_tenth_nothing_is_held_back() -> None:
-    assert allowed_rate(99, 1000, 50.0) is None
-    assert allowed_rate(100, 1000, 50.0) == (50.0, 50.0)
+    assert compute_allowed_rate(99, 1000, 50.0) is None
+    assert compute_allowed_rate(100, 1000, 50.0) == (50.0, 50.0)
 
 
 def test_halfway_from_there_it_is_half() -> None:
-    assert allowed_rate(550, 1000, 50.0) == (25.0, 25.0)
+    assert compute_allowed_rate(550, 1000, 50.0) == (25.0, 25.0)
 
 
 def test_where_accepting_is_the_point_there_is_no_pressure() -> None:
-    assert allowed_rate(10**12, None, 50.0) is None
-    assert pressure(10**12, None) == 0
+    assert compute_allowed_rate(10**12, None, 50.0) is None
+    assert compute_pressure(10**12, None) == 0
 
 
 @given(MOST, DRAINS, st.integers(0, 10**6))
 def test_at_the_limit_and_beyond_there_is_nothing(most: int, drain: float, beyond: int) -> None:
-    assert allowed_rate(most + beyond, most, drain) == (0, 1)
-    assert pressure(most + beyond, most) == 1
+    assert compute_allowed_rate(most + beyond, most, drain) == (0, 1)
+    assert compute_pressure(most + beyond, most) == 1
 
 
 @given(MOST, DRAINS, st.data())
 def test_more_waiting_never_means_more_may_be_sent(most: int, drain: float, data: st.DataObject) -> None:
     fewer, more = sorted(data.draw(st.lists(st.integers(0, most), min_size=2, max_size=2)))
-    assert pressure(fewer, most) <= pressure(more, most)
-    before, after = allowed_rate(fewer, most, drain), allowed_rate(more, most, drain)
+    assert compute_pressure(fewer, most) <= compute_pressure(more, most)
+    before, after = compute_allowed_rate(fewer, most, drain), compute_allowed_rate(more, most, drain)
     if before is None:
         assert after is None or after[0] <= drain
     else:
@@ -362,35 +362,35 @@ def test_more_waiting_never_means_more_may_be_sent(most: int, drain: float, data
 @given(MOST, st.data())
 def test_pressure_is_the_part_that_is_used(most: int, data: st.DataObject) -> None:
     waiting = data.draw(st.integers(0, most))
-    assert pressure(waiting, most) == pytest.approx(waiting / most)
+    assert compute_pressure(waiting, most) == pytest.approx(waiting / most)
 
 
 def test_a_tenants_backlog_is_its_own_or_the_queues() -> None:
-    assert max_backlog(QueuePolicy(max_backlog=100), Limits()) == 100
-    assert max_backlog(QueuePolicy(max_backlog=100), Limits(max_backlog=5)) == 5
-    assert max_backlog(QueuePolicy(max_backlog=None), Limits()) is None
+    assert get_max_backlog(QueuePolicy(max_backlog=100), Limits()) == 100
+    assert get_max_backlog(QueuePolicy(max_backlog=100), Limits(max_backlog=5)) == 5
+    assert get_max_backlog(QueuePolicy(max_backlog=None), Limits()) is None
 
 
 def test_messages_are_decided_upon_one_by_one_in_the_order_of_the_admission() -> None:
     admission = Admission(live=1, is_own=False, spilled=1, delays=(2.0,), refused=1, state=TenantState())
-    decided = decisions(admission)
+    decided = decide_each(admission)
     assert [next(decided) for _ in range(4)] == [
-        (Where.SHARED, 0.0),
-        (Where.SPILLED, 0.0),
-        (Where.SHARED, 2.0),
-        (Where.SHARED, None),
+        (LaneKind.SHARED, 0.0),
+        (LaneKind.SPILLED, 0.0),
+        (LaneKind.SHARED, 2.0),
+        (LaneKind.SHARED, None),
     ]
     own = Admission(live=1, is_own=True, spilled=0, state=TenantState())
-    assert next(decisions(own)) == (Where.OWN, 0.0)
+    assert next(decide_each(own)) == (LaneKind.OWN, 0.0)
 
 
 def test_a_tenant_is_free_without_any_limit() -> None:
-    assert is_free(Limits())
+    assert is_unlimited(Limits())
     for name in ("rate", "max_rate", "run_rate", "concurrency", "max_backlog"):
-        assert not is_free(Limits(**{name: 5}))  # type: ignore[arg-type]
+        assert not is_unlimited(Limits(**{name: 5}))  # type: ignore[arg-type]
 
 
 def test_below_its_room_one_more_message_of_a_tenant_is_admitted_as_the_first_is() -> None:
-    assert room(QueuePolicy(max_backlog=100, spill_above=50), Limits()) == 9
-    assert room(QueuePolicy(max_backlog=None, spill_above=50), Limits()) == 49
-    assert room(OPEN, Limits()) > 10**12
+    assert get_room(QueuePolicy(max_backlog=100, spill_above=50), Limits()) == 9
+    assert get_room(QueuePolicy(max_backlog=None, spill_above=50), Limits()) == 49
+    assert get_room(OPEN, Limits()) > 10**12

@@ -29,7 +29,7 @@ def test_no_stretch_of_time_has_more_than_its_rate_and_one_burst(
         taken.append((now, granted))
     for first in range(len(taken)):
         for last in range(first, len(taken)):
-            seconds = taken[last][0] - taken[first][0] + bucket.CLOSE * (last - first + 2)
+            seconds = taken[last][0] - taken[first][0] + bucket.TOLERANCE * (last - first + 2)
             assert sum(granted for _, granted in taken[first : last + 1]) <= max(1, burst) + rate * seconds + 1e-6
 
 
@@ -38,13 +38,15 @@ def test_the_next_token_is_there_when_it_was_said_to_be_and_not_before(
     start: float, rate: float, burst: float, wanted: int
 ) -> None:
     granted, full_at = bucket.take(0.0, start, wanted, rate, burst)
-    seconds = bucket.wait(full_at, start, rate, burst)
+    seconds = bucket.seconds_until_token(full_at, start, rate, burst)
     if granted < wanted:
         assert seconds > 0
-    assert bucket.available(full_at, start + seconds + 1e-6, rate, burst) >= 1
+    assert bucket.count_available(full_at, start + seconds + 1e-6, rate, burst) >= 1
     if seconds > 1e-4:
-        assert bucket.available(full_at, start + seconds - 1e-5, rate, burst) == 0
-        assert bucket.wait(full_at, start + seconds / 2, rate, burst) == pytest.approx(seconds / 2, abs=2e-6)
+        assert bucket.count_available(full_at, start + seconds - 1e-5, rate, burst) == 0
+        assert bucket.seconds_until_token(full_at, start + seconds / 2, rate, burst) == pytest.approx(
+            seconds / 2, abs=2e-6
+        )
 
 
 @given(STARTS, RATES, BURSTS)
@@ -64,24 +66,24 @@ def test_what_is_left_over_is_there_again_after_a_while(
         now += seconds
         _, full_at = bucket.take(full_at, now, wanted, rate, burst)
     later = now + max(1.0, burst) / rate
-    assert bucket.available(full_at, later + 1e-6, rate, burst) == math.floor(max(1.0, burst) + 1e-9)
+    assert bucket.count_available(full_at, later + 1e-6, rate, burst) == math.floor(max(1.0, burst) + 1e-9)
 
 
 def test_it_begins_full_and_a_long_silence_does_not_overfill_it() -> None:
     assert bucket.take(0.0, EPOCH, 100, 2.0, 10.0) == (10, EPOCH + 5)
-    assert bucket.available(EPOCH + 5, EPOCH + 1000, 2.0, 10.0) == 10
+    assert bucket.count_available(EPOCH + 5, EPOCH + 1000, 2.0, 10.0) == 10
 
 
 def test_a_burst_below_one_is_one() -> None:
     granted, full_at = bucket.take(0.0, 100.0, 5, 2.0, 0.1)
     assert (granted, full_at) == (1, 100.5)
-    assert bucket.wait(full_at, 100.0, 2.0, 0.1) == pytest.approx(0.5, abs=2e-6)
+    assert bucket.seconds_until_token(full_at, 100.0, 2.0, 0.1) == pytest.approx(0.5, abs=2e-6)
     assert bucket.reserve(full_at, 100.0, 2, 2.0, 0.1) == ([0.5, 1.0], 101.5)
 
 
 def test_without_a_rate_there_is_nothing_and_never_will_be() -> None:
-    assert bucket.available(0.0, 100.0, 0.0, 5.0) == 0
-    assert bucket.wait(0.0, 100.0, 0.0, 5.0) == math.inf
+    assert bucket.count_available(0.0, 100.0, 0.0, 5.0) == 0
+    assert bucket.seconds_until_token(0.0, 100.0, 0.0, 5.0) == math.inf
     assert bucket.take(7.0, 100.0, 5, 0.0, 5.0) == (0, 7.0)
 
 
@@ -102,7 +104,7 @@ def test_a_rate_that_is_raised_counts_at_once() -> None:
 def test_a_clock_that_is_set_back_holds_nobody_up_for_long() -> None:
     _, full_at = bucket.take(0.0, EPOCH, 5, 10.0, 5.0)
     earlier = EPOCH - 3600
-    assert bucket.wait(full_at, earlier, 10.0, 5.0) == 0
+    assert bucket.seconds_until_token(full_at, earlier, 10.0, 5.0) == 0
     granted, full_at = bucket.take(full_at, earlier, 5, 10.0, 5.0)
     assert granted == 1
     assert full_at == pytest.approx(earlier + 0.5, abs=1e-5)
@@ -112,7 +114,7 @@ def test_a_clock_that_is_set_back_holds_nobody_up_for_long() -> None:
 def test_clocks_that_differ_a_little_give_nothing_away() -> None:
     _, full_at = bucket.take(0.0, EPOCH, 5, 10.0, 5.0)
     assert bucket.take(full_at, EPOCH - 0.9, 5, 10.0, 5.0) == (0, full_at)
-    assert bucket.wait(full_at, EPOCH - 0.9, 10.0, 5.0) == pytest.approx(1.0, abs=2e-6)
+    assert bucket.seconds_until_token(full_at, EPOCH - 0.9, 10.0, 5.0) == pytest.approx(1.0, abs=2e-6)
 
 
 @given(STARTS, RATES, BURSTS, st.integers(0, 50), st.integers(1, 50))
@@ -124,7 +126,7 @@ def test_reserved_tokens_come_when_waiting_for_them_would_have_got_them(
     assert len(delays) == count
     now = start
     for delay in delays:
-        now += bucket.wait(full_at, now, rate, burst)
+        now += bucket.seconds_until_token(full_at, now, rate, burst)
         assert now == pytest.approx(start + delay, abs=1e-4)
         full_at = bucket.spend(full_at, now, 1, rate, burst)
 
@@ -140,4 +142,4 @@ def test_what_is_reserved_in_parts_is_what_would_be_at_once(
     whole, whole_full_at = bucket.reserve(0.0, start, sum(parts), rate, burst)
     assert found == pytest.approx(whole, abs=1e-4)
     assert full_at == pytest.approx(whole_full_at, abs=1e-4)
-    assert all(delay == 0 or delay > bucket.CLOSE for delay in whole)
+    assert all(delay == 0 or delay > bucket.TOLERANCE for delay in whole)

@@ -7,28 +7,28 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from holdfast._types import Zone
-from holdfast.queue import Outgoing, Queue, QueuePolicy, Refused, Sent, Worker, WorkerOptions
+from holdfast.queue import OutgoingMessage, Queue, QueuePolicy, RefusedMessage, SentMessage, Worker, WorkerOptions
 from holdfast.queue.backend import (
     Backend,
     Capabilities,
-    Change,
     DeadLetter,
-    DeadQuery,
-    Leased,
+    DeadLetterQuery,
     LeaseRequest,
+    LeaseResult,
+    QueueChange,
+    QueueSnapshot,
     Settlement,
-    Snapshot,
 )
 from holdfast.queue.backends.memory import MemoryBackend
-from holdfast.queue.events import Handled, Polled, QueueEvent, Trouble
+from holdfast.queue.events import AttemptEvent, BackendErrorEvent, PollEvent, QueueEvent
 from holdfast.queue.rules.leasing import Pace
-from holdfast.queue.worker.worker import Shift
+from holdfast.queue.worker.worker import WorkerRun
 from holdfast.testing import FakeClock
 
 PATIENCE = 10.0
 """Real seconds after which a test that waits for a thread is taken to be stuck."""
 LEASE = 30.0
-QUICK = Pace(rate=10_000.0, seconds=0.0001, fetch=0.01)
+QUICK = Pace(rate=10_000.0, handler_seconds=0.0001, fetch_seconds=0.01)
 """The pace of a worker that fetches messages ahead."""
 Item = TypeVar("Item")
 Event = TypeVar("Event", bound=QueueEvent)
@@ -51,20 +51,20 @@ class Kept:
         self.events.append(event)
 
     @property
-    def handled(self) -> list[Handled]:
-        return [event for event in self.events if isinstance(event, Handled)]
+    def handled(self) -> list[AttemptEvent]:
+        return [event for event in self.events if isinstance(event, AttemptEvent)]
 
     @property
     def endings(self) -> list[str]:
-        return [event.ending.value for event in self.handled]
+        return [event.result.value for event in self.handled]
 
     @property
-    def polled(self) -> list[Polled]:
-        return [event for event in self.events if isinstance(event, Polled)]
+    def polled(self) -> list[PollEvent]:
+        return [event for event in self.events if isinstance(event, PollEvent)]
 
     @property
     def troubles(self) -> list[tuple[str, str]]:
-        return [(event.doing, event.error) for event in self.events if isinstance(event, Trouble)]
+        return [(event.operation, event.error) for event in self.events if isinstance(event, BackendErrorEvent)]
 
 
 class Zones:
@@ -110,10 +110,12 @@ class Faulty:
     def capabilities(self) -> Capabilities:
         return self.backend.capabilities
 
-    def send(self, to: str, messages: Sequence[Outgoing], *, topic: bool = False) -> Sequence[Sent | Refused]:
-        return self._do("send", lambda: self.backend.send(to, messages, topic=topic))
+    def send(
+        self, destination: str, messages: Sequence[OutgoingMessage], *, is_topic: bool = False
+    ) -> Sequence[SentMessage | RefusedMessage]:
+        return self._do("send", lambda: self.backend.send(destination, messages, is_topic=is_topic))
 
-    def lease(self, request: LeaseRequest) -> Leased:
+    def lease(self, request: LeaseRequest) -> LeaseResult:
         return self._do("lease", lambda: self.backend.lease(request))
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
@@ -125,20 +127,20 @@ class Faulty:
     def sweep(self, queue: str, before: float | None = None) -> int:
         return self._do("sweep", lambda: self.backend.sweep(queue, before))
 
-    def look(self, queue: str, **options: Any) -> Snapshot:
-        return self._do("look", lambda: self.backend.look(queue, **options))
+    def inspect(self, queue: str, **options: Any) -> QueueSnapshot:
+        return self._do("inspect", lambda: self.backend.inspect(queue, **options))
 
-    def dead(self, query: DeadQuery) -> Sequence[DeadLetter]:
-        return self._do("dead", lambda: self.backend.dead(query))
+    def list_dead_letters(self, query: DeadLetterQuery) -> Sequence[DeadLetter]:
+        return self._do("list_dead_letters", lambda: self.backend.list_dead_letters(query))
 
-    def redrive(self, query: DeadQuery, *, discard: bool = False) -> int:
+    def redrive(self, query: DeadLetterQuery, *, discard: bool = False) -> int:
         return self._do("redrive", lambda: self.backend.redrive(query, discard=discard))
 
-    def change(self, queue: str, change: Change, *, create: bool = False) -> QueuePolicy:
+    def change(self, queue: str, change: QueueChange, *, create: bool = False) -> QueuePolicy:
         return self._do("change", lambda: self.backend.change(queue, change, create=create))
 
-    def queues(self) -> Sequence[str]:
-        return self._do("queues", self.backend.queues)
+    def list_queues(self) -> Sequence[str]:
+        return self._do("list_queues", self.backend.list_queues)
 
     def close(self) -> None:
         self.backend.close()
@@ -168,43 +170,43 @@ class Bench:
             sink=self.sink,
             clock=None if real_time else self.clock,
         )
-        self._shift: Shift | None = None
+        self._current_run: WorkerRun | None = None
         self.made.append(self)
 
     @property
-    def shift(self) -> Shift:
+    def run(self) -> WorkerRun:
         """The parts of the worker, made when the handlers are there."""
-        if self._shift is None:
-            self._shift = self.worker.shift()
-        return self._shift
+        if self._current_run is None:
+            self._current_run = self.worker.create_run()
+        return self._current_run
 
     def send(self, *bodies: bytes, tenant: str = "tenant") -> None:
-        self.queue.send_many([Outgoing(tenant=tenant, body=body) for body in bodies])
+        self.queue.send_many([OutgoingMessage(tenant=tenant, body=body) for body in bodies])
 
     def feed(self) -> None:
         """Lease once."""
-        self.shift.feeder.step()
+        self.run.fetcher.step()
 
     def feed_blindly(self) -> None:
         """Lease once, as if no handler hung."""
-        crews = self.shift.crews
-        self.shift.feeder._crews = cast("Any", SimpleNamespace(can_take=lambda: True, give=crews.give))
-        self.shift.feeder.step()
-        self.shift.feeder._crews = crews
+        executors = self.run.executors
+        self.run.fetcher._executors = cast("Any", SimpleNamespace(can_accept=lambda: True, submit=executors.submit))
+        self.run.fetcher.step()
+        self.run.fetcher._executors = executors
 
     def settle(self) -> None:
         """Settle until nothing is held."""
         for _ in range(int(PATIENCE / 0.1)):
-            if not len(self.shift.context.held):
+            if not len(self.run.context.leased):
                 return
-            self.shift.settler.loop.run_step()
-        raise AssertionError(f"{len(self.shift.context.held)} messages are still held")
+            self.run.settler.loop.run_step()
+        raise AssertionError(f"{len(self.run.context.leased)} messages are still held")
 
     def settle_next(self) -> None:
         """Settle once, what is finished next."""
         for _ in range(int(PATIENCE / 0.1)):
             before = len(self.backend.calls)
-            self.shift.settler.loop.run_step()
+            self.run.settler.loop.run_step()
             if len(self.backend.calls) > before:
                 return
         raise AssertionError("nothing was finished")
@@ -212,7 +214,7 @@ class Bench:
     def wait_until_unstuck(self) -> None:
         """Let threads end whose handlers have returned."""
         until = time.monotonic() + PATIENCE
-        while self.shift.crews.is_stuck:
+        while self.run.executors.is_stuck:
             assert time.monotonic() < until, "handlers still hang"
             time.sleep(0)
 
@@ -223,15 +225,15 @@ class Bench:
 
     def end(self) -> None:
         """End its threads."""
-        if self._shift is not None:
-            self._shift.watch.hand_back("the test is over", started=True)
-            self._shift.crews.stop()
-            self._shift.crews.join(1.0)
+        if self._current_run is not None:
+            self._current_run.watchdog.release("the test is over", include_started=True)
+            self._current_run.executors.stop()
+            self._current_run.executors.join(1.0)
         self.worker.stop()
 
     def depth(self) -> tuple[int, int, int, int]:
         """Messages that are ready, leased, delayed and dead."""
-        lanes = self.backend.backend.look("work").lanes
+        lanes = self.backend.backend.inspect("work").lanes
         return (
             sum(lane.ready for lane in lanes),
             sum(lane.leased for lane in lanes),
@@ -240,7 +242,7 @@ class Bench:
         )
 
     def dead(self) -> list[DeadLetter]:
-        return list(self.backend.backend.dead(DeadQuery(queue="work")))
+        return list(self.backend.backend.list_dead_letters(DeadLetterQuery(queue="work")))
 
 
 def texts(messages: Iterable[Any]) -> list[str]:

@@ -9,20 +9,28 @@ from holdfast._background import BackgroundLoop
 from holdfast._errors import EngineUnavailable
 from holdfast.queue import Delivery
 from holdfast.queue.backend import Ack, Receipt, Release
-from holdfast.queue.events import Trouble
-from holdfast.queue.worker.context import LONGEST_PAUSE, SHORTEST_PAUSE, Finished, Held, Running
+from holdfast.queue.events import BackendErrorEvent
+from holdfast.queue.worker.context import MAX_PAUSE, MIN_PAUSE, FinishedMessage, LeasedMessage, LeasedMessages
 from tests.unit.queue.worker.bench import PATIENCE, Bench
 
 
-def _running(number: int = 1, tries: int = 1) -> Running:
+def _running(number: int = 1, tries: int = 1) -> LeasedMessage:
     delivery = Delivery(
-        receipt=Receipt(number, tries), queue="work", lane=0, tenant="a", body=b"", attempt=1, sent=0, at=0, trace=""
+        receipt=Receipt(number, tries),
+        queue="work",
+        lane=0,
+        tenant="a",
+        body=b"",
+        attempt=1,
+        sent_at=0,
+        ready_since=0,
+        trace="",
     )
-    return Running(delivery, 0.0, 30.0)
+    return LeasedMessage(delivery, 0.0, 30.0)
 
 
-def _held(*running: Running) -> Held:
-    held = Held()
+def _held(*running: LeasedMessage) -> LeasedMessages:
+    held = LeasedMessages()
     held.add(running)
     return held
 
@@ -30,36 +38,36 @@ def _held(*running: Running) -> Held:
 def test_what_becomes_of_a_message_is_decided_once() -> None:
     one = _running()
     held = _held(one)
-    assert held.finish(Finished(one, Ack()))
-    assert not held.finish(Finished(one, Release()))
-    assert not held.lose(one)
+    assert held.finish(FinishedMessage(one, Ack()))
+    assert not held.finish(FinishedMessage(one, Release()))
+    assert not held.forget(one)
     [finished] = held.take_finished(10, 0)
-    assert finished.outcome == Ack()
+    assert finished.disposition == Ack()
 
 
 def test_a_message_that_was_handed_back_is_not_begun() -> None:
     one = _running()
     held = _held(one)
-    held.finish(Finished(one, Release()))
+    held.finish(FinishedMessage(one, Release()))
     assert not held.begin(one, 1.0, lambda _: None)
-    assert one.started is None
+    assert one.started_at is None
 
 
 def test_a_message_whose_lease_is_over_is_not_begun() -> None:
     one = _running()
     held = _held(one)
-    assert not held.begin(one, one.ends, lambda _: None)
-    assert one.started is None
-    assert held.begin(one, one.ends - 0.001, lambda _: None)
+    assert not held.begin(one, one.lease_ends_at, lambda _: None)
+    assert one.started_at is None
+    assert held.begin(one, one.lease_ends_at - 0.001, lambda _: None)
 
 
 def test_a_message_is_held_until_it_is_settled() -> None:
     one = _running()
     held = _held(one)
-    held.finish(Finished(one, Ack()))
+    held.finish(FinishedMessage(one, Ack()))
     finished = held.take_finished(10, 0)
     assert len(held) == 1
-    held.settled(finished)
+    held.remove_settled(finished)
     assert len(held) == 0
 
 
@@ -68,43 +76,43 @@ def test_one_message_may_be_held_twice_by_different_receipts() -> None:
     old, new = _running(1, 1), _running(1, 2)
     held = _held(old)
     held.add([new])
-    assert set(held.all()) == {old, new}
-    held.lose(old)
-    assert held.all() == [new]
+    assert set(held.list_undecided()) == {old, new}
+    held.forget(old)
+    assert held.list_undecided() == [new]
 
 
 def test_what_could_not_be_settled_comes_first_the_next_time() -> None:
     some = [_running(number) for number in range(5)]
     held = _held(*some)
     for one in some:
-        held.finish(Finished(one, Ack()))
+        held.finish(FinishedMessage(one, Ack()))
     first = held.take_finished(2, 0)
     held.put_back(first)
-    assert [one.running for one in held.take_finished(3, 0)] == some[:3]
+    assert [one.message for one in held.take_finished(3, 0)] == some[:3]
 
 
 def test_only_those_that_were_begun_count_as_handled() -> None:
     begun, waiting = _running(1), _running(2)
     held = _held(begun, waiting)
     held.begin(begun, 1.0, lambda _: None)
-    held.finish(Finished(begun, Ack()))
-    held.finish(Finished(waiting, Release()))
+    held.finish(FinishedMessage(begun, Ack()))
+    held.finish(FinishedMessage(waiting, Release()))
     assert held.handled == 1
 
 
 def test_all_leaves_out_what_is_decided() -> None:
     one, other = _running(1), _running(2)
     held = _held(one, other)
-    held.finish(Finished(one, Ack()))
-    assert held.all() == [other]
+    held.finish(FinishedMessage(one, Ack()))
+    assert held.list_undecided() == [other]
 
 
 def test_waiting_for_the_end_ends_with_the_last_message() -> None:
     one = _running()
     held = _held(one)
-    assert not held.wait_empty(0)
-    held.lose(one)
-    assert held.wait_empty(PATIENCE)
+    assert not held.wait_until_empty(0)
+    held.forget(one)
+    assert held.wait_until_empty(PATIENCE)
 
 
 class TestLoop:
@@ -112,7 +120,7 @@ class TestLoop:
 
     def _loop(self, bench: Bench, step: Callable[[], float]) -> BackgroundLoop:
         bench.queue.handle()(lambda _: None)
-        return bench.shift.context.loop("lease", step)
+        return bench.run.context.loop("lease", step)
 
     def test_pauses_grow_while_steps_fail_and_are_short_again_after_one_that_does_not(self) -> None:
         errors: list[Exception | None] = [EngineUnavailable("away")] * 20 + [None, EngineUnavailable("again")]
@@ -125,10 +133,10 @@ class TestLoop:
 
         loop = self._loop(Bench(), step)
         pauses = [loop.run_step() for _ in range(22)]
-        assert 0 < pauses[0] <= SHORTEST_PAUSE
-        assert all(LONGEST_PAUSE / 2 <= pause <= LONGEST_PAUSE for pause in pauses[10:20])
+        assert 0 < pauses[0] <= MIN_PAUSE
+        assert all(MAX_PAUSE / 2 <= pause <= MAX_PAUSE for pause in pauses[10:20])
         assert pauses[20] == 0.5
-        assert 0 < pauses[21] <= SHORTEST_PAUSE
+        assert 0 < pauses[21] <= MIN_PAUSE
 
     def test_the_sink_is_told_of_every_failure_and_the_log_of_the_first(self, caplog: pytest.LogCaptureFixture) -> None:
         def step() -> float:
@@ -142,5 +150,5 @@ class TestLoop:
         assert record.levelno == logging.WARNING
         assert "cannot lease in queue work, trying again in 0." in record.getMessage()
         assert "EngineUnavailable: the database is away" in record.getMessage()
-        trouble = Trouble(queue="work", at=bench.clock.wall(), doing="lease", error="EngineUnavailable")
+        trouble = BackendErrorEvent(queue="work", at=bench.clock.wall(), operation="lease", error="EngineUnavailable")
         assert bench.sink.events == [trouble] * 2

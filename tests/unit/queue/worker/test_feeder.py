@@ -6,9 +6,9 @@ import pytest
 
 from holdfast._errors import EngineUnavailable, OutcomeUnknown
 from holdfast.queue import Delivery, Limits, QueuePolicy
-from holdfast.queue.backend import Change, LeaseRequest
+from holdfast.queue.backend import LeaseRequest, QueueChange
 from holdfast.queue.rules.leasing import PERIOD
-from holdfast.queue.worker import feeder as feeder_module
+from holdfast.queue.worker import fetcher as fetcher_module
 from tests.unit.queue.worker.bench import Arrivals, Bench
 
 
@@ -33,8 +33,8 @@ def test_it_asks_for_as_many_as_can_be_handled_at_a_time(bench: Bench) -> None:
     bench.send(*[b"x"] * 100)
     bench.feed()
     [polled] = bench.sink.polled
-    assert (polled.queue, polled.wanted, polled.at) == ("work", 4, bench.clock.wall())
-    assert len(polled.leased.deliveries) == 4
+    assert (polled.queue, polled.requested, polled.at) == ("work", 4, bench.clock.wall())
+    assert len(polled.result.deliveries) == 4
     assert not polled.is_empty
     bench.settle()
 
@@ -45,8 +45,8 @@ def test_it_asks_for_more_the_quicker_they_are_handled(bench: Bench) -> None:
     for _ in range(15):
         bench.work()
         bench.clock.advance(0.01)
-    assert bench.sink.polled[0].wanted == 4
-    assert bench.sink.polled[-1].wanted > 8
+    assert bench.sink.polled[0].requested == 4
+    assert bench.sink.polled[-1].requested > 8
 
 
 def test_what_is_in_flight_is_bounded() -> None:
@@ -64,15 +64,15 @@ def test_what_is_in_flight_is_bounded() -> None:
     for _ in range(4):
         began.next()
     for _ in range(3):
-        bench.shift.feeder.step()
-    assert len(bench.shift.context.held) == 4
+        bench.run.fetcher.step()
+    assert len(bench.run.context.leased) == 4
     assert bench.depth() == (96, 4, 0, 0)
     go.set()
     bench.settle()
 
 
 def test_an_empty_poll_is_told(bench: Bench) -> None:
-    bench.shift.feeder.is_stopping = True  # so that it does not wait
+    bench.run.fetcher.is_stopping = True  # so that it does not wait
     bench.feed()
     [polled] = bench.sink.polled
     assert polled.is_empty
@@ -95,7 +95,7 @@ def test_it_looks_again_when_something_falls_due(bench: Bench, monkeypatch: pyte
     bench.work()
     assert waited == []
     bench.feed()
-    assert sum(waited) == pytest.approx(feeder_module.IDLE)
+    assert sum(waited) == pytest.approx(fetcher_module.IDLE_SECONDS)
 
 
 def test_a_bell_that_rings_in_vain_is_not_followed_at_once_for_ever(
@@ -103,18 +103,18 @@ def test_a_bell_that_rings_in_vain_is_not_followed_at_once_for_ever(
 ) -> None:
     """Another queue of the same store is busy: each of its commits might have been for this one."""
     monkeypatch.setattr(bench.backend, "wait", lambda *_: True)
-    pauses = [bench.shift.feeder.step() for _ in range(12)]
+    pauses = [bench.run.fetcher.step() for _ in range(12)]
     assert pauses[:2] == [0.0, 0.0]
     assert pauses[2:] == sorted(pauses[2:])
-    assert pauses[-1] == feeder_module.LONG
+    assert pauses[-1] == fetcher_module.MAX_WAKE_PAUSE
     bench.send(b"x")
-    assert bench.shift.feeder.step() == 0.0
+    assert bench.run.fetcher.step() == 0.0
     bench.settle()
-    assert bench.shift.feeder.step() == 0.0
+    assert bench.run.fetcher.step() == 0.0
 
 
 def test_a_stopping_worker_does_not_wait_for_messages(bench: Bench) -> None:
-    bench.shift.feeder.is_stopping = True
+    bench.run.fetcher.is_stopping = True
     bench.feed()
     assert "wait" not in bench.backend.calls
 
@@ -123,23 +123,23 @@ def test_a_stopping_worker_does_not_wait_for_messages(bench: Bench) -> None:
 def test_it_goes_on_when_the_backend_is_back(bench: Bench, error: Exception) -> None:
     bench.send(b"x")
     bench.backend.fail("lease", error, error)
-    loop = bench.shift.feeder.loop
+    loop = bench.run.fetcher.loop
     assert loop.run_step() > 0
     assert loop.run_step() > 0
     assert loop.run_step() == 0
     bench.settle()
     assert bench.sink.troubles == [("lease", type(error).__name__)] * 2
-    assert bench.sink.endings == ["done"]
+    assert bench.sink.endings == ["acked"]
 
 
 def test_a_lease_whose_reply_was_lost_is_found_again(bench: Bench) -> None:
     bench.send(b"x")
     bench.backend.lose_reply("lease", OutcomeUnknown("no reply"))
-    bench.shift.feeder.loop.run_step()
+    bench.run.fetcher.loop.run_step()
     assert bench.depth() == (0, 1, 0, 0)
     bench.clock.advance(31)
     bench.work()
-    assert bench.sink.endings == ["done"]
+    assert bench.sink.endings == ["acked"]
     assert bench.sink.handled[0].delivery.attempt == 2
 
 
@@ -151,8 +151,8 @@ def test_a_lease_is_counted_from_before_it_was_asked_for(bench: Bench) -> None:
     began = bench.clock.monotonic()
     bench.backend.on["lease"] = lambda: bench.clock.advance(7)
     bench.feed()
-    [running] = bench.shift.context.held.all()
-    assert running.ends == began + 30
+    [running] = bench.run.context.leased.list_undecided()
+    assert running.lease_ends_at == began + 30
     go.set()
 
 
@@ -168,8 +168,8 @@ def test_shares_are_counted_over_all_that_was_taken(bench: Bench, monkeypatch: p
     bench.send(*[b"x"] * 12)
     for _ in range(3):
         bench.work()
-    first = wants[0].before
-    assert [want.before for want in wants] == [first, first + 4, first + 8]
+    first = wants[0].leased_before
+    assert [want.leased_before for want in wants] == [first, first + 4, first + 8]
 
 
 def test_workers_that_start_together_do_not_spend_their_turns_on_the_same_shares() -> None:
@@ -177,7 +177,7 @@ def test_workers_that_start_together_do_not_spend_their_turns_on_the_same_shares
     for _ in range(5):
         bench = Bench()
         bench.queue.handle()(lambda _: None)
-        begun.add(bench.shift.feeder._before)
+        begun.add(bench.run.fetcher._leased_before)
     assert len(begun) > 1
     assert all(0 <= before < PERIOD for before in begun)
 
@@ -185,7 +185,7 @@ def test_workers_that_start_together_do_not_spend_their_turns_on_the_same_shares
 def test_a_tenant_at_its_limit_is_looked_at_again_when_a_message_of_its_is_settled() -> None:
     bench = Bench(concurrency=8)
     bench.queue.open()
-    bench.backend.change("work", Change(policy=QueuePolicy(limits=Limits(concurrency=1))))
+    bench.backend.change("work", QueueChange(policy=QueuePolicy(limits=Limits(concurrency=1))))
     bench.queue.handle()(lambda _: None)
     bench.send(b"1", b"2", b"3")
     for _ in range(3):
@@ -195,7 +195,7 @@ def test_a_tenant_at_its_limit_is_looked_at_again_when_a_message_of_its_is_settl
 
 def test_what_is_leased_while_the_worker_stops_is_handed_back(bench: Bench) -> None:
     bench.send(b"x")
-    bench.backend.on["lease"] = lambda: setattr(bench.shift.feeder, "is_stopping", True)
+    bench.backend.on["lease"] = lambda: setattr(bench.run.fetcher, "is_stopping", True)
     bench.work()
     assert bench.depth() == (1, 0, 0, 0)
     assert bench.sink.endings == []
@@ -207,7 +207,7 @@ def test_it_does_not_poll_while_it_has_enough(bench: Bench) -> None:
     bench.send(*[b"x"] * 8)
     bench.feed()
     for _ in range(3):
-        bench.shift.feeder.step()
+        bench.run.fetcher.step()
     assert bench.backend.calls.count("lease") == 1
     go.set()
     bench.settle()

@@ -11,13 +11,13 @@ import pytest
 
 from holdfast._errors import InvalidValue
 from holdfast.calls import Backoff, Jitter, deadline, remaining
-from holdfast.calls.context import around
-from holdfast.calls.scope import Incoming, trace_of
-from holdfast.queue import Delivery, Outgoing, Postpone, Reject, current_message
+from holdfast.calls.context import current_scope
+from holdfast.calls.scope import IncomingScope, find_trace
+from holdfast.queue import Delivery, OutgoingMessage, Postpone, Reject, current_message
 from holdfast.queue.backend import LeaseRequest, RetryLater
 from holdfast.queue.job import Postpone as PostponeSignal
-from holdfast.queue.message import LONGEST
-from holdfast.queue.worker.context import Running
+from holdfast.queue.message import MAX_DURATION
+from holdfast.queue.worker.context import LeasedMessage
 from tests.unit.queue.worker.bench import Arrivals, Bench
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -99,7 +99,7 @@ class TestFinding:
         bench.clock.advance(1)
         bench.work()
         [letter] = bench.dead()
-        assert letter.reason == "NoJob: there is no job unknown here"
+        assert letter.reason == "UnknownJob: there is no job unknown here"
         assert bench.sink.endings == ["retried", "buried"]
 
     def test_a_body_that_calls_nothing_is_buried_where_there_are_only_jobs(self) -> None:
@@ -171,13 +171,13 @@ class TestFinding:
         bench.backend.lease(LeaseRequest(queue="work", count=1, lease=1.0))
         bench.clock.advance(60.0)
         bench.work()
-        assert bench.sink.endings == ["done"]
+        assert bench.sink.endings == ["acked"]
 
     def test_a_job_is_found_that_was_added_later(self) -> None:
         bench = Bench()
         bench.queue.job(name="first")(lambda: None)
         seen: list[str] = []
-        shift = bench.shift
+        run = bench.run
 
         @bench.queue.job
         async def later() -> None:
@@ -186,7 +186,7 @@ class TestFinding:
         later.to("a").send()
         bench.work()
         assert seen == ["later"]
-        assert bench.shift is shift
+        assert bench.run is run
 
 
 class TestEndings:
@@ -268,9 +268,9 @@ class TestEndings:
             assert bench.depth() == ((0, 0, 1, 0) if number < 9 else (0, 0, 0, 0))
             bench.clock.advance(60)
         assert attempts == [1] * 10
-        assert bench.sink.endings == ["postponed"] * 9 + ["done"]
+        assert bench.sink.endings == ["postponed"] * 9 + ["acked"]
 
-    @pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, LONGEST + 1])
+    @pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, MAX_DURATION + 1])
     def test_it_cannot_be_postponed_by_nonsense(self, seconds: float) -> None:
         with pytest.raises(InvalidValue, match=r"postponed by .* s: expected 0 to"):
             PostponeSignal(seconds)
@@ -311,7 +311,9 @@ class TestEndings:
         bench.work()
         assert bench.sink.endings == ["postponed", "postponed"]
 
-    @pytest.mark.parametrize(("seconds", "expected"), [(-3.0, 0.0), (math.nan, 0.0), (math.inf, LONGEST), (7.0, 7.0)])
+    @pytest.mark.parametrize(
+        ("seconds", "expected"), [(-3.0, 0.0), (math.nan, 0.0), (math.inf, MAX_DURATION), (7.0, 7.0)]
+    )
     def test_a_postponement_by_nonsense_is_one_by_what_is_possible(self, seconds: float, expected: float) -> None:
         class Odd(Postpone):
             def __init__(self) -> None:
@@ -321,8 +323,10 @@ class TestEndings:
         bench.queue.handle()(lambda _: None)
         bench.send(b"x")
         [delivery] = bench.backend.lease(LeaseRequest(queue="work", count=1, lease=30.0)).deliveries
-        running = Running(delivery, 0.0, 30.0)
-        assert bench.shift.context.handlers.failed(running, Odd(), 0.0).outcome == RetryLater(expected, counts=False)
+        running = LeasedMessage(delivery, 0.0, 30.0)
+        assert bench.run.context.handlers.finish_failed(running, Odd(), 0.0).disposition == RetryLater(
+            expected, is_attempt=False
+        )
 
     @pytest.mark.parametrize("is_async", [False, True])
     @pytest.mark.parametrize("raised", [ValueError("nothing to be had"), SystemExit(1)])
@@ -390,7 +394,7 @@ class TestEndings:
         bench.queue.job(name="count")(lambda: [1, 2, 3])
         bench.send(_call("count"))
         bench.work()
-        assert bench.sink.endings == ["done"]
+        assert bench.sink.endings == ["acked"]
 
     def test_a_coroutine_that_nobody_awaits_is_a_failure(self) -> None:
         bench = Bench(attempts=1)
@@ -411,7 +415,7 @@ class TestSurroundings:
         found: Arrivals[tuple[float | None, str | None, bytes]] = Arrivals()
 
         def look() -> None:
-            found.put((remaining(), trace_of(around()), current_message().delivery.body))
+            found.put((remaining(), find_trace(current_scope()), current_message().delivery.body))
 
         if is_async:
 
@@ -421,7 +425,7 @@ class TestSurroundings:
 
         else:
             bench.queue.handle()(lambda _: look())
-        bench.queue.send_one(Outgoing(tenant="a", body=b"1", trace=TRACE, deadline=bench.clock.wall() + 60))
+        bench.queue.send_one(OutgoingMessage(tenant="a", body=b"1", trace=TRACE, deadline=bench.clock.wall() + 60))
         bench.work()
         seconds, trace, body = found.next()
         assert seconds == pytest.approx(60, abs=5)
@@ -430,7 +434,7 @@ class TestSurroundings:
     def test_without_a_deadline_there_is_none_and_the_message_has_a_trace_of_its_own(self) -> None:
         bench = Bench()
         found: Arrivals[tuple[float | None, str | None]] = Arrivals()
-        bench.queue.handle()(lambda _: found.put((remaining(), trace_of(around()))))
+        bench.queue.handle()(lambda _: found.put((remaining(), find_trace(current_scope()))))
         sent = bench.queue.send(b"x", tenant="a")
         with deadline(5):  # of whoever happens to drive the worker
             bench.work()
@@ -440,7 +444,7 @@ class TestSurroundings:
         bench = Bench()
         found: Arrivals[float | None] = Arrivals()
         bench.queue.handle()(lambda _: found.put(remaining()))
-        bench.queue.send_one(Outgoing(tenant="a", body=b"", deadline=bench.clock.wall() - 60))
+        bench.queue.send_one(OutgoingMessage(tenant="a", body=b"", deadline=bench.clock.wall() - 60))
         bench.work()
         assert found.next() == 0
 
@@ -454,7 +458,7 @@ class TestSurroundings:
             if delivery.body == b"first":
                 bench.queue.send(b"second", tenant="a")
 
-        bench.queue.send_one(Outgoing(tenant="a", body=b"first", trace=TRACE))
+        bench.queue.send_one(OutgoingMessage(tenant="a", body=b"first", trace=TRACE))
         bench.work()
         assert found.next() == pytest.approx(7, abs=5)
         bench.work()
@@ -508,4 +512,4 @@ class TestSurroundings:
     def test_outside_of_a_handler_there_is_no_message(self) -> None:
         with pytest.raises(InvalidValue, match="no message is being handled here"):
             current_message()
-        assert not isinstance(around(), Incoming)
+        assert not isinstance(current_scope(), IncomingScope)

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from holdfast._errors import EngineUnavailable, OutcomeUnknown
-from holdfast.queue import Delivery, Handling, current_message
+from holdfast.queue import CurrentMessage, Delivery, current_message
 from holdfast.queue.backend import Ack, LeaseRequest, Settlement
 from tests.unit.queue.worker.bench import Arrivals, Bench
 
@@ -15,7 +15,7 @@ class Long:
 
     def __init__(self, bench: Bench) -> None:
         self.go = threading.Event()
-        self.began: Arrivals[Handling] = Arrivals()
+        self.began: Arrivals[CurrentMessage] = Arrivals()
 
         @bench.queue.handle()
         def handle(_: Delivery) -> None:
@@ -31,13 +31,13 @@ def test_a_long_handler_keeps_its_message() -> None:
     handling = long.began.next()
     for _ in range(3600 // 5):
         bench.clock.advance(5)
-        bench.shift.heartbeat.step()
-        bench.shift.watch.step()
+        bench.run.heartbeat.step()
+        bench.run.watchdog.step()
     assert not bench.backend.backend.lease(LeaseRequest(queue="work", count=1, lease=1.0)).deliveries
     assert not handling.is_over
     long.go.set()
     bench.settle()
-    assert bench.sink.endings == ["done"]
+    assert bench.sink.endings == ["acked"]
     assert bench.sink.handled[0].seconds == 3600
     beats = bench.backend.calls.count("settle") - 1
     assert 3600 / 30 * 2 <= beats <= 3600 / 10
@@ -50,10 +50,10 @@ def test_a_young_lease_is_left_alone() -> None:
     bench.feed()
     long.began.next()
     bench.clock.advance(9.9)
-    bench.shift.heartbeat.step()
+    bench.run.heartbeat.step()
     assert "settle" not in bench.backend.calls
     bench.clock.advance(0.1)
-    bench.shift.heartbeat.step()
+    bench.run.heartbeat.step()
     assert "settle" in bench.backend.calls
     long.go.set()
 
@@ -68,11 +68,11 @@ def test_two_heartbeats_may_fail(error: Exception) -> None:
     bench.backend.fail("settle", error, error)
     for seconds in (12, 6, 6):
         bench.clock.advance(seconds)
-        bench.shift.heartbeat.loop.run_step()
-        bench.shift.watch.step()
+        bench.run.heartbeat.loop.run_step()
+        bench.run.watchdog.step()
     assert bench.sink.troubles == [("keep leases", type(error).__name__)] * 2
     bench.clock.advance(20)
-    bench.shift.watch.step()
+    bench.run.watchdog.step()
     assert not handling.is_over
     long.go.set()
 
@@ -88,8 +88,8 @@ def test_a_handler_is_told_before_its_lease_ends_when_the_backend_stays_away() -
     while not handling.is_over:
         bench.clock.advance(1)
         seconds += 1
-        assert 0 <= bench.shift.heartbeat.loop.run_step() <= 1.0
-        bench.shift.watch.step()
+        assert 0 <= bench.run.heartbeat.loop.run_step() <= 1.0
+        bench.run.watchdog.step()
     assert seconds == 25
     assert bench.backend.calls.count("settle") == 16  # from a third of the lease on, once in a while
     long.go.set()
@@ -101,14 +101,14 @@ def test_a_handler_is_told_when_another_worker_has_its_message(caplog: pytest.Lo
     bench.send(b"x")
     bench.feed()
     handling = long.began.next()
-    held = bench.shift.context.held.all()[0]
+    held = bench.run.context.leased.list_undecided()[0]
     bench.clock.advance(31)
-    held.ends += 3600  # as far as this worker knows, there is time
+    held.lease_ends_at += 3600  # as far as this worker knows, there is time
     [other] = bench.backend.backend.lease(LeaseRequest(queue="work", count=1, lease=30.0)).deliveries
-    held.ends = bench.clock.monotonic()
-    bench.shift.heartbeat.step()
+    held.lease_ends_at = bench.clock.monotonic()
+    bench.run.heartbeat.step()
     assert handling.is_over
-    assert handling.why == "another worker has it"
+    assert handling.reason == "another worker has it"
     assert bench.sink.endings == ["lost"]
     assert bench.backend.backend.settle([Settlement(other.receipt, Ack())]) == [True]
     long.go.set()
@@ -130,14 +130,14 @@ def test_a_message_that_is_settled_during_a_heartbeat_is_not_lost() -> None:
         bench.settle()
 
     bench.backend.on["settle"] = settle_first
-    bench.shift.heartbeat.step()
-    assert bench.sink.endings == ["done"]
+    bench.run.heartbeat.step()
+    assert bench.sink.endings == ["acked"]
 
 
 def test_leases_of_one_second_are_looked_at_often_enough() -> None:
     bench = Bench(lease=1.0)
     Long(bench)
-    assert bench.shift.heartbeat.step() == pytest.approx(1 / 6)
+    assert bench.run.heartbeat.step() == pytest.approx(1 / 6)
     slow = Bench(lease=3600.0)
     Long(slow)
-    assert slow.shift.heartbeat.step() == 1.0
+    assert slow.run.heartbeat.step() == 1.0

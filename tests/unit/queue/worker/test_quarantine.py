@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.queue import Delivery
 from holdfast.queue.backend import LeaseRequest
-from holdfast.queue.worker.feeder import PATIENCE, SUSPECT
-from holdfast.queue.worker.leases import LONGEST_WAIT
+from holdfast.queue.worker.fetcher import QUARANTINE_PATIENCE, SUSPECT_DEATHS
+from holdfast.queue.worker.leases import MAX_START_WAIT
 from tests.unit.queue.worker.bench import Arrivals, Bench, texts
 
 HOUR = 3600.0
@@ -41,7 +41,7 @@ def handlers(bench: Bench) -> Handlers:
     return Handlers(bench)
 
 
-def die(bench: Bench, *bodies: bytes, times: int = SUSPECT) -> None:
+def die(bench: Bench, *bodies: bytes, times: int = SUSPECT_DEATHS) -> None:
     """Workers are given messages, so often, and are not heard of again."""
     bench.send(*bodies)
     for _ in range(times):
@@ -105,7 +105,7 @@ def test_it_does_not_wait_for_ever(bench: Bench, handlers: Handlers) -> None:
     bench.send(b"endless")
     bench.feed()
     assert handlers.began.next() == b"endless"
-    bench.clock.advance(PATIENCE)
+    bench.clock.advance(QUARANTINE_PATIENCE)
     bench.feed()
     assert handlers.began.next() == b"suspect"
     for body in (b"suspect", b"endless"):
@@ -118,10 +118,10 @@ def test_it_is_not_handed_back_for_waiting_but_when_the_worker_stops(bench: Benc
     bench.send(b"slow")
     bench.feed()
     assert handlers.began.next() == b"slow"
-    bench.clock.advance(LONGEST_WAIT)
-    bench.shift.watch.step()
+    bench.clock.advance(MAX_START_WAIT)
+    bench.run.watchdog.step()
     assert bench.depth() == (0, 2, 0, 0)
-    bench.shift.watch.hand_back("the worker stops", started=False)
+    bench.run.watchdog.release("the worker stops", include_started=False)
     bench.settle_next()
     assert bench.depth() == (1, 1, 0, 0)
     handlers.let_go(b"slow")
@@ -134,7 +134,7 @@ def test_it_is_not_handed_back_for_waiting_but_when_the_worker_stops(bench: Benc
 
 
 def test_one_death_is_no_reason_for_suspicion(bench: Bench, handlers: Handlers) -> None:
-    die(bench, b"one", b"two", times=SUSPECT - 1)
+    die(bench, b"one", b"two", times=SUSPECT_DEATHS - 1)
     bench.feed()
     assert {handlers.began.next(), handlers.began.next()} == {b"one", b"two"}
     for body in (b"one", b"two"):

@@ -7,10 +7,10 @@ import pytest
 from holdfast._errors import DatabaseFull, EngineUnavailable, OutcomeUnknown
 from holdfast.queue import Delivery, Postpone, Reject
 from holdfast.queue.backend import Ack, Bury, Drop, ExtendLease, Release, RetryLater
-from holdfast.queue.events import Ending
-from holdfast.queue.message import Outcome
-from holdfast.queue.worker.context import Finished
-from holdfast.queue.worker.leases import ending_of
+from holdfast.queue.events import AttemptResult
+from holdfast.queue.message import Disposition
+from holdfast.queue.worker.context import FinishedMessage
+from holdfast.queue.worker.leases import get_attempt_result
 from tests.unit.queue.worker.bench import Arrivals, Bench, texts
 
 
@@ -46,26 +46,26 @@ def test_each_ending_has_its_event(bench: Bench) -> None:
     for body in (b"fine", b"fail", b"later", b"never"):
         bench.send(body)
         bench.work()
-    assert bench.sink.endings == ["done", "retried", "postponed", "buried"]
+    assert bench.sink.endings == ["acked", "retried", "postponed", "buried"]
     assert [event.error for event in bench.sink.handled] == [None, "Broken", "Postpone", "Reject"]
     assert {event.at for event in bench.sink.handled} == {bench.clock.wall()}
     assert [event.delivery.body for event in bench.sink.handled] == [b"fine", b"fail", b"later", b"never"]
 
 
 @pytest.mark.parametrize(
-    ("outcome", "ending"),
+    ("disposition", "ending"),
     [
-        (Ack(), Ending.DONE),
-        (RetryLater(1.0), Ending.RETRIED),
-        (RetryLater(1.0, counts=False), Ending.POSTPONED),
-        (Bury("why"), Ending.BURIED),
-        (Drop(), Ending.BURIED),
-        (Release(), Ending.RETURNED),
-        (ExtendLease(1.0), Ending.RETURNED),
+        (Ack(), AttemptResult.ACKED),
+        (RetryLater(1.0), AttemptResult.RETRIED),
+        (RetryLater(1.0, is_attempt=False), AttemptResult.POSTPONED),
+        (Bury("why"), AttemptResult.BURIED),
+        (Drop(), AttemptResult.BURIED),
+        (Release(), AttemptResult.RELEASED),
+        (ExtendLease(1.0), AttemptResult.RELEASED),
     ],
 )
-def test_every_outcome_is_an_ending(outcome: Outcome, ending: Ending) -> None:
-    assert ending_of(outcome) is ending
+def test_every_disposition_is_an_attempt_result(disposition: Disposition, ending: AttemptResult) -> None:
+    assert get_attempt_result(disposition) is ending
 
 
 @pytest.mark.parametrize("error", [EngineUnavailable("away"), DatabaseFull("full"), OutcomeUnknown("lost")])
@@ -78,7 +78,7 @@ def test_what_was_done_is_not_done_again_when_the_backend_is_away_for_a_while(be
     assert bench.backend.calls.count("settle") == 6
     assert seen == [b"fine"]
     assert bench.depth() == (0, 0, 0, 0)
-    assert bench.sink.endings == ["done"]
+    assert bench.sink.endings == ["acked"]
     assert bench.sink.troubles == [("settle", type(error).__name__)] * 5
 
 
@@ -91,7 +91,7 @@ def test_what_was_done_counts_also_after_the_lease_if_nobody_else_has_it(bench: 
     bench.clock.advance(3600)
     bench.settle()
     assert bench.depth() == (0, 0, 0, 0)
-    assert bench.sink.endings == ["done"]
+    assert bench.sink.endings == ["acked"]
 
 
 def test_a_reply_that_was_lost_is_not_a_message_that_was_lost(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
@@ -101,7 +101,7 @@ def test_a_reply_that_was_lost_is_not_a_message_that_was_lost(bench: Bench, capl
     bench.feed()
     bench.backend.lose_reply("settle", OutcomeUnknown("no reply"))
     bench.settle()
-    assert sorted(bench.sink.endings) == ["buried", "done", "retried"]
+    assert sorted(bench.sink.endings) == ["acked", "buried", "retried"]
     assert bench.depth() == (0, 0, 1, 1)
     assert not any("does not count" in text for text in texts(caplog.records))
 
@@ -125,7 +125,7 @@ def test_a_stale_result_is_refused_and_told(bench: Bench, caplog: pytest.LogCapt
     bench.settle_next()
     go_on.set()
     bench.settle()
-    assert bench.sink.endings == ["done", "lost"]
+    assert bench.sink.endings == ["acked", "lost"]
     assert any("what became of 1 messages does not count" in text for text in texts(caplog.records))
     assert bench.depth() == (0, 0, 0, 0)
 
@@ -133,16 +133,16 @@ def test_a_stale_result_is_refused_and_told(bench: Bench, caplog: pytest.LogCapt
 def test_one_that_cannot_be_settled_does_not_keep_the_others(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     _handle_by_body(bench)
     bench.send(*[b"fine"] * 3)
-    shift = bench.shift
+    run = bench.run
     bench.feed()
-    held = shift.context.held
-    finished: list[Finished] = []
+    held = run.context.leased
+    finished: list[FinishedMessage] = []
     while len(finished) < 3:
         finished += held.take_finished(3, 1.0)
-    finished[1] = Finished(finished[1].running, RetryLater(-1.0))  # no backend takes that
+    finished[1] = FinishedMessage(finished[1].message, RetryLater(-1.0))  # no backend takes that
     held.put_back(finished)
     bench.settle()
-    assert bench.sink.endings == ["done", "done"]
+    assert bench.sink.endings == ["acked", "acked"]
     assert bench.depth() == (0, 1, 0, 0)
     assert any("cannot be settled, and will be delivered again" in text for text in texts(caplog.records))
 
@@ -152,8 +152,8 @@ def test_what_was_settled_before_the_backend_went_away_is_not_settled_and_told_a
     _handle_by_body(bench)
     bench.send(*[b"fine"] * 3)
     bench.feed()
-    held = bench.shift.context.held
-    finished: list[Finished] = []
+    held = bench.run.context.leased
+    finished: list[FinishedMessage] = []
     while len(finished) < 3:
         finished += held.take_finished(3, 1.0)
     held.put_back(finished)
@@ -167,8 +167,8 @@ def test_what_was_settled_before_the_backend_went_away_is_not_settled_and_told_a
 
     bench.backend.on["settle"] = fail_at_times
     bench.settle()
-    assert [event.delivery.id for event in bench.sink.handled] == [one.running.delivery.id for one in finished]
-    assert bench.sink.endings == ["done"] * 3
+    assert [event.delivery.id for event in bench.sink.handled] == [one.message.delivery.id for one in finished]
+    assert bench.sink.endings == ["acked"] * 3
     assert calls == 4  # the batch, the first, the second in vain, and those that were left
     assert bench.depth() == (0, 0, 0, 0)
 
@@ -179,7 +179,7 @@ def test_nothing_is_paid_for_events_without_a_sink() -> None:
     _handle_by_body(bench)
     bench.send(b"fine")
     bench.work()
-    assert not bench.shift.context.events.is_on
+    assert not bench.run.context.events.is_enabled
     assert bench.depth() == (0, 0, 0, 0)
 
 

@@ -14,13 +14,22 @@ import pytest
 from holdfast._backoff import Backoff, Jitter
 from holdfast._errors import EngineUnavailable, InvalidValue
 from holdfast._types import Zone
-from holdfast.queue import Delivery, Handling, Postpone, Queue, QueuePolicy, Worker, WorkerOptions, current_message
+from holdfast.queue import (
+    CurrentMessage,
+    Delivery,
+    Postpone,
+    Queue,
+    QueuePolicy,
+    Worker,
+    WorkerOptions,
+    current_message,
+)
 from holdfast.queue import job as job_module
 from holdfast.queue.backend import LeaseRequest, RetryLater
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.worker import worker as worker_module
-from holdfast.queue.worker.context import Running
-from holdfast.queue.worker.crews import Crews
+from holdfast.queue.worker.context import LeasedMessage
+from holdfast.queue.worker.executors import HandlerExecutors
 from tests.unit.forked import in_child
 from tests.unit.queue.toy import LimitedBackend
 from tests.unit.queue.worker.bench import PATIENCE, QUICK, Arrivals, Bench, Zones, texts
@@ -53,7 +62,7 @@ def test_it_handles_what_is_there_and_what_comes(kind: str) -> None:
         assert seen.next() == b"later"
     assert got == {b"%d" % number for number in range(100)}
     assert bench.depth() == (0, 0, 0, 0)
-    assert bench.sink.endings == ["done"] * 101
+    assert bench.sink.endings == ["acked"] * 101
     assert bench.worker.in_flight == 0
 
 
@@ -73,12 +82,12 @@ def test_on_sqlite_too(tmp_path: Path, kind: str) -> None:
         queue.send_many([job.to(f"tenant-{number % 7}").message(number) for number in range(500)])
         with Worker(queue):
             assert {seen.next() for _ in range(500)} == set(range(500))
-        assert not queue.backend.look("work").lanes
+        assert not queue.backend.inspect("work").lanes
 
 
 def test_stop_waits_for_handlers_and_hands_back_what_was_not_begun(kind: str) -> None:
     bench = Bench(real_time=True, concurrency=2)
-    began: Arrivals[Handling] = Arrivals()
+    began: Arrivals[CurrentMessage] = Arrivals()
     go = threading.Event()
     if kind == "sync":
 
@@ -107,7 +116,7 @@ def test_stop_waits_for_handlers_and_hands_back_what_was_not_begun(kind: str) ->
     stopping.join(PATIENCE)
     assert not stopping.is_alive()
     assert bench.depth() == (18, 0, 0, 0)
-    assert bench.sink.endings == ["done", "done"]
+    assert bench.sink.endings == ["acked", "acked"]
 
 
 def test_what_was_fetched_ahead_is_handed_back_at_once_and_counts_as_no_attempt() -> None:
@@ -120,13 +129,13 @@ def test_what_was_fetched_ahead_is_handed_back_at_once_and_counts_as_no_attempt(
         began.put(delivery.attempt)
         go.wait()
 
-    bench.shift.feeder._pace = QUICK
+    bench.run.fetcher._pace = QUICK
     bench.send(*[b"x"] * 5)
     bench.feed()
     began.next()
     assert bench.depth() == (0, 5, 0, 0)
-    bench.shift.settler.loop.start()
-    stopping = threading.Thread(target=bench.shift.stop)
+    bench.run.settler.loop.start()
+    stopping = threading.Thread(target=bench.run.stop)
     stopping.start()
     until = time.monotonic() + PATIENCE
     while bench.depth() != (4, 1, 0, 0):  # while the first is still at work
@@ -135,8 +144,8 @@ def test_what_was_fetched_ahead_is_handed_back_at_once_and_counts_as_no_attempt(
     stopping.join(PATIENCE)
     assert not stopping.is_alive()
     assert bench.depth() == (4, 0, 0, 0)
-    assert bench.sink.endings == ["done"]
-    bench._shift = None
+    assert bench.sink.endings == ["acked"]
+    bench._current_run = None
     bench.feed()
     assert began.next() == 1
     bench.settle()
@@ -144,7 +153,7 @@ def test_what_was_fetched_ahead_is_handed_back_at_once_and_counts_as_no_attempt(
 
 def test_after_the_grace_handlers_are_told_and_their_messages_handed_back(kind: str) -> None:
     bench = Bench(real_time=True, concurrency=1, grace=0.0)
-    began: Arrivals[Handling] = Arrivals()
+    began: Arrivals[CurrentMessage] = Arrivals()
     ended: Arrivals[str] = Arrivals()
     if kind == "sync":
 
@@ -152,7 +161,7 @@ def test_after_the_grace_handlers_are_told_and_their_messages_handed_back(kind: 
         def handle(_: Delivery) -> None:
             began.put(current_message())
             current_message().wait(PATIENCE)
-            ended.put(current_message().why)
+            ended.put(current_message().reason)
 
     else:
 
@@ -162,7 +171,7 @@ def test_after_the_grace_handlers_are_told_and_their_messages_handed_back(kind: 
             try:
                 await asyncio.Event().wait()
             finally:
-                ended.put(current_message().why)
+                ended.put(current_message().reason)
 
     bench.send(b"x")
     bench.worker.start()
@@ -170,7 +179,7 @@ def test_after_the_grace_handlers_are_told_and_their_messages_handed_back(kind: 
     bench.worker.stop()
     assert ended.next() == "the worker stops, and there was no more time"
     assert bench.depth() == (1, 0, 0, 0)
-    assert bench.sink.endings == ["returned"]
+    assert bench.sink.endings == ["released"]
     assert bench.sink.handled[0].seconds > 0
     bench.worker.start()
     assert began.next().delivery.attempt == 1
@@ -189,7 +198,7 @@ def test_start_and_stop_may_be_repeated(kind: str) -> None:
         assert seen.next() == b"x"
         bench.worker.stop()
         bench.worker.stop()
-    assert bench.sink.endings == ["done"] * 3
+    assert bench.sink.endings == ["acked"] * 3
     assert bench.depth() == (0, 0, 0, 0)
 
 
@@ -321,7 +330,7 @@ def test_what_fails_while_it_stops_leaves_no_thread(monkeypatch: pytest.MonkeyPa
     def fail(_: object) -> None:
         raise RuntimeError("no")
 
-    monkeypatch.setattr(Crews, "stop", fail)
+    monkeypatch.setattr(HandlerExecutors, "stop", fail)
     with pytest.raises(RuntimeError):
         bench.worker.stop()
     assert set(threading.enumerate()) <= before
@@ -379,8 +388,8 @@ class TestFork:
                 queue.send(b"for the parent", tenant="a")
                 assert seen.next() == b"for the parent"
                 # Nobody may be in the middle of SQLite when it is forked: a lock that is held then is held for ever.
-                assert worker._shift is not None
-                assert worker._shift.context.held.wait_empty(PATIENCE)
+                assert worker._current_run is not None
+                assert worker._current_run.context.leased.wait_until_empty(PATIENCE)
                 zones.are_out = {None: frozenset({here})}  # so that it leaves the next message to the child
                 assert zones.told.wait(PATIENCE), "from then on it asks the store for nothing"
                 queue.send(b"for the child", tenant="a")
@@ -403,8 +412,8 @@ class TestFork:
             in_child(work)
 
     def test_a_handler_in_a_child_may_wait(self) -> None:
-        with job_module._MAKING.lock:
-            in_child(lambda: not Handling(cast("Any", None)).wait(0))
+        with job_module._EVENT_LOCK.lock:
+            in_child(lambda: not CurrentMessage(cast("Any", None)).wait(0))
 
 
 def test_a_worker_leases_for_no_longer_and_retries_no_later_than_its_backend_can() -> None:
@@ -420,15 +429,15 @@ def test_a_worker_leases_for_no_longer_and_retries_no_later_than_its_backend_can
 
     fail.to("a").send()
     wait.to("a").send()
-    context = Worker(queue).shift().context
+    context = Worker(queue).create_run().context
     assert context.lease == 10.0
     leased = queue.backend.lease(LeaseRequest(queue="work", count=2, lease=context.lease)).deliveries
     for delivery, error in zip(leased, (OSError("away"), Postpone(3600.0)), strict=True):
-        running = Running(delivery, 0.0, 10.0)
+        running = LeasedMessage(delivery, 0.0, 10.0)
         context.handlers.find(running)
-        outcome = context.handlers.failed(running, error, 0.0).outcome
-        assert isinstance(outcome, RetryLater)
-        assert outcome.delay == 60.0
+        disposition = context.handlers.finish_failed(running, error, 0.0).disposition
+        assert isinstance(disposition, RetryLater)
+        assert disposition.delay == 60.0
 
 
 class TestRun:
@@ -437,10 +446,10 @@ class TestRun:
         _handler(bench, "sync", lambda _: bench.worker.request_stop())
         bench.send(b"x")
         bench.worker.run()
-        assert bench.sink.endings == ["done"]
+        assert bench.sink.endings == ["acked"]
         bench.send(b"y")
         bench.worker.run()
-        assert bench.sink.endings == ["done", "done"]
+        assert bench.sink.endings == ["acked", "acked"]
 
     def test_a_request_before_it_runs_is_not_forgotten(self) -> None:
         bench = Bench(real_time=True)
@@ -470,7 +479,7 @@ class TestRun:
                 bench.worker.run()
         else:
             bench.worker.run()
-        assert bench.sink.endings == ["done"]
+        assert bench.sink.endings == ["acked"]
         assert bench.depth() == (0, 0, 0, 0)
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -479,13 +488,13 @@ class TestRun:
     ) -> None:
         bench = Bench(real_time=True)
         bench.queue.handle()(lambda _: None)
-        start = worker_module.Shift.start
+        start = worker_module.WorkerRun.start
 
-        def interrupted(shift: worker_module.Shift) -> None:
-            start(shift)
+        def interrupted(run: worker_module.WorkerRun) -> None:
+            start(run)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(worker_module.Shift, "start", interrupted)
+        monkeypatch.setattr(worker_module.WorkerRun, "start", interrupted)
         before = set(threading.enumerate())
         with pytest.raises(KeyboardInterrupt):
             bench.worker.run()
@@ -527,7 +536,7 @@ class TestRunAsync:
 
         loop = asyncio.run(main())
         assert loops == [loop]
-        assert bench.sink.endings == ["done"]
+        assert bench.sink.endings == ["acked"]
 
     def test_cancelling_it_stops_the_worker_and_loses_nothing(self) -> None:
         bench = Bench(real_time=True, concurrency=1)
@@ -554,7 +563,7 @@ class TestRunAsync:
 
         asyncio.run(main())
         assert 1 <= len(ended) <= 2  # the second may have been begun just before
-        assert bench.sink.endings == ["done"] * len(ended)
+        assert bench.sink.endings == ["acked"] * len(ended)
         assert bench.depth() == (2 - len(ended), 0, 0, 0)
         assert bench.worker.in_flight == 0
 

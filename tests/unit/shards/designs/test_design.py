@@ -17,13 +17,13 @@ def test_eight_workers_are_four_shards_of_two_as_in_the_article() -> None:
 @pytest.mark.parametrize(("groups", "start"), [(1, 1), (2, 4), (3, 5)])
 def test_doubling_moves_no_shard_and_gives_as_many_more(groups: int, start: int) -> None:
     before = Disjoint(groups, start)
-    after = before.doubled().doubled()
+    after = before.double().double()
     assert after.capacity == 4 * before.capacity
     for number in range(before.capacity):
         moved = [worker % after.per_group for worker in after.shard(number)]
         assert moved == [worker % before.per_group for worker in before.shard(number)]
     assert [segment.first for segment in after.segments] == [0, start, 2 * start]
-    assert after.segments[:2] == before.doubled().segments
+    assert after.segments[:2] == before.double().segments
 
 
 @pytest.mark.parametrize("number", [-1, 4])

@@ -11,27 +11,29 @@ from hypothesis import strategies as st
 from holdfast import InvalidValue
 from holdfast.shards.designs import Design, Disjoint, Families, Pairs, Parity, Polynomials, Quadruples, Tuples
 from holdfast.shards.designs.design import Segment
-from holdfast.shards.hashed import rounds
+from holdfast.shards.hashed import build_rounds
 from tests.table import every_row
 
-MANY = 10_000
+MAX_TENANTS = 10_000
 """All designs with up to so many shards are looked at, shard by shard; and the largest below, with some 700,000."""
 
 QUADRUPLES = [Quadruples(bits, start) for bits in range(2, 7) for start in range(2, bits + 1)]
-PARITIES = [Parity(groups, start) for groups in range(2, 7) for start in range(1, 9) if start ** (groups - 1) <= MANY]
+PARITIES = [
+    Parity(groups, start) for groups in range(2, 7) for start in range(1, 9) if start ** (groups - 1) <= MAX_TENANTS
+]
 DOUBLED = [
     Parity(groups, start, doublings)
     for groups in range(2, 6)
     for start in range(1, 5)
     for doublings in (1, 2)
-    if (start << doublings) ** (groups - 1) <= MANY
+    if (start << doublings) ** (groups - 1) <= MAX_TENANTS
 ]
 POLYNOMIALS = [
     Polynomials(groups, per_group, overlap)
     for per_group in (2, 3, 4, 5, 7, 8, 9, 11, 16, 25, 27)
     for groups in range(1, min(per_group, 6) + 1)
     for overlap in range(groups)
-    if per_group ** (overlap + 1) <= MANY
+    if per_group ** (overlap + 1) <= MAX_TENANTS
 ]
 DISJOINT = [
     Disjoint(groups, start, doublings) for groups in range(1, 6) for start in (1, 2, 3, 5, 8) for doublings in (0, 1, 2)
@@ -41,7 +43,7 @@ TUPLES = [
     Tuples(groups, per_group)
     for groups in range(1, 6)
     for per_group in range(1, 9)
-    if per_group**groups <= (MANY if groups < 4 else 700)
+    if per_group**groups <= (MAX_TENANTS if groups < 4 else 700)
 ]
 FAMILIES = [
     Families(one, count)
@@ -59,12 +61,12 @@ FAMILIES = [
         Disjoint(2, 3, 1),
         Polynomials(3, 5, 1),
         Polynomials(4, 7, 2),
-        Polynomials(5, 5, 1, rounds(1, 5, 3)),
+        Polynomials(5, 5, 1, build_rounds(1, 5, 3)),
     )
     for count in (1, 2, 3)
 ]
 WINDOWED = [
-    Polynomials(lines * length, per_group, overlap, rounds(lines, length, size))
+    Polynomials(lines * length, per_group, overlap, build_rounds(lines, length, size))
     for per_group, most in ((3, 81), (4, 256), (5, 1300), (7, 700), (8, 600), (9, 730))
     for lines in range(1, 4)
     for length in range(1, per_group // lines + 1)
@@ -81,8 +83,8 @@ LARGEST: list[Design] = [
     Pairs(500),
     Tuples(3, 50),
     Families(Parity(4, 16), 3),
-    Polynomials(6, 27, 2, rounds(2, 3, 4)),
-    Polynomials(9, 16, 3, rounds(3, 3, 4)),
+    Polynomials(6, 27, 2, build_rounds(2, 3, 4)),
+    Polynomials(9, 16, 3, build_rounds(3, 3, 4)),
     Quadruples(8),
     Quadruples(7, 5),
     Parity(4, 25),
@@ -115,7 +117,7 @@ def check_sharing(design: Design) -> None:
 def load_of_a_class(design: Design, segment: Segment) -> int | None:
     """In how many shards of a class a worker is, of those that are in any; None where that differs."""
     match design:
-        case Families(one=one, count=count):
+        case Families(design=one, count=count):
             return load_of_a_class(one, Segment(segment.first // count, segment.class_size // count, segment.classes))
         case Parity():
             return None
@@ -150,7 +152,7 @@ def check_load(design: Design) -> None:
     load = Counter(worker for shard in shards(design) for worker in shard)
     assert len(load) == design.workers
     # Where windows take turns, and the polynomials are not a multiple of these, some have had one turn more.
-    one = design.one if isinstance(design, Families) else design
+    one = design.design if isinstance(design, Families) else design
     left = one.per_group**one.overlap % len(one.rounds) if isinstance(one, Polynomials) else 0
     assert max(load.values()) - min(load.values()) <= min(left, design.size)
 
@@ -221,28 +223,28 @@ def test_where_no_class_can_have_every_worker_once_load_still_differs_by_little(
 @pytest.mark.parametrize("bits", range(2, 6))
 def test_doubling_the_workers_moves_no_quadruple(bits: int) -> None:
     before = Quadruples(bits)
-    after = before.doubled()
+    after = before.double()
     assert after.workers == 2 * before.workers
     assert [after.shard(number) for number in range(before.capacity)] == shards(before)
-    again = after.doubled()
+    again = after.double()
     assert [again.shard(number) for number in range(after.capacity)] == shards(after)
 
 
 @pytest.mark.parametrize(("groups", "start"), [(2, 3), (3, 3), (3, 4), (4, 3), (5, 2)])
 def test_doubling_the_workers_of_every_group_moves_no_shard_with_a_check(groups: int, start: int) -> None:
-    def places(design: Parity) -> list[list[int]]:
+    def list_positions(design: Parity) -> list[list[int]]:
         return [[worker % design.per_group for worker in shard] for shard in shards(design)]
 
     before = Parity(groups, start)
-    after = before.doubled()
+    after = before.double()
     assert after.per_group == 2 * before.per_group
-    assert places(after)[: before.capacity] == places(before)
-    again = after.doubled()
-    assert places(again)[: after.capacity] == places(after)
+    assert list_positions(after)[: before.capacity] == list_positions(before)
+    again = after.double()
+    assert list_positions(again)[: after.capacity] == list_positions(after)
 
 
 def test_after_a_doubling_the_new_workers_come_first() -> None:
-    quadruples, parity = Quadruples(5).doubled(), Parity(4, 5).doubled()
+    quadruples, parity = Quadruples(5).double(), Parity(4, 5).double()
     for design, start in ((quadruples, Quadruples(5)), (parity, Parity(4, 5))):
         new = set(range(design.workers))
         for number in range(start.capacity):
@@ -279,7 +281,14 @@ def test_any_two_polynomials_share_no_more_than_is_promised(per_group: int, data
 
 @pytest.mark.parametrize(
     "design",
-    [Quadruples(3), Parity(3, 4), Polynomials(3, 5, 1), Pairs(5), Tuples(2, 3), Polynomials(4, 5, 1, rounds(1, 4, 3))],
+    [
+        Quadruples(3),
+        Parity(3, 4),
+        Polynomials(3, 5, 1),
+        Pairs(5),
+        Tuples(2, 3),
+        Polynomials(4, 5, 1, build_rounds(1, 4, 3)),
+    ],
     ids=name,
 )
 def test_past_its_capacity_there_is_no_shard(design: Design) -> None:
@@ -301,8 +310,8 @@ def test_past_its_capacity_there_is_no_shard(design: Design) -> None:
         lambda: Polynomials(3, 5, 3),
         lambda: Polynomials(3, 5, -1),
         lambda: Polynomials(6, 5, 1),
-        lambda: Polynomials(5, 5, 2, rounds(1, 5, 2)),
-        lambda: Polynomials(6, 5, 1, rounds(1, 6, 2)),
+        lambda: Polynomials(5, 5, 2, build_rounds(1, 5, 2)),
+        lambda: Polynomials(6, 5, 1, build_rounds(1, 6, 2)),
         lambda: Pairs(1),
         lambda: Tuples(0, 3),
         lambda: Tuples(3, 0),

@@ -41,12 +41,12 @@ def test_one_family_is_the_design_itself() -> None:
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_a_shard_keeps_its_number_when_the_design_is_doubled(count: int) -> None:
-    def places(design: Families, number: int) -> list[tuple[int, int]]:
+    def list_positions(design: Families, number: int) -> list[tuple[int, int]]:
         per_group = design.workers // (count * design.size)
         return [divmod(worker, per_group) for worker in design.shard(number)]
 
     one = Parity(3, 4)
-    before, after = Families(one, count), Families(one.doubled(), count)
+    before, after = Families(one, count), Families(one.double(), count)
     assert after.segments[: len(before.segments)] == before.segments
     for number in range(before.capacity):
-        assert places(after, number) == places(before, number), "the same worker of the same group"
+        assert list_positions(after, number) == list_positions(before, number), "the same worker of the same group"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.shards.designs import Polynomials
-from holdfast.shards.hashed import rounds
+from holdfast.shards.hashed import build_rounds
 
 
 def designs(per_group: int) -> st.SearchStrategy[Polynomials]:
@@ -16,7 +16,7 @@ def designs(per_group: int) -> st.SearchStrategy[Polynomials]:
 
     def of_cells(shape: tuple[int, int, int, int]) -> Polynomials:
         lines, length, size, overlap = shape
-        return Polynomials(lines * length, per_group, overlap, rounds(lines, length, size))
+        return Polynomials(lines * length, per_group, overlap, build_rounds(lines, length, size))
 
     return (
         st.integers(1, 4)
@@ -43,7 +43,7 @@ def test_any_two_shards_share_no_more_than_is_promised(design: Polynomials, data
     ("lines", "length", "size", "per_group"), [(1, 5, 3, 5), (1, 7, 3, 7), (2, 3, 4, 7), (3, 2, 3, 8), (4, 2, 5, 9)]
 )
 def test_a_shard_has_one_worker_of_each_group_of_its_window(lines: int, length: int, size: int, per_group: int) -> None:
-    windows = rounds(lines, length, size)
+    windows = build_rounds(lines, length, size)
     design = Polynomials(lines * length, per_group, 1, windows)
     for number in range(design.capacity):
         polynomial, which = divmod(number // per_group, design.windows)
@@ -53,7 +53,7 @@ def test_a_shard_has_one_worker_of_each_group_of_its_window(lines: int, length: 
 
 def test_shards_of_one_polynomial_share_nothing() -> None:
     """Two windows of each, or other constants: they are of one class and of one round."""
-    design = Polynomials(7, 7, 2, rounds(1, 7, 3))
+    design = Polynomials(7, 7, 2, build_rounds(1, 7, 3))
     assert design.windows == 2
     for first in range(0, design.capacity, 14):
         for one, other in combinations([set(design.shard(number)) for number in range(first, first + 14)], 2):
@@ -61,7 +61,7 @@ def test_shards_of_one_polynomial_share_nothing() -> None:
 
 
 def test_every_group_has_its_turn() -> None:
-    design = Polynomials(5, 25, 1, rounds(1, 5, 3))
+    design = Polynomials(5, 25, 1, build_rounds(1, 5, 3))
     whole, *left = design.segments
     assert not left
     assert (whole.class_size, whole.classes) == (125, 5)
@@ -72,5 +72,5 @@ def test_every_group_has_its_turn() -> None:
 
 def test_more_groups_give_more_shards_than_families_would() -> None:
     """Three zones of twenty and shards of four: six parts of nine, not one family of four parts of ten."""
-    assert Polynomials(6, 9, 2, rounds(2, 3, 4)).capacity == 729
-    assert Polynomials(8, 9, 2, rounds(1, 8, 4)).capacity == 2 * 729
+    assert Polynomials(6, 9, 2, build_rounds(2, 3, 4)).capacity == 729
+    assert Polynomials(8, 9, 2, build_rounds(1, 8, 4)).capacity == 2 * 729

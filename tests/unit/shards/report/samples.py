@@ -47,12 +47,12 @@ def fleet_of(workers: int, zones: int = 3, weights: Sequence[float] = (1.0,), dr
     return Fleet(
         slots=tuple(
             Slot(
-                worker=f"w{place}",
-                group=(f"az{place % zones}", f"cell{place // zones}"),
-                weight=weights[place % len(weights)],
-                is_drained=place in drained,
+                worker=f"w{index}",
+                group=(f"az{index % zones}", f"cell{index // zones}"),
+                weight=weights[index % len(weights)],
+                is_drained=index in drained,
             )
-            for place in range(workers)
+            for index in range(workers)
         )
     )
 

@@ -8,34 +8,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue
-from holdfast.shards import Designed, Fleet
-from holdfast.shards.report import Neighbours, Overlaps, overlaps, table_of, worst_neighbours
-from holdfast.shards.report.method import Method, Way
-from holdfast.shards.report.overlap import closest, summed
-from holdfast.shards.report.scan import scan
-from holdfast.shards.report.table import Table
-from holdfast.shards.report.walk import walk
+from holdfast.shards import DesignedSharding, Fleet
+from holdfast.shards.report import NeighbourPair, Overlaps, build_table, count_overlaps, find_worst_neighbours
+from holdfast.shards.report.overlap import select_worst_neighbours, summarize_overlaps
+from holdfast.shards.report.overlap_counts import count_shared_workers
+from holdfast.shards.report.shared_sets import find_shared_sets
+from holdfast.shards.report.strategy import CountingOptions, Strategy
+from holdfast.shards.report.table import AssignmentTable
 from tests.table import every_row, sampled
 from tests.unit.shards.report.samples import Shards, overlaps_of, pairs_of, shards, worst_of
 
 METHODS = [
-    Method(),
-    Method(way=Way(largest=99)),
-    Method(way=Way(largest=99), block=1),
-    Method(way=Way(largest=99), block=7),
-    Method(way=Way(largest=0)),
-    Method(way=Way(largest=0), block=1),
-    Method(way=Way(largest=0), block=7),
-    Method(way=Way(largest=0, dense=True)),
-    Method(way=Way(largest=0, dense=True), side=3),
-    Method(way=Way(largest=2)),
-    Method(way=Way(largest=3), block=5),
-    Method(way=Way(largest=2, dense=True), side=2),
+    CountingOptions(),
+    CountingOptions(strategy=Strategy(max_shard_size=99)),
+    CountingOptions(strategy=Strategy(max_shard_size=99), block=1),
+    CountingOptions(strategy=Strategy(max_shard_size=99), block=7),
+    CountingOptions(strategy=Strategy(max_shard_size=0)),
+    CountingOptions(strategy=Strategy(max_shard_size=0), block=1),
+    CountingOptions(strategy=Strategy(max_shard_size=0), block=7),
+    CountingOptions(strategy=Strategy(max_shard_size=0, is_dense=True)),
+    CountingOptions(strategy=Strategy(max_shard_size=0, is_dense=True), side=3),
+    CountingOptions(strategy=Strategy(max_shard_size=2)),
+    CountingOptions(strategy=Strategy(max_shard_size=3), block=5),
+    CountingOptions(strategy=Strategy(max_shard_size=2, is_dense=True), side=2),
 ]
 
 
-def checked(rows: Shards) -> Table:
-    return Table(table_of(rows))
+def checked(rows: Shards) -> AssignmentTable:
+    return AssignmentTable(build_table(rows))
 
 
 @pytest.mark.no_cover
@@ -50,13 +50,17 @@ def test_all_is_counted_as_by_looking_at_every_pair(sample: tuple[int, Shards]) 
     touched = [sum(bool(other & one) for other in sets) - bool(one) for one in sets]
     covered = [sum(other <= one for other in sets) - 1 for one in sets]
 
-    def check(method: Method) -> None:
-        found = scan(table.distinct, method)
-        counted = summed(table.distinct, found)
-        assert {shared: pairs for shared, pairs in enumerate(counted.pairs) if pairs} == dict(expected)
-        assert len(counted.pairs) == max((len(row) for row in rows), default=0) + 1
-        assert list(counted.worst) == [worst.count(shared) for shared in range(len(counted.pairs))]
-        assert counted.most == max(expected, default=0)
+    def check(options: CountingOptions) -> None:
+        found = count_shared_workers(table.distinct, options)
+        counted = summarize_overlaps(table.distinct, found)
+        assert {shared: pairs for shared, pairs in enumerate(counted.pairs_by_shared_workers) if pairs} == dict(
+            expected
+        )
+        assert len(counted.pairs_by_shared_workers) == max((len(row) for row in rows), default=0) + 1
+        assert list(counted.tenants_by_max_shared) == [
+            worst.count(shared) for shared in range(len(counted.pairs_by_shared_workers))
+        ]
+        assert counted.max_shared == max(expected, default=0)
         shards = table.distinct.numbers
         assert [found.touched[shards[row]] for row in range(len(rows))] == touched
         assert [found.covered[shards[row]] for row in range(len(rows))] == covered
@@ -72,15 +76,19 @@ def test_the_worst_neighbours_are_those_of_all_pairs(sample: tuple[int, Shards],
     _, rows = sample
     table = checked(rows)
     every = [
-        Neighbours(row, other, tuple(sorted({*rows[row]} & {*rows[other]})))
+        NeighbourPair(row, other, tuple(sorted({*rows[row]} & {*rows[other]})))
         for row, other in combinations(range(len(rows)), 2)
     ]
     expected = sorted(
-        (pair for pair in every if pair.places), key=lambda pair: (-len(pair.places), pair.row, pair.other)
+        (pair for pair in every if pair.slot_indexes),
+        key=lambda pair: (-len(pair.slot_indexes), pair.row, pair.other_row),
     )
 
-    def check(method: Method) -> None:
-        assert closest(table, scan(table.distinct, method), limit, method) == expected[:limit]
+    def check(options: CountingOptions) -> None:
+        assert (
+            select_worst_neighbours(table, count_shared_workers(table.distinct, options), limit, options)
+            == expected[:limit]
+        )
 
     every_row(METHODS, check)
 
@@ -90,53 +98,58 @@ def test_the_worst_neighbours_are_those_of_all_pairs(sample: tuple[int, Shards],
 def test_every_set_that_two_shards_have_is_found_once_with_all_who_have_it(sample: tuple[int, Shards]) -> None:
     _, rows = sample
     distinct = checked(rows).distinct
-    unique = [{*rows[first]} for first in distinct.firsts]
+    unique = [{*rows[first]} for first in distinct.first_rows]
     found: dict[tuple[int, ...], list[int]] = {}
-    for shared in walk(distinct, 3, block=11):
+    for shared in find_shared_sets(distinct, 3, block=11):
         ends = [*shared.starts[1:].tolist(), len(shared.shards)]
-        for places, start, end in zip(shared.workers.tolist(), shared.starts, ends, strict=True):
-            assert tuple(places) not in found
-            found[tuple(places)] = shared.shards[start:end].tolist()
+        for indexes, start, end in zip(shared.workers.tolist(), shared.starts, ends, strict=True):
+            assert tuple(indexes) not in found
+            found[tuple(indexes)] = shared.shards[start:end].tolist()
     having: dict[tuple[int, ...], list[int]] = {}
     for number, one in enumerate(unique):
         for size in (1, 2, 3):
-            for places in combinations(sorted(one), size):
-                having.setdefault(places, []).append(number)
-    assert found == {places: some for places, some in having.items() if len(some) > 1}
+            for indexes in combinations(sorted(one), size):
+                having.setdefault(indexes, []).append(number)
+    assert found == {indexes: some for indexes, some in having.items() if len(some) > 1}
 
 
 def test_the_order_of_workers_in_a_shard_says_nothing() -> None:
-    assert overlaps([[0, 1, 2], [2, 1, 5]]) == Overlaps((0, 0, 1, 0), (0, 0, 2, 0), 2)
+    assert count_overlaps([[0, 1, 2], [2, 1, 5]]) == Overlaps((0, 0, 1, 0), (0, 0, 2, 0), 2)
 
 
 def test_nobody_and_a_tenant_alone_share_nothing() -> None:
-    assert overlaps(np.empty((0, 4), dtype=np.int32)) == Overlaps((0,), (0,), 0)
-    assert overlaps([[3, 4]]) == Overlaps((0, 0, 0), (1, 0, 0), 0)
-    assert worst_neighbours([[3, 4]]) == []
-    assert overlaps(np.empty((0, 4), dtype=np.int32)).share_with(0) == 0.0
+    assert count_overlaps(np.empty((0, 4), dtype=np.int32)) == Overlaps((0,), (0,), 0)
+    assert count_overlaps([[3, 4]]) == Overlaps((0, 0, 0), (1, 0, 0), 0)
+    assert find_worst_neighbours([[3, 4]]) == []
+    assert count_overlaps(np.empty((0, 4), dtype=np.int32)).fraction_sharing(0) == 0.0
 
 
 def test_the_share_of_tenants_with_a_close_neighbour() -> None:
-    found = overlaps([[0, 1, 2], [0, 1, 3], [0, 4, 5], [6, 7, 8]])
-    assert [found.share_with(shared) for shared in (-1, 0, 1, 2, 3, 4)] == [1.0, 1.0, 0.75, 0.5, 0.0, 0.0]
+    found = count_overlaps([[0, 1, 2], [0, 1, 3], [0, 4, 5], [6, 7, 8]])
+    assert [found.fraction_sharing(shared) for shared in (-1, 0, 1, 2, 3, 4)] == [1.0, 1.0, 0.75, 0.5, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("tenants", sampled([100_000, 1_000_000]))
 def test_very_many_tenants_without_shards_are_counted_without_looking_at_each(tenants: int) -> None:
     table = np.tile(np.arange(8, dtype=np.int32), (tenants, 1))
-    found = overlaps(table)
-    assert found.pairs == (0, 0, 0, 0, 0, 0, 0, 0, pairs_of(tenants))
-    assert worst_neighbours(table, 2) == [Neighbours(0, 1, tuple(range(8))), Neighbours(0, 2, tuple(range(8)))]
+    found = count_overlaps(table)
+    assert found.pairs_by_shared_workers == (0, 0, 0, 0, 0, 0, 0, 0, pairs_of(tenants))
+    assert find_worst_neighbours(table, 2) == [
+        NeighbourPair(0, 1, tuple(range(8))),
+        NeighbourPair(0, 2, tuple(range(8))),
+    ]
 
 
 def test_large_shards_of_some_tenants_are_counted_by_pairs() -> None:
     """Two to the power of 40 sets for each: nobody would wait for them."""
     random = np.random.default_rng(5)
     rows = [tuple(random.permutation(100)[:40].tolist()) for _ in range(60)]
-    found = overlaps(table_of(rows))
-    assert {shared: pairs for shared, pairs in enumerate(found.pairs) if pairs} == dict(overlaps_of(rows))
-    [worst] = worst_neighbours(table_of(rows), 1)
-    assert len(worst.places) == found.most
+    found = count_overlaps(build_table(rows))
+    assert {shared: pairs for shared, pairs in enumerate(found.pairs_by_shared_workers) if pairs} == dict(
+        overlaps_of(rows)
+    )
+    [worst] = find_worst_neighbours(build_table(rows), 1)
+    assert len(worst.slot_indexes) == found.max_shared
 
 
 def test_one_very_large_tenant_among_small_ones_costs_little() -> None:
@@ -145,10 +158,16 @@ def test_one_very_large_tenant_among_small_ones_costs_little() -> None:
     rows = [tuple(random.permutation(200)[:3].tolist()) for _ in range(300)]
     rows.append(tuple(range(150)))
     distinct = checked(rows).distinct
-    by_sets = summed(distinct, scan(distinct, Method(way=Way(largest=150))))
-    assert {shared: pairs for shared, pairs in enumerate(by_sets.pairs) if pairs} == dict(overlaps_of(rows))
-    assert by_sets == summed(distinct, scan(distinct, Method(way=Way(largest=0, dense=True))))
-    assert by_sets == summed(distinct, scan(distinct))
+    by_sets = summarize_overlaps(
+        distinct, count_shared_workers(distinct, CountingOptions(strategy=Strategy(max_shard_size=150)))
+    )
+    assert {shared: pairs for shared, pairs in enumerate(by_sets.pairs_by_shared_workers) if pairs} == dict(
+        overlaps_of(rows)
+    )
+    assert by_sets == summarize_overlaps(
+        distinct, count_shared_workers(distinct, CountingOptions(strategy=Strategy(max_shard_size=0, is_dense=True)))
+    )
+    assert by_sets == summarize_overlaps(distinct, count_shared_workers(distinct))
 
 
 @pytest.mark.no_cover
@@ -162,44 +181,49 @@ def test_a_few_large_tenants_do_not_make_all_pairs_be_looked_at(pool: int, tenan
     table = np.full((len(small) + 2, 40), -1)
     table[:-2, :4] = small
     table[-2], table[-1] = 2000 + np.arange(40), 2000 + pool - 1 - np.arange(40)
-    found, alone = overlaps(table), overlaps(small)
-    [worst] = worst_neighbours(table, 1)
+    found, alone = count_overlaps(table), count_overlaps(small)
+    [worst] = find_worst_neighbours(table, 1)
     shared = 80 - pool
-    expected = [*alone.pairs, *[0] * 36]
+    expected = [*alone.pairs_by_shared_workers, *[0] * 36]
     expected[0] += 2 * len(small)
     expected[shared] += 1
-    assert found.pairs == tuple(expected)
-    assert found.worst == tuple(
-        [*alone.worst, *[0] * 36][size] + (2 if size == shared else 0) for size in range(len(found.worst))
+    assert found.pairs_by_shared_workers == tuple(expected)
+    assert found.tenants_by_max_shared == tuple(
+        [*alone.tenants_by_max_shared, *[0] * 36][size] + (2 if size == shared else 0)
+        for size in range(len(found.tenants_by_max_shared))
     )
     if shared:
-        assert (worst.row, worst.other, len(worst.places)) == (len(small), len(small) + 1, shared)
+        assert (worst.row, worst.other_row, len(worst.slot_indexes)) == (len(small), len(small) + 1, shared)
 
 
-@pytest.mark.parametrize("method", [*METHODS, Method(way=Way(largest=3))], ids=str)
-def test_a_pair_that_shares_more_does_not_hide_those_that_share_less(method: Method) -> None:
+@pytest.mark.parametrize("options", [*METHODS, CountingOptions(strategy=Strategy(max_shard_size=3))], ids=str)
+def test_a_pair_that_shares_more_does_not_hide_those_that_share_less(options: CountingOptions) -> None:
     """It comes up again with each of the workers that it shares, before all others."""
     table = checked([(0, 1, 2), (0, 1, 3), (4, 5, 6), (4, 7, 8)])
-    found = closest(table, scan(table.distinct, method), 2, method)
-    assert found == [Neighbours(0, 1, (0, 1)), Neighbours(2, 3, (4,))]
+    found = select_worst_neighbours(table, count_shared_workers(table.distinct, options), 2, options)
+    assert found == [NeighbourPair(0, 1, (0, 1)), NeighbourPair(2, 3, (4,))]
 
 
 def test_neighbours_are_found_below_large_tenants_that_share_a_lot() -> None:
     """A pair that shares forty workers has as many sets of twenty as nobody would list: it is known, and left out."""
     large = [tuple(range(40)), tuple(range(40)), (*range(20), *range(40, 60))]
     small = [(60 + number, 61 + number) for number in range(10)]
-    found = worst_neighbours(table_of([*small, *large]), 5)
-    shared = [(pair.row, pair.other, len(pair.places)) for pair in found]
+    found = find_worst_neighbours(build_table([*small, *large]), 5)
+    shared = [(pair.row, pair.other_row, len(pair.slot_indexes)) for pair in found]
     assert shared == [(10, 11, 40), (10, 12, 20), (11, 12, 20), (0, 1, 1), (1, 2, 1)]
 
 
 @pytest.mark.parametrize(("workers", "size", "overlap"), [(64, 4, 2), (40, 4, 2), (49, 3, 1), (32, 4, 1), (20, 4, 3)])
 def test_a_design_keeps_its_promise(workers: int, size: int, overlap: int) -> None:
-    designed = Designed(Fleet.of(f"w{number}" for number in range(workers)), size, overlap, key=b"key")
-    rows = [designed.places(tenant) for tenant in range(min(400, designed.capacity))]
-    found = overlaps(table_of(rows))
-    assert found.most <= overlap
-    assert {shared: pairs for shared, pairs in enumerate(found.pairs) if pairs} == dict(overlaps_of(rows))
+    sharding = DesignedSharding(
+        Fleet.from_workers(f"w{number}" for number in range(workers)), size, overlap, key=b"key"
+    )
+    rows = [sharding.slot_indexes(tenant) for tenant in range(min(400, sharding.capacity))]
+    found = count_overlaps(build_table(rows))
+    assert found.max_shared <= overlap
+    assert {shared: pairs for shared, pairs in enumerate(found.pairs_by_shared_workers) if pairs} == dict(
+        overlaps_of(rows)
+    )
 
 
 @pytest.mark.no_cover
@@ -208,9 +232,9 @@ def test_places_far_apart_in_the_largest_fleet_are_told_apart(bits: int) -> None
     """A number of three of them has more than 64 bits."""
     top = (1 << bits) - 1
     rows = [(top, top - 1, 0, 1, 2, 3, 4, 5), (top, top - 1, 0, 1, 2, 3, 4, 6), (top - 2, 7, 8, 9, 10, 11, 12, 5)]
-    assert overlaps(table_of(rows)).pairs == (1, 1, 0, 0, 0, 0, 0, 1, 0)
+    assert count_overlaps(build_table(rows)).pairs_by_shared_workers == (1, 1, 0, 0, 0, 0, 0, 1, 0)
 
 
 def test_a_negative_number_of_neighbours_is_refused() -> None:
     with pytest.raises(InvalidValue, match="the -1 worst neighbours"):
-        worst_neighbours([[0, 1]], -1)
+        find_worst_neighbours([[0, 1]], -1)

@@ -5,23 +5,23 @@ from typing import Any
 from holdfast import Zone
 from holdfast.status.export import (
     BucketOptions,
+    EndpointCheck,
+    ExistingHealthCheck,
     GatewayOptions,
-    MappedZone,
+    NamedZone,
     ObjectCheck,
     RecordOptions,
     RoutingControlCheck,
-    SharedCheck,
     StatusBucket,
-    StatusCheck,
-    bucket_template,
-    gateway_template,
-    record_template,
+    build_bucket_template,
+    build_gateway_template,
+    build_record_template,
 )
 from holdfast.status.export.checks import Check
 
 ONE, TWO, THREE = (Zone(f"use1-az{number}") for number in (1, 2, 3))
 # As in an account where the order of names is not that of ids.
-ZONES = (MappedZone(ONE, "us-east-1b"), MappedZone(TWO, "us-east-1c"), MappedZone(THREE, "us-east-1a"))
+ZONES = (NamedZone(ONE, "us-east-1b"), NamedZone(TWO, "us-east-1c"), NamedZone(THREE, "us-east-1a"))
 BALANCER = "shop-0123456789abcdef.elb.us-east-1.amazonaws.com"
 ENDPOINTS = tuple(f"https://status-{number}.example.com/live" for number in range(5))
 BUCKETS = tuple(StatusBucket(f"zones-{number}", "us-east-1") for number in range(5))
@@ -29,19 +29,19 @@ CONTROL = f"arn:aws:route53-recovery-control::123456789012:controlpanel/{'a' * 3
 CONTROLS = {zone.id: f"{CONTROL}{number:016x}" for number, zone in enumerate(ZONES)}
 IDS = {zone.id: f"0385ed2d-d65c-4f63-a19b-2412a31ef43{number}" for number, zone in enumerate(ZONES)}
 CHECKS: dict[str, Check] = {
-    "status": StatusCheck(endpoints=ENDPOINTS[:1]),
-    "status of a workload": StatusCheck(endpoints=ENDPOINTS[:1], workload="shop"),
-    "status by quorum": StatusCheck(endpoints=ENDPOINTS),
+    "status": EndpointCheck(endpoints=ENDPOINTS[:1]),
+    "status of a workload": EndpointCheck(endpoints=ENDPOINTS[:1], workload="shop"),
+    "status by quorum": EndpointCheck(endpoints=ENDPOINTS),
     "s3": ObjectCheck(buckets=BUCKETS[:1]),
     "s3 of a workload": ObjectCheck(buckets=BUCKETS[:1], prefix="status/", workload="shop"),
     "s3 by quorum": ObjectCheck(buckets=BUCKETS),
     "routing control": RoutingControlCheck(arns=CONTROLS),
-    "shared": SharedCheck(ids=IDS),
+    "shared": ExistingHealthCheck(ids=IDS),
 }
 GATEWAYS = {
     "a table": GatewayOptions(),
     "a table with a name": GatewayOptions(table="zones", stage="v1", rate=10, burst=20),
-    "an existing table": GatewayOptions(table="zones", existing=True),
+    "an existing table": GatewayOptions(table="zones", table_exists=True),
     "a global table": GatewayOptions(table="zones", replicas=("eu-west-1", "us-west-2")),
 }
 
@@ -54,7 +54,7 @@ def records(check: Check, **options: Any) -> dict[str, Any]:
         "balancer": BALANCER,
         "balancer_zone_id": "Z26RNL4JYFTOTI",
     }
-    return record_template(RecordOptions(check=check, **{**given, **options}))
+    return build_record_template(RecordOptions(check=check, **{**given, **options}))
 
 
 TEMPLATES = {
@@ -62,7 +62,7 @@ TEMPLATES = {
     "records with parameters": records(
         CHECKS["status"], hosted_zone_id=None, balancer=None, balancer_zone_id=None, record="*.example.com"
     ),
-    **{f"gateway with {name}": gateway_template(options) for name, options in GATEWAYS.items()},
-    "bucket": bucket_template(BucketOptions()),
-    "bucket with a name": bucket_template(BucketOptions(name="zones")),
+    **{f"gateway with {name}": build_gateway_template(options) for name, options in GATEWAYS.items()},
+    "bucket": build_bucket_template(BucketOptions()),
+    "bucket with a name": build_bucket_template(BucketOptions(name="zones")),
 }

@@ -3,9 +3,9 @@
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.status.export import BucketOptions, bucket_template
+from holdfast.status.export import BucketOptions, build_bucket_template
 
-RESOURCES = bucket_template(BucketOptions(name="zones"))["Resources"]
+RESOURCES = build_bucket_template(BucketOptions(name="zones"))["Resources"]
 
 
 def test_anybody_may_read_objects_of_zones_by_name_and_nothing_else() -> None:
@@ -37,7 +37,7 @@ def test_objects_are_encrypted_with_a_key_that_readers_need_no_leave_for() -> No
 
 def test_a_name_is_given_or_left_to_cloudformation() -> None:
     assert RESOURCES["StatusBucket"]["Properties"]["BucketName"] == "zones"
-    assert "BucketName" not in bucket_template(BucketOptions())["Resources"]["StatusBucket"]["Properties"]
+    assert "BucketName" not in build_bucket_template(BucketOptions())["Resources"]["StatusBucket"]["Properties"]
 
 
 @pytest.mark.parametrize("name", ["Zones", "a", "with.dots", "-zones", "zones/status", ""])

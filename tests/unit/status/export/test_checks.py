@@ -7,18 +7,25 @@ from typing import Any
 import pytest
 
 from holdfast import InvalidValue, Zone
-from holdfast.status.export import ObjectCheck, Pace, RoutingControlCheck, SharedCheck, StatusBucket, StatusCheck
-from holdfast.status.export.checks import Check, health_check, threshold
+from holdfast.status.export import (
+    CheckTiming,
+    EndpointCheck,
+    ExistingHealthCheck,
+    ObjectCheck,
+    RoutingControlCheck,
+    StatusBucket,
+)
+from holdfast.status.export.checks import Check, build_health_check, compute_health_threshold
 from tests.unit.status.export.health import healthy, used
 from tests.unit.status.export.samples import BUCKETS, CHECKS, CONTROLS, ENDPOINTS, IDS, ONE, THREE, TWO, records
 
 SAYS = ("out", "in", "silent")
-BY_STATUS = StatusCheck(endpoints=ENDPOINTS)
+BY_STATUS = EndpointCheck(endpoints=ENDPOINTS)
 BY_OBJECT = ObjectCheck(buckets=BUCKETS)
 
 
 def config(check: Check, name: str = "HealthCheckUse1Az1") -> dict[str, Any]:
-    found: dict[str, Any] = health_check(check, ONE).resources[name]["Properties"]["HealthCheckConfig"]
+    found: dict[str, Any] = build_health_check(check, ONE).resources[name]["Properties"]["HealthCheckConfig"]
     return found
 
 
@@ -99,7 +106,7 @@ def test_any_quorum_of_any_number_of_sources_is_counted() -> None:
 
 def test_the_threshold_is_never_one_that_is_always_or_never_met() -> None:
     for sources in range(1, 256):
-        assert 1 <= threshold(sources) <= sources
+        assert 1 <= compute_health_threshold(sources) <= sources
 
 
 def test_a_zone_that_is_out_for_all_is_out_for_a_workload() -> None:
@@ -113,7 +120,7 @@ def test_a_zone_that_is_out_for_all_is_out_for_a_workload() -> None:
 
 
 def test_one_endpoint_is_asked_over_https_for_the_status_of_the_zone() -> None:
-    assert config(StatusCheck(endpoints=("https://az-status.example.com",))) == {
+    assert config(EndpointCheck(endpoints=("https://az-status.example.com",))) == {
         "Type": "HTTPS",
         "FullyQualifiedDomainName": "az-status.example.com",
         "Port": 443,
@@ -122,8 +129,10 @@ def test_one_endpoint_is_asked_over_https_for_the_status_of_the_zone() -> None:
         "RequestInterval": 10,
         "FailureThreshold": 3,
     }
-    check = StatusCheck(
-        endpoints=("https://x.example.com:8443/live/",), workload="shop", pace=Pace(interval=30, failures=1)
+    check = EndpointCheck(
+        endpoints=("https://x.example.com:8443/live/",),
+        workload="shop",
+        timing=CheckTiming(interval=30, failure_threshold=1),
     )
     assert config(check) | {"Type": "", "EnableSNI": ""} == {
         "Type": "",
@@ -152,45 +161,48 @@ def test_a_bucket_is_asked_in_its_own_region_and_the_answer_is_inverted(region: 
 def test_a_routing_control_is_followed_and_a_shared_check_is_only_named() -> None:
     check = config(RoutingControlCheck(arns=CONTROLS))
     assert check == {"Type": "RECOVERY_CONTROL", "RoutingControlArn": CONTROLS[ONE]}
-    assert health_check(SharedCheck(ids=IDS), ONE) == (IDS[ONE], {})
+    assert build_health_check(ExistingHealthCheck(ids=IDS), ONE) == (IDS[ONE], {})
 
 
 @pytest.mark.parametrize(
     ("build", "told"),
     [
-        (lambda: StatusCheck(endpoints=()), "0 of endpoint: expected 1 to 255"),
-        (lambda: StatusCheck(endpoints=("https://a.example.com",) * 2), "endpoint is given twice"),
-        (lambda: StatusCheck(endpoints=("http://a.example.com",)), "'http://a.example.com': expected an address"),
-        (lambda: StatusCheck(endpoints=("a.example.com",)), "'a.example.com'"),
-        (lambda: StatusCheck(endpoints=("https://me:pass@a.example.com",)), "expected an address"),
-        (lambda: StatusCheck(endpoints=("https://a.example.com/?x=1",)), "expected an address"),
-        (lambda: StatusCheck(endpoints=("https://a.example.com/a b",)), "expected an address"),
-        (lambda: StatusCheck(endpoints=("https://a.example.com:port",)), "https://a.example.com:port"),
+        (lambda: EndpointCheck(endpoints=()), "0 of endpoint: expected 1 to 255"),
+        (lambda: EndpointCheck(endpoints=("https://a.example.com",) * 2), "endpoint is given twice"),
+        (lambda: EndpointCheck(endpoints=("http://a.example.com",)), "'http://a.example.com': expected an address"),
+        (lambda: EndpointCheck(endpoints=("a.example.com",)), "'a.example.com'"),
+        (lambda: EndpointCheck(endpoints=("https://me:pass@a.example.com",)), "expected an address"),
+        (lambda: EndpointCheck(endpoints=("https://a.example.com/?x=1",)), "expected an address"),
+        (lambda: EndpointCheck(endpoints=("https://a.example.com/a b",)), "expected an address"),
+        (lambda: EndpointCheck(endpoints=("https://a.example.com:port",)), "https://a.example.com:port"),
         (
-            lambda: StatusCheck(endpoints=("https://a.example.com/live/status",)),
+            lambda: EndpointCheck(endpoints=("https://a.example.com/live/status",)),
             "expected the base, such as https://a.example.com/live; /status/... is put after it",
         ),
         (
-            lambda: StatusCheck(endpoints=("https://a.example.com/status-1/status/use1-az1/",)),
+            lambda: EndpointCheck(endpoints=("https://a.example.com/status-1/status/use1-az1/",)),
             "expected the base, such as https://a.example.com/status-1;",
         ),
-        (lambda: StatusCheck(endpoints=ENDPOINTS, quorum=0), "quorum is 0: expected 1 to 5"),
-        (lambda: StatusCheck(endpoints=ENDPOINTS, quorum=6), "quorum is 6: expected 1 to 5"),
-        (lambda: StatusCheck(endpoints=ENDPOINTS, workload="a/b"), "workload 'a/b'"),
-        (lambda: StatusCheck(endpoints=ENDPOINTS, workload=".."), "workload '..'"),
+        (lambda: EndpointCheck(endpoints=ENDPOINTS, quorum=0), "quorum is 0: expected 1 to 5"),
+        (lambda: EndpointCheck(endpoints=ENDPOINTS, quorum=6), "quorum is 6: expected 1 to 5"),
+        (lambda: EndpointCheck(endpoints=ENDPOINTS, workload="a/b"), "workload 'a/b'"),
+        (lambda: EndpointCheck(endpoints=ENDPOINTS, workload=".."), "workload '..'"),
         (lambda: ObjectCheck(buckets=BUCKETS, workload="shop"), "workload shop with 5 buckets"),
         (lambda: ObjectCheck(buckets=BUCKETS[:1], prefix="status"), "prefix is 'status'"),
         (lambda: StatusBucket("with.dots", "us-east-1"), "bucket is 'with.dots'"),
         (lambda: StatusBucket("zones", ""), "region of bucket zones is ''"),
-        (lambda: Pace(interval=20), "interval is 20"),  # type: ignore[arg-type]
-        (lambda: Pace(failures=0), "failures is 0"),
+        (lambda: CheckTiming(interval=20), "interval is 20"),  # type: ignore[arg-type]
+        (lambda: CheckTiming(failure_threshold=0), "failure_threshold is 0"),
         (lambda: RoutingControlCheck(arns={ONE: "arn:aws:s3:::x"}), "routing control of use1-az1 is 'arn:aws:s3:::x'"),
         (lambda: RoutingControlCheck(arns={ONE: CONTROLS[ONE], TWO: CONTROLS[ONE]}), "one routing control for several"),
-        (lambda: SharedCheck(ids={ONE: "Z1"}), "health check of use1-az1 is 'Z1'"),
-        (lambda: SharedCheck(ids={ONE: IDS[ONE], TWO: IDS[ONE]}), "one health check for several zones"),
-        (lambda: health_check(SharedCheck(ids=IDS), Zone("use1-az9")), "zone use1-az9 has no health check"),
+        (lambda: ExistingHealthCheck(ids={ONE: "Z1"}), "health check of use1-az1 is 'Z1'"),
+        (lambda: ExistingHealthCheck(ids={ONE: IDS[ONE], TWO: IDS[ONE]}), "one health check for several zones"),
         (
-            lambda: health_check(StatusCheck(endpoints=("https://a.example.com/" + "x" * 250,)), ONE),
+            lambda: build_health_check(ExistingHealthCheck(ids=IDS), Zone("use1-az9")),
+            "zone use1-az9 has no health check",
+        ),
+        (
+            lambda: build_health_check(EndpointCheck(endpoints=("https://a.example.com/" + "x" * 250,)), ONE),
             "Route 53 takes 255",
         ),
     ],
@@ -203,4 +215,4 @@ def test_what_cannot_be_checked_is_refused_by_name(build: Callable[[], object], 
 
 def test_checks_cannot_be_changed_after_they_were_looked_at() -> None:
     with pytest.raises(TypeError):
-        SharedCheck(ids=IDS).ids[ONE] = ""  # type: ignore[index]
+        ExistingHealthCheck(ids=IDS).ids[ONE] = ""  # type: ignore[index]

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidValue
-from holdfast.status.export import GatewayOptions, gateway_template
+from holdfast.status.export import GatewayOptions, build_gateway_template
 from tests.unit.status.export.samples import GATEWAYS
 from tests.unit.status.export.velocity import Integration
 
-TEMPLATE = gateway_template(GatewayOptions(table="zones"))
+TEMPLATE = build_gateway_template(GatewayOptions(table="zones"))
 OF_ZONE = Integration.of(TEMPLATE, "GetZonePath", "zones")
 OF_WORKLOAD = Integration.of(TEMPLATE, "GetWorkloadPath", "zones")
 SAYS_IN, SAYS_OUT = {"Healthy": {"BOOL": True}}, {"Healthy": {"BOOL": False}}
@@ -124,7 +124,7 @@ def test_a_body_is_never_handed_on_to_dynamodb() -> None:
     ],
 )
 def test_api_gateway_may_read_this_table_and_nothing_else(kind: str, table: dict[str, Any]) -> None:
-    role = properties("ReadRole", gateway_template(GATEWAYS[kind]))
+    role = properties("ReadRole", build_gateway_template(GATEWAYS[kind]))
     assert [policy["PolicyDocument"]["Statement"] for policy in role["Policies"]] == [
         [{"Effect": "Allow", "Action": ["dynamodb:GetItem", "dynamodb:BatchGetItem"], "Resource": table}]
     ]
@@ -144,7 +144,7 @@ def test_the_table_has_the_key_the_expiry_and_the_recovery_that_it_should() -> N
 
 
 def test_a_global_table_is_in_the_region_of_the_stack_and_in_every_replica() -> None:
-    resource = gateway_template(GATEWAYS["a global table"])["Resources"]["StatusTable"]
+    resource = build_gateway_template(GATEWAYS["a global table"])["Resources"]["StatusTable"]
     assert resource["Type"] == "AWS::DynamoDB::GlobalTable"
     assert [replica["Region"] for replica in resource["Properties"]["Replicas"]] == [
         {"Ref": "AWS::Region"},
@@ -154,13 +154,13 @@ def test_a_global_table_is_in_the_region_of_the_stack_and_in_every_replica() -> 
 
 
 def test_an_existing_table_is_not_made_again() -> None:
-    template = gateway_template(GATEWAYS["an existing table"])
+    template = build_gateway_template(GATEWAYS["an existing table"])
     assert "StatusTable" not in template["Resources"]
     assert Integration.of(template, "GetZonePath", "").ask == OF_ZONE.ask.replace('"zones"', '""')
 
 
 def deployment(options: GatewayOptions) -> str:
-    resources = gateway_template(options)["Resources"]
+    resources = build_gateway_template(options)["Resources"]
     names: list[str] = [name for name, each in resources.items() if each["Type"] == "AWS::ApiGateway::Deployment"]
     [name] = names
     assert resources["Stage"]["Properties"]["DeploymentId"] == {"Ref": name}
@@ -171,11 +171,11 @@ def deployment(options: GatewayOptions) -> str:
 
 def test_a_deployment_is_made_anew_when_a_method_changes_and_only_then() -> None:
     assert deployment(GatewayOptions()) == deployment(GatewayOptions(rate=5, stage="v2"))
-    assert deployment(GatewayOptions()) != deployment(GatewayOptions(table="zones", existing=True))
+    assert deployment(GatewayOptions()) != deployment(GatewayOptions(table="zones", table_exists=True))
 
 
 def test_callers_together_are_held_to_the_rate() -> None:
-    template = gateway_template(GatewayOptions(stage="v1", rate=10, burst=20))
+    template = build_gateway_template(GatewayOptions(stage="v1", rate=10, burst=20))
     stage = properties("Stage", template)
     assert stage["StageName"] == "v1"
     assert stage["MethodSettings"] == [
@@ -192,8 +192,8 @@ def test_callers_together_are_held_to_the_rate() -> None:
         ({"table": "'"}, 'table is "\'"'),
         ({"stage": "a/b"}, "stage is 'a/b'"),
         ({"stage": "status"}, "stage is 'status': expected another word"),
-        ({"existing": True}, "an existing table: expected its name"),
-        ({"existing": True, "table": "zones", "replicas": ("eu-west-1",)}, "no replicas"),
+        ({"table_exists": True}, "an existing table: expected its name"),
+        ({"table_exists": True, "table": "zones", "replicas": ("eu-west-1",)}, "no replicas"),
         ({"replicas": ("europe",)}, "replica is 'europe'"),
         ({"replicas": ("eu-west-1", "eu-west-1")}, "each region once"),
         ({"rate": 0}, "rate is 0"),

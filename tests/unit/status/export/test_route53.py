@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast import InvalidValue, Zone
-from holdfast.status.export import MappedZone, RecordOptions, RoutingControlCheck, SharedCheck
+from holdfast.status.export import ExistingHealthCheck, NamedZone, RecordOptions, RoutingControlCheck
 from tests.unit.status.export.samples import BALANCER, CHECKS, CONTROLS, IDS, ONE, THREE, TWO, ZONES, records
 
 
@@ -34,7 +34,7 @@ def test_every_zone_has_one_weighted_alias_on_its_zonal_name_with_its_own_check(
 
 
 def test_a_check_of_another_account_goes_to_the_record_of_the_same_zone_whatever_its_name_here() -> None:
-    found = record_sets(records(SharedCheck(ids=IDS)))
+    found = record_sets(records(ExistingHealthCheck(ids=IDS)))
     assert {each["SetIdentifier"]: each["HealthCheckId"] for each in found} == IDS
 
 
@@ -88,7 +88,7 @@ def test_what_route_53_takes_is_taken(good: dict[str, Any]) -> None:
         ({"balancer": f"https://{BALANCER}"}, "balancer is 'https://"),
         ({"zones": ZONES[:1]}, "1 zones: expected two at least"),
         ({"zones": (ZONES[0], ZONES[0])}, "AZ-ID use1-az1 is given twice"),
-        ({"zones": (*ZONES, MappedZone(Zone("usw2-az1"), "us-west-2a"))}, "of another region"),
+        ({"zones": (*ZONES, NamedZone(Zone("usw2-az1"), "us-west-2a"))}, "of another region"),
     ],
     ids=str,
 )
@@ -100,6 +100,8 @@ def test_a_bad_value_is_refused_by_name(bad: dict[str, Any], told: str) -> None:
 
 def test_a_zone_without_its_check_and_a_check_without_its_zone_are_refused() -> None:
     with pytest.raises(InvalidValue, match="use1-az3 has no health check"):
-        RecordOptions(record="a.example.com", zones=ZONES, check=SharedCheck(ids={ONE: IDS[ONE], TWO: IDS[TWO]}))
+        RecordOptions(
+            record="a.example.com", zones=ZONES, check=ExistingHealthCheck(ids={ONE: IDS[ONE], TWO: IDS[TWO]})
+        )
     with pytest.raises(InvalidValue, match="use1-az3 has a check, but is not among the zones"):
         RecordOptions(record="a.example.com", zones=ZONES[:2], check=RoutingControlCheck(arns=CONTROLS))

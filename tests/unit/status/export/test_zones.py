@@ -3,20 +3,20 @@
 import pytest
 
 from holdfast import InvalidValue, Zone
-from holdfast.status.export import MappedZone
-from holdfast.status.export.zones import expect_zones
+from holdfast.status.export import NamedZone
+from holdfast.status.export.zones import check_zones
 
 
 @pytest.mark.parametrize(
     ("text", "zone", "region"),
     [
-        ("use1-az1=us-east-1b", MappedZone(Zone("use1-az1"), "us-east-1b"), "us-east-1"),
-        ("apne1-az4=ap-northeast-1a", MappedZone(Zone("apne1-az4"), "ap-northeast-1a"), "ap-northeast-1"),
-        ("usgw1-az2=us-gov-west-1c", MappedZone(Zone("usgw1-az2"), "us-gov-west-1c"), "us-gov-west-1"),
+        ("use1-az1=us-east-1b", NamedZone(Zone("use1-az1"), "us-east-1b"), "us-east-1"),
+        ("apne1-az4=ap-northeast-1a", NamedZone(Zone("apne1-az4"), "ap-northeast-1a"), "ap-northeast-1"),
+        ("usgw1-az2=us-gov-west-1c", NamedZone(Zone("usgw1-az2"), "us-gov-west-1c"), "us-gov-west-1"),
     ],
 )
-def test_a_zone_is_written_as_id_and_name(text: str, zone: MappedZone, region: str) -> None:
-    assert MappedZone.parse(text) == zone
+def test_a_zone_is_written_as_id_and_name(text: str, zone: NamedZone, region: str) -> None:
+    assert NamedZone.parse(text) == zone
     assert zone.region == region
 
 
@@ -36,7 +36,7 @@ def test_a_zone_is_written_as_id_and_name(text: str, zone: MappedZone, region: s
 )
 def test_what_is_no_zone_is_named(text: str, told: str) -> None:
     with pytest.raises(InvalidValue) as caught:
-        MappedZone.parse(text)
+        NamedZone.parse(text)
     assert told in str(caught.value)
 
 
@@ -54,9 +54,9 @@ def test_what_is_no_zone_is_named(text: str, told: str) -> None:
 )
 def test_zones_between_which_nothing_can_move_are_refused(zones: list[str], told: str) -> None:
     with pytest.raises(InvalidValue) as caught:
-        expect_zones([MappedZone.parse(text) for text in zones])
+        check_zones([NamedZone.parse(text) for text in zones])
     assert told in str(caught.value)
 
 
 def test_two_zones_are_enough() -> None:
-    expect_zones([MappedZone.parse(text) for text in ("use1-az1=us-east-1b", "use1-az2=us-east-1a")])
+    check_zones([NamedZone.parse(text) for text in ("use1-az1=us-east-1b", "use1-az2=us-east-1a")])

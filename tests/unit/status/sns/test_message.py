@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidValue, NotAllowed
 from holdfast.status.sns.message import (
-    BODY_BYTES,
-    Message,
-    Topic,
+    MAX_BODY_BYTES,
+    SnsMessage,
+    SnsTopic,
     check_certificate_url,
     check_signature_version,
     check_subscribe_url,
-    parse,
+    parse_message,
     string_to_sign,
 )
 from tests.unit.status.sns.signer import CERTIFICATE_URL, HOST, TOPIC, body
@@ -42,8 +42,8 @@ CONFIRMATION = {
 }
 
 
-def message(envelope: dict[str, Any], **fields: Any) -> Message:
-    return parse(body({**envelope, **fields}))
+def message(envelope: dict[str, Any], **fields: Any) -> SnsMessage:
+    return parse_message(body({**envelope, **fields}))
 
 
 def without(envelope: dict[str, Any], name: str) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def test_every_field_that_is_needed_has_to_be_there(envelope: dict[str, Any]) ->
     optional = {"Subject", "UnsubscribeURL", "MessageAttributes"}
     for name in envelope.keys() - optional:
         with pytest.raises(InvalidValue, match=name):
-            parse(body(without(envelope, name)))
+            parse_message(body(without(envelope, name)))
         with pytest.raises(InvalidValue):
             message(envelope, **{name: 7})
 
@@ -145,7 +145,7 @@ def test_a_type_that_is_not_known_is_invalid() -> None:
 
 def test_a_body_that_is_too_long_is_not_even_parsed() -> None:
     envelope = body({**NOTIFICATION, "Message": ""})
-    room = BODY_BYTES - len(envelope)
+    room = MAX_BODY_BYTES - len(envelope)
     assert len(message(NOTIFICATION, Message="x" * room).message) == room
     with pytest.raises(InvalidValue, match="262145 bytes"):
         message(NOTIFICATION, Message="x" * (room + 1))
@@ -153,7 +153,7 @@ def test_a_body_that_is_too_long_is_not_even_parsed() -> None:
 
 def test_raw_delivery_is_refused_by_name_because_nothing_in_it_is_signed() -> None:
     with pytest.raises(InvalidValue, match="raw message delivery"):
-        parse(b'{"zone": "az1", "out": true}')
+        parse_message(b'{"zone": "az1", "out": true}')
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_raw_delivery_is_refused_by_name_because_nothing_in_it_is_signed() -> No
 )
 def test_junk_is_invalid(junk: bytes) -> None:
     with pytest.raises(InvalidValue):
-        parse(junk)
+        parse_message(junk)
 
 
 def test_half_a_character_is_invalid() -> None:
@@ -185,7 +185,7 @@ def test_half_a_character_is_invalid() -> None:
 ))  # fmt: skip
 def test_whatever_is_posted_is_parsed_or_refused(posted: bytes) -> None:
     with suppress(InvalidValue):
-        string_to_sign(parse(posted))
+        string_to_sign(parse_message(posted))
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_whatever_is_posted_is_parsed_or_refused(posted: bytes) -> None:
 )
 def test_a_certificate_from_anywhere_but_the_sns_of_the_region_is_refused(url: str) -> None:
     with pytest.raises(NotAllowed, match=r"expected https://sns\.eu-west-1\.amazonaws\.com/NAME\.pem"):
-        check_certificate_url(message(NOTIFICATION, SigningCertURL=url), Topic.parse(TOPIC))
+        check_certificate_url(message(NOTIFICATION, SigningCertURL=url), SnsTopic.parse(TOPIC))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_a_certificate_from_anywhere_but_the_sns_of_the_region_is_refused(url: s
     ],
 )
 def test_each_partition_has_its_own_host(partition: str, region: str, host: str) -> None:
-    topic = Topic.parse(f"arn:{partition}:sns:{region}:123456789012:zones")
+    topic = SnsTopic.parse(f"arn:{partition}:sns:{region}:123456789012:zones")
     check_certificate_url(
         message(NOTIFICATION, SigningCertURL=f"https://{host}/SimpleNotificationService-1.pem"), topic
     )
@@ -240,7 +240,7 @@ def test_each_partition_has_its_own_host(partition: str, region: str, host: str)
 
 
 def test_a_partition_that_is_not_known_has_no_host() -> None:
-    topic = Topic.parse("arn:aws-iso:sns:us-iso-east-1:123456789012:zones")
+    topic = SnsTopic.parse("arn:aws-iso:sns:us-iso-east-1:123456789012:zones")
     with pytest.raises(InvalidValue, match="aws-iso"):
         _ = topic.host
 
@@ -260,12 +260,14 @@ def test_a_partition_that_is_not_known_has_no_host() -> None:
 )
 def test_a_subscription_is_confirmed_nowhere_but_at_the_sns_of_the_region(url: str) -> None:
     with pytest.raises(NotAllowed, match="SubscribeURL"):
-        check_subscribe_url(message(CONFIRMATION, SubscribeURL=url), Topic.parse(TOPIC))
+        check_subscribe_url(message(CONFIRMATION, SubscribeURL=url), SnsTopic.parse(TOPIC))
 
 
 def test_an_error_about_an_address_does_not_tell_the_token_in_it() -> None:
     with pytest.raises(NotAllowed) as caught:
-        check_subscribe_url(message(CONFIRMATION, SubscribeURL="https://evil.test/?Token=secret"), Topic.parse(TOPIC))
+        check_subscribe_url(
+            message(CONFIRMATION, SubscribeURL="https://evil.test/?Token=secret"), SnsTopic.parse(TOPIC)
+        )
     assert "secret" not in str(caught.value)
 
 
@@ -287,9 +289,9 @@ def test_other_signature_versions_are_refused(version: str) -> None:
 )
 def test_what_names_no_topic_is_invalid(arn: str) -> None:
     with pytest.raises(InvalidValue, match="expected one like"):
-        Topic.parse(arn)
+        SnsTopic.parse(arn)
 
 
 def test_a_fifo_topic_is_refused_by_name() -> None:
     with pytest.raises(InvalidValue, match="FIFO"):
-        Topic.parse(f"{TOPIC}.fifo")
+        SnsTopic.parse(f"{TOPIC}.fifo")

@@ -298,7 +298,7 @@ def test_a_repeat_is_reported_once_though_it_comes_to_many_threads_at_a_time() -
 
 
 def test_repeats_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.status.sns.receiver._KEPT", 2)
+    monkeypatch.setattr("holdfast.status.sns.receiver._MAX_REMEMBERED", 2)
     host = Host()
     envelopes = [SIGNER.notification(text(status(zone=f"az{number}")), NOW) for number in range(3)]
     for number in (0, 1, 1, 2, 2, 0):

@@ -14,11 +14,11 @@ import pytest
 from holdfast import EngineUnavailable, InvalidValue, Zone, ZoneState, ZoneStatus
 from holdfast._background import RECONNECT_BACKOFF
 from holdfast._backoff import Backoff, Chance
-from holdfast.status import Board, EndpointSource, MemoryStatusStore, ServerSource, StoreSource
+from holdfast.status import EndpointSource, MemoryStatusStore, ServerSource, StoreSource, ZoneTracker
+from holdfast.status.sources import build_source, web
 from holdfast.status.sources import server as server_module
 from holdfast.status.sources import source as source_module
-from holdfast.status.sources import source_of, web
-from holdfast.status.wire import KNOWN_HEADER, TIME_HEADER, Change, Snapshot
+from holdfast.status.wire import KNOWN_HEADER, TIME_HEADER, StatusChange, StatusSnapshot
 from holdfast.testing import FakeClock
 from tests.unit.status.sources.scripted import Scripted, hang
 
@@ -38,7 +38,7 @@ class Ear:
     def __init__(self) -> None:
         self.said: queue.Queue[tuple[set[str], float]] = queue.Queue()
 
-    def hear(self, statuses: Iterable[ZoneStatus], at: float, about: frozenset[Zone] | None = None) -> None:
+    def receive(self, statuses: Iterable[ZoneStatus], at: float, zones: frozenset[Zone] | None = None) -> None:
         self.said.put(({each.zone for each in statuses if each.out}, at))
 
     def next(self) -> set[str]:
@@ -56,12 +56,12 @@ class Ear:
 
 def snapshot(
     revision: int, *statuses: ZoneStatus, run: str = "run", age: float | None = 0.1, at: float = 50.0
-) -> Snapshot:
-    return Snapshot(run=run, revision=revision, at=at, age=age, statuses=statuses)
+) -> StatusSnapshot:
+    return StatusSnapshot(run=run, revision=revision, at=at, age=age, statuses=statuses)
 
 
-def change(revision: int, one: ZoneStatus, run: str = "run") -> Change:
-    return Change(run=run, revision=revision, at=50.0, status=one)
+def change(revision: int, one: ZoneStatus, run: str = "run") -> StatusChange:
+    return StatusChange(run=run, revision=revision, at=50.0, status=one)
 
 
 def event(name: str, value: Any, number: str = "x-1") -> bytes:
@@ -72,7 +72,7 @@ def event(name: str, value: Any, number: str = "x-1") -> bytes:
 def quick_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources that lost somebody try again in milliseconds."""
     monkeypatch.setattr(server_module, "RECONNECT_BACKOFF", Backoff(base=0.01, cap=15.0))
-    monkeypatch.setattr(source_module, "POKED_SECONDS", 0.01)
+    monkeypatch.setattr(source_module, "REFRESH_SPREAD_SECONDS", 0.01)
 
 
 # A server as a source: the rules, without a network.
@@ -91,24 +91,24 @@ def known(ear: Ear) -> ServerSource:
 
 
 def test_changes_follow_a_snapshot_one_by_one(known: ServerSource, ear: Ear) -> None:
-    known.take_snapshot(snapshot(3, status(ONE)))
-    known.take_change(change(4, status(TWO)))
-    known.take_change(change(5, status(ONE, out=False)))
+    known.apply_snapshot(snapshot(3, status(ONE)))
+    known.apply_change(change(4, status(TWO)))
+    known.apply_change(change(5, status(ONE, out=False)))
     assert [ear.next(), ear.next(), ear.next()] == [{ONE}, {ONE, TWO}, {TWO}]
 
 
 def test_what_is_known_already_is_not_undone_by_what_was_said_before(known: ServerSource, ear: Ear) -> None:
-    known.take_snapshot(snapshot(5, status(ONE)))
-    known.take_snapshot(snapshot(4))
-    known.take_change(change(5, status(ONE, out=False)))
-    known.take_change(change(3, status(ONE, out=False)))
+    known.apply_snapshot(snapshot(5, status(ONE)))
+    known.apply_snapshot(snapshot(4))
+    known.apply_change(change(5, status(ONE, out=False)))
+    known.apply_change(change(3, status(ONE, out=False)))
     assert ear.next() == {ONE}
     assert ear.is_silent
 
 
 def test_a_server_that_began_anew_counts_from_the_beginning(known: ServerSource, ear: Ear) -> None:
-    known.take_snapshot(snapshot(900, status(ONE)))
-    known.take_snapshot(snapshot(0, run="next"))
+    known.apply_snapshot(snapshot(900, status(ONE)))
+    known.apply_snapshot(snapshot(0, run="next"))
     assert [ear.next(), ear.next()] == [{ONE}, set()]
 
 
@@ -116,18 +116,18 @@ def test_a_gap_in_what_was_told_is_not_guessed_at(
     known: ServerSource, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poked: list[bool] = []
-    monkeypatch.setattr(known, "poke", lambda: poked.append(True))
-    known.take_snapshot(snapshot(1, status(ONE)))
+    monkeypatch.setattr(known, "refresh", lambda: poked.append(True))
+    known.apply_snapshot(snapshot(1, status(ONE)))
     assert ear.next() == {ONE}
-    known.take_change(change(3, status(ONE, out=False)))
-    known.take_change(change(2, status(TWO), run="another"))
+    known.apply_change(change(3, status(ONE, out=False)))
+    known.apply_change(change(2, status(TWO), run="another"))
     assert ear.is_silent
     assert poked == [True, True], "everything is asked for instead"
 
 
 def test_a_server_that_has_not_read_its_own_store_for_long_counts_as_silent(known: ServerSource, ear: Ear) -> None:
-    known.take_snapshot(snapshot(1, status(ONE), age=60.0))
-    known.take_snapshot(snapshot(2, status(ONE), age=None))
+    known.apply_snapshot(snapshot(1, status(ONE), age=60.0))
+    known.apply_snapshot(snapshot(2, status(ONE), age=None))
     assert ear.is_silent
 
 
@@ -145,16 +145,16 @@ def quiet(path: str) -> tuple[int, dict[str, str], Any] | None:
 
 @pytest.fixture
 def followed(ear: Ear) -> Iterator[Callable[..., ServerSource]]:
-    opened: list[ServerSource] = []
+    on_open: list[ServerSource] = []
 
     def follow(address: str, **options: Any) -> ServerSource:
-        source = ServerSource(address, **{"period": 0.05, **options})
-        opened.append(source)
+        source = ServerSource(address, **{"poll_interval": 0.05, **options})
+        on_open.append(source)
         source.start(ear)
         return source
 
     yield follow
-    for source in opened:
+    for source in on_open:
         source.close()
 
 
@@ -223,7 +223,7 @@ def test_a_server_that_hangs_is_given_up_and_asked_anew(
     ear: Ear, followed: Callable[..., ServerSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web, "TIMEOUT_SECONDS", 0.1)
-    monkeypatch.setattr(web.ask, "__defaults__", (0.1,))
+    monkeypatch.setattr(web.http_get, "__defaults__", (0.1,))
     good = msgspec.json.encode(snapshot(1, status(ONE)))
     pulls = iter([hang])
 
@@ -254,7 +254,7 @@ def test_what_is_pushed_is_known_at_once_and_resumed_after_a_cut(
         return 200, {}, next(streams, hang)
 
     with Scripted(answer) as server:
-        followed(server.address, period=3600.0)
+        followed(server.address, poll_interval=3600.0)
         assert [ear.next(), ear.next(), ear.next()] == [{ONE}, {ONE, TWO}, {TWO}]
         asked = [headers.get("last-event-id") for path, headers in server.asked if path.endswith("events")]
         assert asked[:2] == [None, "x-8"]
@@ -277,14 +277,14 @@ def test_a_stream_that_is_dead_but_looks_alive_is_made_up_for_by_asking(
 def test_a_stream_without_a_byte_for_too_long_is_opened_anew(
     ear: Ear, followed: Callable[..., ServerSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(web, "STREAM_TIMEOUT_SECONDS", 0.1)
     streams = iter([hang, lambda connection: connection.sendall(event("snapshot", snapshot(1, status(ONE))))])
 
     def answer(path: str, _: dict[str, str]) -> tuple[int, dict[str, str], Any]:
         return (200, {}, next(streams, hang)) if path.endswith("events") else (503, {}, b"")
 
     with Scripted(answer) as server:
-        followed(server.address, period=3600.0)
+        followed(server.address, poll_interval=3600.0)
         assert ear.next() == {ONE}
 
 
@@ -294,7 +294,7 @@ def test_a_token_is_sent_to_servers_and_to_nobody_else(ear: Ear, followed: Calla
         ear.next()
         assert {headers["authorization"] for _, headers in server.asked} == {"Bearer hf_secret"}
     with Scripted(lambda _, __: (200, {}, b"")) as server:
-        source = source_of(server.address + "/status/{zone}", zones=[ONE], token="hf_secret", period=0.05)
+        source = build_source(server.address + "/status/{zone}", zones=[ONE], token="hf_secret", poll_interval=0.05)
         source.start(ear)
         ear.next()
         source.close()
@@ -304,7 +304,7 @@ def test_a_token_is_sent_to_servers_and_to_nobody_else(ear: Ear, followed: Calla
 def test_a_source_that_is_closed_says_nothing_more_and_ends_its_threads(ear: Ear) -> None:
     before = threading.active_count()
     with Scripted(lambda path, _: quiet(path) or served(msgspec.json.encode(snapshot(1, status(ONE))))) as server:
-        source = ServerSource(server.address, period=0.01)
+        source = ServerSource(server.address, poll_interval=0.01)
         source.start(ear)
         assert ear.next() == {ONE}
         source.close()
@@ -337,7 +337,7 @@ def test_an_endpoint_says_by_its_code_whether_the_zone_is_out(
         pattern = pattern.replace("exists+/", f"exists+{server.address}/").replace(
             "/status", f"{server.address}/status"
         )
-        source = EndpointSource(pattern, [ONE, TWO], period=0.05)
+        source = EndpointSource(pattern, [ONE, TWO], poll_interval=0.05)
         source.start(ear)
         assert ear.next() == expected
         assert {path.rpartition("/")[2].removesuffix(".txt") for path, _ in server.asked} >= {ONE, TWO}
@@ -348,7 +348,7 @@ def test_an_endpoint_says_by_its_code_whether_the_zone_is_out(
 def test_an_endpoint_that_answers_anything_else_is_silent(ear: Ear, code: int) -> None:
     answers = iter([code, code])
     with Scripted(lambda _, __: (next(answers, 500), {}, b"")) as server:
-        source = EndpointSource(f"{server.address}/status/{{zone}}", [ONE], period=0.01)
+        source = EndpointSource(f"{server.address}/status/{{zone}}", [ONE], poll_interval=0.01)
         source.start(ear)
         assert ear.next() == {ONE}, "the first thing that it is heard to say"
         source.close()
@@ -357,8 +357,10 @@ def test_an_endpoint_that_answers_anything_else_is_silent(ear: Ear, code: int) -
 def test_an_endpoint_may_be_asked_for_a_workload(ear: Ear) -> None:
     with Scripted(lambda _, __: (500, {}, b"")) as server:
         said: list[ZoneStatus] = []
-        ear.hear = lambda statuses, at, about=None: said.extend(statuses)  # type: ignore[method-assign]
-        source = EndpointSource(server.address + "/status/{zone}/{workload}", [ONE], workload="shop", period=0.05)
+        ear.receive = lambda statuses, at, zones=None: said.extend(statuses)  # type: ignore[method-assign]
+        source = EndpointSource(
+            server.address + "/status/{zone}/{workload}", [ONE], workload="shop", poll_interval=0.05
+        )
         source.start(ear)
         deadline = time.monotonic() + STUCK
         while not said:
@@ -395,10 +397,10 @@ class Away(MemoryStatusStore):
 def test_a_store_that_is_away_is_silent_and_then_read(ear: Ear) -> None:
     store = Away()
     store.write(status(ONE), 0)
-    source = StoreSource(store, period=0.01, clock=FakeClock(wall=77.0))
+    source = StoreSource(store, poll_interval=0.01, clock=FakeClock(wall=77.0))
     source.start(ear)
     assert ear.said.get(timeout=STUCK) == ({ONE}, 77.0)
-    source.poke()
+    source.refresh()
     assert ear.next() == {ONE}
     source.close()
 
@@ -407,16 +409,16 @@ def test_a_store_that_is_away_is_silent_and_then_read(ear: Ear) -> None:
 
 
 def test_a_source_looks_at_once_and_soon_after_a_poke(ear: Ear) -> None:
-    source = StoreSource(MemoryStatusStore(), period=3600.0)
+    source = StoreSource(MemoryStatusStore(), poll_interval=3600.0)
     source.start(ear)
     assert ear.next() == set()
-    source.poke()
+    source.refresh()
     assert ear.next() == set()
     source.close()
 
 
 def test_pulls_of_many_drift_apart() -> None:
-    source = StoreSource(MemoryStatusStore(), period=1.0)
+    source = StoreSource(MemoryStatusStore(), poll_interval=1.0)
     pauses = [source._polling.run_step() for _ in range(1000)]
     assert 0.8 <= min(pauses) < 0.81 < 1.19 < max(pauses) <= 1.2
 
@@ -436,16 +438,16 @@ def test_two_of_five_that_are_dead_or_hang_keep_a_board_neither_from_being_right
     ):
         dead.bind(("127.0.0.1", 0))
         silent = [f"http://127.0.0.1:{each.getsockname()[1]}" for each in (hanging, dead)]
-        alive = [ServerSource(server.address, period=0.05) for server in (first, second, third)]
-        with Board(*silent, *alive) as board:
-            assert board.wait(STUCK)
-            assert board.out("shop") == {ONE}
+        alive = [ServerSource(server.address, poll_interval=0.05) for server in (first, second, third)]
+        with ZoneTracker(*silent, *alive) as tracker:
+            assert tracker.wait(STUCK)
+            assert tracker.out("shop") == {ONE}
             statuses.append(status(TWO))
             end = time.monotonic() + STUCK
-            while board.out("shop") != {ONE, TWO}:
+            while tracker.out("shop") != {ONE, TWO}:
                 assert time.monotonic() < end, "the three that live were not heard"
                 time.sleep(0.005)
-            assert [source.age is None for source in board.sources()] == [True, True, False, False, False]
+            assert [source.age is None for source in tracker.sources()] == [True, True, False, False, False]
 
 
 def test_ten_thousand_that_lose_a_server_at_once_do_not_come_back_at_once() -> None:
@@ -464,7 +466,7 @@ def test_ten_thousand_that_lose_a_server_at_once_do_not_come_back_at_once() -> N
 
 
 def bounds_of_pauses(followed: Callable[..., ServerSource], monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The bounds of the first six pauses of a board whose server greets it and hangs up."""
+    """The bounds of the first six pauses of a tracker whose server greets it and hangs up."""
     bounds: list[float] = []
     many = threading.Event()
 
@@ -480,7 +482,7 @@ def bounds_of_pauses(followed: Callable[..., ServerSource], monkeypatch: pytest.
 
     monkeypatch.setattr(server_module, "RECONNECT_BACKOFF", Noted(base=0.01, cap=15.0))
     with Scripted(lambda path, _: (200, {}, greet) if path.endswith("events") else (503, {}, b"")) as server:
-        followed(server.address, period=3600.0)
+        followed(server.address, poll_interval=3600.0)
         assert many.wait(STUCK)
     return bounds[:6]
 
@@ -494,7 +496,7 @@ def test_a_server_that_greets_and_hangs_up_is_not_asked_ever_so_often(
 def test_a_stream_that_lived_for_a_while_makes_the_pauses_short_again(
     followed: Callable[..., ServerSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.status.sources.server.SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast.status.sources.server.STABLE_STREAM_SECONDS", 0.0)
     assert bounds_of_pauses(followed, monkeypatch) == [0.01] * 6
 
 
@@ -502,7 +504,7 @@ def test_a_stream_that_lived_for_a_while_makes_the_pauses_short_again(
 def test_an_endpoint_that_has_not_heard_from_its_own_store_is_silent(ear: Ear, headers: dict[str, str]) -> None:
     answers = iter([(200, headers), (200, headers)])
     with Scripted(lambda _, __: (*next(answers, (500, {"Age": "14"})), b"")) as server:
-        source = EndpointSource(f"{server.address}/status/{{zone}}", [ONE], period=0.01)
+        source = EndpointSource(f"{server.address}/status/{{zone}}", [ONE], poll_interval=0.01)
         source.start(ear)
         assert ear.next() == {ONE}, "the first thing that it is heard to say"
         source.close()

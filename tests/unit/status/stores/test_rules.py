@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import InvalidValue, Zone, ZoneState, ZoneStatus
 from holdfast.status.stores.aws import Versions
-from holdfast.status.stores.rules import checked, expired
+from holdfast.status.stores.rules import check_status, expire_status
 from holdfast.testing import FakeClock
 
 STATUS = ZoneStatus(
@@ -17,7 +17,7 @@ STATUS = ZoneStatus(
 
 
 def test_a_good_status_passes_unchanged() -> None:
-    assert checked(STATUS) is STATUS
+    assert check_status(STATUS) is STATUS
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,13 @@ def test_a_good_status_passes_unchanged() -> None:
 )
 def test_a_status_that_not_every_store_can_hold_is_refused(bad: ZoneStatus, complaint: str) -> None:
     with pytest.raises(InvalidValue, match=complaint):
-        checked(bad)
+        check_status(bad)
 
 
 def test_an_expired_status_is_in_and_still_says_why_it_was_out() -> None:
     assert STATUS.has_expired(200.0)
     assert not STATUS.has_expired(199.9)
-    assert expired(STATUS, 205.0, 8) == ZoneStatus(
+    assert expire_status(STATUS, 205.0, 8) == ZoneStatus(
         zone=Zone("use1-az1"),
         state=ZoneState.IN,
         since=205.0,
@@ -67,8 +67,8 @@ def test_versions_grow_while_the_clock_stands_still_or_goes_back() -> None:
 
 def test_versions_grow_past_what_was_seen_of_others_for_the_same_key_only() -> None:
     versions = Versions(FakeClock(wall=1000.0))
-    versions.see("a", 5_000_000)
-    versions.see("a", 4_000_000)
+    versions.observe("a", 5_000_000)
+    versions.observe("a", 4_000_000)
     assert versions.next("a", 0) == 5_000_001
     assert versions.next("b", 0) == 1_000_000
 

@@ -66,7 +66,7 @@ def test_every_line_arrives_once_and_in_order_also_those_of_the_last_moment(rece
     assert receiver.lines == [b"%d" % number for number in range(1200)]
     assert receiver.requests >= 3, "in batches"
     assert receiver.tokens == {"Bearer secret"}
-    assert sink.dropped == 0
+    assert sink.dropped_lines == 0
 
 
 def test_lines_are_held_while_the_server_is_away_and_sent_when_it_is_back(receiver: Receiver) -> None:
@@ -78,7 +78,7 @@ def test_lines_are_held_while_the_server_is_away_and_sent_when_it_is_back(receiv
     receiver.answer = 202
     sink.close()
     assert receiver.lines == [b"one", b"two"]
-    assert sink.dropped == 0
+    assert sink.dropped_lines == 0
 
 
 def test_a_server_that_cannot_be_reached_raises_nothing_and_blocks_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -87,26 +87,26 @@ def test_a_server_that_cannot_be_reached_raises_nothing_and_blocks_nobody(caplog
     sink.close()
     assert "cannot send telemetry, 1 lines are left" in caplog.text
     assert "trying again" not in caplog.text
-    assert sink.dropped == 0
+    assert sink.dropped_lines == 0
 
 
 def test_past_its_limit_the_oldest_lines_are_dropped_and_counted(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HELD_LINES", 3)
+    monkeypatch.setattr(module, "MAX_HELD_LINES", 3)
     sink = ServerSink(address(receiver))
     for number in range(5):
         sink.emit(b"%d" % number)
-    assert sink.dropped == 2
+    assert sink.dropped_lines == 2
     sink.close()
     assert receiver.lines == [b"2", b"3", b"4"]
-    assert sink.dropped == 2
+    assert sink.dropped_lines == 2
 
 
 def test_lines_that_could_not_be_sent_are_the_first_to_be_dropped(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HELD_LINES", 3)
+    monkeypatch.setattr(module, "MAX_HELD_LINES", 3)
     sink = ServerSink(address(receiver))
     for number in range(3):
         sink.emit(b"%d" % number)
@@ -116,7 +116,7 @@ def test_lines_that_could_not_be_sent_are_the_first_to_be_dropped(
     receiver.answer = 202
     sink.close()
     assert receiver.lines == [b"1", b"2", b"3"]
-    assert sink.dropped == 1
+    assert sink.dropped_lines == 1
 
 
 def test_what_the_server_refuses_is_not_sent_again(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
@@ -127,7 +127,7 @@ def test_what_the_server_refuses_is_not_sent_again(receiver: Receiver, caplog: p
     sink.close()
     assert receiver.requests == 1
     assert "refused telemetry" in caplog.text
-    assert sink.refused == 1
+    assert sink.refused_lines == 1
 
 
 def test_lines_that_the_server_refuses_among_others_are_counted(
@@ -137,7 +137,7 @@ def test_lines_that_the_server_refuses_among_others_are_counted(
     sink = ServerSink(address(receiver))
     sink.emit(b"line")
     sink.close()
-    assert sink.refused == 2
+    assert sink.refused_lines == 2
     assert "no workload" in caplog.text
 
 
@@ -166,7 +166,7 @@ def test_a_forked_child_sends_its_own_lines_and_none_of_its_parents(
             sink._loop.wake()
             while sink._lines or not sink._sent:
                 pass
-            return sink.dropped == 0 and sink._emitted == 1
+            return sink.dropped_lines == 0 and sink._emitted == 1
 
         in_child(work)
     assert receiver.lines == [b"sent by the parent", b"of the child", b"held by the parent"]

@@ -1,7 +1,7 @@
 """Clients of boto3 and botocore under a dependency's policies: its budget, its deadline, one side that retries.
 
     pricing_table = Dependency("pricing table", timeouts=Timeouts(attempt=Percentile(99.9, ceiling=2.0)))
-    client = govern(boto3.client("dynamodb", config=config(pricing_table)), pricing_table)
+    client = govern(boto3.client("dynamodb", config=client_config(pricing_table)), pricing_table)
 
 botocore's own retries are taken off the client; everything else of it stays, pages and waiters too. What is bounded:
 
@@ -11,7 +11,7 @@ botocore's own retries are taken off the client; everything else of it stays, pa
 - Waiting for the answer, and between two parts of it, takes at most what is left of the attempt; with old versions of
   botocore, the client's `read_timeout`. Long polls have up to 70 seconds.
 - The body of a streaming answer is read after the call: each read takes at most the client's own `read_timeout`, or 60
-  seconds if that is the one of `config(dependency)`. No deadline bounds it.
+  seconds if that is the one of `client_config(dependency)`. No deadline bounds it.
 - Not bounded: fetching credentials; the pauses of a waiter; the threads of S3 transfers, which also repeat parts.
 
 A refusal is an error of Holdfast and a BotoCoreError as well; an attempt that took too long ends in ReadTimeoutError.
@@ -25,12 +25,19 @@ except ImportError as error:
     raise MissingExtra("the adapter to botocore", "aws") from error
 
 from holdfast.calls.adapters.botocore.governor import (
-    NOTE,
+    NOTE_KEY,
     BotocoreDeadlineExceeded,
-    BotocoreHeldBack,
     BotocoreLimitReached,
-    config,
+    BotocoreRetryAfterTooLong,
+    client_config,
     govern,
 )
 
-__all__ = ["NOTE", "BotocoreDeadlineExceeded", "BotocoreHeldBack", "BotocoreLimitReached", "config", "govern"]
+__all__ = [
+    "NOTE_KEY",
+    "BotocoreDeadlineExceeded",
+    "BotocoreLimitReached",
+    "BotocoreRetryAfterTooLong",
+    "client_config",
+    "govern",
+]

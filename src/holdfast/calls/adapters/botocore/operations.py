@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
-from holdfast.calls.classify import Failure, Kind
+from holdfast.calls.classify import Failure, FailureKind
 
-READS = (
+READ_PREFIXES = (
     *("Get", "List", "Describe", "Head", "Query", "Scan", "BatchGet", "TransactGet", "AdminGet", "AdminList"),
     *("Search", "Lookup", "Select", "Discover"),
 )
@@ -46,26 +46,26 @@ def is_repeatable(service: str, operation: str, method: str, tokens: Collection[
     """Whether doing it twice is doing it once, by its name, its HTTP method, or a `token` that tells the service so."""
     if is_long_poll(service, operation):
         return False
-    return bool(tokens) or method in REPEATABLE_METHODS or operation.startswith(READS)
+    return bool(tokens) or method in REPEATABLE_METHODS or operation.startswith(READ_PREFIXES)
 
 
-def refined(failure: Failure, errors: Iterable[ErrorShape]) -> Failure:
+def refine_failure(failure: Failure, errors: Iterable[ErrorShape]) -> Failure:
     """The failure with what AWS says about it: some errors are declared to be worth another attempt."""
-    if failure.kind is not Kind.PERMANENT:
+    if failure.kind is not FailureKind.PERMANENT:
         return failure
-    kind = _declared(failure, errors)
-    return failure if kind is None else Failure(kind, failure.status, failure.code, failure.after)
+    kind = _find_declared_kind(failure, errors)
+    return failure if kind is None else Failure(kind, failure.status, failure.code, failure.retry_after)
 
 
-def _declared(failure: Failure, errors: Iterable[ErrorShape]) -> Kind | None:
+def _find_declared_kind(failure: Failure, errors: Iterable[ErrorShape]) -> FailureKind | None:
     if failure.status in _THROTTLED:
-        return Kind.THROTTLED
+        return FailureKind.THROTTLED
     if failure.code in _TRANSIENT:
-        return Kind.TRANSIENT
+        return FailureKind.TRANSIENT
     if failure.code is None:
         return None
     for shape in errors:
         trait = shape.metadata.get("retryable")
         if trait is not None and failure.code in {shape.metadata.get("error", {}).get("code"), shape.name}:
-            return Kind.THROTTLED if trait.get("throttling") else Kind.TRANSIENT
+            return FailureKind.THROTTLED if trait.get("throttling") else FailureKind.TRANSIENT
     return None

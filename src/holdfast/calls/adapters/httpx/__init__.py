@@ -16,10 +16,10 @@ from holdfast.calls.adapters.httpx.progress import (
     HttpxAttemptTimedOut,
     HttpxConnectTimedOut,
     HttpxDeadlineExceeded,
-    HttpxHeldBack,
     HttpxLimitReached,
     HttpxNoEndpoint,
     HttpxPoolTimedOut,
+    HttpxRetryAfterTooLong,
 )
 from holdfast.calls.adapters.httpx.transport import AsyncHoldfastTransport, HoldfastTransport
 
@@ -29,9 +29,9 @@ __all__ = [
     "HttpxAttemptTimedOut",
     "HttpxConnectTimedOut",
     "HttpxDeadlineExceeded",
-    "HttpxHeldBack",
     "HttpxLimitReached",
     "HttpxNoEndpoint",
     "HttpxPoolTimedOut",
+    "HttpxRetryAfterTooLong",
     "call_options",
 ]

@@ -9,7 +9,7 @@ import httpx
 from holdfast.calls.adapters.httpx.progress import Progress
 
 
-class Once(httpx.SyncByteStream, httpx.AsyncByteStream):
+class SingleUseBody(httpx.SyncByteStream, httpx.AsyncByteStream):
     """The body of a request that would be another one, or empty, the second time: a generator, a file."""
 
     def __init__(self, stream: httpx.SyncByteStream | httpx.AsyncByteStream) -> None:
@@ -33,7 +33,7 @@ class Once(httpx.SyncByteStream, httpx.AsyncByteStream):
         self._is_begun = True
 
 
-class Bounded(httpx.SyncByteStream):
+class BoundedBody(httpx.SyncByteStream):
     """The body of a response, of which the beginning may have been read; the time is looked at after every chunk."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Bounded(httpx.SyncByteStream):
             try:
                 chunk = next(self._rest, None)
             except httpx.TimeoutException as error:
-                self._progress.raise_understood(error)
+                self._progress.raise_translated(error)
                 raise
             if chunk is None:
                 return
@@ -62,7 +62,7 @@ class Bounded(httpx.SyncByteStream):
         self._stream.close()
 
 
-class AsyncBounded(httpx.AsyncByteStream):
+class AsyncBoundedBody(httpx.AsyncByteStream):
     """The same, in an event loop: waiting for a chunk ends when the time is over."""
 
     def __init__(
@@ -87,7 +87,7 @@ class AsyncBounded(httpx.AsyncByteStream):
                 return
             except TimeoutError as error:
                 if bound.expired():
-                    raise self._progress.late() from error
+                    raise self._progress.timeout_error() from error
                 raise
             yield chunk
 
@@ -95,13 +95,13 @@ class AsyncBounded(httpx.AsyncByteStream):
         await self._stream.aclose()
 
 
-def take_in(response: httpx.Response, progress: Progress, most: float) -> None:
-    """Read the body within the attempt, up to `most` bytes; the rest is left to be read later. Below 0: all of it."""
+def read_body(response: httpx.Response, progress: Progress, max_bytes: float) -> None:
+    """Read up to `max_bytes` bytes of the body within the attempt; below 0: all of it."""
     stream = response.stream
     assert isinstance(stream, httpx.SyncByteStream)
     taken: list[bytes] = []
     size, rest = 0, iter(stream)
-    while size <= most:
+    while size <= max_bytes:
         chunk = next(rest, None)
         if chunk is None:
             stream.close()  # the connection is free again
@@ -110,16 +110,16 @@ def take_in(response: httpx.Response, progress: Progress, most: float) -> None:
         progress.check()
         taken.append(chunk)
         size += len(chunk)
-    response.stream = Bounded(stream, progress, taken, rest)
+    response.stream = BoundedBody(stream, progress, taken, rest)
 
 
-async def take_in_async(response: httpx.Response, progress: Progress, most: float) -> None:
+async def read_body_async(response: httpx.Response, progress: Progress, max_bytes: float) -> None:
     """The same; what ends it in time is the end of the attempt."""
     stream = response.stream
     assert isinstance(stream, httpx.AsyncByteStream)
     taken: list[bytes] = []
     size, rest = 0, aiter(stream)
-    while size <= most:
+    while size <= max_bytes:
         chunk = await anext(rest, None)
         if chunk is None:
             await stream.aclose()
@@ -127,4 +127,4 @@ async def take_in_async(response: httpx.Response, progress: Progress, most: floa
             return
         taken.append(chunk)
         size += len(chunk)
-    response.stream = AsyncBounded(stream, progress, taken, rest)
+    response.stream = AsyncBoundedBody(stream, progress, taken, rest)

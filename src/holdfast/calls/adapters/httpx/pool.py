@@ -25,42 +25,44 @@ _closing: set[asyncio.Task[None]] = set()
 _warned: set[str] = set()
 
 
-class Lent(httpx.AsyncByteStream):
+class PooledBody(httpx.AsyncByteStream):
     """The body of an answer, on a connection that the pool gets back however closing it ends."""
 
     def __init__(self, stream: httpx.AsyncByteStream, transport: object, request: httpx.Request) -> None:
         self._stream = stream
         self._transport = transport
         self._request = request
-        self._is_whole = False
+        self._is_complete = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._stream:
             yield chunk
-        self._is_whole = True
+        self._is_complete = True
 
     async def aclose(self) -> None:
-        is_back = False
+        is_returned = False
         try:
             await self._stream.aclose()
-            is_back = self._is_whole  # one that broke off has closed itself, and may have been cancelled meanwhile
+            is_returned = (
+                self._is_complete
+            )  # one that broke off has closed itself, and may have been cancelled meanwhile
         finally:
-            if not is_back:
-                await give_back_async(self._transport, self._request)
+            if not is_returned:
+                await free_connections_async(self._transport, self._request)
 
 
-def give_back(transport: object, request: httpx.Request) -> None:
+def free_connections(transport: object, request: httpx.Request) -> None:
     """Free the places of a request that is over, and of connections that nobody uses."""
-    for connection in _take_out(transport, request):
+    for connection in _remove_connections(transport, request):
         with suppress(Exception):  # what the attempt failed with is what counts
             connection.close()
 
 
-async def give_back_async(transport: object, request: httpx.Request) -> None:
+async def free_connections_async(transport: object, request: httpx.Request) -> None:
     """The same in an event loop: the places are free at once, and no cancellation keeps connections from closing."""
-    connections = _take_out(transport, request)
+    connections = _remove_connections(transport, request)
     if connections:
-        await asyncio.shield(_kept(_close(connections)))
+        await asyncio.shield(_start_task(_close(connections)))
 
 
 async def _close(connections: list[Any]) -> None:
@@ -69,14 +71,14 @@ async def _close(connections: list[Any]) -> None:
             await connection.aclose()
 
 
-def _kept(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+def _start_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     task = asyncio.create_task(work)
     _closing.add(task)
     task.add_done_callback(_closing.discard)
     return task
 
 
-def _take_out(transport: object, request: httpx.Request) -> list[Any]:
+def _remove_connections(transport: object, request: httpx.Request) -> list[Any]:
     """Connections to close, which are in the pool no more; those who wait have got their places."""
     pool = _pool_of(transport)
     if pool is None:

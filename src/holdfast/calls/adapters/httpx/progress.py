@@ -6,8 +6,15 @@ from typing import Any
 
 import httpx
 
-from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded, HeldBack, HoldfastError, LimitReached
-from holdfast.calls.adapters.rules import SHORTEST, Twins, late_answer, sooner, twin_of
+from holdfast._errors import (
+    AttemptTimedOut,
+    ConnectTimedOut,
+    DeadlineExceeded,
+    HoldfastError,
+    LimitReached,
+    RetryAfterTooLong,
+)
+from holdfast.calls.adapters.rules import MIN_TIMEOUT, ErrorPairs, late_answer_error, shorter_timeout, translate_error
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.endpoints import NoEndpoint
 
@@ -34,7 +41,7 @@ class HttpxDeadlineExceeded(_WithoutRequest, DeadlineExceeded, httpx.ReadTimeout
     """The time for the whole of it is over."""
 
 
-class HttpxHeldBack(_WithoutRequest, HeldBack, httpx.TransportError):
+class HttpxRetryAfterTooLong(_WithoutRequest, RetryAfterTooLong, httpx.TransportError):
     """The server asked every caller to wait, and longer than there is time."""
 
 
@@ -46,22 +53,22 @@ class HttpxNoEndpoint(_WithoutRequest, NoEndpoint, httpx.ConnectError):
     """Every zone that has endpoints is out."""
 
 
-_TWINS: Twins = (
+_ERROR_PAIRS: ErrorPairs = (
     (AttemptTimedOut, HttpxAttemptTimedOut),
     (ConnectTimedOut, HttpxConnectTimedOut),
     (DeadlineExceeded, HttpxDeadlineExceeded),
-    (HeldBack, HttpxHeldBack),
+    (RetryAfterTooLong, HttpxRetryAfterTooLong),
     (LimitReached, HttpxLimitReached),
     (NoEndpoint, HttpxNoEndpoint),
 )
-_QUEUED = ((ConnectTimedOut, HttpxPoolTimedOut), *_TWINS)
+_QUEUED_ERROR_PAIRS = ((ConnectTimedOut, HttpxPoolTimedOut), *_ERROR_PAIRS)
 
 
-def as_httpx(error: HoldfastError, *, queued: bool = False) -> HoldfastError:
-    """Return the error as its counterpart in httpx, if there is one. `queued`: it waited for a free connection."""
+def to_httpx_error(error: HoldfastError, *, is_queued: bool = False) -> HoldfastError:
+    """Return the error as its counterpart in httpx, if there is one. `is_queued`: it waited for a free connection."""
     if isinstance(error, httpx.HTTPError):
         return error
-    return twin_of(error, _QUEUED if queued else _TWINS) or error
+    return translate_error(error, _QUEUED_ERROR_PAIRS if is_queued else _ERROR_PAIRS) or error
 
 
 Trace = Callable[[str, MutableMapping[str, Any]], Any]
@@ -73,44 +80,50 @@ DEFAULT = httpx.Timeout(5.0).as_dict()
 """https://www.python-httpx.org/advanced/timeouts/. Nobody chose it, and it would undercut the dependency's own."""
 
 # https://www.encode.io/httpcore/extensions/#trace, without the name of the module in front.
-_OPENING = frozenset({"connect_tcp.started", "connect_unix_socket.started", "start_tls.started"})
-_READY = "send_request_headers.started"
-_AT_WORK = frozenset(
-    {_READY, "send_request_body.started", "receive_response_headers.started", "receive_response_body.started"}
+_CONNECT_STEPS = frozenset({"connect_tcp.started", "connect_unix_socket.started", "start_tls.started"})
+_FIRST_REQUEST_STEP = "send_request_headers.started"
+_REQUEST_STEPS = frozenset(
+    {
+        _FIRST_REQUEST_STEP,
+        "send_request_body.started",
+        "receive_response_headers.started",
+        "receive_response_body.started",
+    }
 )
 
 
 class Progress:
     """Follows one attempt: tells it when a connection is set up, and keeps httpx's timeouts within its time.
 
-    httpcore reads the timeouts anew before each step, out of the mapping that is changed here. With `is_cut_off`, the
-    event loop ends the attempt in time, and reading and writing keep the timeouts of the client. `user_trace` is told
+    httpcore reads the timeouts anew before each step, out of the mapping that is changed here. With `is_cancellable`,
+    the event loop ends the attempt in time, and reading and writing keep the timeouts of the client. `user_trace` is
+    told
     of each step as well. Waiting for a connection may take as long as an attempt, whose time begins after that.
     """
 
     def __init__(
         self,
         attempt: Attempt,
-        asked: Mapping[str, float | None],
+        client_timeouts: Mapping[str, float | None],
         *,
-        is_cut_off: bool = False,
+        is_cancellable: bool = False,
         user_trace: Trace | None = None,
     ) -> None:
-        self._asked = asked
+        self._client_timeouts = client_timeouts
         self._user_trace = user_trace
         self._attempt = attempt
-        self._began = attempt.core.runtime.monotonic()
+        self._began = attempt.dependency.runtime.monotonic()
         self._half_open: Any = None
-        self._is_cut_off = is_cut_off
-        self._is_default = asked == DEFAULT
+        self._is_cancellable = is_cancellable
+        self._is_default = client_timeouts == DEFAULT
         self.has_begun = False
         """Whether a request has begun to be sent."""
         self.is_whole_call = False
         """Whether what is read now may take as long as the whole call, and not only as the attempt."""
         self.timeouts: dict[str, float | None] = {
-            **asked,
-            "pool": self._within("pool", POOL_SHARE * attempt.timeout),
-            "connect": self._within("connect", attempt.connect_timeout),
+            **client_timeouts,
+            "pool": self._bounded_timeout("pool", POOL_SHARE * attempt.timeout),
+            "connect": self._bounded_timeout("connect", attempt.connect_timeout),
         }
 
     @property
@@ -118,16 +131,16 @@ class Progress:
         """Seconds for what is being done now."""
         return self._attempt.call_timeout if self.is_whole_call else self._attempt.timeout
 
-    def saw(self, name: str, about: MutableMapping[str, Any]) -> None:
+    def on_step(self, name: str, about: MutableMapping[str, Any]) -> None:
         """Take notice of a step, such as `connection.connect_tcp.started`."""
-        self._follow(name.partition(".")[2], about)
+        self._update(name.partition(".")[2], about)
         if self._user_trace is not None:
             self._user_trace(name, about)
 
-    async def saw_async(self, name: str, about: MutableMapping[str, Any]) -> None:
+    async def on_step_async(self, name: str, about: MutableMapping[str, Any]) -> None:
         """Take notice of a step in an event loop, where a set-up may be cancelled: httpcore leaves the socket open."""
         step = name.partition(".")[2]
-        self._follow(step, about)
+        self._update(step, about)
         if step == "connect_tcp.complete":
             self._half_open = about["return_value"]
         elif step == "start_tls.failed" and self._half_open is not None:
@@ -135,61 +148,65 @@ class Progress:
         if self._user_trace is not None:
             await self._user_trace(name, about)
 
-    def _follow(self, step: str, about: MutableMapping[str, Any]) -> None:
+    def _update(self, step: str, about: MutableMapping[str, Any]) -> None:
         attempt = self._attempt
-        if step in _OPENING:
-            attempt.connect_began()
+        if step in _CONNECT_STEPS:
+            attempt.begin_connect()
             # What httpcore tells is what it is about to call with: so TCP and TLS together keep within the time.
-            about["timeout"] = sooner(about.get("timeout"), attempt.timeout)
-        elif step in _AT_WORK:
-            if step == _READY:
+            about["timeout"] = shorter_timeout(about.get("timeout"), attempt.timeout)
+        elif step in _REQUEST_STEPS:
+            if step == _FIRST_REQUEST_STEP:
                 self.has_begun = True
-                attempt.ready(self._began)
-            for way in ("read", "write"):
+                attempt.connection_ready(self._began)
+            for phase in ("read", "write"):
                 left = self.left
-                self.timeouts[way] = self._asked_for(way, left) if self._is_cut_off else self._within(way, left)
+                self.timeouts[phase] = (
+                    self._client_timeout(phase, left) if self._is_cancellable else self._bounded_timeout(phase, left)
+                )
 
     def check(self) -> None:
         """Raise if the time is over."""
         if self.left <= 0:
-            raise self.late()
+            raise self.timeout_error()
 
-    def late(self) -> HoldfastError:
+    def timeout_error(self) -> HoldfastError:
         """Return what to raise when the time is over."""
-        return as_httpx(late_answer(self._attempt) if self.is_whole_call else self._attempt.timed_out())
+        return to_httpx_error(late_answer_error(self._attempt) if self.is_whole_call else self._attempt.timeout_error())
 
-    def raise_understood(self, error: BaseException) -> None:
+    def raise_translated(self, error: BaseException) -> None:
         """Raise our own error in place of a timeout of httpx, if it was ours and not the client's."""
-        ours = self.understood(error) if isinstance(error, httpx.TimeoutException) else error
+        ours = self.translate_timeout(error) if isinstance(error, httpx.TimeoutException) else error
         if ours is not error:
             raise ours from error
 
-    def understood(self, error: httpx.TimeoutException) -> Exception:
+    def translate_timeout(self, error: httpx.TimeoutException) -> Exception:
         """Return what to raise in place of a timeout of httpx: the error itself if it was the client's own."""
         if isinstance(error, HoldfastError):
             return error
-        attempt, name = self._attempt, self._attempt.core.name
+        attempt, name = self._attempt, self._attempt.dependency.name
         if isinstance(error, httpx.PoolTimeout):
             waited = self.timeouts["pool"]
-            if waited is None or waited == self._asked.get("pool"):
+            if waited is None or waited == self._client_timeouts.get("pool"):
                 return error
-            return as_httpx(ConnectTimedOut(f"{name}: no connection was free in {waited:.3f} s"), queued=True)
-        if self.left > SHORTEST:
+            return to_httpx_error(ConnectTimedOut(f"{name}: no connection was free in {waited:.3f} s"), is_queued=True)
+        if self.left > MIN_TIMEOUT:
             return error
-        if isinstance(error, httpx.ConnectTimeout) and attempt.expires < attempt.limit:
-            return as_httpx(ConnectTimedOut(f"{name}: no connection in {attempt.core.connect_estimator.value:.3f} s"))
-        return self.late()
+        if isinstance(error, httpx.ConnectTimeout) and attempt.expires < attempt.call_expires:
+            return to_httpx_error(
+                ConnectTimedOut(f"{name}: no connection in {attempt.dependency.connect_estimator.value:.3f} s")
+            )
+        return self.timeout_error()
 
-    def is_unsent(self) -> None:
+    def mark_unsent(self) -> None:
         """Note that nothing was sent, if it never had a connection. Only for transports that tell their steps."""
         attempt = self._attempt
         if not self.has_begun and attempt.connecting_since is None:
-            attempt.queued = True
-            attempt.setup = attempt.core.runtime.monotonic() - self._began
+            attempt.is_queued = True
+            attempt.setup_seconds = attempt.dependency.runtime.monotonic() - self._began
 
-    def _asked_for(self, way: str, left: float) -> float | None:
+    def _client_timeout(self, phase: str, left: float) -> float | None:
         """The client's own timeout; none if it is only the default, and there is another bound."""
-        return None if self._is_default and left < math.inf else self._asked.get(way)
+        return None if self._is_default and left < math.inf else self._client_timeouts.get(phase)
 
-    def _within(self, way: str, left: float) -> float | None:
-        return sooner(self._asked_for(way, left), left)
+    def _bounded_timeout(self, phase: str, left: float) -> float | None:
+        return shorter_timeout(self._client_timeout(phase, left), left)

@@ -1,4 +1,4 @@
-"""The two transports: thin drivers over an `Exchange`."""
+"""The two transports: thin drivers over an `HttpxExchange`."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -7,11 +7,11 @@ from typing import Any, Generic, Self, TypeVar
 import httpx
 
 from holdfast._errors import ConnectTimedOut, InvalidValue
-from holdfast.calls.adapters.httpx.body import take_in, take_in_async
-from holdfast.calls.adapters.httpx.exchange import Exchange, Manners, refuse_retries
-from holdfast.calls.adapters.httpx.pool import Lent, give_back, give_back_async
-from holdfast.calls.adapters.httpx.progress import Progress, Trace, as_httpx
-from holdfast.calls.adapters.rules import check_connections, ready_among, stays_open
+from holdfast.calls.adapters.httpx.body import read_body, read_body_async
+from holdfast.calls.adapters.httpx.exchange import HttpxExchange, TransportOptions, refuse_retries
+from holdfast.calls.adapters.httpx.pool import PooledBody, free_connections, free_connections_async
+from holdfast.calls.adapters.httpx.progress import Progress, Trace, to_httpx_error
+from holdfast.calls.adapters.rules import check_connections, count_ready, is_kept_open
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import current_attempt
 from holdfast.calls.dependency import Dependency, state_of
@@ -25,7 +25,7 @@ def _finish(response: httpx.Response) -> bool | Exception:
         return error
     finally:
         response.close()
-    return stays_open(response.http_version, response.headers)
+    return is_kept_open(response.http_version, response.headers)
 
 
 async def _finish_async(response: httpx.Response) -> bool | Exception:
@@ -35,22 +35,22 @@ async def _finish_async(response: httpx.Response) -> bool | Exception:
         return error
     finally:
         await response.aclose()
-    return stays_open(response.http_version, response.headers)
+    return is_kept_open(response.http_version, response.headers)
 
 
-def _progress(core: DependencyState) -> Progress:
-    until = core.runtime.monotonic() + core.connect_estimator.value
-    progress = Progress(Attempt(until, None, None, core, until), {})
+def _warm_up_progress(dependency: DependencyState) -> Progress:
+    until = dependency.runtime.monotonic() + dependency.connect_estimator.value
+    progress = Progress(Attempt(until, None, None, dependency, until), {})
     progress.is_whole_call = True
     return progress
 
 
-def _with(request: httpx.Request, progress: Progress, tell: Trace) -> httpx.Request:
-    extensions = {"timeout": progress.timeouts, "trace": tell}
+def _build_request(request: httpx.Request, progress: Progress, trace: Trace) -> httpx.Request:
+    extensions = {"timeout": progress.timeouts, "trace": trace}
     return httpx.Request(request.method, request.url, headers=request.headers, extensions=extensions)
 
 
-WHOLE = 1_048_576
+MAX_BUFFERED_BYTES = 1_048_576
 """Bytes; a body that says that it is no longer is read within the attempt: about what one may well read into memory."""
 
 
@@ -69,13 +69,15 @@ class _Transport(Generic[Inner]):
         *,
         idempotency_key: bool = False,
         propagate: bool = True,
-        whole: int = WHOLE,
+        max_buffered_bytes: int = MAX_BUFFERED_BYTES,
     ) -> None:
         refuse_retries(transport)
         self._dependency = dependency
         self._state = state_of(dependency)
         self._transport: Inner = self._default() if transport is None else transport
-        self._manners = Manners(idempotency_key=idempotency_key, propagate=propagate, whole=whole)
+        self._options = TransportOptions(
+            idempotency_key=idempotency_key, propagate=propagate, max_buffered_bytes=max_buffered_bytes
+        )
 
 
 class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
@@ -90,13 +92,14 @@ class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
     dependency replace scheme, host and port of *every* URL: mount the transport for the service's own name
     (`mounts={"all://pricing": ...}`), so that a redirect elsewhere goes elsewhere.
 
-    The attempt's time covers sending, waiting for the answer, and bodies of at most `whole` bytes by their headers: one
-    that breaks off is repeated. Others are handed over as they come, and only the deadline of the call bounds them.
+    The attempt's time covers sending, waiting for the answer, and bodies of at most `max_buffered_bytes` bytes by
+    their headers: one that breaks off is repeated. Others are handed over as they come, and only the deadline of the
+    call bounds them.
     Waiting for a connection of the pool and setting one up count apart: the attempt's time begins after that.
 
     Of the client's timeouts and Holdfast's, the shorter counts. Only httpx's default, 5 seconds for each of the four,
     is taken as not set where the dependency has a bound, because nobody chose it; if you want it, say 4.99. Holdfast's
-    are raised as `HttpxAttemptTimedOut` and its like, the client's as httpx raises them. `Retry.judge` and
+    are raised as `HttpxAttemptTimedOut` and its like, the client's as httpx raises them. `Retry.classify_result` and
     `Retry.classify` see the body of an answer if the attempt covers it.
 
     Not covered, because a synchronous client cannot be interrupted: a look-up in DNS; headers, or a large body that is
@@ -108,15 +111,15 @@ class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
     _default = httpx.HTTPTransport
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        exchange = Exchange(self._state, request, self._manners)
-        manner = exchange.manner
+        exchange = HttpxExchange(self._state, request, self._options)
+        plan = exchange.plan
         try:
-            self._dependency.run(self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation)
+            self._dependency.run(self._attempt, exchange, idempotent=plan.idempotent, operation=plan.operation)
         except BaseException as error:  # noqa: BLE001 - raised, unless it is the answer
             if not exchange.is_answer(error):
                 _close(exchange)
-                raise exchange.raised(error)  # noqa: B904 - it has the cause that the error has
-        return exchange.result()
+                raise exchange.translate(error)  # noqa: B904 - it has the cause that the error has
+        return exchange.get_response()
 
     def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
         """Open connections, TLS included, before there is traffic; return how many are ready.
@@ -126,19 +129,19 @@ class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
         (`max_keepalive_connections`) and keep them (`keepalive_expiry`). Warm up each endpoint by itself.
         """
         check_connections(connections)
-        request, core, transport = _request(method, url), self._state, self._transport
+        request, dependency, transport = _warm_up_request(method, url), self._state, self._transport
 
         def open_one(progress: Progress) -> httpx.Response | Exception:
-            sent = _with(request, progress, progress.saw)
+            sent = _build_request(request, progress, progress.on_step)
             try:
                 return transport.handle_request(sent)
             except Exception as error:  # noqa: BLE001 - told when all are back
-                give_back(transport, sent)
+                free_connections(transport, sent)
                 return error
 
         with ThreadPoolExecutor(connections, thread_name_prefix="holdfast-warm-up") as threads:
-            opened = list(threads.map(open_one, [_progress(core) for _ in range(connections)]))
-        return ready_among(str(url), [it if isinstance(it, Exception) else _finish(it) for it in opened])
+            opened = list(threads.map(open_one, [_warm_up_progress(dependency) for _ in range(connections)]))
+        return count_ready(str(url), [it if isinstance(it, Exception) else _finish(it) for it in opened])
 
     def close(self) -> None:
         self._transport.close()
@@ -150,21 +153,21 @@ class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
     def __exit__(self, *exception: Any) -> None:
         self._transport.__exit__(*exception)
 
-    def _attempt(self, exchange: Exchange) -> httpx.Response:
+    def _attempt(self, exchange: HttpxExchange) -> httpx.Response:
         _close(exchange)
         attempt = current_attempt()
         request, progress = exchange.begin(attempt, asynchronous=False)
         try:
             exchange.response = response = self._transport.handle_request(request)
-            take_in(response, progress, exchange.part(attempt, response))
+            read_body(response, progress, exchange.bytes_to_read(attempt, response))
         except BaseException as error:
             try:
                 _close(exchange)
             finally:
-                give_back(self._transport, request)
-            progress.raise_understood(error)
+                free_connections(self._transport, request)
+            progress.raise_translated(error)
             raise
-        return exchange.answered(response)
+        return exchange.raise_for_status(response)
 
 
 class AsyncHoldfastTransport(_Transport[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport):
@@ -177,37 +180,39 @@ class AsyncHoldfastTransport(_Transport[httpx.AsyncBaseTransport], httpx.AsyncBa
     _default = httpx.AsyncHTTPTransport
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        exchange = Exchange(self._state, request, self._manners)
-        run, manner = self._dependency.run_async, exchange.manner
+        exchange = HttpxExchange(self._state, request, self._options)
+        run, plan = self._dependency.run_async, exchange.plan
         try:
-            await run(self._attempt, exchange, idempotent=manner.idempotent, operation=manner.operation)
+            await run(self._attempt, exchange, idempotent=plan.idempotent, operation=plan.operation)
         except BaseException as error:  # noqa: BLE001 - raised, unless it is the answer
             if not exchange.is_answer(error):
                 await _close_async(exchange)
-                raise exchange.raised(error)  # noqa: B904 - it has the cause that the error has
-        return exchange.result()
+                raise exchange.translate(error)  # noqa: B904 - it has the cause that the error has
+        return exchange.get_response()
 
     async def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
         """Open connections before there is traffic, as `HoldfastTransport.warm_up` does."""
         check_connections(connections)
-        request, core, transport = _request(method, url), self._state, self._transport
+        request, dependency, transport = _warm_up_request(method, url), self._state, self._transport
 
         async def open_one(progress: Progress) -> httpx.Response:
-            sent = _with(request, progress, progress.saw_async)
+            sent = _build_request(request, progress, progress.on_step_async)
             try:
                 async with asyncio.timeout(progress.left):
                     response = await transport.handle_async_request(sent)
             except BaseException as error:
-                await give_back_async(transport, sent)
+                await free_connections_async(transport, sent)
                 if not isinstance(error, TimeoutError):
                     raise
-                late = ConnectTimedOut(f"{core.name}: no connection in {core.connect_estimator.value:.3f} s")
-                raise as_httpx(late) from error
+                late = ConnectTimedOut(
+                    f"{dependency.name}: no connection in {dependency.connect_estimator.value:.3f} s"
+                )
+                raise to_httpx_error(late) from error
             assert isinstance(response.stream, httpx.AsyncByteStream)
-            response.stream = Lent(response.stream, transport, sent)
+            response.stream = PooledBody(response.stream, transport, sent)
             return response
 
-        tasks = [asyncio.create_task(open_one(_progress(core))) for _ in range(connections)]
+        tasks = [asyncio.create_task(open_one(_warm_up_progress(dependency))) for _ in range(connections)]
         try:
             opened = await asyncio.gather(*tasks, return_exceptions=True)
             outcomes = [it if isinstance(it, BaseException) else await _finish_async(it) for it in opened]
@@ -215,7 +220,7 @@ class AsyncHoldfastTransport(_Transport[httpx.AsyncBaseTransport], httpx.AsyncBa
             for task in tasks:
                 if task.done() and not task.cancelled() and task.exception() is None:
                     await task.result().aclose()
-        return ready_among(str(url), outcomes)
+        return count_ready(str(url), outcomes)
 
     async def aclose(self) -> None:
         await self._transport.aclose()
@@ -227,41 +232,41 @@ class AsyncHoldfastTransport(_Transport[httpx.AsyncBaseTransport], httpx.AsyncBa
     async def __aexit__(self, *exception: Any) -> None:
         await self._transport.__aexit__(*exception)
 
-    async def _attempt(self, exchange: Exchange) -> httpx.Response:
+    async def _attempt(self, exchange: HttpxExchange) -> httpx.Response:
         await _close_async(exchange)
         attempt = current_attempt()
         request, progress = exchange.begin(attempt, asynchronous=True)
         try:
             exchange.response = response = await self._transport.handle_async_request(request)
             assert isinstance(response.stream, httpx.AsyncByteStream)
-            response.stream = Lent(response.stream, self._transport, request)
-            await take_in_async(response, progress, exchange.part(attempt, response))
+            response.stream = PooledBody(response.stream, self._transport, request)
+            await read_body_async(response, progress, exchange.bytes_to_read(attempt, response))
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and isinstance(self._transport, httpx.AsyncHTTPTransport):
-                progress.is_unsent()
+                progress.mark_unsent()
             try:
                 await _close_async(exchange)
             finally:
-                await give_back_async(self._transport, request)
-            progress.raise_understood(error)
+                await free_connections_async(self._transport, request)
+            progress.raise_translated(error)
             raise
-        return exchange.answered(response)
+        return exchange.raise_for_status(response)
 
 
-def _close(exchange: Exchange) -> None:
+def _close(exchange: HttpxExchange) -> None:
     """An answer that nobody will read."""
     response, exchange.response = exchange.response, None
     if response is not None:
         response.close()
 
 
-async def _close_async(exchange: Exchange) -> None:
+async def _close_async(exchange: HttpxExchange) -> None:
     response, exchange.response = exchange.response, None
     if response is not None:
         await response.aclose()
 
 
-def _request(method: str, url: str | httpx.URL) -> httpx.Request:
+def _warm_up_request(method: str, url: str | httpx.URL) -> httpx.Request:
     request = httpx.Request(method, url)
     if request.url.scheme not in {"http", "https"} or not request.url.host:
         raise InvalidValue(f"{str(url)!r} to warm up: expected a URL such as https://pricing.internal/health")

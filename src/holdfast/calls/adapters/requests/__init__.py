@@ -14,17 +14,17 @@ from holdfast.calls.adapters.requests.adapter import HoldfastAdapter, call_optio
 from holdfast.calls.adapters.requests.body import (
     RequestsAttemptTimedOut,
     RequestsDeadlineExceeded,
-    RequestsHeldBack,
     RequestsLimitReached,
     RequestsNoEndpoint,
+    RequestsRetryAfterTooLong,
 )
 
 __all__ = [
     "HoldfastAdapter",
     "RequestsAttemptTimedOut",
     "RequestsDeadlineExceeded",
-    "RequestsHeldBack",
     "RequestsLimitReached",
     "RequestsNoEndpoint",
+    "RequestsRetryAfterTooLong",
     "call_options",
 ]

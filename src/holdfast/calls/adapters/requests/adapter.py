@@ -15,9 +15,9 @@ from urllib3.util import Timeout
 
 from holdfast._errors import CallError, EngineUnavailable, InvalidValue
 from holdfast.calls.adapters import rules
-from holdfast.calls.adapters.requests.body import BoundedResponse, as_requests, is_repeatable, rewind, take_in
+from holdfast.calls.adapters.requests.body import BoundedResponse, is_repeatable, read_body, rewind, to_requests_error
 from holdfast.calls.adapters.requests.connection import POOLS
-from holdfast.calls.adapters.rules import DEFAULTS, Manner, RequestOptions, sooner
+from holdfast.calls.adapters.rules import DEFAULTS, CallPlan, RequestOptions, shorter_timeout
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import SCOPE, current_attempt
 from holdfast.calls.dependency import Dependency, state_of
@@ -25,12 +25,12 @@ from holdfast.calls.state import DependencyState
 
 
 @dataclass(slots=True, kw_only=True)
-class Exchange:
+class RequestsExchange:
     """One request, which may take several attempts, and the answer that came last."""
 
-    core: DependencyState
+    dependency: DependencyState
     request: requests.PreparedRequest
-    manner: Manner
+    plan: CallPlan
     propagate: bool
     stream: bool
     timeout: Any
@@ -44,13 +44,13 @@ class Exchange:
         self.close()
         attempt = current_attempt()
         try:
-            response = self._answer_to(attempt)
+            response = self._send_attempt(attempt)
         except (exceptions.ReadTimeout, exceptions.ConnectionError) as error:
-            if attempt.timeout > 0 or isinstance(error, CallError) or not _ran_out(error):
+            if attempt.timeout > 0 or isinstance(error, CallError) or not _is_timeout(error):
                 raise
-            raise as_requests(attempt.timed_out()) from error
-        judge = self.core.retry.judge
-        if response.status_code < 400 or (judge is not None and judge(response) is not None):
+            raise to_requests_error(attempt.timeout_error()) from error
+        classify_result = self.dependency.retry.classify_result
+        if response.status_code < 400 or (classify_result is not None and classify_result(response) is not None):
             return response
         words = f"{self.request.method} answered {response.status_code}"
         raise exceptions.HTTPError(words, request=self.request, response=response)
@@ -61,40 +61,42 @@ class Exchange:
         if response is not None:
             response.close()
 
-    def _answer_to(self, attempt: Attempt) -> requests.Response:
+    def _send_attempt(self, attempt: Attempt) -> requests.Response:
         """Send the request, and get the answer: all of it, unless it is streamed."""
-        response = self.send(self._request_of(attempt), self._timeout_of(attempt))
+        response = self.send(self._build_request(attempt), self._build_timeout(attempt))
         # What asks for more in its name, such as a digest authentication, begins with the original.
         response.request, response.url = self.request, str(self.request.url)
-        most = self._most()
+        read_timeout = self._read_timeout()
         if self.stream:
-            self.response = response = BoundedResponse.of(response, attempt, most)
+            self.response = response = BoundedResponse.of(response, attempt, read_timeout)
         else:
             self.response = response
-            take_in(response, attempt, most)
+            read_body(response, attempt, read_timeout)
         return response
 
-    def _request_of(self, attempt: Attempt) -> requests.PreparedRequest:
+    def _build_request(self, attempt: Attempt) -> requests.PreparedRequest:
         """The request as this attempt sends it: a copy, because the session goes on with the original."""
         request = self.request.copy()
         url = requests.compat.urlsplit(str(request.url))
-        if self.core.endpoints is not None:
-            origin = rules.origin_of(attempt.endpoint.address, url.scheme)
+        if self.dependency.endpoints is not None:
+            origin = rules.parse_origin(attempt.endpoint.address, url.scheme)
             request.url = url._replace(scheme=origin.scheme, netloc=origin.netloc).geturl()
-        rules.add_headers(request.headers, attempt, propagate=self.propagate, key=self.manner.key)
+        rules.add_headers(request.headers, attempt, propagate=self.propagate, send_key=self.plan.send_key)
         if attempt.number > 1:
             rewind(request)
         return request
 
-    def _timeout_of(self, attempt: Attempt) -> Any:
+    def _build_timeout(self, attempt: Attempt) -> Any:
         """Return the timeouts for connecting and reading; the connection alone bounds those of urllib3's kind."""
         if isinstance(self.timeout, Timeout):
             return self.timeout
         connect, read = self.timeout if isinstance(self.timeout, tuple) else (self.timeout, self.timeout)
         # Not `attempt.timeout`, of which a moment has passed: if there is a connection to be set up, it begins anew.
-        return sooner(connect, attempt.connect_timeout), sooner(read, min(self.core.timeout, attempt.call_timeout))
+        return shorter_timeout(connect, attempt.connect_timeout), shorter_timeout(
+            read, min(self.dependency.timeout, attempt.call_timeout)
+        )
 
-    def _most(self) -> float | None:
+    def _read_timeout(self) -> float | None:
         """Seconds that the session lets a read take; None: as long as it takes."""
         asked = self.timeout
         if isinstance(asked, Timeout):
@@ -105,7 +107,7 @@ class Exchange:
         return read
 
 
-def _ran_out(error: exceptions.RequestException) -> bool:
+def _is_timeout(error: exceptions.RequestException) -> bool:
     """Whether a read or a write took too long; urllib3 says of writes that the connection is broken."""
     if isinstance(error, exceptions.ReadTimeout):
         return True
@@ -113,17 +115,17 @@ def _ran_out(error: exceptions.RequestException) -> bool:
     return isinstance(reason, ProtocolError) and any(isinstance(it, TimeoutError) for it in reason.args)
 
 
-_ASKED: ContextVar[RequestOptions] = ContextVar("holdfast.calls.adapters.requests", default=DEFAULTS)
+_REQUEST_OPTIONS: ContextVar[RequestOptions] = ContextVar("holdfast.calls.adapters.requests", default=DEFAULTS)
 
 
 @contextmanager
 def call_options(*, idempotent: bool | None = None, operation: str | None = None) -> Iterator[None]:
     """Set options for the requests inside of the `with` block, because a request has no field for them."""
-    token = _ASKED.set(RequestOptions(idempotent=idempotent, operation=operation))
+    token = _REQUEST_OPTIONS.set(RequestOptions(idempotent=idempotent, operation=operation))
     try:
         yield
     finally:
-        _ASKED.reset(token)
+        _REQUEST_OPTIONS.reset(token)
 
 
 class HoldfastAdapter(HTTPAdapter):
@@ -165,7 +167,7 @@ class HoldfastAdapter(HTTPAdapter):
         self._dependency = dependency
         self._idempotency_key = idempotency_key
         self._propagate = propagate
-        self._most_kept = pool_maxsize
+        self._max_kept = pool_maxsize
         super().__init__(pool_connections, pool_maxsize, max_retries, pool_block)
 
     def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **pool_kwargs: Any) -> None:
@@ -187,26 +189,28 @@ class HoldfastAdapter(HTTPAdapter):
         cert: Any = None,
         proxies: Any = None,
     ) -> requests.Response:
-        keyed, repeatable = self._idempotency_key, is_repeatable(request)
-        manner = rules.manner_of(request.method or "", _ASKED.get(), keyed=keyed, repeatable=repeatable)
-        exchange = Exchange(
-            core=self._state,
+        accepts_keys, repeatable = self._idempotency_key, is_repeatable(request)
+        plan = rules.plan_call(
+            request.method or "", _REQUEST_OPTIONS.get(), accepts_keys=accepts_keys, is_repeatable=repeatable
+        )
+        exchange = RequestsExchange(
+            dependency=self._state,
             request=request,
-            manner=manner,
+            plan=plan,
             propagate=self._propagate,
             stream=stream,
             timeout=timeout,
             send=lambda sent, within: self._send_once(sent, timeout=within, verify=verify, cert=cert, proxies=proxies),
         )
         try:
-            return self._dependency.run(exchange.attempt, idempotent=manner.idempotent, operation=manner.operation)
+            return self._dependency.run(exchange.attempt, idempotent=plan.idempotent, operation=plan.operation)
         except BaseException as error:
             response = exchange.response
             if response is not None and isinstance(error, exceptions.HTTPError) and error.response is response:
                 return response
             exchange.close()
             if isinstance(error, CallError | EngineUnavailable):
-                raise as_requests(error)  # noqa: B904 - it has the cause that the error has
+                raise to_requests_error(error)  # noqa: B904 - it has the cause that the error has
             raise
 
     def warm_up(
@@ -226,18 +230,18 @@ class HoldfastAdapter(HTTPAdapter):
         session, else its requests do not find the connections. Warm up each endpoint by itself.
         """
         rules.check_connections(connections)
-        if connections > self._most_kept:
+        if connections > self._max_kept:
             raise InvalidValue(
-                f"warm-up of {connections} connections: expected at most {self._most_kept}, which is pool_maxsize"
+                f"warm-up of {connections} connections: expected at most {self._max_kept}, which is pool_maxsize"
             )
         prepared = requests.Request(method, url).prepare()
         until = self._state.runtime.monotonic() + self._state.connect_estimator.value
 
         def open_one(_: int) -> requests.Response | Exception:
-            attempt = _Warming(until, None, None, self._state, until)
+            attempt = _WarmUpAttempt(until, None, None, self._state, until)
             token = SCOPE.set(attempt)
             try:
-                timeout = (sooner(None, attempt.connect_timeout), sooner(None, attempt.timeout))
+                timeout = (shorter_timeout(None, attempt.connect_timeout), shorter_timeout(None, attempt.timeout))
                 return self._send_once(prepared, timeout=timeout, verify=verify, cert=cert, proxies=proxies)
             except Exception as error:  # noqa: BLE001 - told when all are back
                 return error
@@ -247,7 +251,7 @@ class HoldfastAdapter(HTTPAdapter):
         # All answers are held until the last has come: else one connection might serve them all.
         with ThreadPoolExecutor(connections, thread_name_prefix="holdfast-warm-up") as threads:
             opened = list(threads.map(open_one, range(connections)))
-        return rules.ready_among(url, [it if isinstance(it, Exception) else _finish(it) for it in opened])
+        return rules.count_ready(url, [it if isinstance(it, Exception) else _finish(it) for it in opened])
 
     def _send_once(self, request: requests.PreparedRequest, **how: Any) -> requests.Response:
         try:
@@ -259,7 +263,7 @@ class HoldfastAdapter(HTTPAdapter):
         raise InvalidValue("an adapter of Holdfast cannot be pickled: what its dependency knows is this process's")
 
 
-class _Warming(Attempt, eq=False):
+class _WarmUpAttempt(Attempt, eq=False):
     """The set-up of a connection before there is traffic: it may take as long as connections may, answer included."""
 
     @property
@@ -275,4 +279,4 @@ def _finish(response: requests.Response) -> bool | Exception:
     finally:
         response.close()
     version = "HTTP/1.0" if response.raw.version == 10 else "HTTP/1.1"
-    return rules.stays_open(version, response.headers)
+    return rules.is_kept_open(version, response.headers)

@@ -7,9 +7,9 @@ import requests
 from requests import exceptions
 from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError, SSLError
 
-from holdfast._errors import AttemptTimedOut, DeadlineExceeded, HeldBack, HoldfastError, LimitReached
-from holdfast.calls.adapters.requests.connection import wait_at_most
-from holdfast.calls.adapters.rules import Twins, late_answer, sooner, twin_of
+from holdfast._errors import AttemptTimedOut, DeadlineExceeded, HoldfastError, LimitReached, RetryAfterTooLong
+from holdfast.calls.adapters.requests.connection import set_read_timeout
+from holdfast.calls.adapters.rules import ErrorPairs, late_answer_error, shorter_timeout, translate_error
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.endpoints import NoEndpoint
 
@@ -29,7 +29,7 @@ class RequestsDeadlineExceeded(_WithoutRequest, DeadlineExceeded, exceptions.Rea
     """The time for the whole of it is over."""
 
 
-class RequestsHeldBack(_WithoutRequest, HeldBack, exceptions.RequestException):
+class RequestsRetryAfterTooLong(_WithoutRequest, RetryAfterTooLong, exceptions.RequestException):
     """The server asked every caller to wait, and longer than there is time."""
 
 
@@ -41,20 +41,20 @@ class RequestsNoEndpoint(_WithoutRequest, NoEndpoint, exceptions.ConnectionError
     """Every zone that has endpoints is out."""
 
 
-_TWINS: Twins = (
+_ERROR_PAIRS: ErrorPairs = (
     (AttemptTimedOut, RequestsAttemptTimedOut),
     (DeadlineExceeded, RequestsDeadlineExceeded),
-    (HeldBack, RequestsHeldBack),
+    (RetryAfterTooLong, RequestsRetryAfterTooLong),
     (LimitReached, RequestsLimitReached),
     (NoEndpoint, RequestsNoEndpoint),
 )
 
 
-def as_requests(error: HoldfastError) -> HoldfastError:
+def to_requests_error(error: HoldfastError) -> HoldfastError:
     """The same error, which is also one of requests; as it is if it is that already, or has no counterpart there."""
     if isinstance(error, exceptions.RequestException):
         return error
-    return twin_of(error, _TWINS) or error
+    return translate_error(error, _ERROR_PAIRS) or error
 
 
 CHUNK = 65_536
@@ -75,17 +75,17 @@ def _is_file(request: requests.PreparedRequest) -> bool:
     return isinstance(getattr(request, "_body_position", None), int)
 
 
-def take_in(response: requests.Response, attempt: Attempt, most: float | None) -> None:
-    """Read the body within the attempt, a read within `most` seconds; `Response.content` would bound each byte only."""
+def read_body(response: requests.Response, attempt: Attempt, read_timeout: float | None) -> None:
+    """Read the body within the attempt, each read within `read_timeout` seconds."""
     chunks = []
     while True:
-        wait_at_most(response.raw, sooner(most, attempt.timeout))
+        set_read_timeout(response.raw, shorter_timeout(read_timeout, attempt.timeout))
         chunk = _read(response)
         if not chunk:
             break
         chunks.append(chunk)
         if attempt.timeout <= 0:
-            raise as_requests(attempt.timed_out())
+            raise to_requests_error(attempt.timeout_error())
     response._content = b"".join(chunks)  # noqa: SLF001 - where `content` looks; there is no other way in
     response._content_consumed = True  # type: ignore[attr-defined] # noqa: SLF001
     response.raw.release_conn()
@@ -109,16 +109,18 @@ class BoundedResponse(requests.Response):
     """An answer whose body is handed over as it comes: the call's deadline bounds it, the attempt's time does not."""
 
     _attempt: Attempt | None = None
-    _most: float | None = None
+    _read_timeout: float | None = None
     """Seconds that the session lets a read take; None: as long as it takes."""
 
     @classmethod
-    def of(cls, response: requests.Response, attempt: Attempt, most: float | None) -> "BoundedResponse":
+    def of(cls, response: requests.Response, attempt: Attempt, read_timeout: float | None) -> "BoundedResponse":
         """The same answer, bounded by the call that an attempt belongs to."""
         bounded = cls()
         bounded.__dict__.update(response.__dict__)
-        bounded._attempt, bounded._most = attempt, most
-        wait_at_most(bounded.raw, sooner(most, attempt.call_timeout))  # for those who read from `raw`
+        bounded._attempt, bounded._read_timeout = attempt, read_timeout
+        set_read_timeout(
+            bounded.raw, shorter_timeout(read_timeout, attempt.call_timeout)
+        )  # for those who read from `raw`
         return bounded
 
     def iter_content(self, chunk_size: int | None = 1, decode_unicode: bool = False) -> Iterator[Any]:
@@ -128,15 +130,15 @@ class BoundedResponse(requests.Response):
             yield from chunks
             return
         while True:
-            wait_at_most(self.raw, sooner(self._most, attempt.call_timeout))
+            set_read_timeout(self.raw, shorter_timeout(self._read_timeout, attempt.call_timeout))
             try:
                 chunk = next(chunks, None)
             except exceptions.ConnectionError as error:
                 if attempt.call_timeout > 0:
                     raise
-                raise as_requests(late_answer(attempt)) from error
+                raise to_requests_error(late_answer_error(attempt)) from error
             if chunk is None:
                 return
             if attempt.call_timeout <= 0:
-                raise as_requests(late_answer(attempt))
+                raise to_requests_error(late_answer_error(attempt))
             yield chunk

@@ -8,18 +8,18 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
-from holdfast.calls.adapters.rules import sooner
+from holdfast.calls.adapters.rules import shorter_timeout
 from holdfast.calls.attempt import Attempt
-from holdfast.calls.context import around
+from holdfast.calls.context import current_scope
 
 
-def attempt_here() -> Attempt | None:
+def find_attempt() -> Attempt | None:
     """The attempt that this thread makes now, if it makes one."""
-    scope = around()
+    scope = current_scope()
     return scope if isinstance(scope, Attempt) else None
 
 
-def wait_at_most(answer: Any, seconds: float | None) -> None:
+def set_read_timeout(answer: Any, seconds: float | None) -> None:
     """Bound each further read of an answer, if it still has a socket, as `botocore.compat.set_socket_timeout` does."""
     file = getattr(getattr(answer, "_fp", None), "fp", None)
     found = getattr(getattr(file, "raw", None), "_sock", None)
@@ -27,7 +27,7 @@ def wait_at_most(answer: Any, seconds: float | None) -> None:
         found.settimeout(seconds)
 
 
-class Lines:
+class LineReader:
     """What an answer is read from, which remembers whether it came to an end instead of to the next line."""
 
     def __init__(self, file: Any) -> None:
@@ -43,14 +43,14 @@ class Lines:
         self._file.close()
 
 
-class Whole(http.client.HTTPResponse):
+class CompleteResponse(http.client.HTTPResponse):
     """Refuses an answer that ends among its headers; the standard library takes that for a good one without a body."""
 
     def begin(self) -> None:
         if self.headers is not None:
             return
         file = self.fp
-        lines = Lines(file)
+        lines = LineReader(file)
         self.fp = lines
         try:
             super().begin()
@@ -61,39 +61,39 @@ class Whole(http.client.HTTPResponse):
             raise http.client.RemoteDisconnected("the connection was closed in the middle of the headers")
 
 
-class Measured(HTTPConnection):
+class MeasuredConnection(HTTPConnection):
     """A connection whose set-up counts apart from the attempt, TLS included."""
 
-    response_class = Whole
+    response_class = CompleteResponse
 
     def connect(self) -> None:
-        attempt = attempt_here()
+        attempt = find_attempt()
         if attempt is None:
             super().connect()
             return
         with attempt.connecting():
-            self.timeout = sooner(self.timeout, attempt.timeout)
+            self.timeout = shorter_timeout(self.timeout, attempt.timeout)
             self._set_up()
         if self.sock is not None:
-            self.sock.settimeout(sooner(None, attempt.timeout))
+            self.sock.settimeout(shorter_timeout(None, attempt.timeout))
 
     def _new_conn(self) -> Any:
         made = super()._new_conn()
-        attempt = attempt_here()
+        attempt = find_attempt()
         if attempt is not None:
-            made.settimeout(sooner(self.timeout, attempt.timeout))  # for TLS: what TCP has left
+            made.settimeout(shorter_timeout(self.timeout, attempt.timeout))  # for TLS: what TCP has left
         return made
 
     def request(self, *args: Any, **kwargs: Any) -> None:
-        attempt = attempt_here()
+        attempt = find_attempt()
         if attempt is not None and self.sock is not None:
-            self.sock.settimeout(sooner(None, attempt.timeout))
+            self.sock.settimeout(shorter_timeout(None, attempt.timeout))
         super().request(*args, **kwargs)
 
     def getresponse(self) -> Any:
-        attempt = attempt_here()
+        attempt = find_attempt()
         if attempt is not None:
-            self.timeout = sooner(self.timeout, attempt.timeout)
+            self.timeout = shorter_timeout(self.timeout, attempt.timeout)
         return super().getresponse()
 
     def _set_up(self) -> None:
@@ -106,25 +106,25 @@ class Measured(HTTPConnection):
             raise ConnectTimeoutError(self, f"No connection to {self.host} in time (TLS included)") from error
 
 
-class MeasuredTls(Measured, HTTPSConnection):
+class MeasuredTlsConnection(MeasuredConnection, HTTPSConnection):
     """The same with TLS."""
 
 
-class Pool(HTTPConnectionPool):
+class BoundedPool(HTTPConnectionPool):
     """Connections to one host; waiting for one of a full pool takes no longer than the attempt may."""
 
-    ConnectionCls = Measured
+    ConnectionCls = MeasuredConnection
 
     def _get_conn(self, timeout: float | None = None) -> Any:
-        attempt = attempt_here()
-        return super()._get_conn(timeout if attempt is None else sooner(timeout, attempt.timeout))
+        attempt = find_attempt()
+        return super()._get_conn(timeout if attempt is None else shorter_timeout(timeout, attempt.timeout))
 
 
-class TlsPool(Pool, HTTPSConnectionPool):
+class BoundedTlsPool(BoundedPool, HTTPSConnectionPool):
     """The same with TLS."""
 
-    ConnectionCls = MeasuredTls
+    ConnectionCls = MeasuredTlsConnection
 
 
-POOLS = {"http": Pool, "https": TlsPool}
+POOLS = {"http": BoundedPool, "https": BoundedTlsPool}
 """What a PoolManager makes its pools of."""

@@ -15,13 +15,13 @@ __all__ = ["MemoryBackend"]
 class _MemoryKind:
     """Queues in the memory of the process that opens them: every opening is a store of its own."""
 
-    def open(self, url: str, *, clock: Clock | None, patience: float, connections: int) -> MemoryBackend:  # noqa: ARG002
+    def open(self, url: str, *, clock: Clock | None, timeout: float, max_connections: int) -> MemoryBackend:  # noqa: ARG002
         return MemoryBackend(clock)
 
     def describe(self, url: str) -> str:  # noqa: ARG002
         return "memory:"
 
-    def require_queues(self, url: str, *, patience: float) -> None:  # noqa: ARG002
+    def require_queues(self, url: str, *, timeout: float) -> None:  # noqa: ARG002
         raise NotFound("there are no queues in memory: what another process has in its memory cannot be reached")
 
 

@@ -7,18 +7,18 @@ from typing import Self
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import EngineError, InvalidValue, NotFound
-from holdfast._names import queue_of
+from holdfast._names import check_queue_name
 from holdfast.queue.backend import (
-    FULL,
+    FULL_CAPABILITIES,
     Capabilities,
-    Change,
-    DeadQuery,
-    Leased,
+    DeadLetterQuery,
     LeaseRequest,
-    Snapshot,
-    checked_change,
-    checked_query,
-    checked_request,
+    LeaseResult,
+    QueueChange,
+    QueueSnapshot,
+    check_change,
+    check_query,
+    check_request,
 )
 from holdfast.queue.backends.memory import dead as dead_letters
 from holdfast.queue.backends.memory.book import Book, Message, Place, Publication, milliseconds
@@ -29,12 +29,12 @@ from holdfast.queue.backends.memory.send import Send
 from holdfast.queue.backends.memory.settle import settle
 from holdfast.queue.message import (
     DeadLetter,
-    Outgoing,
-    Refused,
-    Sent,
+    OutgoingMessage,
+    RefusedMessage,
+    SentMessage,
     Settlement,
-    checked_message,
-    checked_settlement,
+    check_message,
+    check_settlement,
 )
 from holdfast.queue.policy import QueuePolicy
 
@@ -52,29 +52,31 @@ class MemoryBackend:
 
     @property
     def capabilities(self) -> Capabilities:
-        return FULL
+        return FULL_CAPABILITIES
 
-    def send(self, to: str, messages: Sequence[Outgoing], *, topic: bool = False) -> Sequence[Sent | Refused]:
+    def send(
+        self, destination: str, messages: Sequence[OutgoingMessage], *, is_topic: bool = False
+    ) -> Sequence[SentMessage | RefusedMessage]:
         for message in messages:
-            checked_message(message)
+            check_message(message)
         if not messages:
             return []
         with self._changed:
-            if not topic:
-                return self._send(self._book(to), messages)
-            books = [self._book(book.name) for book in self._books.values() if to in book.topics]
+            if not is_topic:
+                return self._send(self._book(destination), messages)
+            books = [self._book(book.name) for book in self._books.values() if destination in book.topics]
             publications = [Publication() for _ in messages]
             by_book = [self._send(book, messages, publications) for book in books]
             return [one for some in zip(*by_book, strict=True) for one in some]
 
-    def lease(self, request: LeaseRequest) -> Leased:
-        checked_request(request)
+    def lease(self, request: LeaseRequest) -> LeaseResult:
+        check_request(request)
         with self._changed:
             return Lease(self._book(request.queue), request).run()
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
         for one in settlements:
-            checked_settlement(one)
+            check_settlement(one)
         with self._changed:
             self._require_open()
             self._changed.notify_all()
@@ -96,7 +98,7 @@ class MemoryBackend:
             is_more = gone > 0 or len(due.messages) >= AT_ONCE
         return dropped
 
-    def look(
+    def inspect(
         self,
         queue: str,
         *,
@@ -104,31 +106,31 @@ class MemoryBackend:
         top: int = 20,
         messages: Sequence[int] = (),
         lanes: bool = True,
-    ) -> Snapshot:
+    ) -> QueueSnapshot:
         if top < 0:
             raise InvalidValue(f"the top {top} tenants: expected 0 or more")
         with self._changed:
             return look(self._book(queue), tenants, top, messages, lanes=lanes)
 
-    def dead(self, query: DeadQuery) -> Sequence[DeadLetter]:
-        checked_query(query)
+    def list_dead_letters(self, query: DeadLetterQuery) -> Sequence[DeadLetter]:
+        check_query(query)
         with self._changed:
             return dead_letters.dead(self._book(query.queue), query)
 
-    def redrive(self, query: DeadQuery, *, discard: bool = False) -> int:
-        checked_query(query)
+    def redrive(self, query: DeadLetterQuery, *, discard: bool = False) -> int:
+        check_query(query)
         with self._changed:
             self._changed.notify_all()
             return dead_letters.redrive(self._book(query.queue), query, discard=discard)
 
-    def change(self, queue: str, change: Change, *, create: bool = False) -> QueuePolicy:
-        checked_change(change)
+    def change(self, queue: str, change: QueueChange, *, create: bool = False) -> QueuePolicy:
+        check_change(change)
         with self._changed:
             self._require_open()
             if create and queue in self._books:
                 return self._book(queue).policy
             if create:
-                self._books[queue] = Book(queue_of(queue), change.policy or QueuePolicy(), self._messages)
+                self._books[queue] = Book(check_queue_name(queue), change.policy or QueuePolicy(), self._messages)
             book = self._book(queue)
             if change.policy is not None:
                 book.policy = change.policy
@@ -139,7 +141,7 @@ class MemoryBackend:
             self._changed.notify_all()
             return book.policy
 
-    def queues(self) -> Sequence[str]:
+    def list_queues(self) -> Sequence[str]:
         with self._changed:
             self._require_open()
             return sorted(self._books)
@@ -169,17 +171,17 @@ class MemoryBackend:
         return book.at_time(self._clock.wall())
 
     def _send(
-        self, book: Book, messages: Sequence[Outgoing], publications: Sequence[Publication] = ()
-    ) -> list[Sent | Refused]:
+        self, book: Book, messages: Sequence[OutgoingMessage], publications: Sequence[Publication] = ()
+    ) -> list[SentMessage | RefusedMessage]:
         self._changed.notify_all()
         return Send(book, messages, self._ids).run(publications)
 
     def _settle(self, settlement: Settlement) -> bool:
         receipt = settlement.receipt
         message = self._messages.get(receipt.id)
-        if message is None or message.place is not Place.LEASED or message.tries != receipt.tries:
+        if message is None or message.place is not Place.LEASED or message.tries != receipt.deliveries:
             return False
-        settle(message.book.at_time(self._clock.wall()), message, settlement.outcome)
+        settle(message.book.at_time(self._clock.wall()), message, settlement.disposition)
         return True
 
     def _has_something(self, queue: str) -> bool:

@@ -11,10 +11,10 @@ import msgspec
 
 from holdfast.queue.backends.memory.keys import Keys
 from holdfast.queue.backends.memory.ordered import Ordered
-from holdfast.queue.message import PRIORITIES, Bury
+from holdfast.queue.message import PRIORITY_LEVELS, Bury
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.queue.rules.admission import TenantState
-from holdfast.queue.rules.placement import rank_of
+from holdfast.queue.rules.placement import get_rank
 
 NEVER = 1 << 62
 SECOND = 1000
@@ -64,7 +64,7 @@ class Lane:
 
     def __init__(self, number: int, serial: int) -> None:
         self.number = number
-        self.rank = rank_of(number)
+        self.rank = get_rank(number)
         self.serial = serial
         """Which of several lanes with the same turn comes first."""
         self.turn = 0
@@ -161,7 +161,7 @@ class Book:
         self.busy: dict[str, Tenant] = {}
         """Those with messages that wait."""
         self.lanes: dict[int, Lane] = {}
-        self.ranks: list[Ordered[Lane]] = [Ordered() for _ in range(2 * PRIORITIES)]
+        self.ranks: list[Ordered[Lane]] = [Ordered() for _ in range(2 * PRIORITY_LEVELS)]
         """Lanes in which messages wait, by when they had their turn."""
         self.held: Ordered[Message] = Ordered()
         """Messages that are leased or delayed, by until when."""

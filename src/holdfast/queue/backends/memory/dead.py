@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from holdfast.queue.backend import DeadQuery
+from holdfast.queue.backend import DeadLetterQuery
 from holdfast.queue.backends.memory.book import NEVER, Book, Dead, Message, milliseconds
 from holdfast.queue.message import DeadLetter, unpack_trace
-from holdfast.queue.rules.placement import priority_of
+from holdfast.queue.rules.placement import get_priority
 
 
-def dead(book: Book, query: DeadQuery) -> list[DeadLetter]:
+def dead(book: Book, query: DeadLetterQuery) -> list[DeadLetter]:
     """The dead letters that a query means."""
     return [_letter(book, found) for found in _find(book, query)]
 
 
-def redrive(book: Book, query: DeadQuery, *, discard: bool) -> int:
+def redrive(book: Book, query: DeadLetterQuery, *, discard: bool) -> int:
     """Put them back where they were, as if they had just been sent, or forget them; how many."""
     found = list(_find(book, query))
     for one in found:
@@ -39,11 +39,11 @@ def _begin_anew(book: Book, message: Message) -> None:
     book.keep(message)
 
 
-def _find(book: Book, query: DeadQuery) -> Iterator[Dead]:
+def _find(book: Book, query: DeadLetterQuery) -> Iterator[Dead]:
     return islice((one for one in book.dead.between(query.after + 1, NEVER) if _is_meant(one, query)), query.limit)
 
 
-def _is_meant(one: Dead, query: DeadQuery) -> bool:
+def _is_meant(one: Dead, query: DeadLetterQuery) -> bool:
     return (
         (query.tenant is None or one.message.tenant.name == query.tenant)
         and (query.reason is None or query.reason in one.why.reason)
@@ -59,11 +59,11 @@ def _letter(book: Book, one: Dead) -> DeadLetter:
         queue=book.name,
         tenant=message.tenant.name,
         body=message.body,
-        priority=priority_of(message.lane.number),
+        priority=get_priority(message.lane.number),
         group=None if message.group is None else message.group.name,
         attempts=message.tries - message.returned,
-        sent=message.age_from / 1000,
-        buried=one.buried / 1000,
+        sent_at=message.age_from / 1000,
+        buried_at=one.buried / 1000,
         reason=one.why.reason,
         detail=one.why.detail,
         trace=unpack_trace(message.trace, book.origin, message.id),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from holdfast.queue.backends.memory.book import Book, Message, Place, milliseconds
 from holdfast.queue.message import Bury
-from holdfast.queue.rules.disposition import before_attempt, rest
+from holdfast.queue.rules.disposition import compute_redelivery_delay, decide_before_attempt
 
 AT_ONCE = 1000
 """Messages that are seen to in one step: nobody should wait for a million."""
@@ -28,7 +28,7 @@ def make_due_ready(book: Book) -> Due:
     for message in messages:
         if message.place is Place.LEASED:
             attempts, expires = message.tries - message.returned, book.expires_at(message) / 1000
-            end = before_attempt(attempts, book.policy.attempts, expires, book.now)
+            end = decide_before_attempt(attempts, book.policy.attempts, expires, book.now)
             if isinstance(end, Bury):
                 book.bury(message, end)
                 buried += 1
@@ -39,7 +39,7 @@ def make_due_ready(book: Book) -> Due:
                 continue
             redelivered += 1
             message.deaths += 1
-            pause = milliseconds(rest(message.id, attempts, book.policy.lease))
+            pause = milliseconds(compute_redelivery_delay(message.id, attempts, book.policy.lease))
             if pause:
                 book.leave(message)
                 book.enter(message, Place.DELAYED, book.at + pause)

@@ -2,27 +2,27 @@
 
 from itertools import islice
 
-from holdfast.queue.backend import Leased, LeaseRequest
+from holdfast.queue.backend import LeaseRequest, LeaseResult
 from holdfast.queue.backends.memory.book import NEVER, Book, Lane, Message, Place, Tenant, milliseconds
 from holdfast.queue.backends.memory.due import make_due_ready
-from holdfast.queue.message import PRIORITIES, Delivery, Receipt, unpack_trace
+from holdfast.queue.message import PRIORITY_LEVELS, Delivery, Receipt, unpack_trace
 from holdfast.queue.rules.leasing import (
-    FRESH_LANES,
+    FRESH_FACTOR,
     IN_ORDER,
-    IN_VAIN,
-    LANES,
-    MORE_FRESH,
-    RECHECK,
+    MAX_FRESH_LANES,
+    MAX_LANES_BY_RANK,
+    MAX_SKIPPED,
+    RECHECK_SECONDS,
     Age,
     Allowance,
-    Counters,
     Source,
-    allowance,
-    handed_out,
-    quota,
-    turns,
+    TenantCounters,
+    compute_allowance,
+    compute_quota,
+    plan_turns,
+    update_after_lease,
 )
-from holdfast.queue.rules.placement import priority_of, spill_lane
+from holdfast.queue.rules.placement import get_priority, spill_lane
 
 
 class Lease:
@@ -33,7 +33,7 @@ class Lease:
         self.want = want
         self._until = book.at + milliseconds(want.lease)
         cutoff = book.at - milliseconds(book.policy.fresh_for)
-        self._ages = {Age.FRESH: (cutoff + 1, NEVER), Age.OLD: (0, cutoff)}
+        self._ages = {Age.FRESH: (cutoff + 1, NEVER), Age.BACKLOG: (0, cutoff)}
         self._deliveries: list[Delivery] = []
         self._sidelined = self._dropped = self._in_vain = 0
         self._lanes: dict[int, list[Lane]] = {}
@@ -42,7 +42,7 @@ class Lease:
         self._given: dict[str, list[int]] = {}
         """How many each tenant was given: from lanes that it shares, and of its excess."""
 
-    def run(self) -> Leased:
+    def run(self) -> LeaseResult:
         """Fulfil it."""
         book, want = self.book, self.want
         due = make_due_ready(book)
@@ -50,8 +50,8 @@ class Lease:
             self._seen[message.tenant.name] = message.tenant
         self._find_lanes()
         waiting = sum(len(lane.waiting) for lanes in self._lanes.values() for lane in lanes)
-        for turn in turns(want.count, want.before, book.policy, self._lanes.keys()):
-            left = turn.number
+        for turn in plan_turns(want.count, want.leased_before, book.policy, self._lanes.keys()):
+            left = turn.wanted
             for source in turn.sources:
                 left -= self._take(source, left)
         self._take_in_order()  # what a share was kept for, and was not there
@@ -62,12 +62,12 @@ class Lease:
             self._take_in_order()
         self._count()
         others = waiting - len(self._deliveries) - self._dropped - sum(one.ready for one in self._seen.values())
-        return Leased(
+        return LeaseResult(
             deliveries=self._deliveries,
-            tenants={name: Counters(tenant.ready, tenant.leased) for name, tenant in self._seen.items()},
-            others_wait=others > 0,
+            tenants={name: TenantCounters(tenant.ready, tenant.leased) for name, tenant in self._seen.items()},
+            are_others_waiting=others > 0,
             next_due=self._next_due() if len(self._deliveries) < want.count else None,
-            sidelined=self._sidelined,
+            spilled=self._sidelined,
             dropped=due.dropped + self._dropped,
             buried=due.buried,
             redelivered=due.redelivered,
@@ -78,10 +78,10 @@ class Lease:
         fresh_from = self._ages[Age.FRESH][0]
         for rank, lanes in enumerate(self.book.ranks):
             waiting = lanes.between(0, self.book.at)
-            found = list(islice(waiting, LANES[rank]))
-            others = islice(waiting, FRESH_LANES - LANES[rank])
+            found = list(islice(waiting, MAX_LANES_BY_RANK[rank]))
+            others = islice(waiting, MAX_FRESH_LANES - MAX_LANES_BY_RANK[rank])
             fresh = (lane for lane in others if (lane.waiting.last() or 0) >= fresh_from)
-            found += islice(fresh, MORE_FRESH * LANES[rank])
+            found += islice(fresh, FRESH_FACTOR * MAX_LANES_BY_RANK[rank])
             if found:
                 self._lanes[rank] = found
 
@@ -93,10 +93,10 @@ class Lease:
         """Take so many messages from the lanes of a source; how many there were."""
         taken, lanes = 0, self._lanes.get(source.rank, [])
         while lanes and taken < wanted:
-            each = quota(wanted - taken, len(lanes), source.age)
+            each = compute_quota(wanted - taken, len(lanes), source.age)
             more: list[Lane] = []
             for lane in lanes:
-                if taken >= wanted or self._in_vain >= IN_VAIN:
+                if taken >= wanted or self._in_vain >= MAX_SKIPPED:
                     return taken
                 found = list(islice(lane.waiting.between(*self._ages[source.age]), min(each, wanted - taken)))
                 given, is_open = self._serve(lane, found)
@@ -130,7 +130,7 @@ class Lease:
         if tenant.name not in self._given:
             self._seen[tenant.name] = tenant
             limits, cap = self.book.limits(tenant), self.want.caps.get(tenant.name)
-            self._allowed[tenant.name] = allowance(limits, tenant.state(), cap, self.book.now)
+            self._allowed[tenant.name] = compute_allowance(limits, tenant.state(), cap, self.book.now)
             self._given[tenant.name] = [0, 0]
         allowed, (shared, spilled) = self._allowed[tenant.name], self._given[tenant.name]
         return shared + spilled < allowed.total and (message.lane.is_spill or shared < allowed.shared)
@@ -152,8 +152,8 @@ class Lease:
                 tenant=message.tenant.name,
                 body=message.body,
                 attempt=message.tries - message.returned,
-                sent=message.age_from / 1000,
-                at=message.at / 1000,
+                sent_at=message.age_from / 1000,
+                ready_since=message.at / 1000,
                 trace=unpack_trace(message.trace, book.origin, message.id),
                 deadline=message.deadline,
                 group=None if message.group is None else message.group.name,
@@ -166,7 +166,7 @@ class Lease:
         """Move what a tenant may not have now out of the way of others."""
         book = self.book
         book.leave(message)
-        message.lane = book.lane(spill_lane(message.tenant.id, priority_of(message.lane.number)))
+        message.lane = book.lane(spill_lane(message.tenant.id, get_priority(message.lane.number)))
         book.enter(message, Place.READY)
         self._sidelined += 1
         self._in_vain += 1
@@ -177,14 +177,14 @@ class Lease:
         for name, (shared, spilled) in self._given.items():
             tenant = book.tenants[name]
             limits = book.limits(tenant)
-            tenant.buckets = handed_out(limits, tenant.buckets, shared + spilled, spilled, book.now)
-            later = allowance(limits, tenant.state(), None, book.now)
+            tenant.buckets = update_after_lease(limits, tenant.buckets, shared + spilled, spilled, book.now)
+            later = compute_allowance(limits, tenant.state(), None, book.now)
             if not later.total:
-                again_at = milliseconds(min(later.again_at, book.now + RECHECK))
-                for priority in range(PRIORITIES):
+                next_check_at = milliseconds(min(later.next_check_at, book.now + RECHECK_SECONDS))
+                for priority in range(PRIORITY_LEVELS):
                     lane = book.lanes.get(spill_lane(tenant.id, priority))
                     if lane is not None:
-                        book.turn(lane, max(book.at + 1, again_at))
+                        book.turn(lane, max(book.at + 1, next_check_at))
 
     def _next_due(self) -> float | None:
         """Seconds until there may be more: at once, if there is more than was looked at."""

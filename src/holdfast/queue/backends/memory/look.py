@@ -3,26 +3,26 @@
 from collections.abc import Sequence
 from heapq import nlargest
 
-from holdfast.queue.backend import LaneDepth, MessageState, Snapshot, Stage, TenantDepth, totals_of
+from holdfast.queue.backend import LaneDepth, MessageInfo, MessageState, QueueSnapshot, TenantDepth, sum_lanes
 from holdfast.queue.backends.memory.book import Book, Lane, Message, Place, Tenant
 
 LANES = 2048
 """Most lanes that are listed: of more, the deepest."""
 
 
-def look(book: Book, tenants: Sequence[str], top: int, messages: Sequence[int], *, lanes: bool) -> Snapshot:
+def look(book: Book, tenants: Sequence[str], top: int, messages: Sequence[int], *, lanes: bool) -> QueueSnapshot:
     """The queue as it is."""
     filled = [_lane(lane) for lane in book.lanes.values() if lanes and _is_filled(lane)]
     listed = nlargest(LANES, filled, key=lambda lane: (lane.ready, -lane.lane))
     found = nlargest(top, book.busy.values(), key=lambda tenant: (tenant.ready, -tenant.id))
     found += [book.tenants[name] for name in dict.fromkeys(tenants) if name in book.tenants]
-    return Snapshot(
+    return QueueSnapshot(
         queue=book.name,
         at=book.now,
         policy=book.policy,
         lanes=listed,
         tenants=[_tenant(tenant) for tenant in dict.fromkeys(found)],
-        totals=totals_of(filled),
+        totals=sum_lanes(filled),
         topics=sorted(book.topics),
         lanes_left_out=len(filled) - len(listed),
         messages={number: state for number in messages if (state := _state(book, number)) is not None},
@@ -41,7 +41,7 @@ def _lane(lane: Lane) -> LaneDepth:
         leased=lane.leased,
         delayed=lane.delayed,
         dead=lane.dead,
-        oldest=None if oldest is None else oldest / 1000,
+        oldest_since=None if oldest is None else oldest / 1000,
     )
 
 
@@ -57,24 +57,26 @@ def _tenant(tenant: Tenant) -> TenantDepth:
     )
 
 
-def _state(book: Book, number: int) -> MessageState | None:
+def _state(book: Book, number: int) -> MessageInfo | None:
     for dead in book.dead.between(number, number):
-        return _described(dead.message, Stage.DEAD)
+        return _described(dead.message, MessageState.DEAD)
     message = book.messages.get(number)
     if message is None or message.book is not book:
         return None
     if message.place is Place.PARKED:
-        return _described(message, Stage.DELAYED)
+        return _described(message, MessageState.DELAYED)
     if message.until <= book.at:  # what is due waits, also if nobody has come by since
-        return _described(message, Stage.WAITING)
-    return _described(message, Stage.LEASED if message.place is Place.LEASED else Stage.DELAYED, message.until / 1000)
+        return _described(message, MessageState.WAITING)
+    return _described(
+        message, MessageState.LEASED if message.place is Place.LEASED else MessageState.DELAYED, message.until / 1000
+    )
 
 
-def _described(message: Message, stage: Stage, until: float | None = None) -> MessageState:
-    return MessageState(
+def _described(message: Message, stage: MessageState, until: float | None = None) -> MessageInfo:
+    return MessageInfo(
         tenant=message.tenant.name,
-        stage=stage,
+        state=stage,
         attempts=message.tries - message.returned,
-        sent=message.age_from / 1000,
+        sent_at=message.age_from / 1000,
         until=until,
     )

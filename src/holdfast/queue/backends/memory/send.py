@@ -6,26 +6,26 @@ import msgspec
 
 from holdfast.queue.backends.memory.book import Book, Lane, Message, Publication, Tenant, milliseconds
 from holdfast.queue.backends.memory.keys import Known
-from holdfast.queue.message import Outgoing, Refusal, Refused, Sent, pack_trace, unpack_trace
-from holdfast.queue.rules.admission import Admission, Where, admit, decisions
-from holdfast.queue.rules.placement import EMPTY, Depth, Placing, lanes_of, own_lane, spill_lane
+from holdfast.queue.message import OutgoingMessage, RefusalReason, RefusedMessage, SentMessage, pack_trace, unpack_trace
+from holdfast.queue.rules.admission import Admission, LaneKind, admit, decide_each
+from holdfast.queue.rules.placement import EMPTY_LANE, LaneLoad, LanePlacement, get_hand_lanes, own_lane, spill_lane
 
 
 class Send:
     """Messages on their way into one queue, all in one step."""
 
-    def __init__(self, book: Book, messages: Sequence[Outgoing], ids: Iterator[int]) -> None:
+    def __init__(self, book: Book, messages: Sequence[OutgoingMessage], ids: Iterator[int]) -> None:
         self.book = book
         self.messages = messages
         self._ids = ids
-        self._placing = Placing({})
+        self._placing = LanePlacement({})
 
-    def run(self, publications: Sequence[Publication | None] = ()) -> list[Sent | Refused]:
+    def run(self, publications: Sequence[Publication | None] = ()) -> list[SentMessage | RefusedMessage]:
         """Keep them; what became of each."""
         self.book.keys.forget(self.book.at)
-        results: dict[int, Sent | Refused] = {}
+        results: dict[int, SentMessage | RefusedMessage] = {}
         twins: dict[int, int] = {}
-        fresh: dict[int, Outgoing] = {}
+        fresh: dict[int, OutgoingMessage] = {}
         firsts: dict[tuple[str, str], int] = {}
         for place, message in enumerate(self.messages):
             if message.key is not None:
@@ -39,15 +39,15 @@ class Send:
                     continue
             fresh[place] = message
         admissions = self._admissions(fresh.values())
-        decided = {name: decisions(admission) for name, admission in admissions.items()}
+        decided = {name: decide_each(admission) for name, admission in admissions.items()}
         for place, message in fresh.items():
             admission = admissions[message.tenant]
             where, delay = next(decided[message.tenant])
             if delay is None:
-                results[place] = Refused(
+                results[place] = RefusedMessage(
                     queue=self.book.name,
                     tenant=message.tenant,
-                    reason=admission.refusal or Refusal.BACKLOG,
+                    reason=admission.refusal or RefusalReason.BACKLOG,
                     retry_after=admission.retry_after,
                     pressure=admission.pressure,
                 )
@@ -57,11 +57,11 @@ class Send:
                 results[place] = self._sent(kept, admission.pressure)
         for place, first in twins.items():
             result = results[first]
-            is_kept = isinstance(result, Sent)
+            is_kept = isinstance(result, SentMessage)
             results[place] = msgspec.structs.replace(result, is_duplicate=True) if is_kept else result
         return [results[place] for place in range(len(self.messages))]
 
-    def _admissions(self, messages: Iterable[Outgoing]) -> dict[str, Admission]:
+    def _admissions(self, messages: Iterable[OutgoingMessage]) -> dict[str, Admission]:
         wanted: dict[str, int] = {}
         for message in messages:
             wanted[message.tenant] = wanted.get(message.tenant, 0) + 1
@@ -73,7 +73,9 @@ class Send:
             tenant.buckets = found[name].state
         return found
 
-    def _keep(self, outgoing: Outgoing, publication: Publication | None, delay: float, where: Where) -> Message:
+    def _keep(
+        self, outgoing: OutgoingMessage, publication: Publication | None, delay: float, where: LaneKind
+    ) -> Message:
         book = self.book
         tenant = book.tenant(outgoing.tenant)
         lane = self._lane(tenant, outgoing.priority, where)
@@ -91,21 +93,21 @@ class Send:
             book.keys.keep(tenant.id, outgoing.key, Known(message.id, lane.number, expires))
         return message
 
-    def _lane(self, tenant: Tenant, priority: int, where: Where) -> Lane:
+    def _lane(self, tenant: Tenant, priority: int, where: LaneKind) -> Lane:
         book, policy = self.book, self.book.policy
-        if where is Where.SPILLED:
+        if where is LaneKind.SPILLED:
             return book.lane(spill_lane(tenant.id, priority))
-        if where is Where.OWN or not policy.hand:
+        if where is LaneKind.OWN or not policy.hand:
             return book.lane(own_lane(tenant.id, priority))
-        lanes = lanes_of(tenant.name, priority, policy.lanes, policy.hand)
+        lanes = get_hand_lanes(tenant.name, priority, policy.lanes, policy.hand)
         for number in lanes:
             if number not in self._placing.depths:
                 lane = book.lanes.get(number)
-                self._placing.depths[number] = EMPTY if lane is None else Depth(len(lane.waiting), lane.turn)
-        return book.lane(self._placing.place(lanes))
+                self._placing.depths[number] = EMPTY_LANE if lane is None else LaneLoad(len(lane.waiting), lane.turn)
+        return book.lane(self._placing.choose_lane(lanes))
 
-    def _sent(self, message: Message, pressure: float) -> Sent:
-        return Sent(
+    def _sent(self, message: Message, pressure: float) -> SentMessage:
+        return SentMessage(
             id=message.id,
             queue=self.book.name,
             lane=message.lane.number,
@@ -113,8 +115,8 @@ class Send:
             pressure=pressure,
         )
 
-    def _duplicate(self, outgoing: Outgoing, known: Known) -> Sent:
-        return Sent(
+    def _duplicate(self, outgoing: OutgoingMessage, known: Known) -> SentMessage:
+        return SentMessage(
             id=known.message,
             queue=self.book.name,
             lane=known.lane,

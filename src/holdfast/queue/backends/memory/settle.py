@@ -1,13 +1,13 @@
 """What becomes of messages that workers hold."""
 
 from holdfast.queue.backends.memory.book import Book, Message, Place, milliseconds
-from holdfast.queue.message import PRIORITIES, Bury, ExtendLease, Outcome, Release, RetryLater
+from holdfast.queue.message import PRIORITY_LEVELS, Bury, Disposition, ExtendLease, Release, RetryLater
 from holdfast.queue.rules.placement import spill_lane
 
 
-def settle(book: Book, message: Message, outcome: Outcome) -> None:
+def settle(book: Book, message: Message, disposition: Disposition) -> None:
     """Do what a worker says about a message that it holds."""
-    match outcome:
+    match disposition:
         case ExtendLease(seconds):
             book.leave(message)
             book.enter(message, Place.LEASED, book.at + milliseconds(seconds))
@@ -20,7 +20,7 @@ def settle(book: Book, message: Message, outcome: Outcome) -> None:
             message.returned += 1
             book.enter(message, Place.READY)
         case Bury():
-            book.bury(message, outcome)
+            book.bury(message, disposition)
         case _:
             book.forget(message)
     if book.limits(message.tenant).concurrency is not None:
@@ -29,7 +29,7 @@ def settle(book: Book, message: Message, outcome: Outcome) -> None:
 
 def _wake(book: Book, tenant: int) -> None:
     """A tenant that had as many messages in work as it may can have more now."""
-    for priority in range(PRIORITIES):
+    for priority in range(PRIORITY_LEVELS):
         lane = book.lanes.get(spill_lane(tenant, priority))
         if lane is not None and lane.turn > book.at:
             book.turn(lane, book.at)

@@ -20,15 +20,15 @@ _IN_POSTGRES = "select to_regclass($1) is not null"
 class SqliteKind:
     """Queues in a SQLite file."""
 
-    def open(self, url: str, *, clock: Clock | None, patience: float, connections: int) -> SqlBackend:  # noqa: ARG002
+    def open(self, url: str, *, clock: Clock | None, timeout: float, max_connections: int) -> SqlBackend:  # noqa: ARG002
         from holdfast.engines.sqlite import SqliteDatabase
 
-        return SqlBackend(SqliteDatabase(_file_of(url), patience=patience, clock=clock), clock)
+        return SqlBackend(SqliteDatabase(_file_of(url), timeout=timeout, clock=clock), clock)
 
     def describe(self, url: str) -> str:
         return f"sqlite:{_file_of(url).absolute()}"
 
-    def require_queues(self, url: str, *, patience: float) -> None:  # noqa: ARG002
+    def require_queues(self, url: str, *, timeout: float) -> None:  # noqa: ARG002
         path = _file_of(url)
         try:
             is_file = path.is_file()
@@ -42,20 +42,20 @@ class SqliteKind:
 class PostgresKind:
     """Queues in a PostgreSQL database."""
 
-    def open(self, url: str, *, clock: Clock | None, patience: float, connections: int) -> SqlBackend:
+    def open(self, url: str, *, clock: Clock | None, timeout: float, max_connections: int) -> SqlBackend:
         from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 
-        options = PostgresOptions(url=url, pool_maximum=connections, patience=patience)
+        options = PostgresOptions(url=url, max_connections=max_connections, timeout=timeout)
         return SqlBackend(PostgresDatabase(options, clock=clock), clock)
 
     def describe(self, url: str) -> str:
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
-    def require_queues(self, url: str, *, patience: float) -> None:
+    def require_queues(self, url: str, *, timeout: float) -> None:
         from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 
-        with closing(PostgresDatabase(PostgresOptions(url=url, pool_maximum=1, patience=patience))) as database:
+        with closing(PostgresDatabase(PostgresOptions(url=url, max_connections=1, timeout=timeout))) as database:
             if not has_tables(database):
                 raise _no_queues(self.describe(url))
 

@@ -7,19 +7,19 @@ import msgspec
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue, NotFound
-from holdfast._names import queue_of
+from holdfast._names import check_queue_name
 from holdfast.engines import Database, Transaction
 from holdfast.queue.backend import (
-    FULL,
+    FULL_CAPABILITIES,
     Capabilities,
-    Change,
-    DeadQuery,
-    Leased,
+    DeadLetterQuery,
     LeaseRequest,
-    Snapshot,
-    checked_change,
-    checked_query,
-    checked_request,
+    LeaseResult,
+    QueueChange,
+    QueueSnapshot,
+    check_change,
+    check_query,
+    check_request,
 )
 from holdfast.queue.backends.sql import dead as dead_letters
 from holdfast.queue.backends.sql import keys, topics
@@ -41,12 +41,12 @@ from holdfast.queue.backends.sql.sweep import Sweep
 from holdfast.queue.backends.sql.time import mend_turns
 from holdfast.queue.message import (
     DeadLetter,
-    Outgoing,
-    Refused,
-    Sent,
+    OutgoingMessage,
+    RefusedMessage,
+    SentMessage,
     Settlement,
-    checked_message,
-    checked_settlement,
+    check_message,
+    check_settlement,
 )
 from holdfast.queue.policy import QueuePolicy
 
@@ -77,28 +77,30 @@ class SqlBackend:
 
     @property
     def capabilities(self) -> Capabilities:
-        return FULL
+        return FULL_CAPABILITIES
 
-    def send(self, to: str, messages: Sequence[Outgoing], *, topic: bool = False) -> Sequence[Sent | Refused]:
+    def send(
+        self, destination: str, messages: Sequence[OutgoingMessage], *, is_topic: bool = False
+    ) -> Sequence[SentMessage | RefusedMessage]:
         for message in messages:
-            checked_message(message)
+            check_message(message)
         if not messages:
             return []
-        if topic:
+        if is_topic:
             results, queues = self._database.write(
-                lambda transaction: topics.publish(transaction, self._dialect, to, messages, self._wall())
+                lambda transaction: topics.publish(transaction, self._dialect, destination, messages, self._wall())
             )
         else:
-            queues = [to]
-            single = self._single.send(to, messages)
-            results = self._write(to, lambda step: Send(step, messages).run()) if single is None else [single]
+            queues = [destination]
+            single = self._single.send(destination, messages)
+            results = self._write(destination, lambda step: Send(step, messages).run()) if single is None else [single]
         self._bell.ring(queues)
         return results
 
-    def lease(self, request: LeaseRequest) -> Leased:
-        checked_request(request)
+    def lease(self, request: LeaseRequest) -> LeaseResult:
+        check_request(request)
         heard = self._bell.heard(request.queue)
-        total = Leased()
+        total = LeaseResult()
         for _ in range(LOOKS):
             leased = self._write(request.queue, lambda step: Lease(step, request).run(), due=True).leased()
             total = _together(total, leased)
@@ -110,7 +112,7 @@ class SqlBackend:
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
         for one in settlements:
-            checked_settlement(one)
+            check_settlement(one)
         if not settlements:
             return []
         settled = self._database.write(
@@ -129,7 +131,7 @@ class SqlBackend:
         self._bell.ring([queue])
         return total
 
-    def look(
+    def inspect(
         self,
         queue: str,
         *,
@@ -137,36 +139,36 @@ class SqlBackend:
         top: int = 20,
         messages: Sequence[int] = (),
         lanes: bool = True,
-    ) -> Snapshot:
+    ) -> QueueSnapshot:
         if top < 0:
             raise InvalidValue(f"the top {top} tenants: expected 0 or more")
         return self._read(queue, lambda step: look(step, tenants, top, messages, lanes=lanes))
 
-    def dead(self, query: DeadQuery) -> Sequence[DeadLetter]:
-        checked_query(query)
+    def list_dead_letters(self, query: DeadLetterQuery) -> Sequence[DeadLetter]:
+        check_query(query)
         return self._read(query.queue, lambda step: dead_letters.dead(step, query))
 
-    def redrive(self, query: DeadQuery, *, discard: bool = False) -> int:
-        checked_query(query)
+    def redrive(self, query: DeadLetterQuery, *, discard: bool = False) -> int:
+        check_query(query)
         count = self._write(query.queue, lambda step: dead_letters.redrive(step, query, discard=discard))
         self._bell.ring([query.queue])
         return count
 
-    def change(self, queue: str, change_: Change, *, create: bool = False) -> QueuePolicy:
-        checked_change(change_)
+    def change(self, queue: str, change_: QueueChange, *, create: bool = False) -> QueuePolicy:
+        check_change(change_)
 
         def work(transaction: Transaction) -> QueuePolicy:
             wanted = change_
             if create:
-                is_new = make(transaction, queue_of(queue), change_.policy or QueuePolicy())
-                wanted = msgspec.structs.replace(change_, policy=None) if is_new else Change()
+                is_new = make(transaction, check_queue_name(queue), change_.policy or QueuePolicy())
+                wanted = msgspec.structs.replace(change_, policy=None) if is_new else QueueChange()
             return change(self._step(transaction, queue), wanted)
 
         policy = self._database.write(work)
         self._bell.ring([queue])
         return policy
 
-    def queues(self) -> Sequence[str]:
+    def list_queues(self) -> Sequence[str]:
         return sorted(name for (name,) in self._database.read(lambda transaction: transaction.execute(_NAMES)))
 
     def close(self) -> None:
@@ -187,7 +189,7 @@ class SqlBackend:
         from holdfast.engines.postgres import PostgresDatabase  # not for those who have no use for its driver
 
         assert isinstance(self._database, PostgresDatabase)
-        return PostgresBell(self._database.listener(CHANNEL))
+        return PostgresBell(self._database.open_listener(CHANNEL))
 
     def _has_something(self, queue: str) -> bool:
         try:
@@ -232,10 +234,10 @@ class SqlBackend:
             in_vain += not has_forgotten
 
 
-def _together(before: Leased, leased: Leased) -> Leased:
+def _together(before: LeaseResult, leased: LeaseResult) -> LeaseResult:
     return msgspec.structs.replace(
         leased,
-        sidelined=before.sidelined + leased.sidelined,
+        spilled=before.spilled + leased.spilled,
         dropped=before.dropped + leased.dropped,
         buried=before.buried + leased.buried,
         redelivered=before.redelivered + leased.redelivered,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # each brings a driver along
-    from holdfast.engines.postgres.connection import Listener
+    from holdfast.engines.postgres.connection import NotificationListener
     from holdfast.engines.sqlite.connection import ChangeCounter
 
 GLANCES = ((0.1, 0.0005), (2.0, 0.002), (60.0, 0.01))
@@ -126,7 +126,7 @@ def _glance(waited: float) -> float:
 class PostgresBell:
     """A thread of this process listens for all its workers, from the first time that one waits."""
 
-    def __init__(self, listener: "Listener") -> None:
+    def __init__(self, listener: "NotificationListener") -> None:
         self._listener = listener
         self._rings = _Rings()
         self._queues: set[str] = set()
@@ -158,7 +158,7 @@ class PostgresBell:
 
     def _listen(self) -> None:
         while self._rings.is_open:
-            heard = self._listener.hear(HEAR_SECONDS)
+            heard = self._listener.wait_for_notifications(HEAR_SECONDS)
             if heard is not None:
                 self._rings.ring(heard)
                 continue

@@ -5,7 +5,7 @@ import secrets
 import msgspec
 
 from holdfast.engines import Transaction
-from holdfast.queue.backend import Change
+from holdfast.queue.backend import QueueChange
 from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.wake import wake_spilled
 from holdfast.queue.policy import QueuePolicy
@@ -22,7 +22,7 @@ def make(transaction: Transaction, queue: str, policy: QueuePolicy) -> bool:
     return bool(transaction.execute(_MAKE, (queue, secrets.randbits(62) | 1, msgspec.json.encode(policy))))
 
 
-def change(step: Step, wanted: Change) -> QueuePolicy:
+def change(step: Step, wanted: QueueChange) -> QueuePolicy:
     """Change what is to be changed; the policy that holds from now on."""
     execute = step.transaction.execute
     if wanted.policy is not None:
@@ -36,7 +36,7 @@ def change(step: Step, wanted: Change) -> QueuePolicy:
     return wanted.policy or step.policy
 
 
-def _limit(step: Step, wanted: Change) -> None:
+def _limit(step: Step, wanted: QueueChange) -> None:
     tenants = step.meet(wanted.limits)
     step.lock()
     rows = [

@@ -3,14 +3,14 @@
 from typing import Any
 
 from holdfast.engines import Row
-from holdfast.queue.backend import DeadQuery
+from holdfast.queue.backend import DeadLetterQuery
 from holdfast.queue.backends.sql import groups
 from holdfast.queue.backends.sql.extra import decode, encode
 from holdfast.queue.backends.sql.message import NEVER, is_id, is_storable, milliseconds
 from holdfast.queue.backends.sql.schema import PARKED
 from holdfast.queue.backends.sql.step import Step, with_ids
 from holdfast.queue.message import DeadLetter, unpack_trace
-from holdfast.queue.rules.placement import priority_of
+from holdfast.queue.rules.placement import get_priority
 
 _COLUMNS = "d.id, d.lane, l.number, d.tenant, t.name, d.tries, d.sent, d.buried, d.party, d.extra"
 _TEXTS = ", d.reason, d.detail, d.body"
@@ -27,14 +27,14 @@ _BACK = (
 _FORGET = "delete from holdfast_queue_dead where id {ids}"
 
 
-def dead(step: Step, query: DeadQuery) -> list[DeadLetter]:
+def dead(step: Step, query: DeadLetterQuery) -> list[DeadLetter]:
     """The dead letters that a query means."""
     rows = _find(step, query, _COLUMNS + _TEXTS)
     names = groups.names_of(step, (row[8] for row in rows))
     return [_letter(step, row, names) for row in rows]
 
 
-def redrive(step: Step, query: DeadQuery, *, discard: bool) -> int:
+def redrive(step: Step, query: DeadLetterQuery, *, discard: bool) -> int:
     """Put them back where they were, as if they had just been sent, or forget them."""
     rows = _find(step, query, _COLUMNS, step.dialect.lock("d"))
     if not rows:
@@ -76,7 +76,7 @@ def _put_back(step: Step, rows: list[Row]) -> None:
     step.transaction.execute_many(_BACK, back)
 
 
-def _find(step: Step, query: DeadQuery, columns: str, lock: str = "") -> list[Row]:
+def _find(step: Step, query: DeadLetterQuery, columns: str, lock: str = "") -> list[Row]:
     conditions, parameters = "", [step.queue, min(query.after, NEVER)]
 
     def add(condition: str, value: Any) -> None:
@@ -110,11 +110,11 @@ def _letter(step: Step, row: Row, names: dict[int | None, str]) -> DeadLetter:
         queue=step.name,
         tenant=tenant,
         body=bytes(body),
-        priority=priority_of(number),
+        priority=get_priority(number),
         group=names.get(party),
         attempts=tries - extra.returned,
-        sent=sent / 1000,
-        buried=buried / 1000,
+        sent_at=sent / 1000,
+        buried_at=buried / 1000,
         reason=reason,
         detail=detail,
         trace=unpack_trace(extra.trace, step.origin, id_),

@@ -5,7 +5,7 @@ from holdfast.queue.backends.sql.message import Message, columns, milliseconds
 from holdfast.queue.backends.sql.remove import bury, remove
 from holdfast.queue.backends.sql.step import Step, with_ids
 from holdfast.queue.message import Bury
-from holdfast.queue.rules.disposition import before_attempt, rest
+from holdfast.queue.rules.disposition import compute_redelivery_delay, decide_before_attempt
 
 AT_ONCE = 1000
 """Messages that are seen to in one step: nobody should wait for a million."""
@@ -111,11 +111,11 @@ class Due:
 
     def _rest_of(self, message: Message) -> float:
         attempts = message.tries - message.extra.returned
-        return rest(message.id, attempts, self.step.policy.lease) if message.leased else 0.0
+        return compute_redelivery_delay(message.id, attempts, self.step.policy.lease) if message.leased else 0.0
 
     def _end_of(self, message: Message) -> object:
         if not message.leased:
             return None
         step = self.step
         attempts = message.tries - message.extra.returned
-        return before_attempt(attempts, step.policy.attempts, message.expires_at(step.policy) / 1000, step.now)
+        return decide_before_attempt(attempts, step.policy.attempts, message.expires_at(step.policy) / 1000, step.now)

@@ -3,8 +3,8 @@
 from holdfast.queue.backends.sql.dialect import Search
 from holdfast.queue.backends.sql.message import NEVER, Message
 from holdfast.queue.backends.sql.step import Step
-from holdfast.queue.rules.leasing import FRESH_LANES, LANES, MORE_FRESH, Age
-from holdfast.queue.rules.placement import rank_of
+from holdfast.queue.rules.leasing import FRESH_FACTOR, MAX_FRESH_LANES, MAX_LANES_BY_RANK, Age
+from holdfast.queue.rules.placement import get_rank
 
 SOME = 512
 """Lanes of all ranks together up to which all are looked at: as many as most queues have at all."""
@@ -14,19 +14,19 @@ _OF_RANK = (
     f"select * from ({_COLUMNS} and rank = {{rank}} and filled = 1 and turn <= $2 order by turn, id limit {{limit}}) "  # noqa: S608 - constants
     "as rank{rank}"
 )
-_ALL = " union all ".join(_OF_RANK.format(rank=rank, limit=most) for rank, most in LANES.items())
+_ALL = " union all ".join(_OF_RANK.format(rank=rank, limit=most) for rank, most in MAX_LANES_BY_RANK.items())
 _FRESH = " union all ".join(
-    f"select * from ({_OF_RANK.format(rank=rank, limit=FRESH_LANES)} where newest > $3 "  # noqa: S608 - constants
-    f"order by newest desc limit {MORE_FRESH * most}) as fresh{rank}"
-    for rank, most in LANES.items()
+    f"select * from ({_OF_RANK.format(rank=rank, limit=MAX_FRESH_LANES)} where newest > $3 "  # noqa: S608 - constants
+    f"order by newest desc limit {FRESH_FACTOR * most}) as fresh{rank}"
+    for rank, most in MAX_LANES_BY_RANK.items()
 )
 _NEXT_TURN = " union all ".join(
     f"select min(turn) from holdfast_queue_lane where queue = $1 and rank = {rank} and filled = 1 and turn > $2"  # noqa: S608 - constants
-    for rank in LANES
+    for rank in MAX_LANES_BY_RANK
 )
 _ANY = " union all ".join(
     f"select 1 from holdfast_queue_lane where queue = $1 and rank = {rank} and filled = 1 and turn <= $2"  # noqa: S608 - constants
-    for rank in LANES
+    for rank in MAX_LANES_BY_RANK
 )
 
 
@@ -71,8 +71,8 @@ def read_lanes(step: Step, cutoff: int) -> tuple[dict[int, list[Lane]], bool]:
     for row in rows:
         lane = Lane(*row)
         step.numbers[lane.id] = lane.number
-        found.setdefault(rank_of(lane.number), []).append(lane)
-    return found, is_cut and any(len(lanes) >= LANES[rank] for rank, lanes in found.items())
+        found.setdefault(get_rank(lane.number), []).append(lane)
+    return found, is_cut and any(len(lanes) >= MAX_LANES_BY_RANK[rank] for rank, lanes in found.items())
 
 
 def next_turn(step: Step) -> int | None:

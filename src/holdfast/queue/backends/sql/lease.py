@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from holdfast.queue.backend import Leased, LeaseRequest
+from holdfast.queue.backend import LeaseRequest, LeaseResult
 from holdfast.queue.backends.sql.due import Due
 from holdfast.queue.backends.sql.extra import Extra
 from holdfast.queue.backends.sql.groups import names_of
@@ -23,18 +23,18 @@ from holdfast.queue.message import Delivery, Receipt, unpack_trace
 from holdfast.queue.rules.leasing import (
     FRESH,
     IN_ORDER,
-    IN_VAIN,
-    RECHECK,
+    MAX_SKIPPED,
+    RECHECK_SECONDS,
     Age,
     Allowance,
     Source,
     Turn,
-    allowance,
-    handed_out,
-    quota,
-    turns,
+    compute_allowance,
+    compute_quota,
+    plan_turns,
+    update_after_lease,
 )
-from holdfast.queue.rules.placement import priority_of, rank_of, spill_lane
+from holdfast.queue.rules.placement import get_priority, get_rank, spill_lane
 
 REACH = 6
 """Lanes that are searched at first beyond those that are enough if all have some: most have. Later, more at once."""
@@ -56,7 +56,7 @@ class Lease:
         self.step = step
         self.want = want
         cutoff = self._cutoff = step.at - milliseconds(step.policy.fresh_for)
-        self._up_to = {Age.FRESH: NEVER, Age.OLD: cutoff}
+        self._up_to = {Age.FRESH: NEVER, Age.BACKLOG: cutoff}
         self._due = Due(step)
         self._lanes: dict[int, list[Lane]] = {}
         self._by_id: dict[int, Lane] = {}
@@ -94,17 +94,17 @@ class Lease:
             self._following = self._next_due()
         return self
 
-    def leased(self) -> Leased:
+    def leased(self) -> LeaseResult:
         """What came of it, when it is committed: others need not wait for that to be put together."""
         deliveries = [self._delivery(message, extra) for message, extra in zip(self._chosen, self._extras, strict=True)]
         tenants = {row.name: row.counters for row in self.step.tenants.values()}
         waiting = sum(lane.ready for lane in self._by_id.values()) - len(deliveries) - len(self._dropped)
-        return Leased(
+        return LeaseResult(
             deliveries=deliveries,
             tenants=tenants,
-            others_wait=waiting > sum(counters.ready for counters in tenants.values()),
+            are_others_waiting=waiting > sum(counters.ready for counters in tenants.values()),
             next_due=self._following,
-            sidelined=self._sidelined,
+            spilled=self._sidelined,
             dropped=self._due.dropped + len(self._dropped),
             buried=self._due.buried,
             redelivered=self._due.redelivered,
@@ -119,7 +119,7 @@ class Lease:
             number = self.step.numbers[message.lane]
             if message.lane not in self._by_id:
                 lane = self._by_id[message.lane] = Lane(message.lane, number, 0, 0)
-                self._lanes.setdefault(rank_of(number), []).append(lane)
+                self._lanes.setdefault(get_rank(number), []).append(lane)
             lane = self._by_id[message.lane]
             lane.ready += 1
             lane.newest = max(lane.newest, message.at)
@@ -131,9 +131,9 @@ class Lease:
         """
         want, left = self.want, 0
         in_order = tuple(source for source in IN_ORDER if source.rank in self._lanes)
-        all_turns = turns(want.count, want.before, self.step.policy, self._lanes.keys())
+        all_turns = plan_turns(want.count, want.leased_before, self.step.policy, self._lanes.keys())
         if all_turns and tuple(all_turns[-1].sources) == in_order:
-            left = all_turns.pop().number
+            left = all_turns.pop().wanted
             left -= self._choose_first([source for source in in_order if source in FRESH], left)
         following: Counter[tuple[Source, ...]] = Counter()
         for number, sources in (*all_turns, Turn(left, in_order)):
@@ -156,9 +156,9 @@ class Lease:
         step, age, taken = self.step, source.age, 0
         lanes = [lane for lane in self._lanes.get(source.rank, ()) if self._may_have(lane, age)]
         reach = REACH
-        while lanes and taken < wanted and self._in_vain < IN_VAIN:
+        while lanes and taken < wanted and self._in_vain < MAX_SKIPPED:
             most = wanted - taken + min(self._in_vain, AHEAD)
-            each = quota(most, len(lanes), age)
+            each = compute_quota(most, len(lanes), age)
             enough = -(-most // each)
             searches = [lane.search(age, self._cutoff) for lane in lanes[: enough + reach]]
             rows, asked = step.dialect.take(step.transaction, searches, each, self._up_to[age], most)
@@ -223,7 +223,7 @@ class Lease:
         row = self.step.tenants[tenant]
         if not self._is_limited(row):
             return _ALL
-        return allowance(row.limits, row.state, self.want.caps.get(row.name), self.step.now)
+        return compute_allowance(row.limits, row.state, self.want.caps.get(row.name), self.step.now)
 
     def _is_limited(self, row: TenantRow) -> bool:
         return row.is_limited or row.name in self.want.caps
@@ -257,7 +257,7 @@ class Lease:
         for tenant, (shared, spilled) in self._given.items():
             row = step.tenants[tenant]
             if row.is_limited and shared + spilled:
-                row.spend(handed_out(row.limits, row.state, shared + spilled, spilled, step.now))
+                row.spend(update_after_lease(row.limits, row.state, shared + spilled, spilled, step.now))
         self._groups = names_of(step, (message.party for message in chosen))
         self._extras = [message.extra for message in chosen]
         unseen = [
@@ -276,8 +276,8 @@ class Lease:
             tenant=step.tenants[message.tenant].name,
             body=bytes(message.body),
             attempt=message.tries + 1 - extra.returned,
-            sent=message.age_from / 1000,
-            at=message.at / 1000,
+            sent_at=message.age_from / 1000,
+            ready_since=message.at / 1000,
             trace=unpack_trace(extra.trace, step.origin, message.id),
             deadline=None if extra.deadline is None else extra.deadline / 1000,
             group=self._groups.get(message.party),
@@ -292,16 +292,16 @@ class Lease:
             return 0
         numbers = {message.lane: step.numbers[message.lane] for message in self._aside}
         targets = {
-            (message.lane, message.tenant): spill_lane(message.tenant, priority_of(numbers[message.lane]))
+            (message.lane, message.tenant): spill_lane(message.tenant, get_priority(numbers[message.lane]))
             for message in self._aside
         }
         keys = step.lane_ids(targets.values())
         moved: dict[int, list[Message]] = {}
         for message in self._aside:
             target = keys[targets[message.lane, message.tenant]]
-            again_at = self._again_at(message.tenant)
-            if again_at > step.at:
-                step.lane(target).turn = again_at
+            next_check_at = self._again_at(message.tenant)
+            if next_check_at > step.at:
+                step.lane(target).turn = next_check_at
             if numbers[message.lane] >= 0:
                 moved.setdefault(target, []).append(message)
         for target, messages in moved.items():
@@ -328,8 +328,8 @@ class Lease:
         """When a tenant may have more, after what it was given now."""
         step = self.step
         row = step.tenants[tenant]
-        later = allowance(row.limits, row.state, None, step.now)
-        return step.at if later.total else milliseconds(min(later.again_at, step.now + RECHECK))
+        later = compute_allowance(row.limits, row.state, None, step.now)
+        return step.at if later.total else milliseconds(min(later.next_check_at, step.now + RECHECK_SECONDS))
 
     def _next_due(self) -> float | None:
         """Seconds until there may be more: none, if there is more than was looked at."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.engines import Row
-from holdfast.queue.backend import LaneDepth, MessageState, Snapshot, Stage, TenantDepth, Totals, totals_of
+from holdfast.queue.backend import LaneDepth, MessageInfo, MessageState, QueueSnapshot, TenantDepth, Totals, sum_lanes
 from holdfast.queue.backends.sql.extra import decode
 from holdfast.queue.backends.sql.message import is_id, is_storable
 from holdfast.queue.backends.sql.schema import PARKED
@@ -40,18 +40,18 @@ _DEAD = (
 )
 
 
-def look(step: Step, tenants: Sequence[str], top: int, messages: Sequence[int], *, lanes: bool) -> Snapshot:
+def look(step: Step, tenants: Sequence[str], top: int, messages: Sequence[int], *, lanes: bool) -> QueueSnapshot:
     """The queue as it is in this transaction."""
     execute = step.transaction.execute
     listed = [_lane(row) for row in execute(_LANES, (step.queue, LANES))] if lanes else []
-    totals = totals_of(listed) if len(listed) < LANES else _totals(execute(_TOTALS, (step.queue,))[0])
+    totals = sum_lanes(listed) if len(listed) < LANES else _totals(execute(_TOTALS, (step.queue,))[0])
     found = execute(_BUSIEST, (step.queue, top)) if top else []
     if tenants:
         statement = f"{_TENANTS}name {step.dialect.named('$2')}"
         names = step.dialect.texts(filter(is_storable, tenants))
         asked = {row[0]: row for row in execute(statement, (step.queue, names))}
         found += [asked[name] for name in tenants if name in asked]
-    return Snapshot(
+    return QueueSnapshot(
         queue=step.name,
         at=step.now,
         policy=step.policy,
@@ -59,30 +59,32 @@ def look(step: Step, tenants: Sequence[str], top: int, messages: Sequence[int], 
         tenants=[_tenant(row) for row in {row[0]: row for row in found}.values()],
         totals=totals,
         topics=[topic for (topic,) in execute(_TOPICS, (step.queue,))],
-        lanes_left_out=totals.lanes - len(listed),
+        lanes_left_out=totals.lanes_in_use - len(listed),
         messages=_messages(step, messages) if messages else {},
     )
 
 
-def _messages(step: Step, ids: Sequence[int]) -> dict[int, MessageState]:
+def _messages(step: Step, ids: Sequence[int]) -> dict[int, MessageInfo]:
     ids = [number for number in ids if is_id(number)]
     found = {row[0]: _state(step, row) for row in with_ids(step, _MESSAGES, ids, step.queue)}
     for row in with_ids(step, _DEAD, ids, step.queue):
-        found[row[0]] = _described(row, Stage.DEAD)
+        found[row[0]] = _described(row, MessageState.DEAD)
     return found
 
 
-def _state(step: Step, row: Row) -> MessageState:
+def _state(step: Step, row: Row) -> MessageInfo:
     until, leased = row[5:]
     if until is None or until <= step.at:  # what is due waits, also if nobody has come by since
-        return _described(row, Stage.WAITING)
-    return _described(row, Stage.LEASED if leased else Stage.DELAYED, None if until == PARKED else until / 1000)
+        return _described(row, MessageState.WAITING)
+    return _described(
+        row, MessageState.LEASED if leased else MessageState.DELAYED, None if until == PARKED else until / 1000
+    )
 
 
-def _described(row: Row, stage: Stage, until: float | None = None) -> MessageState:
+def _described(row: Row, stage: MessageState, until: float | None = None) -> MessageInfo:
     _, tenant, tries, sent, kept = row[:5]
     attempts = tries - decode(kept).returned
-    return MessageState(tenant=tenant, stage=stage, attempts=attempts, sent=sent / 1000, until=until)
+    return MessageInfo(tenant=tenant, state=stage, attempts=attempts, sent_at=sent / 1000, until=until)
 
 
 def _lane(row: Row) -> LaneDepth:
@@ -93,22 +95,22 @@ def _lane(row: Row) -> LaneDepth:
         leased=leased,
         delayed=delayed,
         dead=dead,
-        oldest=_seconds(oldest),
+        oldest_since=_seconds(oldest),
     )
 
 
 def _totals(row: Row) -> Totals:
-    ready, spilled, leased, delayed, dead, lanes = map(int, row[:6])  # PostgreSQL's sums are decimals
-    oldest, oldest_ready = map(_seconds, row[6:])
+    ready, spilled, leased, delayed, dead, lanes_in_use = map(int, row[:6])  # PostgreSQL's sums are decimals
+    oldest_since, oldest_ready_since = map(_seconds, row[6:])
     return Totals(
         ready=ready,
         spilled=spilled,
         leased=leased,
         delayed=delayed,
         dead=dead,
-        lanes=lanes,
-        oldest=oldest,
-        oldest_ready=oldest_ready,
+        lanes_in_use=lanes_in_use,
+        oldest_since=oldest_since,
+        oldest_ready_since=oldest_ready_since,
     )
 
 

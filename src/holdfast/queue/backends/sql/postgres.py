@@ -61,7 +61,8 @@ _TENANT = (
 )
 # All of what `send.py` does with a plain message. Here, too, tenants are locked before lanes: each part waits for what
 # it has from others. What a tenant has spent must be what it was when it was decided. The lane is chosen as by
-# `least_deep`, among all of the hand: if some are not made yet, those that are there are full of what others have.
+# `find_least_loaded`, among all of the hand: if some are not made yet, those that are there are full of
+# what others have.
 _KEEP = (
     f"with q as (select id, coalesce($1::bigint, round({_TIME} * 1000)::bigint) as at from holdfast_queue "  # noqa: S608 - constants
     "where name = $2 and policy = $3::bytea), "
@@ -151,7 +152,7 @@ class PostgresDialect:
     def keep(self, database: Database, plain: Plain) -> Kept | None:
         statement, limits, room, spent = _KEEP_FREE, None, plain.room, Spent((), ())
         if plain.is_counted:
-            found = database.write_one(_TENANT, (plain.queue, plain.tenant), can_repeat=True)
+            found = database.write_statement(_TENANT, (plain.queue, plain.tenant), is_idempotent=True)
             decided = plain.decide(found[0], found[0][-1] if plain.now is None else plain.now) if found else None
             if decided is None:
                 return None
@@ -159,7 +160,7 @@ class PostgresDialect:
         at = None if plain.now is None else milliseconds(plain.now)
         where = (at, plain.queue, plain.policy, plain.tenant, room, limits)
         what = (self.numbers(plain.lanes), plain.ttl, plain.extra, plain.body)
-        rows = database.write_one(statement, (*where, *spent.before, *what, *spent.after))
+        rows = database.write_statement(statement, (*where, *spent.before, *what, *spent.after))
         return Kept(rows[0][0], rows[0][1], rows[0][2], limits) if rows else None
 
     def wake(self, transaction: Transaction, queue: str) -> None:

@@ -12,9 +12,9 @@ from holdfast.queue.backends.sql.message import NewMessage, milliseconds
 from holdfast.queue.backends.sql.schema import PARKED
 from holdfast.queue.backends.sql.step import Step
 from holdfast.queue.backends.sql.tenant import TenantRow
-from holdfast.queue.message import Outgoing, Refusal, Refused, Sent, pack_trace, unpack_trace
-from holdfast.queue.rules.admission import Admission, Where, admit, decisions, room
-from holdfast.queue.rules.placement import Placing, lanes_of, own_lane, spill_lane
+from holdfast.queue.message import OutgoingMessage, RefusalReason, RefusedMessage, SentMessage, pack_trace, unpack_trace
+from holdfast.queue.rules.admission import Admission, LaneKind, admit, decide_each, get_room
+from holdfast.queue.rules.placement import LanePlacement, get_hand_lanes, own_lane, spill_lane
 
 
 class _Admitted(NamedTuple):
@@ -22,25 +22,25 @@ class _Admitted(NamedTuple):
 
     place: int
     """Where it was among those that were sent."""
-    message: Outgoing
+    message: OutgoingMessage
     tenant: TenantRow
-    where: Where
+    where: LaneKind
     delay: float
 
 
 class Send:
     """Messages on their way into one queue, all in one step."""
 
-    def __init__(self, step: Step, messages: Sequence[Outgoing], publications: Sequence[int] = ()) -> None:
+    def __init__(self, step: Step, messages: Sequence[OutgoingMessage], publications: Sequence[int] = ()) -> None:
         self.step = step
         self.messages = messages
         self._publications = publications
         self._tenants: dict[str, TenantRow] = {}
         self._wanted: dict[str, int] = {}
         self._pressures: dict[str, float] = {}
-        self._results: dict[int, Sent | Refused] = {}
+        self._results: dict[int, SentMessage | RefusedMessage] = {}
 
-    def run(self) -> list[Sent | Refused]:
+    def run(self) -> list[SentMessage | RefusedMessage]:
         """Keep them; what became of each."""
         self._meet()
         twins = self._deduplicate()
@@ -52,7 +52,7 @@ class Send:
             self.step.save()
         for place, first in twins.items():
             result = self._results[first]
-            if isinstance(result, Sent):
+            if isinstance(result, SentMessage):
                 result = msgspec.structs.replace(result, is_duplicate=True)
             self._results[place] = result
         return [self._results[place] for place in range(len(self.messages))]
@@ -71,7 +71,7 @@ class Send:
     def _is_pressed(self, tenant: TenantRow) -> bool:
         """Whether these messages may bring it so far that how much it has waiting decides."""
         found = tenant.found
-        return found.ready + found.delayed + self._wanted[tenant.name] > room(self.step.policy, tenant.limits)
+        return found.ready + found.delayed + self._wanted[tenant.name] > get_room(self.step.policy, tenant.limits)
 
     def _deduplicate(self) -> dict[int, int]:
         """Find those that were sent before; of those that come twice here, the place of the first."""
@@ -91,12 +91,12 @@ class Send:
                 self._results[place] = self._duplicate(message, 0, 0)  # until it is known what becomes of the first
         return twins
 
-    def _key(self, message: Outgoing) -> tuple[int, str]:
+    def _key(self, message: OutgoingMessage) -> tuple[int, str]:
         return self._tenants[message.tenant].id, message.key or ""
 
-    def _duplicate(self, message: Outgoing, id_: int, lane: int) -> Sent:
+    def _duplicate(self, message: OutgoingMessage, id_: int, lane: int) -> SentMessage:
         trace = unpack_trace(pack_trace(message.trace), self.step.origin, id_)
-        return Sent(id=id_, queue=self.step.name, lane=lane, trace=trace, pressure=0.0, is_duplicate=True)
+        return SentMessage(id=id_, queue=self.step.name, lane=lane, trace=trace, pressure=0.0, is_duplicate=True)
 
     def _admit(self, places: Sequence[int]) -> list[_Admitted]:
         wanted: dict[str, int] = {}
@@ -104,7 +104,7 @@ class Send:
             name = self.messages[place].tenant
             wanted[name] = wanted.get(name, 0) + 1
         admissions = {name: self._admission(self._tenants[name], count) for name, count in wanted.items()}
-        decided = {name: decisions(admission) for name, admission in admissions.items()}
+        decided = {name: decide_each(admission) for name, admission in admissions.items()}
         admitted: list[_Admitted] = []
         for place in places:
             message = self.messages[place]
@@ -149,18 +149,20 @@ class Send:
         """The number of the lane of each."""
         policy = self.step.policy
         shared = {
-            (one.message.tenant, one.message.priority) for one in admitted if policy.hand and one.where is Where.SHARED
+            (one.message.tenant, one.message.priority)
+            for one in admitted
+            if policy.hand and one.where is LaneKind.SHARED
         }
-        hands = {one: lanes_of(*one, policy.lanes, policy.hand) for one in shared}
+        hands = {one: get_hand_lanes(*one, policy.lanes, policy.hand) for one in shared}
         lanes = {lane for some in hands.values() for lane in some}
         # Whole hands are made: whoever sends one message chooses among what is there.
-        placing = Placing(self.step.depths(lanes))
+        placing = LanePlacement(self.step.depths(lanes))
         numbers: list[int] = []
         for one in admitted:
-            if one.where is Where.SPILLED:
+            if one.where is LaneKind.SPILLED:
                 numbers.append(spill_lane(one.tenant.id, one.message.priority))
-            elif one.where is Where.SHARED and policy.hand:
-                numbers.append(placing.place(hands[one.message.tenant, one.message.priority]))
+            elif one.where is LaneKind.SHARED and policy.hand:
+                numbers.append(placing.choose_lane(hands[one.message.tenant, one.message.priority]))
             else:
                 numbers.append(own_lane(one.tenant.id, one.message.priority))
         return numbers
@@ -209,7 +211,7 @@ class Send:
             message = one.message
             if message.key is not None:
                 kept.append(keys.Key(one.tenant.id, message.key, id_, number, expires))
-            self._results[one.place] = Sent(
+            self._results[one.place] = SentMessage(
                 id=id_,
                 queue=step.name,
                 lane=number,
@@ -225,11 +227,11 @@ class Send:
             self.step.dialect.wake(self.step.transaction, self.step.name)
 
 
-def _refused(queue: str, tenant: str, admission: Admission) -> Refused:
-    return Refused(
+def _refused(queue: str, tenant: str, admission: Admission) -> RefusedMessage:
+    return RefusedMessage(
         queue=queue,
         tenant=tenant,
-        reason=admission.refusal or Refusal.BACKLOG,
+        reason=admission.refusal or RefusalReason.BACKLOG,
         retry_after=admission.retry_after,
         pressure=admission.pressure,
     )

@@ -41,7 +41,7 @@ def settle(
     transaction: Transaction, dialect: Dialect, settlements: Sequence[Settlement], wall: float | None
 ) -> Settled:
     """Do what each says, for those that are still held by their receipts."""
-    done = {one.receipt.id: one.receipt.tries for one in settlements if type(one.outcome) is Ack}
+    done = {one.receipt.id: one.receipt.deliveries for one in settlements if type(one.disposition) is Ack}
     if len(done) == len(settlements) and len(set(done.values())) == 1:
         return _done(transaction, dialect, done, wall)
     ids = {one.receipt.id for one in settlements if is_id(one.receipt.id)}
@@ -54,12 +54,12 @@ def settle(
     numbers: dict[int, int] = {}
     for one in settlements:
         row = held.get(one.receipt.id)
-        is_held = row is not None and row[3] == one.receipt.tries
+        is_held = row is not None and row[3] == one.receipt.deliveries
         results.append(is_held)
         if row is not None and is_held:
             numbers[row[1]] = row[-3]
             by_queue.setdefault((row[-2], row[-1]), []).append((Message(*row[:-3]), one))
-            if not isinstance(one.outcome, ExtendLease):
+            if not isinstance(one.disposition, ExtendLease):
                 del held[one.receipt.id]  # settled once
     filled: list[str] = []
     for (_, queue), some in sorted(by_queue.items()):  # by number, as whoever publishes to several goes through them
@@ -114,13 +114,13 @@ def _ready_to_end(step: Step, messages: Sequence[Message]) -> list[int]:
 def _settle(step: Step, settled: list[tuple[Message, Settlement]]) -> bool:
     """Do it; whether there may be something now that there was not."""
     longer = [
-        (step.at + milliseconds(one.outcome.seconds), message.id)
+        (step.at + milliseconds(one.disposition.seconds), message.id)
         for message, one in settled
-        if isinstance(one.outcome, ExtendLease)
+        if isinstance(one.disposition, ExtendLease)
     ]
     if longer:
         step.transaction.execute_many(_LONGER, longer)
-    ended = [(message, one.outcome) for message, one in settled if not isinstance(one.outcome, ExtendLease)]
+    ended = [(message, one.disposition) for message, one in settled if not isinstance(one.disposition, ExtendLease)]
     if not ended:
         return False
     capped = _ready_to_end(step, [message for message, _ in ended])
@@ -137,7 +137,7 @@ def _again(step: Step, messages: Sequence[tuple[Message, RetryLater]]) -> None:
     """Deliver them later: fresh when they fall due, but as old as they were."""
     rows = []
     for message, again in messages:
-        extra = message.extra if again.counts else message.extra.handed_back()
+        extra = message.extra if again.is_attempt else message.extra.handed_back()
         due = step.at + max(1, milliseconds(again.delay))
         rows.append((due, due, message.age_from, encode(extra), message.id))
         step.count(message.lane, message.tenant, leased=-1, delayed=1)

@@ -19,10 +19,10 @@ from holdfast.queue.backends.sql.extra import Extra, encode
 from holdfast.queue.backends.sql.message import milliseconds
 from holdfast.queue.backends.sql.step import policy_of
 from holdfast.queue.backends.sql.tenant import TenantRow, limits_of
-from holdfast.queue.message import Outgoing, Sent, pack_trace, unpack_trace
+from holdfast.queue.message import OutgoingMessage, SentMessage, pack_trace, unpack_trace
 from holdfast.queue.policy import QueuePolicy
-from holdfast.queue.rules.admission import admit, is_free, max_backlog, pressure, room
-from holdfast.queue.rules.placement import lanes_of
+from holdfast.queue.rules.admission import admit, compute_pressure, get_max_backlog, get_room, is_unlimited
+from holdfast.queue.rules.placement import get_hand_lanes
 
 SENDING = 3
 """Buckets that sending uses up: the first ones."""
@@ -52,7 +52,7 @@ class Single:
         self._tenants: dict[tuple[str, str], tuple[_Way, float]] = {}
         """Those of a queue that do not take the shortest way, and until when."""
 
-    def send(self, queue: str, messages: Sequence[Outgoing]) -> Sent | None:
+    def send(self, queue: str, messages: Sequence[OutgoingMessage]) -> SentMessage | None:
         """Keep a message; None: it must take the long way."""
         if len(messages) != 1:
             return None
@@ -63,7 +63,7 @@ class Single:
         if way is _Way.LONG:
             return None
         known = self._queues.get(queue) or self._learn(queue)
-        if known is None or not known.policy.hand or not is_free(known.policy.limits):
+        if known is None or not known.policy.hand or not is_unlimited(known.policy.limits):
             return None
         sent = self._send(queue, message, known, is_counted=way is _Way.COUNTED)
         if sent is None:
@@ -87,7 +87,7 @@ class Single:
             return known
         return None
 
-    def _send(self, queue: str, message: Outgoing, known: _Known, *, is_counted: bool) -> Sent | None:
+    def _send(self, queue: str, message: OutgoingMessage, known: _Known, *, is_counted: bool) -> SentMessage | None:
         policy = known.policy
         trace = None if message.trace is None else pack_trace(message.trace)
         deadline = None if message.deadline is None else milliseconds(message.deadline)
@@ -95,10 +95,10 @@ class Single:
             queue=queue,
             policy=known.kept,
             tenant=message.tenant,
-            room=room(policy, policy.limits),
+            room=get_room(policy, policy.limits),
             is_counted=is_counted,
             decide=partial(_decide, policy),
-            lanes=lanes_of(message.tenant, message.priority, policy.lanes, policy.hand),
+            lanes=get_hand_lanes(message.tenant, message.priority, policy.lanes, policy.hand),
             now=None if self._clock is None else self._clock.wall(),
             ttl=None if message.ttl is None else milliseconds(message.ttl),
             extra=None if trace is None and deadline is None else encode(Extra(trace=trace, deadline=deadline)),
@@ -107,13 +107,13 @@ class Single:
         kept = self._dialect.keep(self._database, plain)
         if kept is None:
             return None
-        most = max_backlog(policy, policy.limits if kept.limits is None else limits_of(bytes(kept.limits)))
-        return Sent(
+        most = get_max_backlog(policy, policy.limits if kept.limits is None else limits_of(bytes(kept.limits)))
+        return SentMessage(
             id=kept.id,
             queue=queue,
             lane=kept.lane,
             trace=unpack_trace(trace, known.origin, kept.id),
-            pressure=pressure(kept.waiting, most),
+            pressure=compute_pressure(kept.waiting, most),
         )
 
 
@@ -134,10 +134,10 @@ def _decide(policy: QueuePolicy, row: Row, now: float) -> Decided | None:
     """Whether a message of a tenant with limits, as it was read, is kept as it is, beside others."""
     tenant = TenantRow(row, policy)
     if not tenant.is_limited:
-        return Decided(room(policy, tenant.limits), Spent(tenant.buckets[:SENDING], tenant.buckets[:SENDING]))
+        return Decided(get_room(policy, tenant.limits), Spent(tenant.buckets[:SENDING], tenant.buckets[:SENDING]))
     admission = admit(policy, tenant.limits, tenant.found, 1, now)
     if not admission.live:
         return None
     before = tenant.buckets[:SENDING]
     tenant.spend(admission.state)
-    return Decided(room(policy, tenant.limits), Spent(before, tenant.buckets[:SENDING]))
+    return Decided(get_room(policy, tenant.limits), Spent(before, tenant.buckets[:SENDING]))

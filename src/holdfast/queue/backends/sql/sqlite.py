@@ -8,7 +8,7 @@ from holdfast.engines import Database, Transaction
 from holdfast.queue.backends.sql.dialect import Kept, LaneChange, Plain, Search, Taken, TenantChange, taken
 from holdfast.queue.backends.sql.message import SECOND, NewMessage, columns, milliseconds
 from holdfast.queue.backends.sql.tenant import COLUMNS
-from holdfast.queue.rules.placement import Depth, least_deep
+from holdfast.queue.rules.placement import LaneLoad, find_least_loaded
 
 _IDS = "update holdfast_queue_sequence set following = following + $1 returning following"
 _INSERT = (
@@ -130,7 +130,7 @@ class SqliteDialect:
         if len(lanes) < len(plain.lanes):
             return None  # those that are there were made by others, for what they have
         ids = {number: id_ for number, _, _, id_ in lanes}
-        number = least_deep([*ids], {number: Depth(depth, turn) for number, depth, turn, _ in lanes})
+        number = find_least_loaded([*ids], {number: LaneLoad(depth, turn) for number, depth, turn, _ in lanes})
         expires = None if plain.ttl is None else at + plain.ttl
         message = NewMessage(ids[number], tenant, at, None, expires, None, plain.extra, plain.body)
         [id_] = self.insert(transaction, queue, [message])

@@ -18,8 +18,8 @@ from holdfast.queue.backends.sql.dialect import Dialect, LaneChange
 from holdfast.queue.backends.sql.message import milliseconds
 from holdfast.queue.backends.sql.tenant import COLUMNS, TenantRow
 from holdfast.queue.backends.sql.time import keep_time
-from holdfast.queue.policy import QueuePolicy, kept_policy
-from holdfast.queue.rules.placement import Depth, rank_of
+from holdfast.queue.policy import QueuePolicy, decode_policy
+from holdfast.queue.rules.placement import LaneLoad, get_rank
 
 _NEXT = (
     "(select m.until from holdfast_queue_message m where m.queue = q.id and m.until is not null "
@@ -77,7 +77,7 @@ class Step:
         self.numbers: dict[int, int] = {}
         """The numbers of lanes that the step has seen, by key."""
         self._lane_ids: dict[int, int] = {}
-        self._depths: dict[int, Depth] = {}
+        self._depths: dict[int, LaneLoad] = {}
         self._lanes: dict[int, Tally] = {}
         self._is_locked = False
         if not dialect.has_clock and not is_read:
@@ -117,7 +117,7 @@ class Step:
 
     # Lanes
 
-    def depths(self, numbers: Collection[int]) -> dict[int, Depth]:
+    def depths(self, numbers: Collection[int]) -> dict[int, LaneLoad]:
         """How deep lanes are, which are made if need be."""
         self.lane_ids(numbers)
         return {number: self._depths[number] for number in numbers}
@@ -130,7 +130,7 @@ class Step:
             new = sorted(missing.difference(self._lane_ids))
             if new:
                 self.lock()
-                self.transaction.execute_many(_ADD_LANE, [(self.queue, number, rank_of(number)) for number in new])
+                self.transaction.execute_many(_ADD_LANE, [(self.queue, number, get_rank(number)) for number in new])
                 self._read_lanes(new)
         return self._lane_ids
 
@@ -141,7 +141,7 @@ class Step:
         ):
             self._lane_ids[number] = id_
             self.numbers[id_] = number
-            self._depths[number] = Depth(ready, turn)
+            self._depths[number] = LaneLoad(ready, turn)
 
     def lane(self, id_: int) -> Tally:
         """What is to change about a lane, by key."""
@@ -197,4 +197,4 @@ def _find_queue(time: str, *, due: bool, by: str) -> str:
 @lru_cache(maxsize=256)
 def policy_of(kept: bytes) -> QueuePolicy:
     """A policy as it was kept."""
-    return kept_policy(kept)
+    return decode_policy(kept)

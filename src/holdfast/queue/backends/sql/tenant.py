@@ -6,9 +6,9 @@ import msgspec
 
 from holdfast.engines import Row
 from holdfast.queue.backends.sql.dialect import Buckets, TenantChange
-from holdfast.queue.policy import Limits, QueuePolicy, kept_limits
+from holdfast.queue.policy import Limits, QueuePolicy, decode_limits
 from holdfast.queue.rules.admission import TenantState
-from holdfast.queue.rules.leasing import Counters
+from holdfast.queue.rules.leasing import TenantCounters
 
 COLUMNS = (
     "id, name, limits, ready, spilled, leased, delayed, rate_full_at, max_rate_full_at, pressure_full_at, "
@@ -72,9 +72,9 @@ class TenantRow:
         )
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> TenantCounters:
         """As they are after the step."""
-        return Counters(self.found.ready + self.ready, self.found.leased + self.leased)
+        return TenantCounters(self.found.ready + self.ready, self.found.leased + self.leased)
 
     def spend(self, state: TenantState) -> None:
         """Keep the buckets of a state that the rules have returned. The tenant must be locked."""
@@ -113,4 +113,4 @@ class TenantRow:
 @lru_cache(maxsize=4096)
 def limits_of(kept: bytes) -> Limits:
     """Limits as they were kept."""
-    return kept_limits(kept)
+    return decode_limits(kept)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.queue.backends.sql.message import SECOND, milliseconds
 from holdfast.queue.backends.sql.schema import PARKED
-from holdfast.queue.rules.leasing import RECHECK
+from holdfast.queue.rules.leasing import RECHECK_SECONDS
 
 if TYPE_CHECKING:
     from holdfast.queue.backends.sql.step import Step
@@ -34,7 +34,7 @@ _KEYS = (
 
 log = logging.getLogger(__name__)
 
-FAR = milliseconds(RECHECK + 4)
+FAR = milliseconds(RECHECK_SECONDS + 4)
 """No turn is planned as far ahead."""
 
 

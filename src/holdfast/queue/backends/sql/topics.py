@@ -6,7 +6,7 @@ from holdfast.engines import Transaction
 from holdfast.queue.backends.sql.dialect import Dialect
 from holdfast.queue.backends.sql.send import Send
 from holdfast.queue.backends.sql.step import Step
-from holdfast.queue.message import Outgoing, Refused, Sent
+from holdfast.queue.message import OutgoingMessage, RefusedMessage, SentMessage
 
 _SUBSCRIBERS = (
     "select q.name from holdfast_queue_subscription s join holdfast_queue q on q.id = s.queue "
@@ -31,8 +31,8 @@ AT_ONCE = 1000
 
 
 def publish(
-    transaction: Transaction, dialect: Dialect, topic: str, messages: Sequence[Outgoing], wall: float | None
-) -> tuple[list[Sent | Refused], list[str]]:
+    transaction: Transaction, dialect: Dialect, topic: str, messages: Sequence[OutgoingMessage], wall: float | None
+) -> tuple[list[SentMessage | RefusedMessage], list[str]]:
     """Keep each message once for every subscriber; what became of each, and who the subscribers are."""
     queues = [name for (name,) in transaction.execute(_SUBSCRIBERS, (topic,))]
     if not queues:
@@ -41,7 +41,7 @@ def publish(
     by_queue = [Send(Step(transaction, dialect, queue, wall), messages, publications).run() for queue in queues]
     together = list(zip(*by_queue, strict=True))
     kept = [
-        (number, [one.id for one in some if isinstance(one, Sent) and not one.is_duplicate])
+        (number, [one.id for one in some if isinstance(one, SentMessage) and not one.is_duplicate])
         for number, some in zip(publications, together, strict=True)
     ]
     transaction.execute_many(_PUBLISH, [(number, max(ids)) for number, ids in kept if ids])

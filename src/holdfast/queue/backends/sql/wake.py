@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from holdfast.queue.backends.sql.step import Step
-from holdfast.queue.message import PRIORITIES
+from holdfast.queue.message import PRIORITY_LEVELS
 from holdfast.queue.rules.placement import spill_lane
 
 _ASLEEP = "select id from holdfast_queue_lane where queue = $1 and turn > $2 and number {numbers}"
@@ -11,7 +11,7 @@ _ASLEEP = "select id from holdfast_queue_lane where queue = $1 and turn > $2 and
 
 def wake_spilled(step: Step, tenants: Iterable[int]) -> bool:
     """Give what waits apart of these tenants its turn at once, not when they were to be looked at again."""
-    numbers = [spill_lane(tenant, priority) for tenant in tenants for priority in range(PRIORITIES)]
+    numbers = [spill_lane(tenant, priority) for tenant in tenants for priority in range(PRIORITY_LEVELS)]
     if not numbers:
         return False
     statement = _ASLEEP.format(numbers=step.dialect.among("$3"))

@@ -5,11 +5,11 @@ import pickle
 import pytest
 from botocore.exceptions import BotoCoreError
 
-from holdfast import AttemptTimedOut, CallError, DeadlineExceeded, HeldBack, LimitReached
+from holdfast import AttemptTimedOut, CallError, DeadlineExceeded, LimitReached, RetryAfterTooLong
 from holdfast.calls import classify
-from holdfast.calls.adapters.botocore.governor import as_botocore
+from holdfast.calls.adapters.botocore.governor import to_botocore_error
 
-REFUSALS = [DeadlineExceeded, HeldBack, LimitReached]
+REFUSALS = [DeadlineExceeded, RetryAfterTooLong, LimitReached]
 
 
 @pytest.mark.parametrize("kind", REFUSALS)
@@ -17,7 +17,7 @@ def test_a_refusal_has_a_twin_that_both_kinds_of_clauses_catch(kind: type[CallEr
     error = kind("what {happened}")
     error.add_note("tried twice")
     error.__cause__ = ValueError("why")
-    twin = as_botocore(error)
+    twin = to_botocore_error(error)
     assert isinstance(twin, kind)
     assert isinstance(twin, BotoCoreError)
     assert (str(twin), twin.slug, twin.__notes__) == ("what {happened}", error.slug, ["tried twice"])
@@ -27,11 +27,11 @@ def test_a_refusal_has_a_twin_that_both_kinds_of_clauses_catch(kind: type[CallEr
 
 @pytest.mark.parametrize("kind", REFUSALS)
 def test_a_twin_survives_the_way_to_another_process(kind: type[CallError]) -> None:
-    twin = as_botocore(kind("what happened"))
+    twin = to_botocore_error(kind("what happened"))
     back = pickle.loads(pickle.dumps(twin))
     assert (type(back), str(back)) == (type(twin), "what happened")
 
 
 def test_what_has_no_counterpart_stays_as_it_is() -> None:
     error = AttemptTimedOut("x")
-    assert as_botocore(error) is error
+    assert to_botocore_error(error) is error

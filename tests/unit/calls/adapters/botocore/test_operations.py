@@ -8,8 +8,8 @@ from botocore.session import Session
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.calls import Failure, Kind
-from holdfast.calls.adapters.botocore.operations import LONG_POLLS, is_long_poll, is_repeatable, refined
+from holdfast.calls import Failure, FailureKind
+from holdfast.calls.adapters.botocore.operations import LONG_POLLS, is_long_poll, is_repeatable, refine_failure
 
 
 @dataclass
@@ -93,27 +93,27 @@ SHAPES = (PLAIN, THROTTLING, AGAIN, CODED)
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [
-        (400, "SlowerPlease", Kind.THROTTLED),
-        (409, "TryAgain", Kind.TRANSIENT),
-        (400, "Coded", Kind.TRANSIENT),
-        (400, "CodedException", Kind.TRANSIENT),
-        (400, "Plain", Kind.PERMANENT),
-        (400, "Unknown", Kind.PERMANENT),
-        (509, "BandwidthLimitExceeded", Kind.THROTTLED),
-        (400, "IDPCommunicationError", Kind.TRANSIENT),
-        (400, "BadDigest", Kind.TRANSIENT),
+        (400, "SlowerPlease", FailureKind.THROTTLED),
+        (409, "TryAgain", FailureKind.TRANSIENT),
+        (400, "Coded", FailureKind.TRANSIENT),
+        (400, "CodedException", FailureKind.TRANSIENT),
+        (400, "Plain", FailureKind.PERMANENT),
+        (400, "Unknown", FailureKind.PERMANENT),
+        (509, "BandwidthLimitExceeded", FailureKind.THROTTLED),
+        (400, "IDPCommunicationError", FailureKind.TRANSIENT),
+        (400, "BadDigest", FailureKind.TRANSIENT),
     ],
 )
-def test_an_error_that_is_declared_worth_another_attempt_is(status: int, code: str, kind: Kind) -> None:
-    failure = refined(Failure(Kind.PERMANENT, status, code, 1.5), SHAPES)
+def test_an_error_that_is_declared_worth_another_attempt_is(status: int, code: str, kind: FailureKind) -> None:
+    failure = refine_failure(Failure(FailureKind.PERMANENT, status, code, 1.5), SHAPES)
     assert failure == Failure(kind, status, code, 1.5)
 
 
 def test_an_error_without_a_code_is_not_taken_for_one_whose_model_has_none() -> None:
-    assert refined(Failure(Kind.PERMANENT), SHAPES) == Failure(Kind.PERMANENT)
+    assert refine_failure(Failure(FailureKind.PERMANENT), SHAPES) == Failure(FailureKind.PERMANENT)
 
 
-@given(st.sampled_from([kind for kind in Kind if kind is not Kind.PERMANENT]), st.integers(400, 599))
-def test_what_is_understood_already_stays(kind: Kind, status: int) -> None:
+@given(st.sampled_from([kind for kind in FailureKind if kind is not FailureKind.PERMANENT]), st.integers(400, 599))
+def test_what_is_understood_already_stays(kind: FailureKind, status: int) -> None:
     failure = Failure(kind, status, "SlowerPlease")
-    assert refined(failure, SHAPES) is failure
+    assert refine_failure(failure, SHAPES) is failure

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.engines.sqlite.connection import ChangeCounter
-from holdfast.queue.backend import Change, LeaseRequest
+from holdfast.queue.backend import LeaseRequest, QueueChange
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.backends.sql.bell import PostgresBell, SqliteBell
-from holdfast.queue.message import Outgoing
+from holdfast.queue.message import OutgoingMessage
 
 STUCK = 30.0
 
@@ -37,7 +37,7 @@ class ScriptedListener:
         self.said: SimpleQueue[list[str] | None] = SimpleQueue()
         self.is_closed = False
 
-    def hear(self, seconds: float) -> list[str] | None:
+    def wait_for_notifications(self, seconds: float) -> list[str] | None:
         try:
             return self.said.get(timeout=0.001)
         except Exception:
@@ -177,10 +177,10 @@ class RecordingBell(SqliteBell):
 def test_only_a_worker_that_left_nothing_behind_speaks_for_the_others(tmp_path: Path) -> None:
     """One that got all that it asked for has not seen what else there is: another that waits must look itself."""
     with SqlBackend(SqliteDatabase(tmp_path / "queue.sqlite")) as backend:
-        backend.change("work", Change(), create=True)
+        backend.change("work", QueueChange(), create=True)
         backend._bell.close()
         bell = backend._bell = RecordingBell()
-        backend.send("work", [Outgoing(tenant="a", body=b"x")] * 3)
+        backend.send("work", [OutgoingMessage(tenant="a", body=b"x")] * 3)
         assert len(backend.lease(LeaseRequest(queue="work", count=1, lease=60.0)).deliveries) == 1
         assert bell.marks == []
         assert bell.wait("work", STUCK)

@@ -6,31 +6,31 @@ from random import Random
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue.backend import Change, DeadQuery, LeaseRequest
+from holdfast.queue.backend import DeadLetterQuery, LeaseRequest, QueueChange
 from holdfast.queue.backends.sql import SqlBackend
 from holdfast.queue.message import (
     Ack,
     Bury,
     Delivery,
+    Disposition,
     Drop,
     ExtendLease,
-    Outcome,
-    Outgoing,
+    OutgoingMessage,
     Release,
     RetryLater,
     Settlement,
 )
-from holdfast.queue.policy import Limits, Over, QueuePolicy
+from holdfast.queue.policy import Limits, OverMaxRate, QueuePolicy
 from holdfast.testing import FakeClock
 from tests.table import sampled
 from tests.unit.queue.backends.sql.counting import require_exact
 
 QUEUES = ("work", "other")
-OUTCOMES: tuple[Outcome, ...] = (
+DISPOSITIONS: tuple[Disposition, ...] = (
     Ack(),
     Ack(),
     RetryLater(3.0),
-    RetryLater(0.0, counts=False),
+    RetryLater(0.0, is_attempt=False),
     Bury("why"),
     Release(),
     ExtendLease(9.0),
@@ -44,7 +44,7 @@ def test_counters_equal_what_counting_gives_after_every_step(tmp_path: Path, see
     database = SqliteDatabase(tmp_path / "queue.sqlite")
     with SqlBackend(database, clock) as backend:
         for queue in QUEUES:
-            backend.change(queue, Change(policy=_policy(random), subscribe=["news"]), create=True)
+            backend.change(queue, QueueChange(policy=_policy(random), subscribe=["news"]), create=True)
         held: list[Delivery] = []
         for _ in range(120):
             _step(backend, clock, random, held)
@@ -57,16 +57,16 @@ def _step(backend: SqlBackend, clock: FakeClock, random: Random, held: list[Deli
         case "send":
             backend.send(queue, [_message(random) for _ in range(random.randrange(12))])
         case "publish":
-            backend.send("news", [_message(random) for _ in range(3)], topic=True)
+            backend.send("news", [_message(random) for _ in range(3)], is_topic=True)
         case "lease":
             caps = {tenant: 2} if random.random() < 0.3 else {}
             want = LeaseRequest(
-                queue=queue, count=random.randint(1, 8), lease=5.0, before=random.randrange(100), caps=caps
+                queue=queue, count=random.randint(1, 8), lease=5.0, leased_before=random.randrange(100), caps=caps
             )
             held += backend.lease(want).deliveries
         case "settle":
             some = random.sample(held, min(len(held), 5))
-            backend.settle([Settlement(one.receipt, random.choice(OUTCOMES)) for one in some])
+            backend.settle([Settlement(one.receipt, random.choice(DISPOSITIONS)) for one in some])
         case "late":
             held[:] = held[-20:]
         case "wait":
@@ -78,20 +78,20 @@ def _step(backend: SqlBackend, clock: FakeClock, random: Random, held: list[Deli
 def _rare(backend: SqlBackend, random: Random, queue: str, tenant: str) -> None:
     match random.randrange(5):
         case 0:
-            backend.sweep(queue, backend.look(queue).at - random.choice([0.0, 10.0]))
+            backend.sweep(queue, backend.inspect(queue).at - random.choice([0.0, 10.0]))
         case 1:
             backend.sweep(queue)
         case 2:
-            query = DeadQuery(queue=queue, limit=random.randint(1, 5), tenant=random.choice([None, tenant]))
+            query = DeadLetterQuery(queue=queue, limit=random.randint(1, 5), tenant=random.choice([None, tenant]))
             backend.redrive(query, discard=random.random() < 0.3)
         case 3:
-            backend.change(queue, Change(policy=_policy(random)))
+            backend.change(queue, QueueChange(policy=_policy(random)))
         case 4:
-            backend.change(queue, Change(limits={tenant: random.choice([None, _limits(random)])}))
+            backend.change(queue, QueueChange(limits={tenant: random.choice([None, _limits(random)])}))
 
 
-def _message(random: Random) -> Outgoing:
-    return Outgoing(
+def _message(random: Random) -> OutgoingMessage:
+    return OutgoingMessage(
         tenant=random.choice("abc"),
         body=b"x",
         priority=random.randrange(4),
@@ -117,7 +117,7 @@ def _limits(random: Random) -> Limits:
     return Limits(
         rate=random.choice([None, 2.0]),
         max_rate=random.choice([None, 3.0]),
-        over=random.choice(list(Over)),
+        over_max_rate=random.choice(list(OverMaxRate)),
         run_rate=random.choice([None, 2.0]),
         concurrency=random.choice([None, 2]),
         max_backlog=random.choice([None, 20]),

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue.backend import Change, DeadQuery, LeaseRequest
+from holdfast.queue.backend import DeadLetterQuery, LeaseRequest, QueueChange
 from holdfast.queue.backends.sql import SqlBackend, keys, topics
 from holdfast.queue.backends.sql.backend import LOOKS
 from holdfast.queue.backends.sql.lanes import SOME
-from holdfast.queue.message import Ack, Bury, Outgoing, Settlement
+from holdfast.queue.message import Ack, Bury, OutgoingMessage, Settlement
 from holdfast.queue.policy import QueuePolicy
 from holdfast.testing import FakeClock
 from tests.unit.queue.backends.sql.counting import require_exact
@@ -32,7 +32,7 @@ def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
 @pytest.fixture
 def backend(database: SqliteDatabase, clock: FakeClock) -> SqlBackend:
     backend = SqlBackend(database, clock)
-    backend.change("work", Change(), create=True)
+    backend.change("work", QueueChange(), create=True)
     return backend
 
 
@@ -45,11 +45,15 @@ def test_of_more_lanes_than_are_looked_at_all_have_their_turn(
     backend: SqlBackend, database: SqliteDatabase, clock: FakeClock
 ) -> None:
     """A lane for each tenant, of every priority: none is passed over."""
-    backend.change("work", Change(policy=QueuePolicy(hand=0)))
+    backend.change("work", QueueChange(policy=QueuePolicy(hand=0)))
     for priority in (0, 3):
-        backend.send("work", [Outgoing(tenant=f"t{number}", body=b"x", priority=priority) for number in range(TENANTS)])
+        backend.send(
+            "work", [OutgoingMessage(tenant=f"t{number}", body=b"x", priority=priority) for number in range(TENANTS)]
+        )
     found: list[tuple[str, int]] = []
-    while leased := backend.lease(LeaseRequest(queue="work", count=300, lease=60.0, before=len(found))).deliveries:
+    while leased := backend.lease(
+        LeaseRequest(queue="work", count=300, lease=60.0, leased_before=len(found))
+    ).deliveries:
         found += [(one.tenant, one.lane % 4) for one in leased]
         backend.settle([Settlement(one.receipt, Ack()) for one in leased])
         clock.advance(0.002)
@@ -61,9 +65,9 @@ def test_keys_whose_time_is_over_are_forgotten_however_many(
     backend: SqlBackend, database: SqliteDatabase, clock: FakeClock
 ) -> None:
     for number in range(0, keys.AT_ONCE + 500, 500):
-        backend.send("work", [Outgoing(tenant="a", body=b"x", key=f"k{number + more}") for more in range(500)])
+        backend.send("work", [OutgoingMessage(tenant="a", body=b"x", key=f"k{number + more}") for more in range(500)])
     clock.advance(1000.0)
-    backend.send("work", [Outgoing(tenant="a", body=b"x", key="young")])
+    backend.send("work", [OutgoingMessage(tenant="a", body=b"x", key="young")])
     backend.sweep("work")
     assert rows(database, "key") == 1
 
@@ -72,13 +76,13 @@ def test_publications_that_nobody_ever_saw_are_forgotten(
     backend: SqlBackend, database: SqliteDatabase, clock: FakeClock
 ) -> None:
     """Not those that somebody may still see."""
-    backend.change("work", Change(subscribe=["news"]))
+    backend.change("work", QueueChange(subscribe=["news"]))
     for _ in range(3):
-        backend.send("news", [Outgoing(tenant="a", body=b"x")] * 500, topic=True)
+        backend.send("news", [OutgoingMessage(tenant="a", body=b"x")] * 500, is_topic=True)
     assert rows(database, "publication") == 1500 > topics.AT_ONCE
     clock.advance(1.0)
-    backend.send("news", [Outgoing(tenant="a", body=b"x")], topic=True)
-    assert backend.sweep("work", backend.look("work").at) == 1500
+    backend.send("news", [OutgoingMessage(tenant="a", body=b"x")], is_topic=True)
+    assert backend.sweep("work", backend.inspect("work").at) == 1500
     assert rows(database, "publication") == 1
     [last] = backend.lease(LeaseRequest(queue="work", count=10, lease=60.0)).deliveries
     assert last.is_first_of_topic
@@ -89,12 +93,12 @@ def test_publications_are_forgotten_whatever_older_messages_there_are(
     backend: SqlBackend, database: SqliteDatabase, clock: FakeClock
 ) -> None:
     """In whichever queue: one that is delayed by a year must not keep them for a year."""
-    backend.send("work", [Outgoing(tenant="a", body=b"x", delay=1_000_000.0)])
-    backend.change("other", Change(subscribe=["news"]), create=True)
+    backend.send("work", [OutgoingMessage(tenant="a", body=b"x", delay=1_000_000.0)])
+    backend.change("other", QueueChange(subscribe=["news"]), create=True)
     for _ in range(3):
-        backend.send("news", [Outgoing(tenant="a", body=b"x", ttl=1.0)] * 500, topic=True)
+        backend.send("news", [OutgoingMessage(tenant="a", body=b"x", ttl=1.0)] * 500, is_topic=True)
     clock.advance(2.0)
-    backend.send("news", [Outgoing(tenant="a", body=b"x")], topic=True)
+    backend.send("news", [OutgoingMessage(tenant="a", body=b"x")], is_topic=True)
     assert backend.sweep("other") == 1500
     assert rows(database, "publication") == 1
     [last] = backend.lease(LeaseRequest(queue="other", count=10, lease=60.0)).deliveries
@@ -106,36 +110,36 @@ def test_one_sweep_looks_at_some_publications_that_are_needed_and_the_next_at_ot
 ) -> None:
     """However many of them there are, it takes no longer; and all are looked at in the end."""
     monkeypatch.setattr(topics, "AT_ONCE", 2)
-    backend.change("work", Change(subscribe=["news"]))
+    backend.change("work", QueueChange(subscribe=["news"]))
     for number in range(2 * LOOKS + 7):
         ttl = 1.0 if number == 2 * LOOKS + 2 else None
-        backend.send("news", [Outgoing(tenant="a", body=b"x", ttl=ttl)], topic=True)
+        backend.send("news", [OutgoingMessage(tenant="a", body=b"x", ttl=ttl)], is_topic=True)
     clock.advance(2.0)
     assert backend.sweep("work") == 1
     assert rows(database, "publication") == 2 * LOOKS + 7
     backend.sweep("work")
     assert rows(database, "publication") == 2 * LOOKS + 6
-    assert backend.sweep("work", backend.look("work").at) == 2 * LOOKS + 6
+    assert backend.sweep("work", backend.inspect("work").at) == 2 * LOOKS + 6
     assert rows(database, "publication") == 0, "from the first on, after the last"
 
 
 def test_a_sweep_that_is_cut_short_in_one_lane_goes_on_in_the_next(backend: SqlBackend, clock: FakeClock) -> None:
     for tenant in ("a", "b", "c"):
-        backend.send("work", [Outgoing(tenant=tenant, body=b"x")] * 700)
+        backend.send("work", [OutgoingMessage(tenant=tenant, body=b"x")] * 700)
     clock.advance(1.0)
-    assert backend.sweep("work", backend.look("work").at) == 2100
+    assert backend.sweep("work", backend.inspect("work").at) == 2100
 
 
 def test_groups_of_forgotten_dead_letters_are_forgotten(backend: SqlBackend, database: SqliteDatabase) -> None:
-    backend.send("work", [Outgoing(tenant="a", body=b"x", group="g")])
+    backend.send("work", [OutgoingMessage(tenant="a", body=b"x", group="g")])
     [held] = backend.lease(LeaseRequest(queue="work", count=1, lease=60.0)).deliveries
     backend.settle([Settlement(held.receipt, Bury("why"))])
     assert rows(database, "party") == 1, "whoever is redriven needs it"
-    backend.redrive(DeadQuery(queue="work"), discard=True)
+    backend.redrive(DeadLetterQuery(queue="work"), discard=True)
     assert rows(database, "party") == 0
 
 
 def test_waiting_for_a_queue_that_nobody_made_ends(backend: SqlBackend) -> None:
     """Though others commit meanwhile."""
-    backend.change("other", Change(), create=True)
+    backend.change("other", QueueChange(), create=True)
     assert not backend.wait("nobody", 0.0)

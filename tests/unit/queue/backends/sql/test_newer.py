@@ -7,9 +7,9 @@ import pytest
 
 from holdfast import EngineMismatch
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue.backend import Change, LeaseRequest
+from holdfast.queue.backend import LeaseRequest, QueueChange
 from holdfast.queue.backends.sql import SqlBackend
-from holdfast.queue.message import Ack, Outgoing, Settlement
+from holdfast.queue.message import Ack, OutgoingMessage, Settlement
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.testing import FakeClock
 
@@ -23,7 +23,7 @@ def database(tmp_path: Path) -> Iterator[SqliteDatabase]:
 @pytest.fixture
 def backend(database: SqliteDatabase) -> SqlBackend:
     backend = SqlBackend(database, FakeClock())
-    backend.change("work", Change(limits={"a": Limits(concurrency=1)}), create=True)
+    backend.change("work", QueueChange(limits={"a": Limits(concurrency=1)}), create=True)
     return backend
 
 
@@ -39,11 +39,11 @@ def write(database: SqliteDatabase, policy: bytes, limits: bytes) -> None:
 
 def test_what_it_added_is_passed_over_and_the_rest_holds(backend: SqlBackend, database: SqliteDatabase) -> None:
     write(database, b'{"attempts": 7, "new": 1, "limits": {"new": 2}}', b'{"concurrency": 1, "new": 3}')
-    backend.send("work", [Outgoing(tenant="a", body=b"x")] * 2)
-    backend.send("work", [Outgoing(tenant="a", body=b"x")])
+    backend.send("work", [OutgoingMessage(tenant="a", body=b"x")] * 2)
+    backend.send("work", [OutgoingMessage(tenant="a", body=b"x")])
     [held] = backend.lease(LeaseRequest(queue="work", count=10, lease=60.0)).deliveries
     assert backend.settle([Settlement(held.receipt, Ack())]) == [True]
-    found = backend.look("work", tenants=["a"])
+    found = backend.inspect("work", tenants=["a"])
     assert found.policy == QueuePolicy(attempts=7)
     assert [one.limits for one in found.tenants] == [Limits(concurrency=1)]
 
@@ -51,4 +51,4 @@ def test_what_it_added_is_passed_over_and_the_rest_holds(backend: SqlBackend, da
 def test_what_this_one_cannot_go_by_is_an_error_that_says_so(backend: SqlBackend, database: SqliteDatabase) -> None:
     write(database, b'{"attempts": "as many as it takes"}', b"{}")
     with pytest.raises(EngineMismatch, match=r"attempts.*upgrade this process"):
-        backend.send("work", [Outgoing(tenant="a", body=b"x")])
+        backend.send("work", [OutgoingMessage(tenant="a", body=b"x")])

@@ -8,11 +8,11 @@ import pytest
 
 from holdfast.engines import Migration, Row, Transaction, Value
 from holdfast.engines.database import Result
-from holdfast.engines.migrations import apply
+from holdfast.engines.migrations import apply_migrations
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue.backend import Change, DeadQuery, LeaseRequest
+from holdfast.queue.backend import DeadLetterQuery, LeaseRequest, QueueChange
 from holdfast.queue.backends.sql import SqlBackend
-from holdfast.queue.message import Ack, Bury, Outcome, Outgoing, RetryLater, Settlement
+from holdfast.queue.message import Ack, Bury, Disposition, OutgoingMessage, RetryLater, Settlement
 from holdfast.queue.policy import QueuePolicy
 from holdfast.testing import FakeClock
 
@@ -33,7 +33,7 @@ class Explained(SqliteDatabase):
 
     def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:
         self.plans = {}
-        return super().write(lambda transaction: apply(transaction, subsystem, migrations, 0.0))
+        return super().write(lambda transaction: apply_migrations(transaction, subsystem, migrations, 0.0))
 
 
 class _Explaining:
@@ -61,19 +61,27 @@ def test_no_step_scans_a_table(database: Explained) -> None:
     """Whatever is asked of the backend."""
     clock = FakeClock()
     backend = SqlBackend(database, clock)
-    backend.change("work", Change(policy=QueuePolicy(ttl=50.0), subscribe=["news"]), create=True)
-    several = [Outgoing(tenant=tenant, body=b"x", group=group, key="k") for tenant in "ab" for group in (None, "g")]
+    backend.change("work", QueueChange(policy=QueuePolicy(ttl=50.0), subscribe=["news"]), create=True)
+    several = [
+        OutgoingMessage(tenant=tenant, body=b"x", group=group, key="k") for tenant in "ab" for group in (None, "g")
+    ]
     for _ in range(3):
-        backend.send("work", [*several, Outgoing(tenant="a", body=b"x", ttl=5.0), Outgoing(tenant="a", body=b"x")])
-        backend.send("news", several, topic=True)
+        backend.send(
+            "work", [*several, OutgoingMessage(tenant="a", body=b"x", ttl=5.0), OutgoingMessage(tenant="a", body=b"x")]
+        )
+        backend.send("news", several, is_topic=True)
         held = backend.lease(LeaseRequest(queue="work", count=5, lease=5.0)).deliveries
-        outcomes: list[Outcome] = [Ack(), RetryLater(1.0), Bury("why")]
-        backend.settle([Settlement(one.receipt, outcome) for one, outcome in zip(held, outcomes, strict=False)])
+        dispositions: list[Disposition] = [Ack(), RetryLater(1.0), Bury("why")]
+        backend.settle(
+            [Settlement(one.receipt, disposition) for one, disposition in zip(held, dispositions, strict=False)]
+        )
         clock.advance(7.0)
-        backend.look("work", tenants=["a"], messages=[1, 2])
-        backend.dead(DeadQuery(queue="work", tenant="a", reason="w", ids=(1, 2, 3), buried_before=0.0))
-        backend.redrive(DeadQuery(queue="work"))
-        backend.sweep("work", backend.look("work").at - 1)
+        backend.inspect("work", tenants=["a"], messages=[1, 2])
+        backend.list_dead_letters(
+            DeadLetterQuery(queue="work", tenant="a", reason="w", ids=(1, 2, 3), buried_before=0.0)
+        )
+        backend.redrive(DeadLetterQuery(queue="work"))
+        backend.sweep("work", backend.inspect("work").at - 1)
     scans = {
         statement: [line for line in plan if SCAN.match(line) and not SMALL.match(line)]
         for statement, plan in database.plans.items()
@@ -85,8 +93,8 @@ def test_no_step_scans_a_table(database: Explained) -> None:
 def test_depth_and_age_are_read_from_lanes_and_an_index(database: Explained) -> None:
     """One entry of it for each lane."""
     backend = SqlBackend(database, FakeClock())
-    backend.change("work", Change(), create=True)
+    backend.change("work", QueueChange(), create=True)
     database.plans.clear()
-    backend.look("work")
+    backend.inspect("work")
     lines = [line for plan in database.plans.values() for line in plan if "message" in line or " m " in f"{line} "]
     assert lines == ["SEARCH m USING INDEX holdfast_queue_message_ready (lane=?)"]

@@ -7,9 +7,9 @@ import apsw
 import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.queue.backend import Change, LeaseRequest
+from holdfast.queue.backend import LeaseRequest, QueueChange
 from holdfast.queue.backends.sql import SqlBackend
-from holdfast.queue.message import Ack, Outgoing, Settlement
+from holdfast.queue.message import Ack, OutgoingMessage, Settlement
 from tests.table import sampled
 
 pytestmark = pytest.mark.no_cover  # the same lines, many thousand times
@@ -25,7 +25,7 @@ def test_a_message_takes_few_bytes_and_gives_them_back(tmp_path: Path, messages:
     """With fifty of each tenant, in batches of a hundred; when all are handled, the space is there for the next."""
     path, random, tenants = tmp_path / "queue.sqlite", Random(1), messages // 50
     with SqlBackend(SqliteDatabase(path)) as backend:
-        backend.change("work", Change(), create=True)
+        backend.change("work", QueueChange(), create=True)
         _fill(backend, random, tenants, messages)
         full, _ = _pages(path)
         assert full / messages - len(BODY) <= MOST
@@ -40,13 +40,15 @@ def test_a_message_takes_few_bytes_and_gives_them_back(tmp_path: Path, messages:
 
 def _fill(backend: SqlBackend, random: Random, tenants: int, messages: int) -> None:
     for _ in range(messages // 100):
-        backend.send("work", [Outgoing(tenant=f"tenant-{random.randrange(tenants)}", body=BODY) for _ in range(100)])
+        backend.send(
+            "work", [OutgoingMessage(tenant=f"tenant-{random.randrange(tenants)}", body=BODY) for _ in range(100)]
+        )
 
 
 def _drain(backend: SqlBackend, messages: int) -> None:
     handled = 0
     while handled < messages:
-        leased = backend.lease(LeaseRequest(queue="work", count=1000, lease=60.0, before=handled))
+        leased = backend.lease(LeaseRequest(queue="work", count=1000, lease=60.0, leased_before=handled))
         assert leased.deliveries
         assert all(backend.settle([Settlement(one.receipt, Ack()) for one in leased.deliveries]))
         handled += len(leased.deliveries)

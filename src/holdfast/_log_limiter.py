@@ -1,0 +1,41 @@
+"""Limit how many log records of a kind are written, and count those left out. Pure."""
+
+
+class LogLimiter:
+    """Admit at most `max_records` records of each kind in every `period`, and count the others. Not thread-safe."""
+
+    __slots__ = ("_kinds", "_max_records", "_period")
+
+    def __init__(self, max_records: int, period: float) -> None:
+        self._max_records = max_records
+        self._period = period
+        self._kinds: dict[str, _KindCount] = {}
+
+    def admit(self, kind: str, now: float) -> int | None:
+        """Return how many records were left out since the last admitted one, or None to leave this one out, too."""
+        counted = self._kinds.setdefault(kind, _KindCount())
+        if now >= counted.period_end:
+            counted.period_end, counted.admitted = now + self._period, 0
+        if counted.admitted >= self._max_records:
+            counted.suppressed += 1
+            return None
+        counted.admitted += 1
+        suppressed, counted.suppressed = counted.suppressed, 0
+        return suppressed
+
+    def pop_suppressed(self) -> dict[str, int]:
+        """Return how many records of each kind were left out and not yet reported, and forget them."""
+        unreported = {kind: counted.suppressed for kind, counted in self._kinds.items() if counted.suppressed}
+        self._kinds.clear()
+        return unreported
+
+
+class _KindCount:
+    """What one kind of record did in its current period."""
+
+    __slots__ = ("admitted", "period_end", "suppressed")
+
+    def __init__(self) -> None:
+        self.period_end = float("-inf")
+        self.admitted = 0
+        self.suppressed = 0

@@ -1,0 +1,155 @@
+"""A small HTTP server that nobody can hold up: one loop, no thread for a client, and an end to everybody's patience.
+
+One request for each connection, so that none is kept for later; a new client never waits for old ones to go.
+"""
+
+import asyncio
+import http
+import http.client
+import io
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from email.utils import formatdate
+
+from holdfast.agent.responses import Response, build_detail
+
+logger = logging.getLogger("holdfast.agent")
+
+REQUEST_SECONDS = 5.0
+"""For a whole request to arrive, and for its answer to be taken: both are small."""
+LINGER_SECONDS = 1.0
+"""For the rest of a request that was refused half-read: without it the refusal may not arrive."""
+CONNECTIONS = 128
+"""At a time. When there are more, the oldest goes: it had its chance."""
+HEAD_BYTES = 16 * 1024
+BACKLOG = 1024
+_LINGER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked."""
+
+    method: str
+    target: str
+    body: bytes = b""
+
+
+class RequestRefused(Exception):
+    """A request that cannot be understood or is too large; holds the answer to it."""
+
+    def __init__(self, answer: Response) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+class HttpServer:
+    """Serves one socket with what `respond` answers; `max_body_bytes` says up to how many bytes a request may carry."""
+
+    def __init__(
+        self,
+        respond: Callable[[Request], Awaitable[Response]],
+        max_body_bytes: Callable[[str, str], int] = lambda *_: 0,
+        *,
+        timeout: float = REQUEST_SECONDS,
+    ) -> None:
+        self._respond = respond
+        self._max_body_bytes = max_body_bytes
+        self._timeout = timeout
+        self._waiting: dict[asyncio.StreamWriter, None] = {}
+        self._server: asyncio.Server | None = None
+
+    async def start(self, listener: socket.socket) -> None:
+        """Begin to take requests."""
+        self._server = await asyncio.start_server(self._serve, sock=listener, limit=HEAD_BYTES, backlog=BACKLOG)
+
+    async def close(self) -> None:
+        """Take no more, and drop what is under way. May be repeated."""
+        if self._server is not None:
+            self._server.close()
+        for writer in list(self._waiting):
+            writer.transport.abort()
+        await asyncio.sleep(0)  # a turn of the loop, in which the sockets are closed
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._waiting) >= CONNECTIONS:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.transport.abort()
+        self._waiting[writer] = None
+        try:
+            await self._exchange(reader, writer)
+        except (OSError, EOFError, TimeoutError):
+            writer.transport.abort()  # gone, or as good as
+        finally:
+            self._waiting.pop(writer, None)
+            writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        method = ""
+        try:
+            async with asyncio.timeout(self._timeout):
+                request = await self._read(reader)
+            method = request.method
+            self._waiting.pop(writer, None)  # whoever has asked properly is not sent away
+            answer, is_refused = await self._answer(request), False
+            self._waiting[writer] = None
+        except RequestRefused as refused:
+            answer, is_refused = refused.answer, True
+        async with asyncio.timeout(self._timeout):
+            writer.write(_encode(answer, with_body=method != "HEAD"))
+            await writer.drain()
+            writer.write_eof()
+            if is_refused:
+                async with asyncio.timeout(LINGER_SECONDS):
+                    rest = _LINGER_BYTES
+                    while rest > 0 and (content := await reader.read(HEAD_BYTES)):
+                        rest -= len(content)
+
+    async def _read(self, reader: asyncio.StreamReader) -> Request:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError as error:
+            raise RequestRefused(build_detail(431, f"expected {HEAD_BYTES} bytes of headers at the most")) from error
+        line, _, rest = head.partition(b"\r\n")
+        words = line.decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            raise RequestRefused(build_detail(400, "expected a request of HTTP/1.1"))
+        try:
+            headers = http.client.parse_headers(io.BytesIO(rest))
+        except http.client.HTTPException as error:
+            raise RequestRefused(build_detail(431, "expected fewer or shorter headers")) from error
+        method, target, _ = words
+        max_bytes = self._max_body_bytes(method, target)
+        length = headers.get("Content-Length", "0")
+        if "Transfer-Encoding" in headers or not (length.isascii() and length.isdecimal() and len(length) < 10):
+            raise RequestRefused(build_detail(411, "expected a body with its length, or none"))
+        if max_bytes and int(length) > max_bytes:
+            raise RequestRefused(build_detail(413, f"expected {max_bytes} bytes at the most"))
+        if int(length) and not max_bytes:
+            raise RequestRefused(await self._answer(Request(method, target)))
+        return Request(method, target, await reader.readexactly(int(length)))
+
+    async def _answer(self, request: Request) -> Response:
+        try:
+            return await self._respond(request)
+        except Exception:
+            logger.exception("request failed")
+            return build_detail(500, "the agent could not do its part; its log says why")
+
+
+def _encode(answer: Response, *, with_body: bool) -> bytes:
+    body = answer.body()
+    headers = (
+        ("Date", formatdate(usegmt=True)),
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
+        ("Cache-Control", "no-cache"),
+        ("Connection", "close"),
+        *answer.headers,
+    )
+    lines = [f"HTTP/1.1 {answer.status} {http.HTTPStatus(answer.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + (body if with_body else b"")

@@ -1,0 +1,81 @@
+"""What the agent answers over HTTP. Pure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from holdfast._types import Zone
+
+if TYPE_CHECKING:
+    from holdfast.agent.state import AgentState
+    from holdfast.status import SourceHealth
+
+_STATUS = "/status/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSnapshot:
+    """What there is to tell: the state, and how fresh it is."""
+
+    state: "AgentState"
+    age: float | None
+    """Seconds since enough sources were heard; None before the first time."""
+    sources: "Sequence[SourceHealth]"
+    poll_interval: float
+    """Seconds between two looks: asking again sooner is of no use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A status code, a JSON document, and headers beside the usual ones."""
+
+    status: int
+    document: Any
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def body(self) -> bytes:
+        return msgspec.json.encode(self.document)
+
+
+def build_detail(status: int, detail: str, *headers: tuple[str, str]) -> Response:
+    """An answer that only says how it went."""
+    return Response(status, {"detail": detail}, headers)
+
+
+def build_response(method: str, target: str, snapshot: AgentSnapshot) -> Response:
+    """The answer to a question; 404 for everything that is none."""
+    path = parse_path(target)
+    if method not in ("GET", "HEAD") or path is None:
+        return build_detail(404, "there is nothing here")
+    state = snapshot.state
+    fresh = () if snapshot.age is None else (("Age", str(int(snapshot.age))),)
+    if path == "/health":
+        again = (("Retry-After", str(math.ceil(snapshot.poll_interval))),) if state.is_out else ()
+        return Response(503 if state.is_out else 200, _describe_zone(state, state.zone), (*again, *fresh))
+    if path == "/":
+        heard = [{"name": source.name, "age": _round_age(source.age)} for source in snapshot.sources]
+        return Response(200, {**state.to_document(), "age": _round_age(snapshot.age), "sources": heard}, fresh)
+    zone = Zone(path.removeprefix(_STATUS))
+    if path.startswith(_STATUS) and zone and "/" not in zone:
+        return Response(500 if zone in state.zones_out else 200, _describe_zone(state, zone), fresh)
+    return build_detail(404, "there is nothing here")
+
+
+def parse_path(target: str) -> str | None:
+    """The path that a request names; None if it names none."""
+    try:
+        return unquote(urlsplit(target).path)
+    except ValueError:
+        return None
+
+
+def _describe_zone(state: "AgentState", zone: Zone) -> dict[str, Any]:
+    return {"zone": zone, "workload": state.workload, "out": zone in state.zones_out}
+
+
+def _round_age(age: float | None) -> float | None:
+    return None if age is None else round(age, 3)

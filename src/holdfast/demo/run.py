@@ -1,0 +1,273 @@
+"""The run itself: start everything, let one zone fail, watch, stop everything, add it up."""
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast._errors import EngineUnavailable, InvalidValue
+from holdfast._types import ZoneStatus
+from holdfast.demo.process import Child
+from holdfast.demo.records import InjectedFault, SentRequest, read_records
+from holdfast.demo.shop import WORKLOAD
+from holdfast.demo.summary import Summary, summarize
+from holdfast.demo.timeline import draw_timeline
+from holdfast.detect.detectors.threshold import ThresholdOptions
+from holdfast.status.sources.web import connect, stream_events
+from holdfast.status.wire import StatusSnapshot
+from holdfast.telemetry import BIN_SECONDS
+from holdfast.watch import RecordedVerdict, VerdictChange
+
+QUIET_PULSES = 3
+"""Seconds in a row that count as recovered."""
+REGION = "us-east-1"
+ZONES = ("use1-az1", "use1-az2", "use1-az3")
+INSTANCES = 2
+MAX_RATE = 200
+"""Requests a second that eight processes on two cores still answer in time."""
+FAULTS = {"errors": (0.4, 0.0), "latency": (0.0, 0.8), "both": (0.4, 0.8)}
+"""Share of requests that fail, and seconds that all of them take longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """How the run goes. Durations are seconds."""
+
+    directory: Path
+    """Where the processes keep their records, and where summary and picture are written."""
+    zone: str = ZONES[1]
+    fault: Literal["errors", "latency", "both"] = "both"
+    rate: float = 60.0
+    """Requests a second, over all zones: 200 in each zone and bin of ten seconds."""
+    bin_seconds: float = BIN_SECONDS
+    keep_running: bool = False
+    """Leave everything running until it is interrupted."""
+
+    @property
+    def healthy_seconds(self) -> float:
+        """How long all is well: a whole bin at least."""
+        return 1.2 * self.bin_seconds
+
+    @property
+    def recovery_seconds(self) -> float:
+        """How long the recovery is watched."""
+        return self.bin_seconds + QUIET_PULSES + 2
+
+    @property
+    def timeout(self) -> float:
+        """How long to wait for the zone to be left, before the run ends without it: twice what it should take."""
+        return 4 * self.bin_seconds + 5
+
+    def __post_init__(self) -> None:
+        if self.zone not in ZONES:
+            raise InvalidValue(f"zone is {self.zone!r}: expected one of {', '.join(ZONES)}")
+        if not 0.5 <= self.bin_seconds <= 60:
+            raise InvalidValue(f"bin_seconds is {self.bin_seconds:g}: expected 0.5 to 60")
+        # What the detector asks for in each zone and bin, and half as much again, because load is not quite even.
+        least = 1.5 * ThresholdOptions().min_requests * len(ZONES) / self.bin_seconds
+        if not least <= self.rate <= MAX_RATE:
+            raise InvalidValue(
+                f"rate is {self.rate:g}: expected {least:g} to {MAX_RATE} requests a second with bins of "
+                f"{self.bin_seconds:g} s"
+            )
+
+
+@dataclass(slots=True)
+class DemoState:
+    """What the run looks like now, for whoever shows it."""
+
+    address: str = ""
+    lines: list[tuple[float, str]] = field(default_factory=list)
+    """What happened, with when."""
+    traffic: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=120))
+    out: set[str] = field(default_factory=set)
+    started: float = field(default_factory=time.time)
+
+
+Display = Callable[[DemoState], None]
+
+
+class DemoRun:
+    """One run. `run` returns its summary; however it ends, no process is left."""
+
+    def __init__(self, options: DemoOptions, display: Display) -> None:
+        self._options = options
+        self._display = display
+        self._state = DemoState()
+        self._zone_left = threading.Event()
+        """Set when the zone was left."""
+        self._children: list[tuple[str, Child]] = []
+        self._quiet = 0
+
+    def run(self) -> Summary:
+        """Run it from beginning to end. Raises EngineUnavailable when a process does not start, or ends early."""
+        options = self._options
+        options.directory.mkdir(parents=True, exist_ok=True)
+        if any(options.directory.iterdir()):
+            raise InvalidValue(f"{options.directory} is not empty: the records of another run would be counted in")
+        with ExitStack() as stack:
+            server = self._start(stack, "server", "--settings", str(self._write_settings()))
+            self._state.address = server
+            self._report(f"server on {server}")
+            endpoints = self._start_shop(stack, server)
+            listener = threading.Thread(target=self._listen, args=(server,), daemon=True)
+            listener.start()
+            self._start(
+                stack,
+                "client",
+                *("--server", server, "--rate", str(options.rate)),
+                *("--endpoints", msgspec.json.encode(endpoints).decode()),
+                *("--record", str(options.directory / "client.jsonl")),
+            )
+            self._report(f"client sends {options.rate:g} requests a second to {len(ZONES)} zones")
+            self._pause(options.healthy_seconds)
+            self._begin_fault(endpoints[options.zone])
+            self._pause(options.timeout, until=self._zone_left)
+            self._pause(options.recovery_seconds)
+            if options.keep_running:
+                self._report("everything keeps running: press Ctrl-C to end it")
+                with suppress(KeyboardInterrupt):
+                    self._pause(math.inf)
+            verdicts = self._request(server, "verdicts", list[RecordedVerdict])
+            snapshot = self._request(server, "status", StatusSnapshot)
+        return self._summarize(verdicts, snapshot.statuses)
+
+    def _start(self, stack: ExitStack, module: str, *arguments: str, name: str | None = None) -> str:
+        name = name or module
+        log = self._options.directory / f"{name}.log"
+        child = stack.enter_context(Child(f"holdfast.demo.{module}", arguments, log))
+        self._children.append((name, child))
+        return str(child.wait_until_ready().get("address", ""))
+
+    def _start_shop(self, stack: ExitStack, server: str) -> dict[str, list[str]]:
+        endpoints: dict[str, list[str]] = {}
+        for zone in ZONES:
+            for number in range(1, INSTANCES + 1):
+                instance = f"i-{zone}-{number}"
+                address = self._start(
+                    stack,
+                    "shop",
+                    *("--server", server, "--region", REGION, "--zone", zone, "--instance", instance),
+                    *("--record", str(self._options.directory / f"{instance}.jsonl")),
+                    name=instance,
+                )
+                endpoints.setdefault(zone, []).append(address)
+        self._report(f"shop in {len(ZONES)} zones, {INSTANCES} instances each")
+        return endpoints
+
+    def _write_settings(self) -> Path:
+        directory = self._options.directory
+        file = directory / "holdfast.toml"
+        zones = ", ".join(f'"{zone}"' for zone in ZONES)
+        file.write_text(
+            f"data_directory = {msgspec.json.encode(str(directory / 'data')).decode()}\n"
+            "[server]\nport = 0\nallow_anonymous = true\n"
+            "[log]\nformat = 'json'\nlevel = 'warning'\n"
+            f"[telemetry]\nbin_seconds = {self._options.bin_seconds}\n"
+            f'[[workload]]\nname = "{WORKLOAD}"\nregion = "{REGION}"\nzones = [{zones}]\n',
+            encoding="utf-8",
+        )
+        return file
+
+    def _begin_fault(self, addresses: Sequence[str]) -> None:
+        errors, delay = FAULTS[self._options.fault]
+        body = msgspec.json.encode({"errors": errors, "delay": delay})
+        for address in addresses:
+            _request(address, "POST", "/fault", body)
+        health = {_request(address, "GET", "/health")[0] for address in addresses}
+        words = [f"{errors:.0%} of requests fail"] * bool(errors) + [f"all take {delay:g} s longer"] * bool(delay)
+        green = "still answers 200" if health == {200} else f"answers {health}"
+        self._report(f"FAULT in {self._options.zone}: {', '.join(words)}; its own health check {green}")
+
+    def _pause(self, seconds: float, until: threading.Event | None = None) -> None:
+        """Let time pass while everything runs. Raises EngineUnavailable when a process has ended."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not (until and until.is_set()):
+            ended = [name for name, child in self._children if child.has_ended()]
+            if ended:
+                raise EngineUnavailable(
+                    f"{', '.join(ended)} ended before the run did: see {self._options.directory}/{ended[0]}.log"
+                )
+            self._display(self._state)
+            time.sleep(0.1)
+
+    def _listen(self, server: str) -> None:
+        """Follow the server's events, as any page or tracker does."""
+        try:
+            for _, name, data in stream_events(f"{server}/v1/events", {}):
+                if name == "traffic":
+                    self._take_traffic(msgspec.json.decode(data))
+                elif name == "verdict":
+                    change = msgspec.json.decode(data, type=VerdictChange)
+                    state = "closed" if change.closed else f"{change.verdict.kind} {change.verdict.zone or ''}"
+                    self._report(f"VERDICT {change.verdict.id}: {state}")
+                elif name == "status":
+                    self._handle_status(msgspec.json.decode(data, type=ZoneStatus))
+        except (OSError, HTTPException):
+            return  # the server has stopped
+
+    def _take_traffic(self, sample: dict[str, Any]) -> None:
+        """Show it, and say so when the service has recovered: no failure anywhere, and nothing sent into the zone."""
+        self._state.traffic.append(sample)
+        zones = sample["workloads"][WORKLOAD]
+        quiet = not zones[self._options.zone]["requests"] and not any(reading["faults"] for reading in zones.values())
+        self._quiet = self._quiet + 1 if quiet and self._zone_left.is_set() else 0
+        if self._quiet == QUIET_PULSES:
+            slowest = max(reading["latency"] or 0.0 for reading in zones.values())
+            self._report(
+                f"RECOVERED: for {QUIET_PULSES} s no request failed and none reached {self._options.zone}; "
+                f"p90 latency {slowest * 1000:.0f} ms"
+            )
+
+    def _handle_status(self, status: ZoneStatus) -> None:
+        if status.out:
+            self._state.out.add(status.zone)
+            self._report(f"OUT {status.zone}")
+            if status.zone == self._options.zone:
+                self._zone_left.set()
+        else:
+            self._state.out.discard(status.zone)
+            self._report(f"IN {status.zone}")
+
+    def _request(self, server: str, what: str, kind: Any) -> Any:
+        _, body = _request(server, "GET", f"/v1/{what}")
+        return msgspec.json.decode(body, type=kind)
+
+    def _summarize(self, verdicts: Sequence[RecordedVerdict], statuses: Sequence[ZoneStatus]) -> Summary:
+        """From the records of the processes, which have ended and can add nothing more."""
+        options = self._options
+        faults = [fault for file in options.directory.glob("i-*.jsonl") for fault in read_records(file, InjectedFault)]
+        sent = sorted(read_records(options.directory / "client.jsonl", SentRequest), key=lambda request: request.at)
+        summary = summarize(options.zone, faults, sent, verdicts, statuses)
+        marks = {"fault": summary.fault_at, "verdict": summary.verdict_at, "last request": summary.last_request_at}
+        picture = draw_timeline(
+            sent,
+            ZONES,
+            {name: at for name, at in marks.items() if at is not None},
+            {status.zone: status.since for status in statuses if status.out},
+        )
+        (options.directory / "timeline.svg").write_text(picture, encoding="utf-8")
+        (options.directory / "summary.json").write_bytes(msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
+        return summary
+
+    def _report(self, line: str) -> None:
+        self._state.lines.append((time.time() - self._state.started, line))
+        self._display(self._state)
+
+
+def _request(address: str, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    connection = connect(address, timeout=5.0)
+    try:
+        connection.request(method, path, body)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()

@@ -1,0 +1,215 @@
+"""Leases messages for the executors. `Quarantine` keeps one that may have killed workers from taking others along."""
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+
+from holdfast.queue.backend import LeaseRequest, LeaseResult
+from holdfast.queue.events import PollEvent
+from holdfast.queue.message import Release
+from holdfast.queue.rules.leasing import (
+    PERIOD,
+    Pace,
+    compute_caps,
+    messages_to_request,
+    pace_after_fetch,
+    pace_after_handling,
+)
+from holdfast.queue.worker.context import FinishedMessage, LeasedMessage, WorkerContext
+from holdfast.queue.worker.executors import HandlerExecutors
+
+IDLE_SECONDS = 1.0
+"""Seconds after which an idle worker looks, even if nobody has told it anything."""
+STOP_CHECK_SECONDS = 0.1
+"""Seconds between looks whether to stop."""
+MIN_WAKE_PAUSE = 0.001
+MAX_WAKE_PAUSE = 0.02
+"""Seconds to wait when the bell rings in vain, as that of a busy store does: from the one, doubling, to the other."""
+MEASURE_SECONDS = 0.02
+"""Seconds between measurements of how fast messages are handled."""
+SUSPECT_DEATHS = 2
+"""Workers that must have died with a message before it is a suspect: one is killed now and then for other reasons."""
+QUARANTINE_PATIENCE = 10.0
+"""Seconds for which a suspect waits until the other handlers here have ended. They may take hours: it begins then."""
+
+log = logging.getLogger(__name__)
+
+
+class Fetcher:
+    """Leases messages and gives them to those who run the handlers."""
+
+    def __init__(self, context: WorkerContext, executors: HandlerExecutors, is_out: Callable[[], bool]) -> None:
+        self._context = context
+        self._executors = executors
+        self._is_out = is_out
+        self._quarantine = Quarantine(context, executors)
+        # Workers of a fleet that start together would otherwise all have the same turns for the same shares.
+        self._leased_before = random.randrange(PERIOD)  # noqa: S311 - spreads, hides nothing
+        self._caps: dict[str, int] = {}
+        self._pace = Pace()
+        self._measured = (context.clock.monotonic(), 0, 0.0)
+        self._was_woken = False
+        self._empty_wakes = 0
+        self.is_leasing = False
+        """Whether messages may be on their way here that nobody knows of yet."""
+        self.is_stopping = False
+        """Whether to lease no more. What is on its way is released."""
+        self.loop = context.loop("lease", lambda: STOP_CHECK_SECONDS if self.is_stopping else self.step())
+
+    def step(self) -> float:
+        """Lease messages, if any are wanted, or wait a moment."""
+        context = self._context
+        if not self._executors.can_accept() or self._is_out():
+            return STOP_CHECK_SECONDS
+        if self._quarantine.step():
+            return 0.0
+        self._measure()
+        count = messages_to_request(context.concurrency, self._pace, len(context.leased))
+        if not count:
+            context.leased.wait_for_change(STOP_CHECK_SECONDS)
+            return 0.0
+        began = context.clock.monotonic()
+        self.is_leasing = True
+        try:
+            leased = context.backend.lease(
+                LeaseRequest(
+                    queue=context.queue,
+                    count=count,
+                    lease=context.lease,
+                    leased_before=self._leased_before,
+                    caps=self._caps,
+                )
+            )
+            self._pace = pace_after_fetch(self._pace, context.clock.monotonic() - began)
+            self._distribute(leased, began)
+            if context.events.is_enabled:
+                context.events.emit(
+                    PollEvent(queue=context.queue, at=context.clock.wall(), requested=count, result=leased)
+                )
+        finally:
+            self.is_leasing = False
+        self._caps = compute_caps(
+            leased.tenants,
+            sum(seen.leased for seen in leased.tenants.values()),
+            are_others_waiting=leased.are_others_waiting,
+        )
+        if leased.deliveries:
+            self._empty_wakes = 0
+            return 0.0
+        self._empty_wakes += self._was_woken
+        return self._idle(
+            IDLE_SECONDS if leased.next_due is None else min(IDLE_SECONDS, max(MIN_WAKE_PAUSE, leased.next_due))
+        )
+
+    def _idle(self, seconds: float) -> float:
+        """Wait for messages, but not long after the worker was told to stop; return how long to wait after that."""
+        self._was_woken = False
+        while not self.is_stopping and seconds > 0:
+            if self._context.backend.wait(self._context.queue, min(STOP_CHECK_SECONDS, seconds)):
+                self._was_woken = True
+                return (
+                    min(MAX_WAKE_PAUSE, MIN_WAKE_PAUSE * 2 ** min(10, self._empty_wakes - 2))
+                    if self._empty_wakes > 1
+                    else 0.0
+                )
+            seconds -= STOP_CHECK_SECONDS
+        self._empty_wakes = 0
+        return 0.0
+
+    def _distribute(self, leased: LeaseResult, began: float) -> None:
+        context = self._context
+        self._leased_before += len(leased.deliveries)
+        ends = began + context.lease
+        messages = [LeasedMessage(delivery, began, ends) for delivery in leased.deliveries]
+        context.leased.add(messages)
+        for_threads: list[LeasedMessage] = []
+        for_loop: list[LeasedMessage] = []
+        for one in messages:
+            try:
+                is_async = context.handlers.find(one)
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with a message, the others are not to blame
+                context.leased.finish(context.handlers.finish_unfit(one, error))
+            else:
+                if not self._quarantine.keep(one, is_async=is_async):
+                    (for_loop if is_async else for_threads).append(one)
+        if self.is_stopping or self._is_out():
+            for one in (*for_threads, *for_loop):
+                context.leased.finish(FinishedMessage(one, Release()))
+            return
+        try:
+            _submit(context, self._executors, for_threads, is_async=False)
+        finally:
+            _submit(context, self._executors, for_loop, is_async=True)
+
+    def _measure(self) -> None:
+        now, handled, busy = (
+            self._context.clock.monotonic(),
+            self._context.leased.handled,
+            self._context.leased.busy_seconds,
+        )
+        then, handled_then, busy_then = self._measured
+        if now - then >= MEASURE_SECONDS:
+            self._pace = pace_after_handling(self._pace, handled - handled_then, busy - busy_then, now - then)
+            self._measured = (now, handled, busy)
+
+
+class Quarantine:
+    """Has a suspect handled alone: while it is, there is no other message in this process that could die with it.
+
+    Of several suspects it keeps one, and releases the others. Used by `Fetcher`, in its thread only.
+    """
+
+    def __init__(self, context: WorkerContext, executors: HandlerExecutors) -> None:
+        self._context = context
+        self._executors = executors
+        self._suspect: LeasedMessage | None = None
+        self._is_async = False
+        self._has_begun = False
+
+    def keep(self, message: LeasedMessage, *, is_async: bool) -> bool:
+        """Return whether a message is a suspect. If so, it is kept here, or released."""
+        if message.delivery.deaths < SUSPECT_DEATHS:
+            return False
+        if self._suspect is None:
+            self._suspect, self._is_async, self._has_begun = message, is_async, False
+            message.can_wait = True
+        else:
+            self._context.leased.finish(FinishedMessage(message, Release()))
+        return True
+
+    def step(self) -> bool:
+        """Begin with the suspect if it is time; return whether there is one, so that nothing may be leased."""
+        suspect, context = self._suspect, self._context
+        if suspect is None:
+            return False
+        if suspect.is_decided:  # handled, or handed back
+            self._suspect = None
+            return False
+        has_company = len(context.leased) > 1
+        if not self._has_begun and (
+            not has_company or context.clock.monotonic() - suspect.leased_at >= QUARANTINE_PATIENCE
+        ):
+            self._has_begun = True
+            log.warning(
+                "message %d of %s, tenant %s: %d workers were not heard of again that had it; it is handled alone",
+                suspect.delivery.id,
+                context.queue,
+                suspect.delivery.tenant,
+                suspect.delivery.deaths,
+            )
+            _submit(context, self._executors, [suspect], is_async=self._is_async)
+        context.leased.wait_for_change(STOP_CHECK_SECONDS)
+        return True
+
+
+def _submit(
+    context: WorkerContext, executors: HandlerExecutors, some: Sequence[LeasedMessage], *, is_async: bool
+) -> None:
+    if not some:
+        return
+    try:
+        executors.submit(some, is_async=is_async)
+    except BaseException:  # there is no thread, and none can be started: other workers may have some
+        for one in some:
+            context.leased.finish(FinishedMessage(one, Release()))
+        raise

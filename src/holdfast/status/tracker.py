@@ -1,0 +1,162 @@
+"""What a process knows about zones that are out: in memory, told by its sources, last known good when they are away."""
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from holdfast._background import BackgroundLoop
+from holdfast._clock import Clock, SystemClock
+from holdfast._errors import InvalidValue
+from holdfast._types import Zone, ZoneStatus
+from holdfast.status.quorum import QuorumDecision, QuorumRules, SilencePolicy, Vote, count_votes
+from holdfast.status.sources import StatusSource, build_source
+
+logger = logging.getLogger("holdfast.status")
+
+STALE_SECONDS = 15.0
+"""Silence after which a source no longer counts: three pulls."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHealth:
+    """One source, and the seconds since it was last heard; None if it never was."""
+
+    name: str
+    age: float | None
+
+
+class ZoneTracker:
+    """A ZoneView over one or more sources. Thread-safe; start it, or use it as a context manager.
+
+    A source is the address of a Holdfast server (`http://host:8470`), a pattern of addresses that answer 200 or 500
+    (`https://host/status/{zone}`, asked about the own `zone`), or any StatusSource. A zone is out when a majority of
+    them say so. While sources are silent, zones stay by default as they were last known. Reading never waits for
+    anything.
+    """
+
+    def __init__(
+        self,
+        *sources: str | StatusSource,
+        zone: Zone | None = None,
+        when_silent: SilencePolicy | str = SilencePolicy.KEEP,
+        stale_after: float = STALE_SECONDS,
+        on_change: Callable[[Mapping[str | None, frozenset[Zone]]], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if not sources:
+            raise InvalidValue("a tracker without sources: expected at least one, such as http://127.0.0.1:8470")
+        if not 0 < stale_after < math.inf:
+            raise InvalidValue(f"stale_after is {stale_after}: expected seconds, more than 0")
+        when_silent = SilencePolicy(when_silent)
+        if when_silent is SilencePolicy.OWN_ZONE_OUT and zone is None:
+            raise InvalidValue("when_silent is own_zone_out: expected the own zone as well, to be left")
+        self._clock = clock or SystemClock()
+        zones = () if zone is None else (zone,)
+        self._sources = tuple(
+            build_source(source, zones=zones) if isinstance(source, str) else source for source in sources
+        )
+        names = [source.name for source in self._sources]
+        if len(set(names)) < len(names):
+            raise InvalidValue(f"sources {', '.join(names)}: expected each once, because each has one vote")
+        self._rules = QuorumRules(
+            sources=len(sources),
+            stale_after=stale_after,
+            when_silent=when_silent,
+            own_zone=zone,
+            started_at=self._clock.monotonic(),
+        )
+        self._votes: list[Vote | None] = [None] * len(sources)
+        self._decision = QuorumDecision()
+        self._on_change = on_change
+        self._decided = threading.Event()
+        self._loop = BackgroundLoop("holdfast-tracker", self.review, action="decide which zones are out", logger=logger)
+
+    def out(self, workload: str | None = None) -> frozenset[Zone]:
+        out = self._decision.zones_out
+        return out.get(workload, out[None])
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since enough sources were heard to decide anything; None before the first time."""
+        heard = sorted((vote.heard_at for vote in self._votes if vote is not None), reverse=True)
+        if len(heard) < self._rules.majority:
+            return None
+        return self._clock.monotonic() - heard[self._rules.majority - 1]
+
+    def sources(self) -> list[SourceHealth]:
+        """Who is asked, and how long ago each was heard."""
+        now = self._clock.monotonic()
+        return [
+            SourceHealth(source.name, None if vote is None else now - vote.heard_at)
+            for source, vote in zip(self._sources, self._votes, strict=True)
+        ]
+
+    def start(self) -> Self:
+        """Begin to follow the sources, in threads. May be repeated."""
+        if not self._loop.is_running:
+            self._loop.start()
+            for index, source in enumerate(self._sources):
+                source.start(_SourceListener(self, index))
+        return self
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until enough sources were heard for the first time; false if that takes longer."""
+        return self._decided.wait(timeout)
+
+    def refresh(self) -> None:
+        """Ask all sources anew, soon: something has probably changed."""
+        for source in self._sources:
+            source.refresh()
+
+    def close(self) -> None:
+        """Stop following; what is known stays. May be repeated."""
+        self._loop.stop()
+        for source in self._sources:
+            source.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def receive(
+        self, index: int, statuses: Iterable[ZoneStatus], at: float, zones: frozenset[Zone] | None = None
+    ) -> None:
+        """Take the statuses of the source at `index`, by its time `at`; `zones` are its zones, None for all."""
+        now = self._clock.monotonic()
+        out = {
+            (status.zone, status.workload): math.inf if status.expires is None else now + status.expires - at
+            for status in statuses
+            if status.is_out(at)
+        }
+        self._votes[index] = Vote(now, out, zones)
+        self._loop.wake()
+
+    def review(self) -> float:
+        """Decide anew, in the tracker's own thread; return the seconds until time alone may change the decision."""
+        before = self._decision.zones_out
+        # One assignment: readers see the old or the new, never half.
+        self._decision = count_votes(tuple(self._votes), self._rules, self._decision, self._clock.monotonic())
+        if self._decision.zones_out != before and self._on_change is not None:
+            try:
+                self._on_change(self._decision.zones_out)
+            except Exception:
+                logger.exception("what was to be done about a change of zones failed")
+        if self._decision.heard_sources >= self._rules.majority:
+            self._decided.set()
+        return self._decision.review_at - self._clock.monotonic()
+
+
+class _SourceListener:
+    """Hands on what one source says."""
+
+    def __init__(self, tracker: ZoneTracker, index: int) -> None:
+        self._tracker = tracker
+        self._index = index
+
+    def receive(self, statuses: Iterable[ZoneStatus], at: float, zones: frozenset[Zone] | None = None) -> None:
+        self._tracker.receive(self._index, statuses, at, zones)
