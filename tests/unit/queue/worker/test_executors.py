@@ -371,6 +371,8 @@ class TestThreadsThatCannotBeStarted:
         self.left = 3
         with pytest.raises(RuntimeError):
             bench.worker.start()
+        for thread in set(threading.enumerate()) - before:
+            thread.join(PATIENCE)
         assert set(threading.enumerate()) <= before
         self.left = 100
         bench.worker.start()
@@ -481,6 +483,8 @@ class TestItsOwnLoop:
         bench.work()
         assert bench.sink.endings == ["released"] * 2 + ["acked"] * 3
         assert loops[-1] is not loops[0]
+        for task in asyncio.all_tasks(loops[0]):  # or asyncio complains about them in the log of some later test
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
         assert "the event loop of its handlers is broken, and ends" in caplog.text
 
 
