@@ -214,7 +214,7 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     stale_after: Annotated[float, Meta(ge=1, le=86_400)] = 15.0
     """Seconds without an answer after which an endpoint no longer counts: three polls."""
     when_silent: Literal["keep", "all_in", "own_zone_out"] = "keep"
-    """What to do while no majority of the endpoints answers. `keep`: an outage of the status service changes nothing."""
+    """What to do while no majority of endpoints answers. `keep`: an outage of the status service changes nothing."""
     host: Annotated[str, Meta(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
     """Loopback. A balancer on another host needs another address."""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8471

@@ -281,7 +281,9 @@ class TestOpening:
             port = unused.getsockname()[1]
         clock = FakeClock()
         began = time.monotonic()
-        with pytest.raises(EngineUnavailable, match=rf"127\.0\.0\.1:{port}/orders was unavailable for 30\.0 s.*refused"):
+        with pytest.raises(
+            EngineUnavailable, match=rf"127\.0\.0\.1:{port}/orders was unavailable for 30\.0 s.*refused"
+        ):
             PostgresDatabase(PostgresOptions(url=f"postgresql://me:secret@127.0.0.1:{port}/orders"), clock=clock)
         assert sum(clock.sleeps) == pytest.approx(30.0)
         assert time.monotonic() - began < 10

@@ -193,8 +193,8 @@ def test_a_zone_that_is_out_for_all_cannot_come_in_for_one(run: Run) -> None:
         (["in", "use1-az1", "--reason", "x", "--workload", ""], "workload ''"),
         (["status", "--workload", "a/b"], "workload 'a/b'"),
         (["out", "use1-az1", "--reason", "x", "--for", "soon"], "duration 'soon': expected one such as 90s"),
-        (["out", "use1-az1", "--reason", "x", "--for", "0"], "1 second at least"),
-        (["out", "use1-az1", "--reason", "x", "--for", "0.5"], "1 second at least"),
+        (["out", "use1-az1", "--reason", "x", "--for", "0"], "at least 1 second"),
+        (["out", "use1-az1", "--reason", "x", "--for", "0.5"], "at least 1 second"),
         (["out", "use1-az1", "--reason", "x", "--for", "-5m"], "duration '-5m': expected one such as 90s"),
         (["out", "use1-az1", "use1-az2", "--reason", "x"], "one zone at a time"),
         (["in", "use1-az1", "use1-az2", "--reason", "x"], "one zone at a time"),
@@ -234,7 +234,10 @@ def test_a_zone_and_a_reason_have_to_be_given(run: Run, words: list[str], told: 
     ("words", "told"),
     [
         (["use1-az4"], "no zone use1-az4 is configured: expected one of use1-az1, use1-az2, use1-az3"),
-        (["use1-az3", "--workload", "shop"], "no zone use1-az3 is configured for shop: expected one of use1-az1, use1-az2"),
+        (
+            ["use1-az3", "--workload", "shop"],
+            "no zone use1-az3 is configured for shop: expected one of use1-az1, use1-az2",
+        ),
         (["use1-az1", "--workload", "chop"], "no workload chop is configured: expected one of shop, cart"),
     ],
 )

@@ -34,7 +34,7 @@ _REGION = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsOptions:
-    """The identity, region and timeouts of a session. boto3's variables and shared files apply where a value is None."""
+    """The identity, region and timeouts of a session. Where a value is None, boto3's variables and files apply."""
 
     region: str | None = None
     profile: str | None = None

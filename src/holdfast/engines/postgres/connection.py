@@ -37,7 +37,7 @@ class PostgresOptions:
     """Maximum time of one statement, or between two statements of a transaction. Equal to `timeout`, so that callers
     do not wait longer than in an outage. Migrations are exempt."""
     application_name: str = "holdfast"
-    """The name in `pg_stat_activity`, unless the url sets one. It distinguishes these connections from the service's."""
+    """The name in `pg_stat_activity`, unless the url sets one: distinguishes these connections from the service's."""
 
     def __post_init__(self) -> None:
         if self.url.partition("://")[0] not in {"postgresql", "postgres"}:

@@ -125,7 +125,7 @@ def run_statement(
 
 
 def _require_connected(connection: PostgresConnection, location: str) -> None:
-    """Raise RetryableFailure if the connection is lost. Before a commit is sent, it is certain that nothing happened."""
+    """Raise RetryableFailure if the connection is lost: before a commit is sent, nothing can have been written."""
     if is_disconnected(connection):
         lost = psycopg.OperationalError("the server closed the connection before the commit")
         raise RetryableFailure(diagnose(lost, location, connection_lost=True))

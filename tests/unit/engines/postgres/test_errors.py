@@ -106,7 +106,7 @@ def test_an_error_without_words_is_called_by_its_class() -> None:
     ("message", "advice"),
     [
         ('FATAL:  password authentication failed for user "me"', "user and the password"),
-        ("fe_sendauth: no password supplied", "has no password"),
+        ("fe_sendauth: no password supplied", "requires a password"),
         ('FATAL:  Peer authentication failed for user "me"', "pg_hba.conf"),
         ('FATAL:  no pg_hba.conf entry for host "10.0.0.1", user "me", database "db", no encryption', "pg_hba.conf"),
         ('FATAL:  database "orders" does not exist', "check the database in the url"),
