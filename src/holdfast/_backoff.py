@@ -51,10 +51,7 @@ class Backoff:
         object.__setattr__(self, "jitter", Jitter(self.jitter))
 
     def delay(self, retry: int, previous: float, chance: Chance) -> float:
-        """Return the seconds to wait before retry number `retry`, counted from 1, after a delay of `previous` seconds.
-
-        `previous` is 0 before the first retry; only decorrelated jitter uses it.
-        """
+        """Return the seconds before retry number `retry`, from 1, if the delay before was `previous` (0: none)."""
         jitter = self.jitter
         if jitter is _DECORRELATED:
             longest = max(self.base, 3 * (previous or self.base))

@@ -6,10 +6,7 @@ from holdfast._errors import EngineUnavailable
 
 
 def listen(host: str, port: int, *, section: str, backlog: int) -> socket.socket:
-    """Return a listening socket. Raise EngineUnavailable if the address cannot be used.
-
-    `section` is the section of the settings that contains `host` and `port`; the error message names it.
-    """
+    """Return a listening socket. Raise EngineUnavailable, which names the settings' `section` of `host` and `port`."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=backlog)

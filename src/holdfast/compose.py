@@ -197,10 +197,7 @@ def require_store(settings: Settings, subsystem: str, *, hint: str = "") -> None
 
 
 def require_access(folder: Path) -> None:
-    """Raise SettingsError, which names the owner, if this user may not read and write the data directory.
-
-    Do nothing if the directory does not exist.
-    """
+    """Raise SettingsError, which names the owner, if `folder` exists and this user may not read and write it."""
     try:
         folder.stat()
     except PermissionError:

@@ -20,8 +20,7 @@ def demo(
     rate: Annotated[float, Parameter(help="Requests per second, over all zones.")] = 60.0,
     bin_seconds: Annotated[float, Parameter(help="Length of the detector's bins; shorter ones decide sooner.")] = 10.0,
     directory: Annotated[
-        Path | None,
-        Parameter(help="An empty folder for records, summary.json and timeline.svg. Default: a temporary one."),
+        Path | None, Parameter(help="An empty folder for records, summary.json and timeline.svg. Default: temporary.")
     ] = None,
     keep_running: Annotated[bool, Parameter(help="Keep all processes running until Ctrl-C.")] = False,
     json: Json = False,

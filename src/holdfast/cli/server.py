@@ -70,9 +70,7 @@ def check(
 
 
 def backup(
-    target: Annotated[
-        Path, Parameter(help="A folder for the copies; created if needed. Existing files are not overwritten.")
-    ],
+    target: Annotated[Path, Parameter(help="A folder for the copies, created if needed. No file is overwritten.")],
     /,
     *,
     options: SettingsOptions = SETTINGS,
@@ -91,9 +89,7 @@ def backup(
     require_access(values.data_directory)  # a folder without permission to read would look empty
     sources = sorted(values.data_directory.glob(f"*{SQLITE_SUFFIX}"))
     if not sources:
-        raise NotFound(
-            f"there is no database in {values.data_directory}: name the server's directory with --data-directory"
-        )
+        raise NotFound(f"there is no database in {values.data_directory}: name another folder with --data-directory")
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -56,10 +56,7 @@ class LoadedSettings:
     origins: Mapping[SettingPath, str]
 
     def list_effective(self) -> Iterator[tuple[SettingPath, Any, str]]:
-        """Yield the path, the value and the origin of every setting. Secrets are masked.
-
-        The origin is `default`, the file, `command line` or the name of an environment variable.
-        """
+        """Yield every setting's path, value (secrets masked) and origin: `default`, the file, or what overrode it."""
         shown = msgspec.to_builtins(self.settings, enc_hook=str)
         for pattern in list_setting_types():
             for path in expand_pattern(shown, pattern):
@@ -164,10 +161,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[SettingPath, tuple
 
 
 def _is_mistake(name: str, value: str, variables: Collection[str]) -> bool:
-    """Return whether a variable is probably a misspelled setting: `_` in place of `__`.
-
-    Kubernetes sets variables with such names itself. Their values are addresses, and do not count.
-    """
+    """Return whether a variable is probably a setting with `_` for `__`. Kubernetes sets such names to addresses."""
     return "://" not in value and name in {known.replace(_SEPARATOR, "_") for known in variables}
 
 
@@ -194,10 +188,7 @@ def _convert_none(data: dict[str, Any], paths: Iterable[SettingPath]) -> None:
 
 
 def _parse_literal(value: str, kind: Any) -> Any:
-    """Return the text of a variable converted to the type of its setting, or unchanged if it cannot be converted.
-
-    Decoding then reports the wrong type. The elements of a list are separated by commas or white space.
-    """
+    """Return a variable's text as its setting's type, or unchanged for decoding to report. Commas separate elements."""
     plain = getattr(kind, "__origin__", kind)
     if plain is tuple:
         return [element for element in _LIST_SEPARATOR.split(value) if element]

@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 from holdfast._errors import InvalidValue, NotFound, SettingsError
 from holdfast._names import WORKLOAD_PATTERN, parse_zone
 from holdfast._types import Zone
-from holdfast.config.queues import QueueSettings, require_once
+from holdfast.config.queues import QueueSettings, require_unique_names
 from holdfast.telemetry import BIN_SECONDS
 
 if TYPE_CHECKING:
@@ -300,9 +300,8 @@ def require_known(workloads: Sequence[WorkloadSettings], zone: Zone | None, work
         return
     named = [each for each in workloads if workload in (None, each.name)]
     if not named:
-        raise NotFound(
-            f"no workload {workload} is configured: expected one of {', '.join(each.name for each in workloads)}"
-        )
+        names = ", ".join(each.name for each in workloads)
+        raise NotFound(f"no workload {workload} is configured: expected one of {names}")
     zones = sorted({known for each in named for known in each.zones})
     if zone is not None and zone not in zones:
         scope = f" for {workload}" if workload else ""
@@ -329,5 +328,5 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Queues to create if they do not exist. Existing queues are not changed."""
 
     def __post_init__(self) -> None:
-        require_once("workload", [workload.name for workload in self.workload])
-        require_once("queue", [queue.name for queue in self.queue])
+        require_unique_names("workload", [workload.name for workload in self.workload])
+        require_unique_names("queue", [queue.name for queue in self.queue])

@@ -33,11 +33,7 @@ ZONES = ("use1-az1", "use1-az2", "use1-az3")
 INSTANCES = 2
 MAX_RATE = 200
 """Maximum requests per second: eight processes on two cores still answer them in time."""
-FAULTS = {
-    "errors": FaultRequest(errors=0.4, delay=0.0),
-    "latency": FaultRequest(errors=0.0, delay=0.8),
-    "both": FaultRequest(errors=0.4, delay=0.8),
-}
+FAULTS = {"errors": FaultRequest(0.4, 0.0), "latency": FaultRequest(0.0, 0.8), "both": FaultRequest(0.4, 0.8)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +80,9 @@ class DemoOptions:
 
 
 class StoryLine(NamedTuple):
-    """One line about the run."""
+    """One line about the run, `at` seconds after its start."""
 
     at: float
-    """Seconds since the start of the run."""
     text: str
 
 
@@ -122,9 +117,7 @@ class DemoRun:
         options = self._options
         options.directory.mkdir(parents=True, exist_ok=True)
         if any(options.directory.iterdir()):
-            raise InvalidValue(
-                f"{options.directory} is not empty: records of another run would be counted; name an empty folder"
-            )
+            raise InvalidValue(f"{options.directory} is not empty: name an empty folder, so that no old records count")
         with ExitStack() as stack:
             server = self._start(stack, "server", "--settings", str(self._write_settings()))
             self._state.address = server

@@ -28,12 +28,10 @@ USUAL_SECONDS = (0.005, 0.025)
 
 
 class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of `POST /fault`."""
+    """The body of `POST /fault`: the share of requests that fail, and the seconds that all of them take longer."""
 
     errors: float
-    """The share of requests that fail."""
     delay: float
-    """Seconds that every request takes longer."""
 
 
 class ShopServer(ThreadingHTTPServer):

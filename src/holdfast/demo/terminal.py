@@ -17,8 +17,7 @@ from holdfast.demo.summary import Phase, Summary
 _BARS = " ▁▂▃▄▅▆▇█"
 _SECONDS = 40
 """Seconds that a sparkline shows."""
-_MAX_LATENCY = 1.0
-"""Seconds at the top of a sparkline."""
+_MAX_LATENCY = 1.0  # at the top of a sparkline
 
 
 @contextmanager

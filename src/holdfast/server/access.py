@@ -28,10 +28,7 @@ def get_trace_id(scope: Any) -> str:
 
 
 def log_access(app: ASGIApp) -> ASGIApp:
-    """Return `app` wrapped in a middleware that logs every request, with OpenTelemetry's attribute names.
-
-    Requests for quiet paths are logged at level debug only.
-    """
+    """Return `app` with a middleware that logs requests by OpenTelemetry's names, and quiet paths only at debug."""
 
     async def logged(scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

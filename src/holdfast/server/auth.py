@@ -14,9 +14,7 @@ from holdfast._errors import CredentialRefused, NotAllowed
 from holdfast.server.credentials import Credential, CredentialStore, Role
 from holdfast.server.problems import describe_errors
 
-LOCAL_OPERATOR = Credential(
-    id="local", role=Role.OPERATOR, tenant=None, note="server.allow_anonymous is set", created_at=0.0
-)
+LOCAL_OPERATOR = Credential(id="local", role=Role.OPERATOR, tenant=None, note="allow_anonymous is set", created_at=0.0)
 """The credential of every request if `server.allow_anonymous` is set."""
 
 
@@ -27,10 +25,7 @@ class Authenticator:
         self._store = store
 
     async def authenticate(self, connection: ASGIConnection[Any, Any, Any, Any]) -> Credential:
-        """Return the credential of the request. Raise CredentialRefused, or NotAllowed for a request that is not local.
-
-        Only a server without a store raises NotAllowed.
-        """
+        """Return the credential of the request. Raise CredentialRefused; without a store, NotAllowed if not local."""
         if self._store is None:
             _require_local(connection.headers)
             return LOCAL_OPERATOR

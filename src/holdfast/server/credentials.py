@@ -95,10 +95,7 @@ class CredentialStore:
         database.migrate(SUBSYSTEM, MIGRATIONS)
 
     def create(self, role: Role, *, tenant: str | None = None, note: str = "") -> tuple[Credential, str]:
-        """Create a credential, and return it with its token, which cannot be shown again.
-
-        Role tenant needs `tenant`, and other roles must not have one.
-        """
+        """Return a new credential and its token, which is not stored. Only role tenant has a `tenant`, and needs it."""
         credential, token, digest = self._new_credential(role, tenant, note)
         self._database.write(lambda transaction: _insert(transaction, credential, digest))
         return credential, token
@@ -154,7 +151,6 @@ class CredentialStore:
         return credential
 
     def _new_credential(self, role: Role, tenant: str | None, note: str) -> tuple[Credential, str, str]:
-        """Return a new credential, its token and its digest."""
         if role is Role.TENANT and tenant is None:
             raise InvalidValue("role tenant needs a tenant: name it with --tenant")
         if role is not Role.TENANT and tenant is not None:

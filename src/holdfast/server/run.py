@@ -67,8 +67,7 @@ _MAX_WEBSOCKET_BYTES = 1024
 _CLOSE_RESERVE = 0.5
 """Seconds of `shutdown_timeout` that are reserved for closing the database after the last request."""
 _EXIT_RESERVE = 0.2
-"""Seconds before the end of `shutdown_timeout` at which the process exits anyway. uvicorn takes up to 0.1 s to notice a
-signal."""
+"""Seconds before the end of `shutdown_timeout` when the process exits anyway; uvicorn takes 0.1 s to see a signal."""
 
 
 def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> None:

@@ -126,9 +126,7 @@ def test_where_there_is_nothing_nothing_is_made(run: Run, here: Path, exists: bo
         (here / "holdfast-data").mkdir()
     ran = run("backup", "copies", "--json")
     assert (ran.code, ran.error["error"]) == (1, "not-found")
-    assert ran.error["detail"] == (
-        "there is no database in holdfast-data: name the server's directory with --data-directory"
-    )
+    assert ran.error["detail"] == "there is no database in holdfast-data: name another folder with --data-directory"
     assert [entry.name for entry in here.iterdir()] == ["holdfast-data"] * exists
 
 

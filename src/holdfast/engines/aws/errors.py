@@ -37,8 +37,7 @@ _NOT_ALLOWED_CODES = {
     "the clock of this machine differs too much from that of AWS: set it": frozenset({"RequestTimeTooSkewed"}),
 }
 _SETTINGS_ADVICE: dict[type[boto.BotoCoreError], str] = {
-    boto.NoCredentialsError: "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, set aws.profile (AwsOptions.profile), "
-    "or run on a host that has a role",
+    boto.NoCredentialsError: "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or aws.profile, or run with a role",
     boto.PartialCredentialsError: "Set both the key id and the secret",
     boto.ProfileNotFound: "Check the name of the profile, and AWS_CONFIG_FILE if the file is not in ~/.aws",
     boto.NoRegionError: "Set aws.region (AwsOptions.region), or AWS_DEFAULT_REGION",

@@ -183,10 +183,9 @@ class _AssumedRoleProvider:
 
 
 class _AttemptState(threading.local):
-    """State of the call that this thread is making."""
+    """The state of this thread's call: `reply_lost` if AWS may have carried out an attempt whose reply was lost."""
 
     reply_lost = False
-    """True if AWS may have carried out an attempt whose reply was lost."""
 
 
 def _create_botocore_session(options: AwsOptions) -> Session:

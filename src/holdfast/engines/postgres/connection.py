@@ -206,14 +206,11 @@ class NotificationListener:
         self._connection: PostgresConnection | None = None
 
     def wait_for_notifications(self, seconds: float) -> list[str] | None:
-        """Wait up to `seconds`, and return the texts of the notifications.
-
-        Return None if there is or was no connection: notifications may have been missed.
-        """
+        """Wait up to `seconds` for notifications and return their texts, or None if some may have been missed."""
         try:
             if self._connection is None:
                 self._connection = self._connect()
-                return None  # earlier notifications were missed
+                return None  # there was no connection before, so notifications may have been missed
             notifications = self._connection.notifies(timeout=seconds, stop_after=1)
             return [notification.payload for notification in notifications]
         except (psycopg.Error, EngineError):

@@ -106,8 +106,7 @@ class PostgresDatabase:
                 if missing:
                     raise EngineMismatch(
                         f"the tables of {subsystem} in {self._location} lack migration {missing[0].number} "
-                        f"({missing[0].name}), which was applied before: if an older backup was restored, restart "
-                        "this process"
+                        f"({missing[0].name}), which was applied before: restart after restoring an older backup"
                     )
 
         self._run(self._in_transaction(work, writing=False), min(CHECK_SECONDS, self._options.timeout))

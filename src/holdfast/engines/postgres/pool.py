@@ -34,10 +34,7 @@ class PoolTimeout(Exception):
 
 
 class Pool:
-    """A pool of at most `max_connections` connections. The most recently used one is reused first.
-
-    Waiting callers are served in order. Thread-safe.
-    """
+    """A thread-safe pool of at most `max_connections`, the last used first. Waiting callers are served in order."""
 
     def __init__(
         self, min_connections: int, max_connections: int, connect: Callable[[float], PostgresConnection], clock: Clock

@@ -176,10 +176,7 @@ class ChangeCounter:
         self._is_open = True
 
     def read(self) -> int | None:
-        """Return a number that differs after every commit of any process, or None if it is unknown now.
-
-        After None, the caller must assume that there was a commit.
-        """
+        """Return a number that changes with every commit of any process, or None if unknown: then assume a commit."""
         with self._lock:
             if not self._is_open:
                 return None

@@ -47,10 +47,7 @@ def translate(error: apsw.Error, path: Path, waited_seconds: float = 0.0) -> Eng
 def translate_commit(error: apsw.Error, path: Path) -> EngineError | Conflict:
     """Return the Holdfast error for a failed COMMIT: after an I/O error, it is unknown whether it reached the disk."""
     if isinstance(error, apsw.IOError):
-        return OutcomeUnknown(
-            f"the disk failed during a commit to {path} ({error}): the data may or may not have been written; "
-            "check before you repeat it"
-        )
+        return OutcomeUnknown(f"the disk failed during a commit to {path} ({error}): check before you repeat it")
     return translate(error, path)
 
 

@@ -1,14 +1,13 @@
 """The single writer of a SQLite file, with group commit.
 
-A durable commit costs one sync of the disk for one row or a thousand, so queued functions (each called `work`) are
-committed together. They are still independent: an error of one reaches only its own caller.
+A durable commit costs one sync of the disk for one row or a thousand, so queued transactions are committed together.
+They are still independent: an error of one reaches only its own caller.
 
-The leader is a role, not a thread. A caller that queues a work while no thread writes becomes the leader: it commits
-all queued works, then passes the role to the next caller in the queue. A single caller therefore needs no switch
-between threads, which would cost a third of its speed (benchmarks/engines.py). The main thread never leads, because a
-signal can raise an exception between any two of its steps. The writer's own thread leads for it, and for `submit`. So a
-work may run in its caller's thread, in another caller's, or in the writer's: it must not take a lock that a caller may
-hold.
+The leader is a role, not a thread. A caller that queues a transaction while no thread writes becomes the leader: it
+commits all that are queued, then passes the role to the next caller. A single caller therefore needs no switch between
+threads, which would cost a third of its speed (benchmarks/engines.py). The main thread never leads, because a signal
+can raise an exception between any two of its steps; the writer's own thread leads for it, and for `submit`. So `work`
+may run in its caller's thread, another caller's, or the writer's: it must not take a lock that a caller may hold.
 """
 
 import threading
@@ -28,7 +27,7 @@ from holdfast.engines.sqlite.connection import connect, run_work
 from holdfast.engines.sqlite.errors import translate, translate_commit
 
 MAX_GROUP_SIZE = 1024
-"""Maximum number of works in one commit. Above this, sharing the sync gains little, and the first work waits longer."""
+"""Maximum transactions in one commit. Above this, sharing the sync gains little, and the first one waits longer."""
 
 Work: TypeAlias = Callable[[Transaction], Any]
 
@@ -36,7 +35,7 @@ _WAKE, _STOP = True, False  # signals to the writer's thread
 
 
 class _QueuedWork:
-    """One queued work with its result. Its caller is woken when the work has ended, or to become the leader."""
+    """One queued transaction and its result. Its caller is woken when it has ended, or to become the leader."""
 
     __slots__ = ("_woken", "can_lead", "error", "future", "is_leader", "value", "work")
 
@@ -57,7 +56,7 @@ class _QueuedWork:
         self._woken.release()
 
     def begin(self) -> bool:
-        """Return False if the work was cancelled."""
+        """Return False if the transaction was cancelled."""
         return self.future is None or self.future.set_running_or_notify_cancel()
 
     def finish(self) -> None:
@@ -70,11 +69,11 @@ class _QueuedWork:
 
 
 class _WorkFailed(Exception):
-    """A work of the group raised, so nothing of the group was written."""
+    """A transaction of the group raised, so nothing of the group was written."""
 
 
 class Writer:
-    """A writer that commits works in the order in which they were queued. Thread-safe."""
+    """A writer that commits transactions in the order in which they were queued. Thread-safe."""
 
     def __init__(self, path: Path, timeout: float) -> None:
         self._path = path
@@ -116,7 +115,7 @@ class Writer:
         return future
 
     def close(self) -> None:
-        """Commit the queued works, then close the file. May be repeated."""
+        """Commit the queued transactions, then close the file. May be repeated."""
         if self._leader == threading.get_ident():
             raise self._build_deadlock_error()
         with self._lock:
@@ -133,10 +132,10 @@ class Writer:
                 connection.close(True)
 
     def _queue(self, item: _QueuedWork) -> bool:
-        """Queue the work. Return True if its caller is now the leader; otherwise the caller will be woken.
+        """Queue a transaction. Return True if its caller is now the leader; otherwise the caller will be woken.
 
         The main thread may be interrupted anywhere in here. It never becomes the leader, so it cannot leave the role
-        taken. If it is interrupted before the signal, the next leader commits the work.
+        taken. If it is interrupted before the signal, the next leader commits the transaction.
         """
         with self._lock:
             if not self._is_open:
@@ -184,7 +183,7 @@ class Writer:
             self._lead()
 
     def _commit_next(self) -> list[_QueuedWork]:
-        """Commit the queued works, up to the limit. Return those whose callers can be woken."""
+        """Commit the queued transactions, up to the limit. Return those whose callers can be woken."""
         group: list[_QueuedWork] = []
         while self._waiting and len(group) < MAX_GROUP_SIZE:
             item = self._waiting.popleft()
@@ -194,7 +193,7 @@ class Writer:
         try:
             if group:
                 self._commit(group)
-        except Exception as error:  # noqa: BLE001 - no work was written, and every caller must get the reason
+        except Exception as error:  # noqa: BLE001 - nothing was written, and every caller must get the reason
             for item in group:
                 item.error = _copy_error(error)
         finally:
@@ -210,7 +209,7 @@ class Writer:
             else:
                 self._commit_with_savepoints(group)
         except Conflict:
-            # If a constraint is checked at the commit, the error does not say which work violated it.
+            # If a constraint is checked at the commit, the error does not say which transaction violated it.
             if len(group) == 1:
                 raise
             for item in group:
@@ -271,7 +270,7 @@ class Writer:
 
 
 def _run_without_savepoints(connection: apsw.Connection, path: Path, group: list[_QueuedWork]) -> None:
-    """Run all works without savepoints: fast, for the usual case that none fails."""
+    """Run all transactions without savepoints: fast, for the usual case that none fails."""
     for item in group:
         try:
             item.value = run_work(connection, path, item.work)
@@ -280,7 +279,7 @@ def _run_without_savepoints(connection: apsw.Connection, path: Path, group: list
 
 
 def _run_with_savepoints(connection: apsw.Connection, path: Path, group: list[_QueuedWork]) -> None:
-    """Run each work in its own savepoint, after a failure. There is still one commit."""
+    """Run each transaction in its own savepoint, after a failure. There is still one commit."""
     for item in group:
         item.value = None
         connection.execute("savepoint work")
@@ -288,7 +287,7 @@ def _run_with_savepoints(connection: apsw.Connection, path: Path, group: list[_Q
             item.value = run_work(connection, path, item.work)
         except BaseException as error:
             if not connection.in_transaction:
-                raise  # SQLite rolled back the whole transaction (disk full): no work is left
+                raise  # SQLite rolled back the whole group (disk full)
             connection.execute("rollback to work")
             item.error = error
         connection.execute("release work")

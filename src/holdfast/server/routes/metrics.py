@@ -47,10 +47,7 @@ class ScrapeCache:
         self._refreshing: asyncio.Future[None] | None = None
 
     async def render(self) -> str:
-        """Return all metrics in the text format.
-
-        If the store of queues is unavailable, omit the metrics of queues, and set `queues_readable` to 0.
-        """
+        """Return all metrics as text. If the queue store is unavailable, omit queues and set `queues_readable` to 0."""
         if self._queues.clock.monotonic() >= self._fresh_until:
             if self._refreshing is None or self._refreshing.done():
                 self._refreshing = asyncio.ensure_future(self._refresh())

@@ -100,9 +100,7 @@ def resolve_tenant(credential: Credential, asked: str | None) -> str:
             raise NotAllowed(f"credential {credential.id} does not belong to a tenant: add ?tenant=NAME")
         return parse_tenant(asked)
     if asked not in (None, credential.tenant):
-        raise NotAllowed(
-            f"credential {credential.id} belongs to tenant {credential.tenant}, and cannot act for another tenant"
-        )
+        raise NotAllowed(f"credential {credential.id} of tenant {credential.tenant} cannot act for another tenant")
     return credential.tenant
 
 
