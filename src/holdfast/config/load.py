@@ -188,7 +188,7 @@ def _convert_none(data: dict[str, Any], paths: Iterable[SettingPath]) -> None:
 
 
 def _parse_literal(value: str, kind: Any) -> Any:
-    """Return a variable's text as its setting's type, or unchanged for decoding to report. Commas separate elements."""
+    """Return a variable's text as its setting's type, or unchanged if that fails. Commas or spaces split lists."""
     plain = getattr(kind, "__origin__", kind)
     if plain is tuple:
         return [element for element in _LIST_SEPARATOR.split(value) if element]

@@ -53,7 +53,8 @@ def look_up_value(data: object, path: Sequence[str | int]) -> object:
 
 def find_line(text: str, path: SettingPath) -> int | None:
     """Return the line, counted from 1, of the setting in valid TOML, or of the closest table or list around it."""
-    best_depth, best_line = 0, None
+    best_depth = 0
+    best_line: int | None = None
     for line, written in _list_written_paths(text):
         depth = len(written)
         if depth > best_depth and path[:depth] == written:

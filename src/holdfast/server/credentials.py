@@ -183,4 +183,4 @@ def _insert(transaction: Transaction, credential: Credential, digest: str) -> No
 
 def _has_operator(transaction: Transaction) -> bool:
     ((count,),) = transaction.execute(_COUNT_OPERATORS)
-    return count > 0
+    return bool(count)
