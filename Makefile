@@ -1,11 +1,11 @@
-# Every target does its own set-up: a fresh machine needs python3 (3.11 or newer), make, git and the package registries.
+# Every target does its own set-up. A new machine needs python3 (3.11 or newer), make, git and the package registries.
 SHELL := bash
 .DEFAULT_GOAL := help
 .PHONY: help install demo test proof check format bench soak docs lock clean
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-# Extra words for the underlying tool, for example: make test ARGS="tests/unit -k clock"
+# Extra arguments for the underlying tool, for example: make test ARGS="tests/unit -k clock"
 ARGS ?=
 # Parts of the long proofs, for example: make proof PART=soak
 PART ?=
@@ -13,42 +13,42 @@ PART ?=
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(INSTALLED)  ## The full development environment, in .venv
+install: $(INSTALLED)  ## Create the full development environment in .venv
 $(INSTALLED): pyproject.toml requirements/uv.txt requirements/dev.txt scripts/install
 	@scripts/install
 
-demo: $(INSTALLED)  ## See the whole loop at work, in about a minute
+demo: $(INSTALLED)  ## Show detection and evacuation of a failing zone, in about a minute
 	@$(BIN)/holdfast demo $(ARGS)
 
-test: $(INSTALLED)  ## All tests, against real services on loopback (ARGS=...: what that selects)
+test: $(INSTALLED)  ## Run all tests, against real services on loopback (ARGS=... selects tests)
 	@scripts/chromium
 	@scripts/test $(ARGS)
 
-proof: $(INSTALLED)  ## The long proofs, of which the tests have samples (PART=properties, cases or soak: only these)
+proof: $(INSTALLED)  ## Run the long proofs, of which the tests are samples (PART=properties, cases or soak: only that part)
 	@scripts/proof $(PART) -- $(ARGS)
 
-check: $(INSTALLED)  ## Formatting, lint, types and layers
+check: $(INSTALLED)  ## Check formatting, lint, types and layers
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(INSTALLED)  ## Format and mend what can be mended
+format: $(INSTALLED)  ## Format, and apply automatic fixes
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: $(INSTALLED)  ## All benchmarks (ARGS=--quick: each under a minute, that of queues under five)
+bench: $(INSTALLED)  ## Run all benchmarks (ARGS=--quick: each under a minute, that of queues under five)
 	@status=0; for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file $(ARGS) || status=1; done; exit $$status
 
-soak: $(INSTALLED)  ## Kill the queue's processes again and again, and account for every message (10 minutes or so)
+soak: $(INSTALLED)  ## Kill the queue's processes repeatedly, and account for every message (about 10 minutes)
 	@scripts/soak $(ARGS)
 
-docs: $(INSTALLED)  ## The documentation as a site, in site/
+docs: $(INSTALLED)  ## Build the documentation as a site in site/
 	@$(BIN)/zensical build --strict
 
-lock: $(INSTALLED)  ## Resolve the locked versions anew, after a change of dependencies
+lock: $(INSTALLED)  ## Resolve the locked versions again, after a change of dependencies
 	@scripts/lock $(ARGS)
 
-clean:  ## Remove everything that the other targets made
+clean:  ## Remove everything that the other targets created
 	rm -rf .venv .cache .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

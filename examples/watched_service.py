@@ -1,4 +1,4 @@
-"""A service that tells Holdfast of every request: `python watched_service.py use1-az1 8080`."""
+"""A service that reports every request to Holdfast: `python watched_service.py use1-az1 8080`."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ from holdfast.telemetry.sinks.server import ServerSink
 
 
 class Watched:
-    """A WSGI application around another one, which tells what became of each request."""
+    """A WSGI middleware that reports every request."""
 
     def __init__(self, application: WSGIApplication, sink: ServerSink, zone: Zone, instance: str) -> None:
         self._application = application
@@ -39,7 +39,7 @@ class Watched:
                 region="us-east-1",
                 zone=self._zone,
                 instance=self._instance,
-                at=time.time(),  # its end: at its beginning, a slow one would come too late to be counted
+                at=time.time(),  # the end of the request: with its start, a slow request would be too late to count
                 status=status,
                 seconds=time.monotonic() - start,
                 path=environ["PATH_INFO"],

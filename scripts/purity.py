@@ -1,8 +1,8 @@
-"""Which modules are pure, and the import-linter contract that holds them to it.
+"""Find the pure modules, and check with an import-linter contract that they are pure.
 
 A pure module only decides. It has no I/O, clock, randomness, thread or driver of its own; a store, a sink or a time may
-be handed in. The sentence "Pure." in its docstring is the only mark. The coverage gate reads it through `scripts/pure`,
-and the linter through PureContract.
+be passed in. The word "Pure." in its docstring marks it. The coverage gate reads the mark through `scripts/pure`, and
+the linter through PureContract.
 """
 
 import ast
@@ -29,12 +29,12 @@ def pure_modules(folder: Path) -> list[Path]:
 
 
 class PureContract(Contract):
-    """Forbid pure modules to import, directly or through others, anything from outside but what is `allowed`.
+    """A contract that forbids pure modules to import external modules that are not `allowed`, even indirectly.
 
-    It lists what is allowed, not what is forbidden, so that the next driver is refused without an edit. A name covers
-    all below it: `urllib.parse` covers `from urllib.parse import quote`, but not `import urllib.request`. Imports for
-    the type checker alone do not count: they are not executed. Nor do the packages that a module lies in. A module of
-    our own that is `allowed` is not looked into.
+    It lists allowed modules, not forbidden ones, so that it needs no edit to refuse the next driver. A name covers
+    everything below it: `urllib.parse` covers `from urllib.parse import quote`, but not `import urllib.request`.
+    Imports for the type checker only do not count, because they are not executed, nor do the packages that contain a
+    module. The imports of our own modules that are `allowed` are not checked.
     """
 
     allowed = fields.SetField(subfield=fields.StringField())
@@ -50,17 +50,17 @@ class PureContract(Contract):
         return ContractCheck(kept=not chains, metadata={"chains": chains})
 
     def render_broken_contract(self, check: ContractCheck) -> None:
-        for module, *way in check.metadata["chains"]:
-            output.print_error(f"{module} is marked as pure, but imports {' -> '.join(way)}", bold=False)
+        for module, *path in check.metadata["chains"]:
+            output.print_error(f"{module} is marked as pure, but imports {' -> '.join(path)}", bold=False)
         output.new_line()
 
     def _shortest_chain(self, module: str, imports: dict[str, list[str]]) -> tuple[str, ...] | None:
-        """Return the shortest way from `module` to a name that is not allowed; the last element is that name."""
+        """Return the shortest chain of imports from `module` to a name that is not allowed, or None."""
         allowed: set[str] = set(self.allowed)  # type: ignore[call-overload]
         roots = {name.partition(".")[0] for name in imports}
         waiting: list[tuple[str, ...]] = [(module,)]
         seen = {module}
-        for chain in waiting:  # grows on the way: breadth first
+        for chain in waiting:  # grows while it is read: breadth first
             for name in imports[chain[-1]]:
                 if name.partition(".")[0] not in roots:
                     if allowed.isdisjoint(_prefixes(name)):
@@ -86,7 +86,7 @@ def _sources(root: str) -> Iterator[tuple[str, Path]]:
 
 
 def _imports(source: Path) -> Iterator[str]:
-    """Yield what a module imports, also inside functions: `a.b.c` for `from a.b import c`."""
+    """Yield the imports of a module, including those inside functions: `a.b.c` for `from a.b import c`."""
     waiting: list[ast.AST] = [_parse(source)]
     for node in waiting:
         match node:

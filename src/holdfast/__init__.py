@@ -1,7 +1,7 @@
 """Holdfast keeps a multi-zone, multi-tenant service standing when one part of it fails.
 
-This module re-exports the words that every part shares, and nothing that is slow to import: each part
-is a package of its own (`holdfast.engines`, `holdfast.testing`, ...). Start reading at `_types.py`.
+This module re-exports the types and errors that every part uses, and imports nothing slow. Each part is a separate
+package (`holdfast.engines`, `holdfast.testing`, ...). Start reading at `_types.py`.
 """
 
 from holdfast._clock import Clock, SystemClock

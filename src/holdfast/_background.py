@@ -1,4 +1,4 @@
-"""Run a function again and again in a background thread, with growing pauses while it fails."""
+"""Call a function repeatedly in a background thread, with growing pauses while it fails."""
 
 import logging
 import random
@@ -10,32 +10,32 @@ from holdfast._errors import HoldfastError
 from holdfast._forks import register_after_fork
 
 FAILURE_BACKOFF = Backoff(base=0.1, cap=5.0, jitter=Jitter.EQUAL)
-"""From a tenth of a second, so that a short fault is soon over; five seconds add no load to a store that is down."""
+"""A first retry after 0.1 s keeps short faults short; a retry every 5 s adds no load to a store that is down."""
 RECONNECT_BACKOFF = Backoff(base=1.0, cap=15.0, jitter=Jitter.FULL)
-"""For thousands of processes that lose the same server at once: full jitter, of all kinds, spreads them best."""
+"""For thousands of processes that lose the same server at the same moment: full jitter spreads them best."""
 MAX_WAIT = 3600.0
-"""Seconds; a step may return infinity, which `Event.wait` refuses."""
+"""Maximum seconds of one wait. A step may return infinity, which `Event.wait` rejects."""
 
 
 def constant_backoff(seconds: float) -> Backoff:
-    """Return a backoff for work that is repeated at the same pace, whether it fails or not."""
+    """Return a backoff that always waits `seconds`, for work that is repeated at the same pace when it fails."""
     return Backoff(base=seconds, cap=seconds, jitter=Jitter.NONE)
 
 
 class BackgroundLoop:
-    """Call `step` in a daemon thread until `stop`; each call returns the seconds to wait before the next one.
+    """A daemon thread that calls `step` until `stop`. Each call returns the seconds to wait before the next call.
 
-    A step that raises is called again after the pauses of `backoff`. The first failure of a series is logged as
-    "cannot {doing}", with a traceback unless it is of an `expected` kind, and so is the end of the series;
-    `on_failure` is called for every failure, with the error and the seconds until the next attempt. A step that fails
-    after `stop` is not reported: what it uses may be closed.
+    If a step raises, it is called again after a pause given by `backoff`. The loop logs the first failure of a series
+    as "cannot {action}", with a traceback unless the error is an instance of `expected`, and the end of the series. It
+    calls `on_failure` for every failure, with the error and the seconds until the next attempt. A failure after `stop`
+    is not reported, because the objects that the step uses may be closed.
 
     `wake` ends the current wait early. `start` and `stop` may be repeated. In the child of a fork the loop runs
     if `continue_after_fork` is true and it ran in the parent.
 
-    `spread` is the share by which each pause differs at random, up or down, so that processes that start together
-    drift apart. `wake_spread` is the time in seconds within which a step follows a `wake`, at random, for a wake that
-    reaches thousands of processes at once.
+    Each pause is varied at random by up to the fraction `spread`, so that processes that start together drift apart.
+    After a `wake`, the step runs after a random delay of up to `wake_spread` seconds, for a wake that reaches thousands
+    of processes at the same moment.
     """
 
     def __init__(
@@ -69,43 +69,43 @@ class BackgroundLoop:
         self._lock = threading.Lock()
         self._run: _Run | None = None
         self._last: _Run | None = None
-        """The run that was stopped last; its thread may not have ended yet."""
+        """The most recently stopped run. Its thread may not have ended yet."""
         register_after_fork(self)
 
     @property
     def is_running(self) -> bool:
-        """Whether the loop was started and not stopped since."""
+        """True from `start` to `stop`."""
         return self._run is not None
 
     @property
     def is_failing(self) -> bool:
-        """Whether the last step failed."""
+        """True if the last step failed."""
         return self._failures > 0
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the calling thread belongs to a loop and was told to stop."""
+        """True if the calling thread belongs to a loop that was stopped."""
         thread = threading.current_thread()
         return isinstance(thread, _Run) and thread.stopping.is_set()
 
     def start(self) -> None:
-        """Start the thread, unless it runs already."""
+        """Start the thread. Do nothing if it is running."""
         with self._lock:
             if self._run is None:
                 run = _Run(self._name, self.run_step, lambda: self._chance() * self._wake_spread)
-                run.start()  # may fail where a process has too many threads; then the loop does not run
+                run.start()  # may raise if the process has too many threads: then the loop is not running
                 self._run = run
 
     def wake(self) -> None:
-        """Take the next step now, or within `wake_spread`."""
+        """Run the next step now, or within `wake_spread` seconds."""
         run = self._run
         if run is not None:
             run.woken.set()
 
     def stop(self, timeout: float | None = 0.0) -> bool:
-        """Take no further step, and wait up to `timeout` seconds (None: as long as it takes) for the current one.
+        """Start no further step, and wait up to `timeout` seconds for the current one; None means without limit.
 
-        Return whether the thread has ended. Called by a step, it does not wait.
+        Return whether the thread has ended. If a step calls this method, it does not wait.
         """
         with self._lock:
             run, self._run = self._run, None
@@ -113,10 +113,10 @@ class BackgroundLoop:
         return run is None or run.stop(timeout)
 
     def run_step(self) -> float:
-        """Take one step in the calling thread; return the seconds to wait before the next one."""
+        """Run one step in the calling thread. Return the seconds to wait before the next one."""
         try:
             pause = self._step()
-        except Exception as error:  # noqa: BLE001 - a loop must survive whatever its step meets
+        except Exception as error:  # noqa: BLE001 - a loop must survive every error of its step
             if self.is_stopping:
                 return 0.0
             self._failures += 1
@@ -129,7 +129,7 @@ class BackgroundLoop:
         return pause * (1 + self._spread * (2 * self._chance() - 1)) if self._spread else pause
 
     def reset_after_fork(self) -> None:
-        """Start anew in the child of a fork, if the loop should run there."""
+        """Reset the state in the child of a fork. Start the loop again if it should run there."""
         was_running = self._run is not None
         self._lock = threading.Lock()
         self._run = self._last = None
@@ -151,11 +151,11 @@ class BackgroundLoop:
             try:
                 self._on_failure(error, self._pause)
             except Exception:  # must not end the loop either
-                self._logger.exception("the failure could not be reported")
+                self._logger.exception("cannot report a failure of the background loop %s", self._name)
 
 
 class _Run(threading.Thread):
-    """One run of a loop, from `start` to `stop`: a loop that is started again must not revive its old thread."""
+    """One run of a loop, from `start` to `stop`. A restarted loop gets a new run, so its old thread stays stopped."""
 
     def __init__(self, name: str, step: Callable[[], float], wake_delay: Callable[[], float]) -> None:
         super().__init__(name=name, daemon=True)

@@ -1,4 +1,4 @@
-"""How long to wait before a retry: capped exponential backoff, with jitter. Pure.
+"""Delays before retries: capped exponential backoff with jitter. Pure.
 
 The four kinds of jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 """
@@ -11,23 +11,23 @@ from enum import StrEnum
 from holdfast._errors import InvalidValue
 
 Chance = Callable[[], float]
-"""A number in [0, 1), a new one each time."""
+"""A random source: every call returns a new number in [0, 1)."""
 
 MAX_EXPONENT = 64
-"""More doublings than any cap allows; without it a long-lived retry would overflow a float."""
+"""More doublings than any cap allows. Without this limit, a long series of retries would overflow a float."""
 
 
 class Jitter(StrEnum):
-    """How much of a delay is left to chance."""
+    """The part of a delay that is random."""
 
     FULL = "full"
-    """Anything from nothing to the whole delay: the least work for the server."""
+    """Random between 0 and the whole delay: the least load for the server."""
     EQUAL = "equal"
-    """Half of the delay, and anything up to the other half."""
+    """Half of the delay, plus a random part of the other half."""
     DECORRELATED = "decorrelated"
-    """From the base to three times the previous delay."""
+    """Random between the base and three times the previous delay."""
     NONE = "none"
-    """All clients that failed together come back together. For tests and comparisons."""
+    """Not random: clients that failed together retry together. For tests and comparisons."""
 
 
 _FULL, _EQUAL, _DECORRELATED, _ = Jitter  # looked up once, as in `retry.py`
@@ -35,12 +35,12 @@ _FULL, _EQUAL, _DECORRELATED, _ = Jitter  # looked up once, as in `retry.py`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """A rule for delays; the default is what botocore has."""
+    """A rule for delays between attempts. The defaults are those of botocore."""
 
     base: float = 0.05
-    """Seconds; the delay before the first retry is at most this."""
+    """Maximum delay before the first retry, in seconds."""
     cap: float = 20.0
-    """Seconds that no delay exceeds."""
+    """Maximum delay before any retry, in seconds."""
     jitter: Jitter = Jitter.FULL
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class Backoff:
         object.__setattr__(self, "jitter", Jitter(self.jitter))
 
     def delay(self, retry: int, previous: float, chance: Chance) -> float:
-        """Seconds before retry number `retry`, counted from 1, when the one before it waited `previous` seconds."""
+        """Return the seconds before retry number `retry`, from 1, if the delay before was `previous` (0: none)."""
         jitter = self.jitter
         if jitter is _DECORRELATED:
             longest = max(self.base, 3 * (previous or self.base))

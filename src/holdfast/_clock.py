@@ -1,17 +1,17 @@
-"""Time, injected: no rule, engine or store reads the system's clock or sleeps except through a Clock."""
+"""The clock that is passed in. Rules, engines and stores read the time and sleep only through a Clock."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is, and how to wait. `holdfast.testing.FakeClock` is the one for tests."""
+    """A source of time, and a way to sleep. Tests use `holdfast.testing.FakeClock`."""
 
     def wall(self) -> float:
-        """Seconds since the epoch, for what is stored. May jump when the system's clock is set."""
+        """Return the seconds since the epoch, for stored times. They jump when the system's clock is set."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start that never go back, for deadlines and durations."""
+        """Return the seconds since an arbitrary start, for deadlines and durations. They never go backwards."""
 
     def sleep(self, seconds: float) -> None:
         """Block the calling thread."""
@@ -21,7 +21,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The clock of the operating system."""
 
     __slots__ = ()
 
@@ -32,11 +32,11 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        # A real sleep of zero seconds still costs a system call and the GIL, about 75 microseconds.
+        # Even a sleep of zero seconds costs a system call and releases the GIL: about 75 microseconds.
         if seconds > 0:
             time.sleep(seconds)
 
     async def sleep_async(self, seconds: float) -> None:
-        import asyncio  # 30 ms that a synchronous program should not pay
+        import asyncio  # takes 30 ms, which synchronous programs should not pay
 
         await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Restore objects in the child of a fork, where the threads that held their locks do not exist."""
+"""Reset objects in the child of a fork, where the threads that held their locks do not exist."""
 
 import os
 from itertools import count
@@ -10,7 +10,7 @@ class ForkAware(Protocol):
     """An object with locks, threads or counts of running work, none of which survive a fork."""
 
     def reset_after_fork(self) -> None:
-        """Replace whatever the child of a fork cannot have inherited."""
+        """Replace the locks, threads and counts, which are not valid in the child of a fork."""
 
 
 # Module state, because a function given to `os.register_at_fork` can never be removed.
@@ -21,8 +21,8 @@ _numbers = count()
 def register_after_fork(instance: ForkAware) -> None:
     """Call `instance.reset_after_fork()` in every child that is forked while `instance` lives.
 
-    Instances are renewed in the order in which they came here. An object that owns another one comes first, so that
-    it is in order before the other one uses it again.
+    Instances are reset in the order of registration. Register an owner before the objects that it owns, so that it is
+    reset before they use it.
     """
     _alive[next(_numbers)] = instance
 

@@ -1,8 +1,8 @@
-"""Limit how many log records of a kind are written, and count those left out. Pure."""
+"""Limit the number of log records of each kind, and count the suppressed ones. Pure."""
 
 
 class LogLimiter:
-    """Admit at most `max_records` records of each kind in every `period`, and count the others. Not thread-safe."""
+    """A limiter that admits `max_records` records of each kind per `period` seconds. Not thread-safe."""
 
     __slots__ = ("_kinds", "_max_records", "_period")
 
@@ -12,7 +12,7 @@ class LogLimiter:
         self._kinds: dict[str, _KindCount] = {}
 
     def admit(self, kind: str, now: float) -> int | None:
-        """Return how many records were left out since the last admitted one, or None to leave this one out, too."""
+        """Return the number of records suppressed since the last admitted one, or None to suppress this one."""
         counted = self._kinds.setdefault(kind, _KindCount())
         if now >= counted.period_end:
             counted.period_end, counted.admitted = now + self._period, 0
@@ -24,14 +24,14 @@ class LogLimiter:
         return suppressed
 
     def pop_suppressed(self) -> dict[str, int]:
-        """Return how many records of each kind were left out and not yet reported, and forget them."""
+        """Return the number of suppressed records of each kind that `admit` has not returned yet, and reset all."""
         unreported = {kind: counted.suppressed for kind, counted in self._kinds.items() if counted.suppressed}
         self._kinds.clear()
         return unreported
 
 
 class _KindCount:
-    """What one kind of record did in its current period."""
+    """The admitted and suppressed records of one kind in its current period."""
 
     __slots__ = ("admitted", "period_end", "suppressed")
 

@@ -1,4 +1,4 @@
-"""Make one sink of several."""
+"""Combine several sinks into one."""
 
 from typing import Generic, TypeVar
 
@@ -10,15 +10,15 @@ Event = TypeVar("Event")
 
 
 class MultiSink(Generic[Event]):
-    """Hand every event to each of its sinks, in order, also if one of them raises.
+    """A sink that passes every event to each of its sinks, in order, even if one of them raises.
 
-    The first failure of a sink is logged, and the others are counted: a broken sink must not flood the logs.
+    It logs the first failure of each sink and counts the others, so that a broken sink does not flood the log.
     """
 
     def __init__(self, *sinks: Sink[Event]) -> None:
         self.sinks = sinks
         self.failures = [0] * len(sinks)
-        """Events that each sink has lost by raising; not exact if several threads lose some at once."""
+        """Events lost by each sink because it raised. Not exact if several threads emit concurrently."""
 
     def emit(self, event: Event) -> None:
         for index, sink in enumerate(self.sinks):
@@ -27,7 +27,7 @@ class MultiSink(Generic[Event]):
             except Exception:
                 self.failures[index] += 1
                 if self.failures[index] == 1:
-                    import logging  # 15 ms of `import holdfast` that only a broken sink is worth
+                    import logging  # adds 15 ms to `import holdfast`, and only a broken sink needs it
 
                     log = logging.getLogger(__name__)
-                    log.exception("the sink %r failed; further failures of it are only counted", sink)
+                    log.exception("sink %r failed; its further failures are counted, not logged", sink)

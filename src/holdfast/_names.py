@@ -1,4 +1,4 @@
-"""What a zone, a workload and a queue may be called. Pure."""
+"""Check the names of zones, workloads and queues. Pure."""
 
 import re
 
@@ -7,7 +7,7 @@ from holdfast._types import Zone
 
 ZONE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$"
 WORKLOAD_PATTERN = r"^[A-Za-z0-9._-]{1,128}$"
-"""Also for settings and descriptions, which take patterns as text."""
+"""Patterns as text, because settings and the OpenAPI description use them too."""
 _ZONE = re.compile(ZONE_PATTERN)
 _ZONE_NAME = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d[a-z]")
 # https://docs.aws.amazon.com/global-infrastructure/latest/regions/az-ids.html
@@ -16,11 +16,11 @@ _WORKLOAD = re.compile(WORKLOAD_PATTERN)
 
 
 def parse_zone(text: str) -> Zone:
-    """The AZ-ID, if it can be one. Raises InvalidValue, also for the name of a zone."""
+    """Return `text` as a Zone. Raise InvalidValue if it is no AZ-ID, such as the name of a zone (`us-east-1a`)."""
     if _ZONE_NAME.fullmatch(text):
         raise InvalidValue(
-            f"{text} is the name of a zone, which means another zone in every account: "
-            "name its AZ-ID, such as use1-az1 (`aws ec2 describe-availability-zones` lists both)"
+            f"{text} is the name of a zone, which means a different zone in every account: "
+            "use its AZ-ID, such as use1-az1 (`aws ec2 describe-availability-zones` lists both)"
         )
     if not _ZONE.fullmatch(text):
         raise InvalidValue(f"zone {text[:80]!r}: expected an AZ-ID such as use1-az1")
@@ -28,22 +28,22 @@ def parse_zone(text: str) -> Zone:
 
 
 def check_workload_name(text: str) -> str:
-    """The workload's name, if it can be one. Raises InvalidValue."""
+    """Return `text`. Raise InvalidValue if it is not a valid name of a workload."""
     if not _WORKLOAD.fullmatch(text):
         raise InvalidValue(f"workload {text[:150]!r}: expected 1 to 128 letters, digits and any of . _ -")
     return text
 
 
 def check_queue_name(text: str, kind: str = "queue") -> str:
-    """The name of a queue, or of a topic, if it can be one. Raises InvalidValue."""
+    """Return `text`. Raise InvalidValue if it is not a valid name of a queue or topic."""
     if not isinstance(text, str):
-        raise InvalidValue(f"{kind} of type {type(text).__name__}: expected its name, which is text")
+        raise InvalidValue(f"{kind} of type {type(text).__name__}: expected its name as text")
     if not _WORKLOAD.fullmatch(text):
         raise InvalidValue(f"{kind} {text[:150]!r}: expected 1 to 128 letters, digits and any of . _ -")
     return text
 
 
 def get_region_code(zone: Zone) -> str:
-    """What zones of one region have in common: `use1` of use1-az1; nothing for zones that are not AWS's."""
+    """Return the part of an AZ-ID that all zones of a region share, such as `use1`; "" if `zone` is no AWS AZ-ID."""
     found = _AWS_ZONE.fullmatch(zone)
     return "" if found is None else found[1]

@@ -1,4 +1,4 @@
-"""Find implementations of a seam by name: built-in ones in a folder, others through entry points."""
+"""Find implementations of an interface by name: built-in ones in a package, others through entry points."""
 
 import importlib
 import pkgutil
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class Plugins(Generic[T]):
-    """The implementations of one seam, by name.
+    """The implementations of one interface, by name.
 
-    A built-in implementation is a module or a package in `package` that calls `register` when it is imported; it must
-    import without any extra installed. Another distribution names its object under the entry point group `group`.
-    Nothing is imported before it is asked for. A built-in name cannot be replaced from outside.
+    A built-in implementation is a module or package in `package` that calls `register` when it is imported. Importing
+    it must work without any extra installed. Other distributions register an object under the entry point group
+    `group`. Implementations are imported on first use. An entry point cannot replace a built-in name.
     """
 
     def __init__(self, kind: str, *, package: str, group: str) -> None:
@@ -29,7 +29,7 @@ class Plugins(Generic[T]):
         self._has_imported_all = False
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Return a decorator that registers what it is given under `name`."""
+        """Return a decorator that registers an implementation under `name`."""
 
         def registered(implementation: T) -> T:
             if self._registered.setdefault(name, implementation) is not implementation:
@@ -39,7 +39,7 @@ class Plugins(Generic[T]):
         return registered
 
     def get(self, name: str) -> T:
-        """Return the implementation called `name`. Raise SettingsError, with all names, if there is none."""
+        """Return the implementation called `name`. Raise SettingsError, which lists all names, if there is none."""
         if name not in self._registered:
             self._import_built_in(name)
         if name not in self._registered:
@@ -55,7 +55,7 @@ class Plugins(Generic[T]):
         return tuple(sorted({*self._registered, *self._entry_points()}))
 
     def _import_built_in(self, name: str) -> None:
-        """Import the module called `name`, or, as a module may register under other names, all of them."""
+        """Import the module called `name`. If it does not register `name`, import all modules of the package."""
         package = importlib.import_module(self._package)
         if name in {module.name for module in pkgutil.iter_modules(package.__path__)}:
             importlib.import_module(f"{self._package}.{name}")
@@ -70,7 +70,7 @@ class Plugins(Generic[T]):
             self._has_imported_all = True
 
     def _entry_points(self) -> "dict[str, EntryPoint]":
-        from importlib.metadata import entry_points  # 10 ms that a program with built-in plug-ins need not pay
+        from importlib.metadata import entry_points  # takes 10 ms, which programs with built-in plug-ins do not need
 
         return {point.name: point for point in entry_points(group=self.group)}
 

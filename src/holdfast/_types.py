@@ -1,7 +1,7 @@
-"""The values and protocols that every part shares; the words here are the words everywhere. Pure.
+"""The values and protocols that every part uses. Pure.
 
 Zone: an AZ-ID such as `use1-az1`, never the account-specific name. Workload: one service that is watched and
-evacuated as a whole. Times are seconds since the epoch, durations seconds, both float.
+evacuated as a whole. Times are seconds since the epoch, durations are seconds, both as float.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ from holdfast._errors import InvalidValue
 Zone = NewType("Zone", str)
 
 MAX_TENANT_BYTES = 256
-"""Longest tenant, in UTF-8 bytes: stores index tenants, and an unbounded key would be a way to hurt them."""
+"""Maximum length of a tenant in UTF-8 bytes. Stores index tenants, so an unbounded key could overload them."""
 
 
 class Tenant(str):
-    """Whose work it is: opaque text of 1 to 256 UTF-8 bytes."""
+    """The customer that work belongs to: opaque text of 1 to 256 UTF-8 bytes."""
 
     __slots__ = ()
 
@@ -34,7 +34,7 @@ class Tenant(str):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What is called: the service (Controller) and the name (Action) in it."""
+    """An operation that clients call: the service (Controller) and the name (Action) in it."""
 
     service: str
     name: str
@@ -45,18 +45,18 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carrier:
-    """What crosses a process boundary with a call or a message."""
+    """The context that crosses a process boundary with a call or a message."""
 
     trace: str | None = None
     """The W3C `traceparent`, unchanged."""
     remaining: float | None = None
     """Seconds left until the caller's deadline; None means no deadline."""
     retry_owner: str | None = None
-    """Who retries already; a layer that finds an owner makes one attempt."""
+    """The layer that already retries. A layer that finds an owner makes one attempt."""
 
 
 class Side(StrEnum):
-    """Who saw the outcome."""
+    """The observer that recorded an outcome."""
 
     SERVER = "server"
     CLIENT = "client"
@@ -65,7 +65,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What happened to the requests of one operation on one instance, at one moment."""
+    """The results of the requests of one operation on one instance, at one moment."""
 
     workload: str
     operation: Operation
@@ -80,23 +80,23 @@ class Outcome:
     success_seconds: Sequence[float] = ()
     fault_seconds: Sequence[float] = ()
     internal: bool = False
-    """Holdfast's own traffic, such as a status poll: kept out of detection, so the watcher does not watch itself."""
+    """True for Holdfast's own traffic, such as a status poll. Detection ignores it, so as not to watch itself."""
 
 
 class ZoneState(StrEnum):
-    """Whether a zone takes traffic."""
+    """The state of a zone: how much traffic it takes."""
 
     IN = "in"
     DRAINING = "draining"
-    """Takes no new work; work that it has begun may end there."""
+    """The zone takes no new work; work in progress may finish there."""
     OUT = "out"
     RETURNING = "returning"
-    """Takes a share of its usual traffic, to show whether it is healthy."""
+    """The zone takes a share of its usual traffic, to show whether it is healthy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneStatus:
-    """The state of a zone, for one workload or (workload None) for all."""
+    """The state of a zone for one workload, or for all workloads if `workload` is None."""
 
     zone: Zone
     state: ZoneState
@@ -107,44 +107,44 @@ class ZoneStatus:
     share: float | None = None
     """The share of its usual traffic that a returning zone takes, above 0 and below 1; None in all other states."""
     expires: float | None = None
-    """When the zone is in again by itself; None: when somebody brings it in."""
+    """When the status expires, and the zone is in again; None means that it does not expire."""
     version: int = 0
-    """Grows with every write of this key, also when it was removed in between; 0 has never been written."""
+    """Grows with every write of this key, even if the key was removed in between; 0 means never written."""
 
     def __post_init__(self) -> None:
         try:
-            object.__setattr__(self, "state", ZoneState(self.state))  # also where its plain text was given
+            object.__setattr__(self, "state", ZoneState(self.state))  # accepts plain text, too
         except ValueError as error:
             raise InvalidValue(
                 f"state of zone {self.zone} is {self.state!r}: expected {', '.join(ZoneState)}"
             ) from error
         if (self.share is None) != (self.state is not ZoneState.RETURNING):
             raise InvalidValue(
-                f"share of zone {self.zone} is {self.share}: only a returning zone has one, and needs it"
+                f"share of zone {self.zone} is {self.share}: a returning zone needs a share, and no other zone has one"
             )
         if self.share is not None and not 0 < self.share < 1:
             raise InvalidValue(f"share of zone {self.zone} is {self.share}: expected more than 0 and less than 1")
 
     @property
     def out(self) -> bool:
-        """Whether the zone takes no new traffic, unless the status has expired."""
+        """True if the zone takes no new traffic, regardless of expiry."""
         return self.state is ZoneState.OUT or self.state is ZoneState.DRAINING
 
     def is_out(self, now: float) -> bool:
-        """Whether the zone takes no new traffic at `now`."""
+        """Return whether the zone takes no new traffic at `now`."""
         return self.out and (self.expires is None or now < self.expires)
 
     def has_expired(self, now: float) -> bool:
-        """Whether the zone is in at `now` although the status says otherwise."""
+        """Return whether the status has expired at `now`, so that the zone is in although its state is another."""
         return self.state is not ZoneState.IN and self.expires is not None and now >= self.expires
 
     def state_at(self, now: float) -> ZoneState:
-        """Return the state that holds at `now`."""
+        """Return the state at `now`: IN if the status has expired."""
         return ZoneState.IN if self.has_expired(now) else self.state
 
 
 class VerdictKind(StrEnum):
-    """What is broken: nothing, one instance, one zone, a resource that zones share, everything, or not known."""
+    """The scope of a failure: none, one instance, one zone, a resource that zones share, all zones, or unknown."""
 
     HEALTHY = "healthy"
     INSTANCE = "instance"
@@ -156,7 +156,7 @@ class VerdictKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a detector concludes about a workload. It keeps one id from opening to closing."""
+    """The conclusion of a detector about a workload. Its id stays the same from opening to closing."""
 
     id: str
     workload: str
@@ -165,9 +165,9 @@ class Verdict:
     at: float
     zone: Zone | None = None
     resource: str | None = None
-    """The shared resource that fails, for verdicts of that kind."""
+    """The failing resource, for verdicts of kind SHARED."""
     sentence: str = ""
-    """What a person should read first."""
+    """A summary for people."""
     evidence: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
@@ -175,33 +175,33 @@ Event = TypeVar("Event", contravariant=True)
 
 
 class Sink(Protocol[Event]):
-    """Where telemetry goes."""
+    """A receiver of telemetry."""
 
     def emit(self, event: Event) -> None:
-        """Take one event. Never raises and never blocks: an event that cannot be kept is dropped and counted."""
+        """Accept `event`. Never raises and never blocks: an event that cannot be stored is dropped and counted."""
 
 
 class ZoneView(Protocol):
-    """Which zones are out, as far as this process knows."""
+    """The zones that are out, as far as this process knows."""
 
     def out(self, workload: str | None = None) -> frozenset[Zone]:
-        """The zones to avoid, from memory: called on every request."""
+        """Return the zones to avoid. Called on every request, so it answers from memory."""
 
 
 class StatusStore(Protocol):
-    """Where zone statuses are kept. Thread-safe; a key that is absent is in."""
+    """A store of zone statuses. Thread-safe. A zone without a stored status is in."""
 
     def read(self) -> Sequence[ZoneStatus]:
-        """All statuses that are kept, with everything that was written before. A store may keep only what is out."""
+        """Return all stored statuses, including every write that has returned. A store may omit zones that are in."""
 
     def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
-        """Store `status` if its key still has the `expected` version (0: absent), else raise Conflict.
+        """Store `status` if its key still has the version `expected` (0 means absent). Otherwise raise Conflict.
 
-        Returns it as it was stored, with its new version, which is greater than any before it.
+        Return the stored status with its new version, which is greater than all earlier versions of the key.
         """
 
     def expire(self, now: float) -> Sequence[ZoneStatus]:
-        """See to it that what has expired at `now` is in, also for readers that know nothing of expiry.
+        """Set every status that has expired at `now` to IN, for readers that do not check the expiry themselves.
 
-        Returns what was changed, as it is now: in, with a version that is greater than the one it had.
+        Return the changed statuses: state IN, with a greater version than before.
         """

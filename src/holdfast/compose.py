@@ -1,4 +1,4 @@
-"""From settings to objects: the one place that joins the parts."""
+"""Build the objects that the settings describe. Only this module connects the parts."""
 
 import fcntl
 import logging
@@ -29,14 +29,14 @@ SQLITE_SUFFIX = ".sqlite"
 
 
 def get_database_path(settings: Settings, subsystem: str) -> Path | None:
-    """Return the SQLite file of a subsystem, which need not exist yet; None: the state is kept in PostgreSQL."""
+    """Return the SQLite file of a subsystem, which need not exist yet, or None if PostgreSQL stores the state."""
     if settings.database.url.scheme != "sqlite":
         return None
     return settings.data_directory / f"{subsystem}{SQLITE_SUFFIX}"
 
 
 def open_database(settings: Settings, subsystem: str) -> Database:
-    """The database of one subsystem: a SQLite file of its own, or the PostgreSQL database that all share."""
+    """Open the database of a subsystem: its own SQLite file, or the PostgreSQL database that all subsystems share."""
     path = get_database_path(settings, subsystem)
     if path is not None:
         from holdfast.engines.sqlite import SqliteDatabase
@@ -55,7 +55,7 @@ def open_database(settings: Settings, subsystem: str) -> Database:
 
 
 class Databases:
-    """What one process keeps its state in: a file for each subsystem, or one PostgreSQL pool, or an AWS account."""
+    """The stores of one process: a SQLite file per subsystem or one PostgreSQL pool, and an AWS session."""
 
     def __init__(self, settings: Settings) -> None:
         self.clock = SystemClock()
@@ -64,20 +64,20 @@ class Databases:
         self._aws: AwsSession | None = None
 
     def database(self, subsystem: str) -> Database:
-        """The database of a subsystem, opened when it is first asked for."""
-        name = "" if get_database_path(self._settings, subsystem) is None else subsystem  # PostgreSQL is shared by all
+        """Return the database of a subsystem. The first call opens it."""
+        name = "" if get_database_path(self._settings, subsystem) is None else subsystem  # all share one PostgreSQL
         if name not in self._opened:
             self._opened[name] = open_database(self._settings, subsystem)
         return self._opened[name]
 
     def aws(self) -> "AwsSession":
-        """The AWS session that the settings describe, opened when it is first asked for."""
+        """Return the AWS session that the settings describe. The first call opens it."""
         if self._aws is None:
             self._aws = open_aws_session(self._settings)
         return self._aws
 
     def close(self) -> None:
-        """Close all of them. May be repeated."""
+        """Close all open databases and the AWS session. May be repeated."""
         while self._opened:
             self._opened.popitem()[1].close()
         if self._aws is not None:
@@ -91,7 +91,7 @@ class Databases:
 
 
 def open_queue_backend(settings: Settings, databases: Databases) -> "Backend":
-    """Open the backend of all queues: what `queue_store` names, or else the database of the settings."""
+    """Open the backend of all queues: the one that `queue_store` names, or else the database of the settings."""
     if settings.queue_store is not None:
         from holdfast.queue import open_backend
 
@@ -105,7 +105,7 @@ def open_queue_backend(settings: Settings, databases: Databases) -> "Backend":
 
 
 def has_queue_store(settings: Settings, databases: Databases) -> bool:
-    """Whether there is a store of queues already: to ask makes none."""
+    """Return whether the store of the queues exists. Does not create it."""
     if settings.queue_store is not None:
         from holdfast.queue.open import get_backend_kind
 
@@ -123,67 +123,67 @@ def has_queue_store(settings: Settings, databases: Databases) -> bool:
 
 
 def seed_queues(settings: Settings, queues: "Backend", *, warn: bool = True) -> None:
-    """Make the queues of the settings that do not exist yet, with the policy and the limits of tenants written there.
+    """Create the queues in the settings that do not exist yet, with their policy and the limits of their tenants.
 
-    A queue that exists is left as it is: what it may do was perhaps changed since, and is kept with its messages. With
-    `warn`, a warning says of each what is not as the settings have it.
+    Existing queues are not changed: their policy and limits are stored with the messages, and an operator may have
+    changed them. With `warn`, log a warning for each existing queue that differs from the settings.
     """
     from holdfast.queue.backend import QueueChange
     from holdfast.queue.policy import format_differences
 
     for queue in settings.queue:
         try:
-            look = queues.inspect(queue.name, tenants=list(queue.own_limits), top=0, lanes=False)
+            snapshot = queues.inspect(queue.name, tenants=list(queue.own_limits), top=0, lanes=False)
         except NotFound:
             queues.change(queue.name, QueueChange(policy=queue.policy, limits=queue.own_limits), create=True)
             continue
-        differing = _find_differences(queue, look) if warn else []
+        differing = _find_differences(queue, snapshot) if warn else []
         if differing:
             logger.warning(
-                "queue %s exists, and is not as the settings have it: %s. Settings are what a queue begins with: "
-                "change it with `holdfast queue limits`, `holdfast queue resize` or over HTTP, or change the settings",
+                "queue %s differs from the settings: %s. Settings apply only when a queue is created: change the queue "
+                "with `holdfast queue limits`, `holdfast queue resize` or over HTTP, or change the settings",
                 queue.name,
                 format_differences(differing),
             )
 
 
-def _find_differences(queue: "QueueSettings", look: "QueueSnapshot") -> list[str]:
-    """What is kept, and what the settings have instead."""
+def _find_differences(queue: "QueueSettings", snapshot: "QueueSnapshot") -> list[str]:
+    """Return the differences between the stored queue and its settings."""
     from holdfast.queue import Limits
     from holdfast.queue.policy import list_differences
 
-    kept = {one.tenant: one.limits or Limits() for one in look.tenants}
-    found = list_differences(look.policy, queue.policy)
+    stored = {tenant.tenant: tenant.limits or Limits() for tenant in snapshot.tenants}
+    found = list_differences(snapshot.policy, queue.policy)
     for name, limits in queue.own_limits.items():
-        found += list_differences(kept.get(name, Limits()), limits, f" of tenant {name}")
+        found += list_differences(stored.get(name, Limits()), limits, f" of tenant {name}")
     return found
 
 
 def open_status_store(settings: Settings, databases: Databases) -> StatusStore:
-    """Open the store in which the settings keep zone statuses."""
+    """Open the store of zone statuses that the settings name."""
     from holdfast.status.stores import open_store
 
     return open_store(settings.status.store, databases)
 
 
 def open_publisher(databases: Databases, topic: str) -> "SnsPublisher":
-    """Who publishes to an SNS topic."""
+    """Return a publisher for an SNS topic."""
     from holdfast.status.sns import SnsPublisher
 
     return SnsPublisher(databases.aws(), topic)
 
 
 def open_aws_session(settings: Settings) -> "AwsSession":
-    """The session that the settings describe. Raises MissingExtra without boto3."""
+    """Open the AWS session that the settings describe. Raise MissingExtra without boto3."""
     from holdfast.engines.aws import AwsOptions, AwsSession
 
     return AwsSession(AwsOptions(**msgspec.structs.asdict(settings.aws)))
 
 
 def require_store(settings: Settings, subsystem: str, *, hint: str = "") -> None:
-    """Raise NotFound where a subsystem has no store yet, so that looking for something does not make an empty one.
+    """Raise NotFound if a subsystem has no store yet, so that a command that only reads does not create an empty one.
 
-    `hint` ends the message: what else may be named. Raises SettingsError where this user may not look.
+    `hint` is appended to the message. Raise SettingsError if this user may not access the data directory.
     """
     path = get_database_path(settings, subsystem)
     if path is None:
@@ -191,16 +191,13 @@ def require_store(settings: Settings, subsystem: str, *, hint: str = "") -> None
     require_access(settings.data_directory)
     if not path.exists():
         raise NotFound(
-            f"there is no store at {path}: name what the server uses, with --settings, HOLDFAST_SETTINGS or "
-            f"--data-directory{hint}"
+            f"there is no store at {path}: name the settings or the directory that the server uses, with --settings, "
+            f"HOLDFAST_SETTINGS or --data-directory{hint}"
         )
 
 
 def require_access(folder: Path) -> None:
-    """Raise SettingsError, with the user who may, where this one may not read and write a data directory.
-
-    One that is not there is none of its business.
-    """
+    """Raise SettingsError, which names the owner, if `folder` exists and this user may not read and write it."""
     try:
         folder.stat()
     except PermissionError:
@@ -212,7 +209,7 @@ def require_access(folder: Path) -> None:
             return
     ancestor = folder.absolute()
     while (owner := _find_owner(ancestor)) is None:
-        ancestor = ancestor.parent  # whoever closed a folder above is the one to ask
+        ancestor = ancestor.parent  # a folder above is closed to this user: its owner can help
     raise SettingsError(
         f"data_directory {folder} cannot be read and written by {get_user_name(os.geteuid())}: "
         f"{ancestor} belongs to {owner}; do this as {owner}, or set another data_directory"
@@ -220,7 +217,7 @@ def require_access(folder: Path) -> None:
 
 
 def _find_owner(path: Path) -> str | None:
-    """Whose it is; None if this user may not even ask."""
+    """Return the owner of `path`, or None if this user may not see it."""
     try:
         return get_user_name(path.stat().st_uid)
     except OSError:
@@ -228,27 +225,27 @@ def _find_owner(path: Path) -> str | None:
 
 
 def get_user_name(number: int) -> str:
-    """The name of a user of this system, or a word with the number."""
+    """Return the name of a user of this system, or `uid-<number>` if it has none."""
     try:
         return pwd.getpwuid(number).pw_name
-    except KeyError:  # a container may run as anybody
+    except KeyError:  # a container may run as a user without a name
         return f"uid-{number}"
 
 
 def ensure_data_directory(settings: Settings) -> Path:
-    """The folder that holds this Holdfast's files, made if need be and closed to other users."""
+    """Return the data directory. Create it, closed to other users, if it does not exist."""
     path = settings.data_directory
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise SettingsError(f"data_directory {path} cannot be made: {error.strerror}") from error
+        raise SettingsError(f"data_directory {path} cannot be created: {error.strerror}") from error
     require_access(path)
     return path
 
 
 @contextmanager
 def lock_data_directory(settings: Settings) -> Iterator[None]:
-    """Hold the data directory for one server. Raises Conflict when another one has it."""
+    """Lock the data directory for one server. Raise Conflict if another server has locked it."""
     path = ensure_data_directory(settings) / "server.lock"
     try:
         file = path.open("a+")

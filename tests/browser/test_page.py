@@ -91,7 +91,7 @@ def test_a_server_with_credentials_asks_for_one_and_says_when_it_is_wrong(
     with HoldfastServer.start(tmp_path) as server:
         assert server.token is not None
         browser_page.goto(server.address)
-        field = browser_page.get_by_label("This server asks for a credential")
+        field = browser_page.get_by_label("This server requires a credential")
         field.fill("nonsense")
         browser_page.get_by_role("button").click()
         browser_page.get_by_text("unknown credential").wait_for(timeout=WAIT)
@@ -111,7 +111,7 @@ def test_a_server_that_comes_back_is_found_again(tmp_path: Path, browser_page: "
         browser_page.get_by_text("live", exact=True).wait_for(timeout=WAIT)
         proxy.refuse()
         proxy.cut()
-        browser_page.get_by_text("the server cannot be heard").wait_for(timeout=WAIT)
+        browser_page.get_by_text("no connection to the server").wait_for(timeout=WAIT)
         proxy.admit()
         browser_page.get_by_text("live", exact=True).wait_for(timeout=WAIT)
 

@@ -190,7 +190,7 @@ class DatabaseConformance:
         make_item(database)
         kept = [database.write(lambda t: t), database.read(lambda t: t)]
         for transaction in kept:
-            with pytest.raises(EngineError, match="after its work"):
+            with pytest.raises(EngineError, match="was used after its end"):
                 transaction.execute("insert into item (id) values (1)")
         assert ids(database) == []
 

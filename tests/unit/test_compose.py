@@ -122,11 +122,11 @@ class TestSeeds:
             named.append("rate of tenant a is 1 and not 5")
             told = self.seeded(backend, caplog, changed, QueueSettings(name="other", ttl=60.5))
             assert [text.partition(". ")[0] for text in told] == [
-                "queue mail exists, and is not as the settings have it: " + ", ".join(named),
-                "queue other exists, and is not as the settings have it: limits.rate is 1 and not none",
+                "queue mail differs from the settings: " + ", ".join(named),
+                "queue other differs from the settings: limits.rate is 1 and not none",
             ]
             assert told[0].endswith(
-                "change it with `holdfast queue limits`, `holdfast queue resize` or over HTTP, or change the settings"
+                "with `holdfast queue limits`, `holdfast queue resize` or over HTTP, or change the settings"
             )
             assert backend.inspect("mail").policy == policy, "it is left as it is"
 
@@ -212,7 +212,7 @@ def test_the_data_directory_is_made_and_closed_to_others(tmp_path: Path) -> None
 
 def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
-    with pytest.raises(SettingsError, match="data cannot be made"):
+    with pytest.raises(SettingsError, match="data cannot be created"):
         ensure_data_directory(settings(tmp_path))
 
 

@@ -176,8 +176,8 @@ def test_a_status_expires_at_its_end_and_not_without_one(expires: float | None) 
 @pytest.mark.parametrize(
     ("state", "share", "complaint"),
     [
-        (ZoneState.RETURNING, None, "only a returning zone has one, and needs it"),
-        (ZoneState.OUT, 0.5, "only a returning zone has one, and needs it"),
+        (ZoneState.RETURNING, None, "a returning zone needs a share, and no other zone has one"),
+        (ZoneState.OUT, 0.5, "a returning zone needs a share, and no other zone has one"),
         (ZoneState.RETURNING, 0.0, "expected more than 0 and less than 1"),
         (ZoneState.RETURNING, 1.0, "expected more than 0 and less than 1"),
     ],

@@ -1,6 +1,6 @@
 """The `holdfast` command: one module for each group of commands, imported when it is used.
 
-May import everything below it. Start reading at `commands.py`; what is printed goes through `output.py`.
+May import everything below it. Start reading at `commands.py`; all output goes through `output.py`.
 """
 
 import os
@@ -13,13 +13,13 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command. Return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = _run(words)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has seen enough (`holdfast ... | head`); nothing more can be told, not even at exit.
+        # The reader has closed the pipe (`holdfast ... | head`). Without this, the flush at exit would fail, too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str]) -> int:
     if "--version" in words and {*words} <= {"--version", "--json"}:
-        # Here, because scripts ask for it, and everything else takes ten times as long to import.
+        # Handled here, because scripts need it, and importing the commands takes ten times as long.
         print(f'{{"version": "{holdfast.__version__}"}}' if "--json" in words else holdfast.__version__)
         return 0
     from holdfast.cli.commands import run

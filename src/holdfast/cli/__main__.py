@@ -1,4 +1,4 @@
-"""`python -m holdfast.cli`, where the `holdfast` command is not on the path."""
+"""Run the commands as `python -m holdfast.cli`, if the `holdfast` command is not on the path."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The command line: its commands, its exit codes, and how errors are told."""
+"""The command line: commands, exit codes and errors."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -31,7 +31,7 @@ EXIT_CODES: dict[type[Exception], int] = {
     NotAllowed: EXIT_REFUSED,
 }
 
-EXIT_CODES_HELP = """Exit codes: 0 done, 1 failed, 2 wrong arguments or settings, 3 something is unavailable (try \
+EXIT_CODES_HELP = """Exit codes: 0 success, 1 failed, 2 wrong arguments or settings, 3 a service is unavailable (try \
 again), 4 not allowed, 130 interrupted. With --json, results go to standard output and an error to standard error, \
 each as one JSON document.
 """
@@ -48,16 +48,16 @@ EPILOGUE = f"""Examples:
 
 app = App(
     name="holdfast",
-    help="Keeps a multi-zone, multi-tenant service standing when one part of it fails.",
+    help="Keeps a multi-zone, multi-tenant service running when one part of it fails.",
     help_format="plaintext",
     help_epilogue=EPILOGUE,
     version=holdfast.__version__,
     version_flags=["--version"],
-    default_parameter=Parameter(negative=""),  # no --no-json beside --json, and no --empty-endpoint
+    default_parameter=Parameter(negative=""),  # disables --no-json and --empty-endpoint
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
-# By name, so that a command imports only what it needs itself.
+# By name, so that each command imports only its own modules.
 app.command("holdfast.cli.agent:agent", name="agent", help_epilogue=EXIT_CODES_HELP)
 app.command("holdfast.cli.server:backup", name="backup", help_epilogue=EXIT_CODES_HELP)
 app.command("holdfast.cli.calls:app", name="calls")
@@ -74,11 +74,11 @@ app.command("holdfast.cli.zone:app", name="zone")
 
 
 def run(words: Sequence[str]) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command. Return its exit code."""
     try:
         if not words or words[0] in app.help_flags:
             for name in app:
-                app[name]  # imports the command: its help is written there
+                app[name]  # imports the command, which contains its help text
         app(words, exit_on_error=False, print_error=False)
     except (HoldfastError, CycloptsError) as error:
         print_error(error, as_json="--json" in words)

@@ -1,4 +1,4 @@
-"""`holdfast credential`: who may speak to the server. Works on the store directly, also while the server runs."""
+"""`holdfast credential`: manage the credentials of the server. Uses the store directly, even while the server runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,12 +23,12 @@ app = App(
 def create(
     *,
     role: Annotated[Role, Parameter(help="operator (all), viewer (read all but credentials), tenant (its own work).")],
-    tenant: Annotated[str | None, Parameter(help="Whose work it is; for role tenant.")] = None,
-    note: Annotated[str, Parameter(help="What it is for, to be found again in the list.")] = "",
+    tenant: Annotated[str | None, Parameter(help="The tenant of the credential. Required for role tenant.")] = None,
+    note: Annotated[str, Parameter(help="What the credential is for; shown in the list.")] = "",
     options: SettingsOptions = SETTINGS,
     json: Json = False,
 ) -> None:
-    """Create a credential and print its token, which is not kept and cannot be shown again.
+    """Create a credential and print its token, which is not stored and cannot be shown again.
 
     Example: holdfast credential create --role tenant --tenant tenant-1
     """
@@ -39,7 +39,7 @@ def create(
 
 @app.command(name="list")
 def list_credentials(*, options: SettingsOptions = SETTINGS, json: Json = False) -> None:
-    """List all credentials, the revoked ones too; their secrets are not known to anybody.
+    """List all credentials, including revoked ones, without their secrets, which are not stored.
 
     Example: holdfast credential list --json
     """
@@ -60,7 +60,7 @@ def revoke(
     options: SettingsOptions = SETTINGS,
     json: Json = False,
 ) -> None:
-    """Refuse a credential from now on, also on a server that runs. Doing it again changes nothing.
+    """Revoke a credential. A running server refuses it immediately. May be repeated.
 
     Example: holdfast credential revoke 3f9c0a5b7d21
     """
@@ -71,7 +71,7 @@ def revoke(
 
 @contextmanager
 def _open_store(options: SettingsOptions, *, is_new: bool = False) -> Iterator[CredentialStore]:
-    """The store of the server with these settings; one that is not there yet is made only where that makes sense."""
+    """Open the credential store of the server with these settings. Create it only if `is_new`."""
     values = options.load()
     if not is_new:
         require_store(values, SUBSYSTEM)

@@ -1,4 +1,4 @@
-"""`holdfast demo`: see the whole loop at work."""
+"""`holdfast demo`: show detection and evacuation on one machine."""
 
 import tempfile
 from importlib.util import find_spec
@@ -15,22 +15,22 @@ def demo(
     *,
     zone: Annotated[str, Parameter(help="The zone that fails: use1-az1, use1-az2 or use1-az3.")] = "use1-az2",
     fault: Annotated[
-        Literal["errors", "latency", "both"], Parameter(help="How it fails: 40 % errors, 0.8 s slower, or both.")
+        Literal["errors", "latency", "both"], Parameter(help="How the zone fails: 40 % errors, 0.8 s slower, or both.")
     ] = "both",
-    rate: Annotated[float, Parameter(help="Requests a second, over all zones.")] = 60.0,
+    rate: Annotated[float, Parameter(help="Requests per second, over all zones.")] = 60.0,
     bin_seconds: Annotated[float, Parameter(help="Length of the detector's bins; shorter ones decide sooner.")] = 10.0,
     directory: Annotated[
-        Path | None, Parameter(help="An empty folder for records, summary.json and timeline.svg; else a temporary one.")
+        Path | None, Parameter(help="An empty folder for records, summary.json and timeline.svg. Default: temporary.")
     ] = None,
-    keep_running: Annotated[bool, Parameter(help="Leave everything running until Ctrl-C.")] = False,
+    keep_running: Annotated[bool, Parameter(help="Keep all processes running until Ctrl-C.")] = False,
     json: Json = False,
 ) -> None:
-    """Run a shop in three zones, let one of them fail quietly, and watch it be found and left. Takes about a minute.
+    """Run a shop in three zones, let one zone fail, and watch it be detected and evacuated. Takes about a minute.
 
-    Real processes on loopback: six instances, a client, the server. Exit code 3 if the zone was not found.
+    Real processes on loopback: six instances, a client, the server. Exit code 3 if the zone was not detected.
     Example: holdfast demo --fault latency --json
     """
-    if not (find_spec("litestar") and find_spec("uvicorn")):  # its server is a process of its own, which needs them
+    if not (find_spec("litestar") and find_spec("uvicorn")):  # the server, a separate process, needs them
         raise MissingExtra("holdfast demo", "server")
     from holdfast.demo.run import DemoOptions, DemoRun
     from holdfast.demo.terminal import format_summary, open_display
@@ -47,4 +47,4 @@ def demo(
             summary = DemoRun(options, show).run()
         print(f"\n{format_summary(summary)}\n  picture                 {folder / 'timeline.svg'}")
     if not summary.found:
-        raise EngineUnavailable(f"zone {zone} was not found and left in time: see the records in {folder}")
+        raise EngineUnavailable(f"zone {zone} was not detected and evacuated in time: see the records in {folder}")

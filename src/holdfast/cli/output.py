@@ -1,4 +1,4 @@
-"""What commands print: a table or a line for people, one JSON document for machines."""
+"""Input and output of commands: text and tables for people, one JSON document for programs."""
 
 import json
 import sys
@@ -25,14 +25,12 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-Json: TypeAlias = Annotated[
-    bool, Parameter(name="--json", help="Print JSON, for machines, instead of text for people.")
-]
+Json: TypeAlias = Annotated[bool, Parameter(name="--json", help="Print JSON for programs instead of text for people.")]
 SettingsFile: TypeAlias = Annotated[
     Path | None,
     Parameter(
         name="--settings",
-        help="The settings file. Without it: $HOLDFAST_SETTINGS, else ./holdfast.toml if there is one, else defaults.",
+        help="The settings file. Default: $HOLDFAST_SETTINGS, or else ./holdfast.toml if it exists.",
     ),
 ]
 
@@ -40,16 +38,16 @@ SettingsFile: TypeAlias = Annotated[
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsOptions:
-    """The options of commands that work on the store of the settings."""
+    """The options of commands that use the store in the settings."""
 
     settings: SettingsFile = None
     data_directory: Annotated[
-        Path | None, Parameter(name="--data-directory", help="Instead of data_directory of the settings.")
+        Path | None, Parameter(name="--data-directory", help="Overrides data_directory of the settings.")
     ] = None
 
     def load(self, overrides: "Mapping[SettingPath, object]" = MappingProxyType({})) -> "Settings":
-        """Return the settings that they name, with the `overrides` of other options that are not None."""
-        from holdfast.config import load  # not above: printing needs no settings
+        """Return the settings that the options name, with those `overrides` that are not None."""
+        from holdfast.config import load  # imported here, because printing needs no settings
 
         return load(self.settings, options={("data_directory",): self.data_directory, **overrides}).settings
 
@@ -58,29 +56,29 @@ SETTINGS = SettingsOptions()
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document to standard output."""
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode(), flush=True)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureOptions:
-    """The options of commands that can draw what they found."""
+    """The options of commands that can draw their result."""
 
     svg: Annotated[Path | None, Parameter(help="A new file for a picture.")] = None
     force: Annotated[bool, Parameter(help="Overwrite the file of --svg.")] = False
 
     def check(self) -> None:
-        """Refuse at once, and not after a long run, what could not be written then."""
+        """Raise an error before a long run if the picture could not be written after it."""
         if self.svg is None and self.force:
             raise InvalidValue("--force is for the file of --svg")
         if self.svg is not None and self.svg.exists() and not self.force:
             raise Conflict(f"{self.svg} exists already: remove it, or overwrite it with --force")
 
     def draw(self, picture: Callable[[], str]) -> None:
-        """Write the picture, if one is wanted."""
+        """Write the picture, if --svg was given."""
         if self.svg is not None:
-            drawn = picture().encode()  # first, so that no empty file stays where it cannot be drawn
+            drawn = picture().encode()  # before the file is created, which would stay empty if drawing fails
             with create_file(self.svg, force=self.force) as file:
                 file.write(drawn)
 
@@ -89,12 +87,12 @@ NO_PICTURE = PictureOptions()
 
 
 def pick_attributes(value: object, *names: str) -> dict[str, Any]:
-    """Return the attributes of these names, for `print_json`."""
+    """Return the attributes with these names, for `print_json`."""
     return {name: getattr(value, name) for name in names}
 
 
 def create_progress(*columns: "ProgressColumn") -> "Progress":
-    """Return a display of progress on standard error, for as long as it takes, and at a terminal only."""
+    """Return a progress bar on standard error. It is shown only on a terminal, and removed at the end."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -102,7 +100,7 @@ def create_progress(*columns: "ProgressColumn") -> "Progress":
 
 
 def print_result(value: Any, text: str, *, as_json: bool) -> None:
-    """Print `value` as one JSON document for machines, or `text` for people."""
+    """Print `value` as one JSON document, or `text` for people."""
     if as_json:
         print_json(value)
     else:
@@ -110,12 +108,12 @@ def print_result(value: Any, text: str, *, as_json: bool) -> None:
 
 
 def escape_unprintable(text: str) -> str:
-    """Text for people as it is, but for line ends and what a terminal would obey, which are shown and do nothing."""
+    """Return the text with line breaks and control characters escaped."""
     return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def print_rows(value: Any, header: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:
-    """Print `value` as one JSON document for machines, or a table for people."""
+    """Print `value` as one JSON document, or the rows as a table for people."""
     if as_json:
         print_json(value)
     else:
@@ -123,12 +121,12 @@ def print_rows(value: Any, header: Sequence[str], rows: Iterable[Sequence[object
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Rows for people: a table as wide as the terminal, or as its contents where there is none."""
+    """Print a table as wide as the terminal, or as its contents if there is no terminal."""
     from rich.console import Console
     from rich.table import Table
 
     is_terminal = sys.stdout.isatty()
-    # What was stored is shown as it is: nothing in it is markup.
+    # Stored text is shown unchanged: it must not be interpreted as markup.
     console = Console(width=None if is_terminal else 10_000, soft_wrap=not is_terminal, markup=False, emoji=False)
     table = Table(*header, box=None, pad_edge=False, header_style="bold")
     for row in rows:
@@ -140,13 +138,13 @@ STANDARD_INPUT = "-"
 
 
 def require_file(path: str) -> None:
-    """Raise InvalidValue for an option, which was let through because `-` is standard input."""
+    """Raise InvalidValue for an option in place of a file. The parser accepts it, because `-` is standard input."""
     if path.startswith("-") and path != STANDARD_INPUT:
         raise InvalidValue(f"{path}: expected a file, and not an option; a file of this name is ./{path}")
 
 
 def decode_json(source: str, text: str) -> Any:
-    """Return what the JSON says. Raise InvalidValue, which names the place, for what is none."""
+    """Return the decoded JSON. Raise InvalidValue, which names `source`, if it is not valid."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -154,27 +152,27 @@ def decode_json(source: str, text: str) -> Any:
 
 
 def split_into_batches(items: Iterator[Item], count: int) -> Iterator[list[Item]]:
-    """Yield the items in lists of `count`, the last one of fewer."""
+    """Yield the items in lists of `count`. The last list may be shorter."""
     while batch := list(islice(items, count)):
         yield batch
 
 
 def describe_input(path: str) -> str:
-    """Return what people call the file at `path`."""
+    """Return the name of the input for messages."""
     return "standard input" if path == STANDARD_INPUT else path
 
 
 @contextmanager
 def open_input(path: str, *, errors: str) -> Iterator[Iterable[str]]:
-    """Open a file of UTF-8, or standard input for `-`, line ends as they are. Raises InvalidValue if that fails."""
+    """Open a UTF-8 file, or standard input for `-`. Line ends are not converted. Raise InvalidValue if that fails."""
     require_file(path)
     try:
         if path != STANDARD_INPUT:
             with Path(path).open(encoding="utf-8-sig", errors=errors, newline="") as file:
                 yield file
             return
-        if sys.stdin is None:  # whoever started this closed it
-            raise InvalidValue("standard input is closed: hand something in, or name a file")
+        if sys.stdin is None:  # the parent process closed it
+            raise InvalidValue("standard input is closed: pipe data into it, or name a file")
         if isinstance(sys.stdin, TextIOWrapper):
             sys.stdin.reconfigure(encoding="utf-8-sig", errors=errors, newline="")
         yield sys.stdin
@@ -186,7 +184,7 @@ def open_input(path: str, *, errors: str) -> Iterator[Iterable[str]]:
 def create_file(
     path: Path, *, force: bool = False, alternative: str = "overwrite it with --force"
 ) -> Iterator[BinaryIO]:
-    """A file to write to. Raises Conflict if there is one already, unless it is to be overwritten."""
+    """Create a file and open it for writing. Raise Conflict if it exists, unless `force` is set."""
     try:
         with path.open("wb" if force else "xb") as file:
             yield file
@@ -197,10 +195,10 @@ def create_file(
 
 
 def print_error(error: Exception, *, as_json: bool) -> None:
-    """One error on standard error."""
+    """Print an error to standard error."""
     if as_json:
         slug = error.slug if isinstance(error, HoldfastError) else "usage"
-        # A file's name need not be Unicode; JSON must.
+        # The name of a file may not be valid Unicode, but JSON must be.
         detail = _format_error(error).encode(errors="backslashreplace").decode()
         print(msgspec.json.encode({"error": slug, "detail": detail}).decode(), file=sys.stderr)
     else:
@@ -214,11 +212,11 @@ def _format_error(error: Exception) -> str:
 
 
 def print_note(text: str, *, as_json: bool) -> None:
-    """On standard error, after what was printed before it, what somebody should know although all went well."""
+    """Print a note to standard error, for information that is not an error. Flush standard output first."""
     sys.stdout.flush()
     print(msgspec.json.encode({"note": text}).decode() if as_json else f"holdfast: {text}", file=sys.stderr)
 
 
 def format_time(at: float | None) -> str:
-    """A stored time for people: UTC, to the second."""
+    """Return a stored time as text: UTC, to the second. None gives an empty text."""
     return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

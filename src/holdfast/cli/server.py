@@ -16,14 +16,14 @@ from holdfast.config.paths import format_path
 
 def up(
     *,
-    host: Annotated[str | None, Parameter(help="Instead of server.host.")] = None,
-    port: Annotated[int | None, Parameter(help="Instead of server.port; 0 for any free one.")] = None,
+    host: Annotated[str | None, Parameter(help="Overrides server.host.")] = None,
+    port: Annotated[int | None, Parameter(help="Overrides server.port; 0 for any free port.")] = None,
     options: SettingsOptions = SETTINGS,
     json: Json = False,
 ) -> None:
-    """Start the server and run until it is told to stop (Ctrl-C or SIGTERM).
+    """Start the server and run until Ctrl-C or SIGTERM.
 
-    The first start prints an operator's credential, once: keep it. Logs go to standard error.
+    The first start prints the credential of an operator, only once: store it. Logs go to standard error.
     Example: holdfast up --port 0 --data-directory /var/lib/holdfast
     """
     values = options.load({("server", "host"): host, ("server", "port"): port})
@@ -40,19 +40,19 @@ def up(
             return
         print(f"Holdfast {holdfast.__version__} on {address}", flush=True)
         if token is not None:
-            print(f"Operator's credential, shown this once: {token}", flush=True)
+            print(f"Operator's credential, shown only once: {token}", flush=True)
 
     serve(values, announce)
 
 
 def check(
-    file: Annotated[Path | None, Parameter(help="The settings file; without it, the one that `up` would use.")] = None,
+    file: Annotated[Path | None, Parameter(help="The settings file. Default: the one that `up` would use.")] = None,
     /,
     *,
     settings: SettingsFile = None,
     json: Json = False,
 ) -> None:
-    """Validate settings and show the ones in effect, secrets masked, with where each comes from.
+    """Validate settings and show all values in effect, with their origins. Secrets are masked.
 
     Example: holdfast check holdfast.toml
     """
@@ -70,15 +70,15 @@ def check(
 
 
 def backup(
-    target: Annotated[Path, Parameter(help="A folder for the copies; made if need be. Nothing in it is overwritten.")],
+    target: Annotated[Path, Parameter(help="A folder for the copies, created if needed. No file is overwritten.")],
     /,
     *,
     options: SettingsOptions = SETTINGS,
     json: Json = False,
 ) -> None:
-    """Copy every SQLite file of the data directory, whole and consistent, while the server goes on.
+    """Copy every SQLite file of the data directory consistently, while the server runs.
 
-    Each copy is one file that can take the original's place when the server is stopped.
+    Each copy is one file that can replace the original when the server is stopped.
     Example: holdfast backup /backups/monday
     """
     from holdfast.engines.sqlite import SqliteDatabase
@@ -86,14 +86,14 @@ def backup(
     values = options.load()
     if values.database.url.scheme != "sqlite":
         raise InvalidValue(f"database.url is {values.database.url}: back up PostgreSQL with its own tools (pg_dump)")
-    require_access(values.data_directory)  # a folder that cannot be read looks empty
+    require_access(values.data_directory)  # a folder without permission to read would look empty
     sources = sorted(values.data_directory.glob(f"*{SQLITE_SUFFIX}"))
     if not sources:
-        raise NotFound(f"there is nothing to back up in {values.data_directory}")
+        raise NotFound(f"there is no database in {values.data_directory}: name another folder with --data-directory")
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidValue(f"{target} cannot be made: {error.strerror}; name a folder for the copies") from error
+        raise InvalidValue(f"{target} cannot be created: {error.strerror}; name a folder for the copies") from error
     copies = []
     with create_progress() as shown:
         for source in sources:

@@ -1,7 +1,7 @@
-"""One settings file, `holdfast.toml`, decoded into frozen values; environment variables override it.
+"""The settings: the file `holdfast.toml`, overridden by environment variables, decoded into frozen values.
 
-May import the base and the parts' own option values. Start reading at `settings.py` for what can be set, and at
-`load.py` for where a value comes from.
+May import the base and the option classes of the parts. Start reading at `settings.py`, which defines all settings;
+`load.py` reads them.
 """
 
 from holdfast.config.load import DEFAULT_FILE, FILE_VARIABLE, LoadedSettings, load

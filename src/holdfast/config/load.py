@@ -1,4 +1,4 @@
-"""From a file and the environment to `Settings`, with errors that say where and what."""
+"""Read `Settings` from a file and the environment, with errors that say what is wrong, and where."""
 
 import difflib
 import os
@@ -28,11 +28,11 @@ from holdfast.config.settings import DatabaseUrl, QueueUrl, Settings
 
 DEFAULT_FILE = Path("holdfast.toml")
 FILE_VARIABLE = "HOLDFAST_SETTINGS"
-"""Names the settings file where no option does."""
+"""The environment variable that names the settings file if the caller does not."""
 _PREFIX = "HOLDFAST_"
-# Two underscores between levels: Kubernetes sets HOLDFAST_SERVER_PORT by itself for a service named holdfast-server.
+# Two underscores between levels, because Kubernetes sets HOLDFAST_SERVER_PORT for a service named holdfast-server.
 _SEPARATOR = "__"
-# Neither of them is part of an address or a name.
+# Commas and white space occur in no address or name.
 _LIST_SEPARATOR = re.compile(r"[,\s]+")
 _CREDENTIALS = re.compile("//.*@", re.DOTALL)
 _NONE = "none"
@@ -49,14 +49,14 @@ _TYPE_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """Settings, and where each of their values came from."""
+    """Settings, with the origin of each value."""
 
     settings: Settings
     file: Path | None
     origins: Mapping[SettingPath, str]
 
     def list_effective(self) -> Iterator[tuple[SettingPath, Any, str]]:
-        """Every setting with its value (secrets masked) and its origin: `default`, a file, or what overrode it."""
+        """Yield every setting's path, value (secrets masked) and origin: `default`, the file, or what overrode it."""
         shown = msgspec.to_builtins(self.settings, enc_hook=str)
         for pattern in list_setting_types():
             for path in expand_pattern(shown, pattern):
@@ -69,10 +69,10 @@ def load(
     environment: Mapping[str, str] = os.environ,
     options: Mapping[SettingPath, Any] = MappingProxyType({}),
 ) -> LoadedSettings:
-    """Read the settings. Raises SettingsError, which names the path, what was found and what is expected.
+    """Read the settings. Raise SettingsError, which names the setting, the value found and the value expected.
 
-    Without `file`, the one that HOLDFAST_SETTINGS names, else `holdfast.toml` here if there is one, else defaults.
-    Environment variables override the file, and `options` that are not None override both.
+    If `file` is None, read the file that HOLDFAST_SETTINGS names, or else `holdfast.toml` in the current directory if
+    it exists. Environment variables override the file, and `options` that are not None override both.
     """
     if file is None and environment.get(FILE_VARIABLE):
         file = Path(environment[FILE_VARIABLE])
@@ -81,7 +81,7 @@ def load(
     text = "" if file is None else _read(file)
     try:
         data = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also a number, or a nesting, beyond what Python takes
+    except (ValueError, RecursionError) as error:  # also numbers and nesting beyond Python's limits
         raise SettingsError(f"{file} is not valid TOML: {error}") from error
     paths = (
         row
@@ -104,7 +104,7 @@ def load(
 
 
 def _expand_table(data: object, path: SettingPath) -> Iterator[SettingPath]:
-    """Yield the path, or, where a table of free form stands there, the path of each of its values."""
+    """Yield `path`, or the path of each of its values if `path` is a table of free form."""
     value = look_up_value(data, path)
     if isinstance(value, dict):
         yield from ((*path, name) for name in value)
@@ -113,7 +113,7 @@ def _expand_table(data: object, path: SettingPath) -> Iterator[SettingPath]:
 
 
 def format_variable_name(path: SettingPath) -> str:
-    """The environment variable that overrides a setting. What is in a list has none."""
+    """Return the environment variable that overrides a setting. Settings inside a list have no variable."""
     return _PREFIX + _SEPARATOR.join(str(step) for step in path).upper()
 
 
@@ -127,7 +127,7 @@ def _read(file: Path) -> str:
 
 
 def list_setting_types(struct: type[msgspec.Struct] = Settings, parent: SettingPath = ()) -> dict[SettingPath, Any]:
-    """Every setting there is, with its type; `ANY_INDEX` in its path where it is one of every element of a list."""
+    """Return the type of every setting by its path. `ANY_INDEX` in a path stands for each element of a list."""
     found: dict[SettingPath, Any] = {}
     for field in msgspec.structs.fields(struct):
         path = (*parent, field.name)
@@ -146,7 +146,7 @@ def _is_struct(kind: Any) -> TypeGuard[type[msgspec.Struct]]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[SettingPath, tuple[Any, str]]:
-    """What environment variables set, each with the variable's name."""
+    """Return the settings from environment variables, each with its value and the name of the variable."""
     variables = {
         format_variable_name(path): (path, kind) for path, kind in list_setting_types().items() if ANY_INDEX not in path
     }
@@ -161,12 +161,12 @@ def _from_environment(environment: Mapping[str, str]) -> dict[SettingPath, tuple
 
 
 def _is_mistake(name: str, value: str, variables: Collection[str]) -> bool:
-    """Whether a variable was most likely meant to be a setting's: Kubernetes sets such names to addresses."""
+    """Return whether a variable is probably a setting with `_` for `__`. Kubernetes sets such names to addresses."""
     return "://" not in value and name in {known.replace(_SEPARATOR, "_") for known in variables}
 
 
 def _set_value(data: dict[str, Any], path: SettingPath, value: Any) -> bool:
-    """Write one value; false where the file has something else than a table on the way, as decoding will say."""
+    """Set the value at `path`. Return False if the file has no table there, which decoding reports later."""
     *tables, last = path
     for step in tables:
         data = data.setdefault(str(step), {})
@@ -177,7 +177,7 @@ def _set_value(data: dict[str, Any], path: SettingPath, value: Any) -> bool:
 
 
 def _convert_none(data: dict[str, Any], paths: Iterable[SettingPath]) -> None:
-    """Let `"none"` be None where a number is expected, or none: TOML has no word for it."""
+    """Replace `"none"` by None in settings of type number or None, because TOML has no null."""
     found = list_setting_types()
     for path in paths:
         kind = found.get(to_pattern(path))
@@ -188,17 +188,14 @@ def _convert_none(data: dict[str, Any], paths: Iterable[SettingPath]) -> None:
 
 
 def _parse_literal(value: str, kind: Any) -> Any:
-    """A variable's text as the kind of value that its setting has, or as it is for decoding to complain about.
-
-    A list is written with commas or spaces between its elements.
-    """
+    """Return a variable's text as its setting's type, or unchanged if that fails. Commas or spaces split lists."""
     plain = getattr(kind, "__origin__", kind)
     if plain is tuple:
         return [element for element in _LIST_SEPARATOR.split(value) if element]
     if plain in (bool, int, float):
         with suppress(ValueError, RecursionError):
             statement = tomllib.loads(f"value = {value}")
-            if len(statement) == 1:  # not a second line with a setting of its own
+            if len(statement) == 1:  # a value with a line break must not define a second setting
                 return statement["value"]
     return value
 
@@ -216,7 +213,7 @@ def _decode(kind: type, value: Any) -> Any:
 def _explain(
     message: str, data: dict[str, Any], file: Path | None, text: str, origins: Mapping[SettingPath, str]
 ) -> str:
-    """The complaint of msgspec, with the file, the line and the value that was found."""
+    """Return msgspec's error message, with the file, the line and the value that was found."""
     complaint, _, location = message.partition(" - at `")
     path = parse_path(location.rstrip("`"))
     if unknown := re.search(r"unknown field `(.+)`", complaint):
@@ -226,12 +223,16 @@ def _explain(
         problem = f"there is no such setting{_suggest_name(unknown[1], siblings)}"
     elif complaint.startswith("Invalid enum value"):
         kind = list_setting_types()[to_pattern(path)]
-        known = get_args(kind) or tuple(kind)  # words that are listed, or an enumeration
+        known = get_args(kind) or tuple(kind)  # a Literal, or an enumeration
         problem = f"expected one of {', '.join(known)}, found {_format_value(look_up_value(data, path))}"
     elif complaint.startswith("Expected `"):
         expected = re.sub(r"`([\w |]+)`", lambda kinds: _describe_types(kinds[1]), complaint.partition(", got")[0])
         problem = f"{expected.replace('Expected', 'expected', 1)}, found {_format_value(look_up_value(data, path))}"
-    else:  # of a table as a whole, such as the options of a detector
+    else:  # raised by a check of the whole table, mostly with the setting's name first: `store: expected ...`
+        named = re.match(r"(\w+)[.\w]*(?=: )", complaint)
+        if named is not None and to_pattern((*path, named[1])) in list_setting_types():
+            path = (*path, *named[0].split("."))
+            complaint = complaint[named.end() + 2 :]
         problem = re.sub(
             r"Expected `([\w |]+)`, got `(\w+)`",
             lambda kinds: f"expected {_describe_types(kinds[1])}, found {_describe_types(kinds[2])}",
@@ -244,24 +245,24 @@ def _explain(
         return f"{origin}: {problem}"
     line = find_line(text, _find_named_setting(path, complaint))
     if line is None and path:
-        # A table as a whole, and none that the file has: what was set in it elsewhere is what is wrong.
+        # A table that is not in the file: name the variables and options that set its values.
         parts = {part for below, part in origins.items() if below[: len(path)] == path}
         origin = ", ".join(sorted(parts - {str(file)})) or origin
     return f"{origin}{f', line {line}' if line else ''}: {problem}"
 
 
 def _find_named_setting(path: SettingPath, complaint: str) -> SettingPath:
-    """The setting that a complaint about a whole table begins with, else the table."""
+    """Return the setting whose name the message about the table at `path` begins with, or else `path`."""
     word = re.match(r"\w*", complaint)
     inner = (*path, "" if word is None else word[0])
     return inner if to_pattern(inner) in list_setting_types() else path
 
 
 def _describe_types(names: str) -> str:
-    """What msgspec calls kinds of values, as people do."""
+    """Return plain names for msgspec's names of types."""
     kinds = names.split(" | ")
     if "str" in kinds and "null" in kinds:
-        kinds.remove("null")  # one leaves it out
+        kinds.remove("null")  # TOML has no null: the setting is omitted instead
     return " or ".join(_TYPE_NAMES.get(kind, f"`{kind}`") for kind in kinds)
 
 
@@ -271,12 +272,12 @@ def _format_value(value: object) -> str:
     if isinstance(value, list):
         return "a list"
     if isinstance(value, str):
-        value = _CREDENTIALS.sub("//****@", value)  # an address that was put in the wrong place
+        value = _CREDENTIALS.sub("//****@", value)  # an address in the wrong setting may contain a password
     return msgspec.json.encode(value).decode() if isinstance(value, str | bool) else str(value)
 
 
 def _suggest_name(name: str, known: list[str]) -> str:
-    # Without the prefix, which would make any two variables look alike.
+    # Compare without the prefix, which makes all variables similar.
     bare = {each.removeprefix(_PREFIX): each for each in known}
     close = difflib.get_close_matches(name.removeprefix(_PREFIX), bare, n=1)
     return f"; did you mean {bare[close[0]]}?" if close else f"; known here: {', '.join(sorted(set(known)))}"

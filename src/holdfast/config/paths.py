@@ -1,18 +1,18 @@
-"""Where in a TOML file a setting stands, for messages that people can act on. Pure."""
+"""Paths of settings, and their lines in a TOML file for error messages. Pure."""
 
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
 
 SettingPath = tuple[str | int, ...]
-"""The way to a value from the top: keys, and positions in lists."""
+"""The keys and list indexes that lead from the top of the file to a value."""
 
 ANY_INDEX = "[]"
-"""In a path, stands for every position of a list."""
+"""Stands for every index of a list in a path."""
 
 
 def format_path(path: SettingPath) -> str:
-    """The path as people write it: `workload[0].zones[1]`."""
+    """Return the path as text, such as `workload[0].zones[1]`."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text and step != ANY_INDEX else step
@@ -20,29 +20,29 @@ def format_path(path: SettingPath) -> str:
 
 
 def parse_path(text: str) -> SettingPath:
-    """The path that msgspec writes as `$.workload[0].zones[1]`."""
+    """Return the path that msgspec writes as `$.workload[0].zones[1]`."""
     return tuple(int(index) if index else name for name, index in re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", text))
 
 
 def to_pattern(path: SettingPath) -> SettingPath:
-    """The path with every position of a list replaced by `ANY_INDEX`."""
+    """Return the path with every list index replaced by `ANY_INDEX`."""
     return tuple(ANY_INDEX if isinstance(step, int) else step for step in path)
 
 
 def expand_pattern(data: object, pattern: SettingPath, parent: SettingPath = ()) -> Iterator[SettingPath]:
-    """The paths that a pattern with `ANY_INDEX` stands for in decoded TOML."""
+    """Yield the paths in decoded TOML that a pattern with `ANY_INDEX` stands for."""
     if ANY_INDEX not in pattern:
         yield (*parent, *pattern)
         return
     steps = pattern[: pattern.index(ANY_INDEX)]
     elements = look_up_value(data, steps)
     if isinstance(elements, list | tuple):
-        for position, element in enumerate(elements):
-            yield from expand_pattern(element, pattern[len(steps) + 1 :], (*parent, *steps, position))
+        for index, element in enumerate(elements):
+            yield from expand_pattern(element, pattern[len(steps) + 1 :], (*parent, *steps, index))
 
 
 def look_up_value(data: object, path: Sequence[str | int]) -> object:
-    """The value that stands at a path of decoded TOML, or None where the way ends."""
+    """Return the value at a path of decoded TOML, or None if the path does not exist."""
     for step in path:
         try:
             data = data[step]  # type: ignore[index]
@@ -52,17 +52,18 @@ def look_up_value(data: object, path: Sequence[str | int]) -> object:
 
 
 def find_line(text: str, path: SettingPath) -> int | None:
-    """The line of valid TOML, counted from 1, on which the setting (or the closest thing around it) is written."""
-    best: tuple[int, int] | None = None
+    """Return the line, counted from 1, of the setting in valid TOML, or of the closest table or list around it."""
+    best_depth = 0
+    best_line: int | None = None
     for line, written in _list_written_paths(text):
         depth = len(written)
-        if path[:depth] == written and (best is None or depth > best[0]):
-            best = (depth, line)
-    return best[1] if best else None
+        if depth > best_depth and path[:depth] == written:
+            best_depth, best_line = depth, line
+    return best_line
 
 
 def _list_written_paths(text: str) -> Iterator[tuple[int, SettingPath]]:
-    """Every table and key, with the line on which its statement begins."""
+    """Yield every table and key, with the line on which its statement begins."""
     table: SettingPath = ()
     last_index: dict[SettingPath, int] = {}
     for line, statement, data in _statements(text):
@@ -74,21 +75,21 @@ def _list_written_paths(text: str) -> Iterator[tuple[int, SettingPath]]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str, dict[str, object]]]:
-    """Every header and every key with its value, as text and decoded. What decodes by itself is a whole statement."""
+    """Yield the first line, the text and the decoded value of every header and key. Text that decodes is complete."""
     statement, first = "", 1
-    # Not splitlines: TOML ends a line at a line feed only.
+    # `splitlines` would also split at other characters; in TOML only a line feed ends a line.
     for number, line in enumerate(text.split("\n"), start=1):
         statement += line + "\n"
         try:
             data = tomllib.loads(statement)
         except tomllib.TOMLDecodeError:
-            continue  # a list or a text that goes on in the next line
+            continue  # a list or a string that continues on the next line
         yield first, statement.lstrip(), data
         statement, first = "", number + 1
 
 
 def _open_table(header: object, last_index: dict[SettingPath, int]) -> SettingPath:
-    """The table that a header opens: in a list of tables, the one that was added last."""
+    """Return the table that a header opens. In a list of tables this is the last one."""
     path: SettingPath = ()
     while header:
         if isinstance(header, list):
@@ -103,7 +104,7 @@ def _open_table(header: object, last_index: dict[SettingPath, int]) -> SettingPa
 
 
 def _walk_paths(data: object) -> Iterator[SettingPath]:
-    """Every path in decoded TOML, those on the way before those at its end."""
+    """Yield every path in decoded TOML, parents first."""
     if isinstance(data, dict):
         steps: Iterator[tuple[str | int, object]] = iter(data.items())
     else:

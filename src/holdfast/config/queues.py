@@ -53,7 +53,7 @@ class QueueSettings(QueuePolicy, frozen=True, kw_only=True, forbid_unknown_field
 
     def __post_init__(self) -> None:
         _check_setting(super().__post_init__, "queue ")
-        require_once("tenant", [tenant.name for tenant in self.tenant])
+        require_unique_names("tenant", [tenant.name for tenant in self.tenant])
 
     @property
     def policy(self) -> QueuePolicy:
@@ -67,8 +67,8 @@ class QueueSettings(QueuePolicy, frozen=True, kw_only=True, forbid_unknown_field
         return {tenant.name: _plain(tenant.limits) for tenant in self.tenant}
 
 
-def require_once(what: str, names: Sequence[str]) -> None:
-    """Raise InvalidValue if one of the names is there twice."""
+def require_unique_names(what: str, names: Sequence[str]) -> None:
+    """Raise InvalidValue if a name occurs twice."""
     if len(set(names)) < len(names):
         raise InvalidValue(f"expected every {what}'s name once, found {', '.join(names)}")
 

@@ -1,6 +1,6 @@
-"""Everything that can be set, as frozen values. Defaults are written here, once, each with its reason.
+"""All settings, as frozen values. Each default is defined here only, with its reason.
 
-`docs/reference/settings.md` describes every one of them; a test sees to it that none is left out.
+`docs/reference/settings.md` describes every setting; a test fails if one is missing there.
 """
 
 import re
@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 from holdfast._errors import InvalidValue, NotFound, SettingsError
 from holdfast._names import WORKLOAD_PATTERN, parse_zone
 from holdfast._types import Zone
-from holdfast.config.queues import QueueSettings, require_once
+from holdfast.config.queues import QueueSettings, require_unique_names
 from holdfast.telemetry import BIN_SECONDS
 
 if TYPE_CHECKING:
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 SNS_TOPIC_PATTERN = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}", re.ASCII)
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
-"""A duration: more than nothing, a day at the most."""
+"""A duration above 0, at most a day."""
 
 
-# What may be secret must be told from what may be shown: a password is over at the first of these characters.
+# To mask the password, this must know where it ends: at the first of these characters.
 _POSTGRES_URL = re.compile(
     r"(?P<scheme>postgres|postgresql)://(?:(?P<user>[^:@/?#]*)(?P<password>:[^@/?#]*)?@)?(?P<rest>[^@#]*)"
 )
 
 
 class _SecretUrl:
-    """An address that may contain a password: shown with it masked; `reveal` gives all of it."""
+    """An address that may contain a password. `str` and `repr` mask it; `reveal` does not."""
 
     __slots__ = ("_text",)
 
@@ -42,7 +42,7 @@ class _SecretUrl:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the whole address, for whoever connects to it."""
+        """Return the address with its password, to connect with."""
         return self._text
 
     def __repr__(self) -> str:
@@ -56,21 +56,21 @@ class _SecretUrl:
 
 
 class DatabaseUrl(_SecretUrl):
-    """Where a database is."""
+    """The address of a database."""
 
     __slots__ = ()
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         if self.scheme == "sqlite" and text != "sqlite:":
-            raise InvalidValue("expected 'sqlite:' alone, found more: the files are kept in data_directory")
+            raise InvalidValue("expected 'sqlite:' alone, found more: the files are stored in data_directory")
         if self.scheme not in ("sqlite", "postgresql", "postgres"):
-            found = f"one of scheme {self.scheme!r}" if "://" in text else "one without a scheme"
+            found = f"an address with the scheme {self.scheme!r}" if "://" in text else "one without a scheme"
             raise InvalidValue(f"expected 'sqlite:' or an address such as postgresql://user@host/name, found {found}")
         if self.scheme != "sqlite" and not _POSTGRES_URL.fullmatch(text):
             raise InvalidValue(
-                f"expected an address such as {self.scheme}://user:password@host/name, found another form of "
-                f"{self.scheme}: write @ : / ? # in a name or a password as %40 %3A %2F %3F %23"
+                f"expected an address such as {self.scheme}://user:password@host/name, found another form: "
+                "write @ : / ? # in a user name or password as %40 %3A %2F %3F %23"
             )
 
     @property
@@ -87,12 +87,12 @@ class DatabaseUrl(_SecretUrl):
 
 
 class QueueUrl(_SecretUrl):
-    """Where queues are kept: an address that a queue backend is registered for."""
+    """The address of the queues. A queue backend must be registered for its scheme."""
 
     __slots__ = ("_masked_text",)
 
     def __init__(self, text: str) -> None:
-        from holdfast.queue.open import get_backend_kind  # imports backends, which few settings name
+        from holdfast.queue.open import get_backend_kind  # imports backends, which few settings need
 
         super().__init__(text)
         self._masked_text = get_backend_kind(text).describe(text)
@@ -108,49 +108,49 @@ def _mask_secret(pair: str) -> str:
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the server listens, and who may speak to it."""
+    """The address of the server, and its access."""
 
     host: Annotated[str, Meta(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
-    """Loopback: nothing is reachable from outside until somebody decides so."""
+    """Loopback, so that the server can be reached from outside only if an operator says so."""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8470
-    """No well-known service uses it; 0 takes any free port."""
+    """No well-known service uses this port; 0 means any free port."""
     allow_anonymous: bool = False
-    """Ask for no credentials. For a machine of one's own: refused beyond loopback."""
+    """Require no credentials. For a developer's machine: allowed on loopback only."""
     shutdown_timeout: Seconds = 2.0
-    """Orchestrators wait 10 to 30 s before they kill; two leave room for a slow machine."""
+    """Orchestrators wait 10 to 30 s before they kill a process; 2 s leave room for a slow machine."""
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is logged, on standard error."""
+    """The log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "text"] = "auto"
-    """`auto` writes text to a terminal and JSON, one object a line, to anything else."""
+    """`auto` means text on a terminal, and otherwise JSON, one object per line."""
 
 
 class DatabaseSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where state is kept."""
+    """The database that stores the state."""
 
     url: DatabaseUrl = DatabaseUrl("sqlite:")
-    """`sqlite:` keeps one file for each subsystem in the data directory: nothing to install or to run."""
+    """`sqlite:` stores one file per subsystem in the data directory: there is nothing to install or run."""
     timeout: Seconds = 5.0
-    """How long to wait for a lock or an absent server: longer than a restart's hiccup, shorter than a caller's."""
+    """Maximum wait for a lock or an unavailable server: longer than a quick restart, shorter than callers wait."""
     max_connections: Annotated[int, Meta(ge=1, le=1000)] = 10
-    """PostgreSQL only. A server's default is 100 in all, and Holdfast should leave most of them to others."""
+    """PostgreSQL only. A PostgreSQL server allows 100 by default, and most of them should be left to other clients."""
 
 
 class TelemetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How what happened is added up."""
+    """The aggregation of telemetry."""
 
     bin_seconds: Annotated[float, Meta(ge=0.5, le=600)] = BIN_SECONDS
-    """The length of a bin, for every workload."""
+    """The length of a bin, for all workloads."""
 
 
 class MetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the server exports its metrics, beside `GET /metrics`."""
+    """The exporters of the server's metrics, in addition to `GET /metrics`."""
 
     export: tuple[str, ...] = ()
-    """Exporters as NAME or NAME:ARGUMENT. None: a scrape and the log are enough for most."""
+    """Exporters as NAME or NAME:ARGUMENT. Empty, because `GET /metrics` and the log are enough for most servers."""
 
     def __post_init__(self) -> None:
         for text in self.export:
@@ -163,7 +163,7 @@ class MetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class AwsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who to be and where to call on AWS. What is not set is left to boto3's own variables and files."""
+    """The identity, region and endpoint for AWS. boto3's own variables and files apply where a value is None."""
 
     region: str | None = None
     profile: str | None = None
@@ -174,23 +174,23 @@ class AwsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 def _require_topic(topic: str | None) -> None:
     if topic is not None and not SNS_TOPIC_PATTERN.fullmatch(topic):
-        raise InvalidValue(f"sns_topic: expected one like arn:aws:sns:us-east-1:123456789012:zones, found {topic!r}")
+        raise InvalidValue(f"sns_topic: expected an ARN like arn:aws:sns:us-east-1:123456789012:zones, found {topic!r}")
 
 
 class StatusSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the server keeps which zones are out, and how it tells."""
+    """The store of zone statuses, and how the server publishes them."""
 
     store: str = "database"
-    """The database that holds everything else, so that there is one thing less to look after."""
+    """The same database as for all other state, so that there is one store less to operate."""
     refresh_interval: Annotated[float, Meta(ge=0.1, le=60)] = 0.5
-    """How often the store is read for what others wrote: with the push, everybody knows within a second."""
+    """Seconds between reads of the store for changes by other processes. With push, all clients know in a second."""
     allow_anonymous_reads: bool = True
-    """Every host has to know, and a balancer has no credential; who is out is no secret to those who are inside."""
+    """Every host needs the statuses, and balancers have no credential; inside a network they are no secret."""
     sns_topic: str | None = None
-    """The topic that every change is published to."""
+    """The ARN of the SNS topic to which every change is published."""
 
     def __post_init__(self) -> None:
-        if self.store != "database":  # the default needs no look at the stores, which take time to import
+        if self.store != "database":  # the default needs no check, and importing the stores takes time
             from holdfast.status.stores import check_store_address
 
             try:
@@ -201,31 +201,31 @@ class StatusSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `holdfast agent` follows on behalf of a host, and how it tells the host."""
+    """The endpoints that `holdfast agent` follows for a host, and how it publishes the zone statuses there."""
 
     zone: str | None = None
-    """The host's own AZ-ID: a health check can only speak for one zone."""
+    """The host's own AZ-ID. A health check can speak for one zone only."""
     workload: str | None = None
-    """None follows what is out for all workloads."""
+    """None means to follow only the zones that are out for all workloads."""
     endpoints: tuple[str, ...] = ("http://127.0.0.1:8470",)
     """The server's default address. A zone is out when most of the endpoints listed here say so."""
     poll_interval: Annotated[float, Meta(ge=0.5, le=3600)] = 5.0
-    """Seconds between pulls; push is quicker where an endpoint has it, so that this only bounds a gap."""
+    """Seconds between polls. Endpoints with push report changes earlier; polling only bounds the delay."""
     stale_after: Annotated[float, Meta(ge=1, le=86_400)] = 15.0
-    """Silence after which an endpoint no longer counts: three pulls."""
+    """Seconds without an answer after which an endpoint no longer counts: three polls."""
     when_silent: Literal["keep", "all_in", "own_zone_out"] = "keep"
-    """Last known good: an outage of the status service changes nothing."""
+    """What to do while no majority of endpoints answers. `keep`: an outage of the status service changes nothing."""
     host: Annotated[str, Meta(pattern=r"^[A-Za-z0-9.:_-]+$")] = "127.0.0.1"
-    """Loopback; a balancer that checks from elsewhere needs another."""
+    """Loopback. A balancer on another host needs another address."""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8471
-    """The next after the server's."""
+    """The port after the server's."""
     file: Path | None = None
     hook: str | None = None
     hook_timeout: Seconds = 30.0
-    """A hook that takes longer is ended: one that hangs must not keep the next change from being told."""
+    """A hook that takes longer is killed, so that a hanging hook does not delay the next change forever."""
     sns_topic: str | None = None
     sns_endpoint: str | None = None
-    """The address of this agent as SNS reaches it."""
+    """The address under which SNS reaches this agent."""
 
     def __post_init__(self) -> None:
         if not self.endpoints and self.sns_topic is None:
@@ -234,34 +234,34 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise InvalidValue(
                 f"stale_after is {self.stale_after:g} and poll_interval {self.poll_interval:g}: "
                 "expected at least twice the poll_interval, "
-                "or endpoints would count as silent between two pulls"
+                "or endpoints would count as unavailable between two polls"
             )
         if (self.sns_topic is None) != (self.sns_endpoint is None):
-            raise InvalidValue("sns_topic and sns_endpoint: expected both or none")
+            raise InvalidValue("sns_topic and sns_endpoint: expected both or neither")
         _require_topic(self.sns_topic)
 
 
 class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One service that is watched, and leaves a zone, as a whole."""
+    """One service that is watched and evacuated as a whole."""
 
     name: Annotated[str, Meta(pattern=WORKLOAD_PATTERN)]
-    """As it stands in the namespace of its telemetry, before the slash."""
+    """The part of its telemetry's namespace before the slash."""
     region: Annotated[str, Meta(min_length=1)]
     zones: Annotated[tuple[str, ...], Meta(min_length=2, max_length=32)]
-    """AZ-IDs, never names: `use1-az1`, not `us-east-1a`. Two at least: with one there is nowhere to go."""
+    """AZ-IDs, never names: `use1-az1`, not `us-east-1a`. At least two, because traffic needs a zone to move to."""
     detector: dict[str, Any] = {}
-    """The detector by its `name`, and its own options; all of them after loading, also those that were not written."""
+    """The `name` of the detector and its options. After loading, this contains the defaults, too."""
 
     def __post_init__(self) -> None:
         for zone in self.zones:
             parse_zone(zone)
         if len(set(self.zones)) < len(self.zones):
-            raise InvalidValue(f"expected every zone once, found {', '.join(self.zones)}")
+            raise InvalidValue(f"zones: expected every zone once, found {', '.join(self.zones)}")
         force_setattr(self, "detector", _complete_detector(self.detector))
 
     def to_watched_workload(self) -> "WatchedWorkload":
-        """Return what the loop needs to know of the workload."""
-        from holdfast.watch import WatchedWorkload  # most commands never need the loop
+        """Return the workload as the detection loop needs it."""
+        from holdfast.watch import WatchedWorkload  # most commands do not need the loop
 
         name, options = self.detector["name"], {key: self.detector[key] for key in self.detector if key != "name"}
         return WatchedWorkload(
@@ -270,8 +270,8 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def _complete_detector(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the name and every option of a detector. Raise InvalidValue for what it does not have or accept."""
-    from holdfast.detect.detector import (  # only for those who have workloads
+    """Return the name and all options of a detector. Raise InvalidValue for an unknown option or a wrong value."""
+    from holdfast.detect.detector import (  # needed only if workloads are configured
         DEFAULT_DETECTOR,
         list_option_names,
         parse_options,
@@ -287,30 +287,32 @@ def _complete_detector(given: dict[str, Any]) -> dict[str, Any]:
         raise InvalidValue(f"detector.name: {error}") from error
     except InvalidValue as error:
         raise InvalidValue(f"detector.{error}") from error
-    # One by one: msgspec leaves out what a dataclass has from its class.
+    # One by one, because msgspec omits the inherited fields of a dataclass.
     return {"name": name} | {option: to_builtins(getattr(found, option)) for option in list_option_names(type(found))}
 
 
 def require_known(workloads: Sequence[WorkloadSettings], zone: Zone | None, workload: str | None) -> None:
-    """Raise NotFound for a zone or a workload that is not configured: most likely a slip, and a costly one.
+    """Raise NotFound if the zone or workload is not configured: it is probably misspelled, which would be costly.
 
-    Where no workload is configured, Holdfast only keeps the status of zones, and all are welcome.
+    Without configured workloads, Holdfast only stores zone statuses, and accepts all names.
     """
     if not workloads:
         return
     named = [each for each in workloads if workload in (None, each.name)]
     if not named:
-        raise NotFound(f"no workload {workload} is configured: {', '.join(each.name for each in workloads)}")
+        names = ", ".join(each.name for each in workloads)
+        raise NotFound(f"no workload {workload} is configured: expected one of {names}")
     zones = sorted({known for each in named for known in each.zones})
     if zone is not None and zone not in zones:
-        raise NotFound(f"no zone {zone} is configured{f' for {workload}' if workload else ''}: {', '.join(zones)}")
+        scope = f" for {workload}" if workload else ""
+        raise NotFound(f"no zone {zone} is configured{scope}: expected one of {', '.join(zones)}")
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings of one Holdfast."""
+    """All settings of one installation."""
 
     data_directory: Path = Path("holdfast-data")
-    """Beside where it is started, so that trying it out leaves nothing elsewhere."""
+    """A folder in the current directory, so that a trial leaves no files elsewhere."""
     server: ServerSettings = ServerSettings()
     log: LogSettings = LogSettings()
     database: DatabaseSettings = DatabaseSettings()
@@ -321,10 +323,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     agent: AgentSettings = AgentSettings()
     workload: tuple[WorkloadSettings, ...] = ()
     queue_store: QueueUrl | None = None
-    """The address of the queues, for any registered backend; None keeps them in the database, like all else."""
+    """The address of the queues, for any registered backend; None means the database, as for all other state."""
     queue: tuple[QueueSettings, ...] = ()
-    """Queues that are made if they do not exist; those that do are left as they are."""
+    """Queues to create if they do not exist. Existing queues are not changed."""
 
     def __post_init__(self) -> None:
-        require_once("workload", [workload.name for workload in self.workload])
-        require_once("queue", [queue.name for queue in self.queue])
+        require_unique_names("workload", [workload.name for workload in self.workload])
+        require_unique_names("queue", [queue.name for queue in self.queue])

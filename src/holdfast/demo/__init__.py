@@ -1,5 +1,5 @@
-"""The whole loop on one machine: a shop in three zones, a client, the server, and a gray failure of one zone.
+"""The demonstration: a shop in three zones, a client, the server, and a gray failure of one zone, on one machine.
 
-Everything in it is real: processes on loopback, requests, telemetry, the server's own detector and status. May import
-all parts; `holdfast demo` runs it. Start reading at `run.py`.
+Everything is real: processes on loopback, requests, telemetry, the server's detector and status. May import all
+parts; `holdfast demo` runs it. Start reading at `run.py`.
 """

@@ -1,4 +1,4 @@
-"""The shop's customers: a steady load across the zones, without those that the status says are out."""
+"""The customers of the shop: a steady load on all zones that are not out."""
 
 import argparse
 import http.client
@@ -19,13 +19,13 @@ from holdfast.demo.shop import OPERATIONS, WORKLOAD
 from holdfast.status import ZoneTracker
 
 TIMEOUT = 2.0
-"""Seconds until a request counts as failed: a customer has left by then."""
+"""Seconds after which a request counts as failed, because a customer does not wait longer."""
 SPARE_THREADS = 32
-"""Beside one for each request of a second: even if all took a second, as in a bad zone, none would wait for another."""
+"""Threads in addition to one per request of a second: even if every request took a second, none would wait."""
 
 
 class LoadGenerator:
-    """Sends requests and records each of them."""
+    """A client that sends requests and records each of them."""
 
     def __init__(self, endpoints: Endpoints, record: RecordFile) -> None:
         self._endpoints = endpoints
@@ -33,7 +33,7 @@ class LoadGenerator:
         self._local = threading.local()
 
     def send(self, path: str) -> None:
-        """Send one request wherever it may go now."""
+        """Send one request to the next endpoint, and record the result."""
         try:
             zone, address = self._endpoints.next()
         except NoEndpoint:
@@ -60,7 +60,7 @@ class LoadGenerator:
 
 
 def main() -> None:
-    """Send requests until told to stop."""
+    """Send requests until SIGTERM."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--server", required=True)
     parser.add_argument("--endpoints", required=True, help="JSON: addresses by zone")
@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, required=True)
     arguments = parser.parse_args()
     exit_with_parent()
-    signals: list[int] = []  # no event: a signal may come while its lock is held by what it interrupts
+    signals: list[int] = []  # not an Event: the handler may interrupt code that holds its lock
     signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
     by_zone = {Zone(zone): addresses for zone, addresses in msgspec.json.decode(arguments.endpoints).items()}
     record = RecordFile(arguments.record)

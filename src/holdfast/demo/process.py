@@ -1,4 +1,4 @@
-"""Child processes that never outlive the one that started them, whatever ends it."""
+"""Child processes that never outlive their parent, even if it is killed."""
 
 import os
 import subprocess
@@ -13,11 +13,11 @@ import msgspec
 from holdfast._errors import EngineUnavailable
 
 STOP_SECONDS = 3.0
-"""How long a child may take to stop before it is killed."""
+"""Maximum time for a child to stop before it is killed."""
 
 
 def exit_with_parent() -> None:
-    """In a child: end this process as soon as the other end of standard input is gone, which outlasts no parent."""
+    """Exit this child process when its standard input is closed, which happens at the latest when the parent ends."""
 
     def watch() -> None:
         while os.read(0, 4096):
@@ -28,13 +28,13 @@ def exit_with_parent() -> None:
 
 
 def announce(**facts: Any) -> None:
-    """In a child: tell the parent, in one line, that this process is ready and how it is reached."""
+    """Report to the parent, in one line, that this child process is ready, with `facts` such as its address."""
     sys.stdout.buffer.write(msgspec.json.encode(facts) + b"\n")
     sys.stdout.flush()
 
 
 class Child:
-    """One child process, started as `python -m MODULE`; what it writes to standard error goes to a file."""
+    """One child process, started as `python -m MODULE`. Its standard error goes to the file `log`."""
 
     def __init__(self, module: str, arguments: Sequence[str], log: Path) -> None:
         self._module = module
@@ -45,12 +45,12 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                # Its own group: Ctrl-C at a terminal reaches the parent alone, which then stops the rest in order.
+                # A separate group, so that Ctrl-C reaches only the parent, which then stops the children in order.
                 process_group=0,
             )
 
     def wait_until_ready(self) -> dict[str, Any]:
-        """What the child said of itself when it was ready. Raises EngineUnavailable if it ended instead."""
+        """Wait until the child is ready, and return the facts it announced. Raise EngineUnavailable if it has ended."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -61,11 +61,11 @@ class Child:
         return facts
 
     def has_ended(self) -> bool:
-        """Whether the process has ended by itself."""
+        """Return whether the process has ended."""
         return self._process.poll() is not None
 
     def stop(self) -> None:
-        """Ask it to stop, and kill it if it does not. May be repeated."""
+        """Stop the process, and kill it if it does not end in time. May be repeated."""
         if self._process.poll() is None:
             self._process.terminate()
             try:

@@ -1,4 +1,4 @@
-"""What the processes of the demonstration wrote down while it ran: one JSON object a line, read back at the end."""
+"""Records that the processes of the demonstration write, one JSON object per line, for the summary at the end."""
 
 import threading
 from collections.abc import Iterator
@@ -17,17 +17,17 @@ class SentRequest(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
     address: str
     status: int
-    """0 when there was no answer."""
+    """0 if there was no answer."""
     seconds: float
 
     @property
     def failed(self) -> bool:
-        """Whether the caller got nothing useful."""
+        """True if there was no answer, or an error of the server."""
         return self.status == 0 or self.status >= 500
 
 
 class InjectedFault(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance of the shop began to fail, by its own word."""
+    """A fault that an instance of the shop has recorded at its start."""
 
     at: float
     instance: str
@@ -37,7 +37,7 @@ class InjectedFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordFile:
-    """A file that records are appended to. Thread-safe; a line is written whole."""
+    """A file to which records are appended, each in one write. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
@@ -54,7 +54,7 @@ class RecordFile:
 
 
 def read_records(path: Path, kind: type[Kind]) -> Iterator[Kind]:
-    """The records of a file, oldest first; an unfinished last line (the writer was killed) is left out."""
+    """Yield the records of a file, oldest first. Skip an incomplete last line, whose writer was killed."""
     decoder = msgspec.json.Decoder(kind)
     with path.open("rb") as file:
         for line in file:

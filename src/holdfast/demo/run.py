@@ -1,4 +1,4 @@
-"""The run itself: start everything, let one zone fail, watch, stop everything, add it up."""
+"""Run the demonstration: start all processes, let one zone fail, watch, stop the processes, and summarize."""
 
 import math
 import threading
@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -17,7 +17,7 @@ from holdfast._errors import EngineUnavailable, InvalidValue
 from holdfast._types import ZoneStatus
 from holdfast.demo.process import Child
 from holdfast.demo.records import InjectedFault, SentRequest, read_records
-from holdfast.demo.shop import WORKLOAD
+from holdfast.demo.shop import WORKLOAD, FaultRequest
 from holdfast.demo.summary import Summary, summarize
 from holdfast.demo.timeline import draw_timeline
 from holdfast.detect.detectors.threshold import ThresholdOptions
@@ -26,44 +26,43 @@ from holdfast.status.wire import StatusSnapshot
 from holdfast.telemetry import BIN_SECONDS
 from holdfast.watch import RecordedVerdict, VerdictChange
 
-QUIET_PULSES = 3
-"""Seconds in a row that count as recovered."""
+RECOVERY_SAMPLES = 3
+"""Consecutive traffic samples, one per second, without a failure after which the service counts as recovered."""
 REGION = "us-east-1"
 ZONES = ("use1-az1", "use1-az2", "use1-az3")
 INSTANCES = 2
 MAX_RATE = 200
-"""Requests a second that eight processes on two cores still answer in time."""
-FAULTS = {"errors": (0.4, 0.0), "latency": (0.0, 0.8), "both": (0.4, 0.8)}
-"""Share of requests that fail, and seconds that all of them take longer."""
+"""Maximum requests per second: eight processes on two cores still answer them in time."""
+FAULTS = {"errors": FaultRequest(0.4, 0.0), "latency": FaultRequest(0.0, 0.8), "both": FaultRequest(0.4, 0.8)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """How the run goes. Durations are seconds."""
+    """The options of a run. Durations are seconds."""
 
     directory: Path
-    """Where the processes keep their records, and where summary and picture are written."""
+    """The folder for the records of the processes, the summary and the picture."""
     zone: str = ZONES[1]
     fault: Literal["errors", "latency", "both"] = "both"
     rate: float = 60.0
-    """Requests a second, over all zones: 200 in each zone and bin of ten seconds."""
+    """Requests per second over all zones. 60 are 200 in each zone and bin of ten seconds."""
     bin_seconds: float = BIN_SECONDS
     keep_running: bool = False
-    """Leave everything running until it is interrupted."""
+    """Keep all processes running until Ctrl-C."""
 
     @property
     def healthy_seconds(self) -> float:
-        """How long all is well: a whole bin at least."""
+        """Time before the fault: at least a whole bin."""
         return 1.2 * self.bin_seconds
 
     @property
     def recovery_seconds(self) -> float:
-        """How long the recovery is watched."""
-        return self.bin_seconds + QUIET_PULSES + 2
+        """Time after the evacuation in which the recovery is watched."""
+        return self.bin_seconds + RECOVERY_SAMPLES + 2
 
     @property
     def timeout(self) -> float:
-        """How long to wait for the zone to be left, before the run ends without it: twice what it should take."""
+        """Maximum wait for the evacuation of the zone: twice the time that it should take."""
         return 4 * self.bin_seconds + 5
 
     def __post_init__(self) -> None:
@@ -71,22 +70,28 @@ class DemoOptions:
             raise InvalidValue(f"zone is {self.zone!r}: expected one of {', '.join(ZONES)}")
         if not 0.5 <= self.bin_seconds <= 60:
             raise InvalidValue(f"bin_seconds is {self.bin_seconds:g}: expected 0.5 to 60")
-        # What the detector asks for in each zone and bin, and half as much again, because load is not quite even.
-        least = 1.5 * ThresholdOptions().min_requests * len(ZONES) / self.bin_seconds
-        if not least <= self.rate <= MAX_RATE:
+        # 1.5 times the minimum of the detector for each zone and bin, because the load is not quite even.
+        min_rate = 1.5 * ThresholdOptions().min_requests * len(ZONES) / self.bin_seconds
+        if not min_rate <= self.rate <= MAX_RATE:
             raise InvalidValue(
-                f"rate is {self.rate:g}: expected {least:g} to {MAX_RATE} requests a second with bins of "
+                f"rate is {self.rate:g}: expected {min_rate:g} to {MAX_RATE} requests per second with bins of "
                 f"{self.bin_seconds:g} s"
             )
 
 
+class StoryLine(NamedTuple):
+    """One line about the run, `at` seconds after its start."""
+
+    at: float
+    text: str
+
+
 @dataclass(slots=True)
 class DemoState:
-    """What the run looks like now, for whoever shows it."""
+    """The current state of the run, for the display."""
 
     address: str = ""
-    lines: list[tuple[float, str]] = field(default_factory=list)
-    """What happened, with when."""
+    lines: list[StoryLine] = field(default_factory=list)
     traffic: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=120))
     out: set[str] = field(default_factory=set)
     started: float = field(default_factory=time.time)
@@ -96,23 +101,23 @@ Display = Callable[[DemoState], None]
 
 
 class DemoRun:
-    """One run. `run` returns its summary; however it ends, no process is left."""
+    """One run of the demonstration. All processes have ended when `run` returns or raises."""
 
     def __init__(self, options: DemoOptions, display: Display) -> None:
         self._options = options
         self._display = display
         self._state = DemoState()
         self._zone_left = threading.Event()
-        """Set when the zone was left."""
+        """Set when the failing zone is out."""
         self._children: list[tuple[str, Child]] = []
-        self._quiet = 0
+        self._recovered_samples = 0
 
     def run(self) -> Summary:
-        """Run it from beginning to end. Raises EngineUnavailable when a process does not start, or ends early."""
+        """Run the demonstration, and return its summary. Raise EngineUnavailable if a process ends early."""
         options = self._options
         options.directory.mkdir(parents=True, exist_ok=True)
         if any(options.directory.iterdir()):
-            raise InvalidValue(f"{options.directory} is not empty: the records of another run would be counted in")
+            raise InvalidValue(f"{options.directory} is not empty: name an empty folder, so that no old records count")
         with ExitStack() as stack:
             server = self._start(stack, "server", "--settings", str(self._write_settings()))
             self._state.address = server
@@ -127,13 +132,13 @@ class DemoRun:
                 *("--endpoints", msgspec.json.encode(endpoints).decode()),
                 *("--record", str(options.directory / "client.jsonl")),
             )
-            self._report(f"client sends {options.rate:g} requests a second to {len(ZONES)} zones")
+            self._report(f"client sends {options.rate:g} requests per second to {len(ZONES)} zones")
             self._pause(options.healthy_seconds)
             self._begin_fault(endpoints[options.zone])
             self._pause(options.timeout, until=self._zone_left)
             self._pause(options.recovery_seconds)
             if options.keep_running:
-                self._report("everything keeps running: press Ctrl-C to end it")
+                self._report("all processes keep running: press Ctrl-C to stop them")
                 with suppress(KeyboardInterrupt):
                     self._pause(math.inf)
             verdicts = self._request(server, "verdicts", list[RecordedVerdict])
@@ -178,17 +183,18 @@ class DemoRun:
         return file
 
     def _begin_fault(self, addresses: Sequence[str]) -> None:
-        errors, delay = FAULTS[self._options.fault]
-        body = msgspec.json.encode({"errors": errors, "delay": delay})
+        fault = FAULTS[self._options.fault]
+        body = msgspec.json.encode(fault)
         for address in addresses:
             _request(address, "POST", "/fault", body)
-        health = {_request(address, "GET", "/health")[0] for address in addresses}
-        words = [f"{errors:.0%} of requests fail"] * bool(errors) + [f"all take {delay:g} s longer"] * bool(delay)
-        green = "still answers 200" if health == {200} else f"answers {health}"
-        self._report(f"FAULT in {self._options.zone}: {', '.join(words)}; its own health check {green}")
+        health = {status for status, _ in (_request(address, "GET", "/health") for address in addresses)}
+        effects = [f"{fault.errors:.0%} of requests fail"] if fault.errors else []
+        effects += [f"all take {fault.delay:g} s longer"] if fault.delay else []
+        answer = "still answers 200" if health == {200} else f"answers {health}"
+        self._report(f"FAULT in {self._options.zone}: {', '.join(effects)}; its own health check {answer}")
 
     def _pause(self, seconds: float, until: threading.Event | None = None) -> None:
-        """Let time pass while everything runs. Raises EngineUnavailable when a process has ended."""
+        """Wait `seconds`, or until the event `until`. Raise EngineUnavailable if a process has ended."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and not (until and until.is_set()):
             ended = [name for name, child in self._children if child.has_ended()]
@@ -200,7 +206,7 @@ class DemoRun:
             time.sleep(0.1)
 
     def _listen(self, server: str) -> None:
-        """Follow the server's events, as any page or tracker does."""
+        """Follow the server's events, as the page does."""
         try:
             for _, name, data in stream_events(f"{server}/v1/events", {}):
                 if name == "traffic":
@@ -215,15 +221,15 @@ class DemoRun:
             return  # the server has stopped
 
     def _take_traffic(self, sample: dict[str, Any]) -> None:
-        """Show it, and say so when the service has recovered: no failure anywhere, and nothing sent into the zone."""
+        """Show the sample, and report a recovery: no failures, and no requests to the zone that is out."""
         self._state.traffic.append(sample)
         zones = sample["workloads"][WORKLOAD]
-        quiet = not zones[self._options.zone]["requests"] and not any(reading["faults"] for reading in zones.values())
-        self._quiet = self._quiet + 1 if quiet and self._zone_left.is_set() else 0
-        if self._quiet == QUIET_PULSES:
-            slowest = max(reading["latency"] or 0.0 for reading in zones.values())
+        is_good = not zones[self._options.zone]["requests"] and not any(zone["faults"] for zone in zones.values())
+        self._recovered_samples = self._recovered_samples + 1 if is_good and self._zone_left.is_set() else 0
+        if self._recovered_samples == RECOVERY_SAMPLES:
+            slowest = max(zone["latency"] or 0.0 for zone in zones.values())
             self._report(
-                f"RECOVERED: for {QUIET_PULSES} s no request failed and none reached {self._options.zone}; "
+                f"RECOVERED: for {RECOVERY_SAMPLES} s no request failed and none reached {self._options.zone}; "
                 f"p90 latency {slowest * 1000:.0f} ms"
             )
 
@@ -242,7 +248,7 @@ class DemoRun:
         return msgspec.json.decode(body, type=kind)
 
     def _summarize(self, verdicts: Sequence[RecordedVerdict], statuses: Sequence[ZoneStatus]) -> Summary:
-        """From the records of the processes, which have ended and can add nothing more."""
+        """Write the picture and the summary from the records of the processes, which have ended. Return the summary."""
         options = self._options
         faults = [fault for file in options.directory.glob("i-*.jsonl") for fault in read_records(file, InjectedFault)]
         sent = sorted(read_records(options.directory / "client.jsonl", SentRequest), key=lambda request: request.at)
@@ -258,8 +264,8 @@ class DemoRun:
         (options.directory / "summary.json").write_bytes(msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
         return summary
 
-    def _report(self, line: str) -> None:
-        self._state.lines.append((time.time() - self._state.started, line))
+    def _report(self, text: str) -> None:
+        self._state.lines.append(StoryLine(time.time() - self._state.started, text))
         self._display(self._state)
 
 

@@ -1,4 +1,4 @@
-"""The server of the demonstration: what `holdfast up` runs, ending when the demonstration does."""
+"""The server of the demonstration: the same as `holdfast up`, but it ends with the demonstration."""
 
 import argparse
 from pathlib import Path
@@ -10,7 +10,7 @@ from holdfast.server.run import serve
 
 
 def main() -> None:
-    """Run the server until it is told to stop."""
+    """Run the server until SIGTERM."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--settings", type=Path, required=True)
     arguments = parser.parse_args()

@@ -1,6 +1,6 @@
-"""One instance of the shop: an HTTP service with two operations, which tells every request in embedded metric format.
+"""One instance of the shop: an HTTP service with two operations that reports every request in embedded metric format.
 
-`POST /fault` begins its gray failure: some requests fail, all are slower, and `/health` stays as green as before.
+`POST /fault` starts a gray failure: some requests fail, all are slower, and `/health` still answers 200.
 """
 
 import argparse
@@ -24,11 +24,18 @@ WORKLOAD = "shop"
 NAMESPACE = f"{WORKLOAD}/frontend"
 OPERATIONS = {"/": Operation("Home", "Index"), "/products": Operation("Products", "List")}
 USUAL_SECONDS = (0.005, 0.025)
-"""What a request takes on a good day: anything between these."""
+"""Range of the duration of a request without a fault."""
+
+
+class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `POST /fault`: the share of requests that fail, and the seconds that all of them take longer."""
+
+    errors: float
+    delay: float
 
 
 class ShopServer(ThreadingHTTPServer):
-    """The server of one instance, and what it knows of itself."""
+    """The HTTP server of one instance."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -44,18 +51,18 @@ class ShopServer(ThreadingHTTPServer):
         self.fault: InjectedFault | None = None
 
     def begin_fault(self, errors: float, delay: float) -> None:
-        """Fail a share of the requests, and make all of them slower, from now on."""
+        """Fail a share of the requests, and slow down all of them, from now on. Record the fault."""
         self.fault = InjectedFault(at=time.time(), instance=self.instance, zone=self.zone, errors=errors, delay=delay)
         self.record.write(self.fault)
 
     def work(self) -> int:
-        """Do what a request takes; returns its status."""
+        """Take the time of one request. Return its status."""
         fault = self.fault
         time.sleep(self.randomness.uniform(*USUAL_SECONDS) + (fault.delay if fault else 0.0))
         return 500 if fault and self.randomness.random() < fault.errors else 200
 
     def report(self, path: str, at: float, status: int, seconds: float) -> None:
-        """Report one request."""
+        """Emit the telemetry of one request."""
         request = RequestRecord(
             namespace=NAMESPACE,
             operation=OPERATIONS[path],
@@ -73,11 +80,6 @@ class ShopServer(ThreadingHTTPServer):
         self.sink.emit(encode_emf(request))
 
 
-class _FaultRequest(msgspec.Struct, forbid_unknown_fields=True):
-    errors: float
-    delay: float
-
-
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -93,16 +95,16 @@ class _Handler(BaseHTTPRequestHandler):
         start = time.monotonic()
         status = self.server.work()
         self._answer(status, b'{"items": []}' if status == 200 else b'{"error": "internal"}')
-        # By its end: one that hangs would come too late for the bin in which it began.
+        # With the time of its end: a slow request would be too late for the bin in which it began.
         self.server.report(self.path, time.time(), status, time.monotonic() - start)
 
     def do_POST(self) -> None:
-        wanted = msgspec.json.decode(self.rfile.read(int(self.headers["Content-Length"])), type=_FaultRequest)
-        self.server.begin_fault(wanted.errors, wanted.delay)
+        fault = msgspec.json.decode(self.rfile.read(int(self.headers["Content-Length"])), type=FaultRequest)
+        self.server.begin_fault(fault.errors, fault.delay)
         self._answer(204, b"")
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - http.server's own name
-        """Requests are told as telemetry, not as lines of text."""
+        """Do not log requests as text: they are reported as telemetry."""
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
@@ -113,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Run one instance until it is told to stop."""
+    """Run one instance until SIGTERM."""
     parser = argparse.ArgumentParser()
     for name in ("--server", "--region", "--zone", "--instance"):
         parser.add_argument(name, required=True)

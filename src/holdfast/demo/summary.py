@@ -1,4 +1,4 @@
-"""What a run came to, computed from what its processes wrote down. Pure."""
+"""The summary of a run, computed from the records of its processes. Pure."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,35 +13,35 @@ if TYPE_CHECKING:
 
 
 class Phase(Struct, frozen=True):
-    """The requests of one part of the run, as the client saw them."""
+    """The client's requests in one part of the run."""
 
     requests: int
     failed: int
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """A run in figures. Times are seconds since the epoch; what did not happen is None."""
+    """The figures of a run. Times are seconds since the epoch; None means that it did not happen."""
 
     zone: str
     fault_at: float
     verdict_at: float | None
     out_at: float | None
     last_request_at: float | None
-    """When the last request was sent into the zone, if it was left."""
+    """When the last request was sent to the zone, or None if the zone was not evacuated."""
     seconds_to_verdict: float | None
     seconds_to_out: float | None
     seconds_to_last_request: float | None
     before_fault: Phase
     until_last_request: Phase
-    """From the fault to the last request into the zone; to the end if it was never left."""
+    """From the fault to the last request to the zone, or to the end if the zone was not evacuated."""
     after: Phase
-    """Since the last request into the zone: what the customers of the other zones saw."""
+    """After the last request to the zone: all of these went to other zones."""
     wrong_zones: Sequence[str]
-    """Zones that a verdict accused, or that were sent away, while they were healthy. There should be none."""
+    """Healthy zones that a verdict named, or that were taken out. There should be none."""
 
     @property
     def found(self) -> bool:
-        """Whether the right zone, and no other, was found and left."""
+        """True if the failing zone, and no other, was detected and evacuated."""
         return self.seconds_to_last_request is not None and self.verdict_at is not None and not self.wrong_zones
 
 
@@ -52,7 +52,7 @@ def summarize(
     verdicts: "Sequence[RecordedVerdict]",
     statuses: Sequence[ZoneStatus],
 ) -> Summary:
-    """The figures of a run in which `zone` failed. The fault counts from the first instance that began to fail."""
+    """Return the figures of a run in which `zone` failed. The fault starts when its first instance begins to fail."""
     fault_at = min(fault.at for fault in faults)
     isolated = [verdict for verdict in verdicts if verdict.kind is VerdictKind.ISOLATED]
     out = [status for status in statuses if status.out]

@@ -1,4 +1,4 @@
-"""The story for people: live on a terminal, as plain lines anywhere else."""
+"""The display of a run: live on a terminal, and plain lines elsewhere."""
 
 import sys
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from holdfast.demo.summary import Phase, Summary
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _SECONDS = 40
-"""How much of the past a sparkline shows: it fits an 80-column terminal, twice."""
-_SLOWEST = 1.0
+"""Seconds that a sparkline shows."""
+_MAX_LATENCY = 1.0  # at the top of a sparkline
 
 
 @contextmanager
 def open_display(stream: TextIO | None = None) -> Iterator[Display]:
-    """A way to show the scene, for as long as the run takes."""
+    """Yield a function that displays the state of the run on `stream`."""
     stream = stream or sys.stdout
     if not stream.isatty():
         yield _LineDisplay(stream)
@@ -32,7 +32,7 @@ def open_display(stream: TextIO | None = None) -> Iterator[Display]:
 
 
 class _LineDisplay:
-    """Tells every line of the story once."""
+    """A display that prints every line once."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -40,13 +40,13 @@ class _LineDisplay:
 
     def __call__(self, state: DemoState) -> None:
         while self._printed < len(state.lines):
-            at, line = state.lines[self._printed]
+            at, text = state.lines[self._printed]
             self._printed += 1
-            print(f"{at:6.1f} s  {line}", file=self._stream, flush=True)
+            print(f"{at:6.1f} s  {text}", file=self._stream, flush=True)
 
 
 def sparkline(values: list[float | None], highest: float) -> str:
-    """Values from 0 to `highest` as bars; a gap where there is none."""
+    """Return a bar for each value from 0 to `highest`, and a gap for None."""
     return "".join(_BARS[0] if value is None else _BARS[max(1, min(8, round(value / highest * 8)))] for value in values)
 
 
@@ -61,16 +61,16 @@ def _render(state: DemoState) -> Group:
         table.add_row(
             zone,
             Text(sparkline(shares, 1.0).rjust(_SECONDS), "red"),
-            Text(sparkline(latencies, _SLOWEST).rjust(_SECONDS), "blue"),
+            Text(sparkline(latencies, _MAX_LATENCY).rjust(_SECONDS), "blue"),
             status,
         )
-    story = Text("\n".join(f"{at:6.1f} s  {line}" for at, line in list(state.lines)[-12:]))
+    story = Text("\n".join(f"{at:6.1f} s  {text}" for at, text in list(state.lines)[-12:]))
     return Group(Text(f"Holdfast: {state.address}  (open it in a browser)", "bold"), table, Text(""), story)
 
 
 def format_summary(summary: Summary) -> str:
-    """The summary for people."""
-    found = "found and left" if summary.found else "NOT found"
+    """Return the summary as text for people."""
+    found = "detected and evacuated" if summary.found else "NOT detected and evacuated correctly"
     lines = [
         f"Zone {summary.zone} was {found}.",
         f"  fault to verdict        {_format_seconds(summary.seconds_to_verdict)}",
@@ -78,10 +78,10 @@ def format_summary(summary: Summary) -> str:
         f"  fault to last request   {_format_seconds(summary.seconds_to_last_request)}",
         f"  before the fault        {_format_phase(summary.before_fault)}",
         f"  until the last request  {_format_phase(summary.until_last_request)}",
-        f"  after it                {_format_phase(summary.after)}",
+        f"  after that              {_format_phase(summary.after)}",
     ]
     if summary.wrong_zones:
-        lines.append(f"  wrongly accused         {', '.join(summary.wrong_zones)}")
+        lines.append(f"  healthy zones accused   {', '.join(summary.wrong_zones)}")
     return "\n".join(lines)
 
 

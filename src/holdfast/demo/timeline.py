@@ -1,4 +1,4 @@
-"""A picture of the run: failures and latency by zone over time, with what happened when. SVG, light and dark. Pure."""
+"""An SVG picture of a run, light and dark: failures and latency by zone over time, and the main events. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from holdfast.demo.records import SentRequest
 
 WIDTH, ROW, GAP, LEFT, RIGHT, TOP = 860, 64, 18, 110, 20, 64
-_WHAT = "Failures and latency by zone over time"
-_SLOWEST = 2.0
-"""Seconds at the top of a lane: the client gives up there."""
+_TITLE = "Failures and latency by zone over time"
+_MAX_LATENCY = 2.0
+"""Seconds at the top of a row: the client's timeout."""
 
 _STYLE = """
   svg { font: 12px system-ui, sans-serif; background: #fff; }
-  text { fill: #1f2328; } .faint { fill: #59636e; } .lane { fill: #f6f8fa; }
+  text { fill: #1f2328; } .faint { fill: #59636e; } .row { fill: #f6f8fa; }
   .failed { fill: #cf222e; opacity: .75; } .latency { fill: none; stroke: #0969da; stroke-width: 1.5; }
   .mark { stroke: #9a6700; stroke-dasharray: 4 3; } .out { fill: #9a6700; opacity: .12; }
   @media (prefers-color-scheme: dark) {
-    svg { background: #0d1117; } text { fill: #f0f6fc; } .faint { fill: #9198a1; } .lane { fill: #151b23; }
+    svg { background: #0d1117; } text { fill: #f0f6fc; } .faint { fill: #9198a1; } .row { fill: #151b23; }
     .failed { fill: #f85149; } .latency { stroke: #4493f8; } .mark { stroke: #d29922; } .out { fill: #d29922; }
   }
 """
@@ -28,13 +28,13 @@ _STYLE = """
 def draw_timeline(
     sent: "Sequence[SentRequest]", zones: Sequence[str], marks: Mapping[str, float], out: Mapping[str, float]
 ) -> str:
-    """The run as SVG. `marks` are moments with a name; `out` says since when a zone was out."""
+    """Return the run as SVG. `marks` are named moments; `out` has the time since when each zone was out."""
     start = min(request.at for request in sent)
     seconds = max(1, math.ceil(max(request.at for request in sent) - start))
     scale = (WIDTH - LEFT - RIGHT) / seconds
     height = TOP + len(zones) * (ROW + GAP) + 34
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{_WHAT}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{_TITLE}">',
         f"<style>{_STYLE}</style>",
         f'<text x="{LEFT}" y="18" font-weight="600">One zone fails; the others keep serving</text>',
         f'<text x="{LEFT}" y="36" class="faint">bars: share of failed requests; line: median latency, 0 to 2 s</text>',
@@ -81,7 +81,7 @@ def _draw_row(sent: "Sequence[SentRequest]", start: float, seconds: int, scale: 
                 f'width="{max(scale - 1, 0.5):.1f}" height="{high:.1f}"/>'
             )
         median = sorted(request.seconds for request in requests)[len(requests) // 2]
-        level = top + ROW - min(median / _SLOWEST, 1.0) * ROW
+        level = top + ROW - min(median / _MAX_LATENCY, 1.0) * ROW
         points.append(f"{LEFT + (second + 0.5) * scale:.1f},{level:.1f}")
     if points:
         parts.append(f'<polyline class="latency" points="{" ".join(points)}"/>')

@@ -1,7 +1,7 @@
-"""The databases and clouds that Holdfast stands on: opening, versions, one writer, migrations, sessions.
+"""The databases and cloud services that Holdfast uses: connections, transactions, migrations, sessions.
 
-May import the base only. Start reading at `database.py`, the seam that SQLite and PostgreSQL share; each
-engine has a folder, and its third-party package is imported nowhere else.
+May import the base only. Start reading at `database.py`, the interface of SQLite and PostgreSQL. Each engine has a
+folder, and only that folder imports its third-party package.
 """
 
 from holdfast.engines.database import Database, Row, Transaction, Value

@@ -1,4 +1,4 @@
-"""Numbered changes to tables, the rule that says which of them are still to be applied, and applying them. Pure."""
+"""Numbered changes of tables: find and apply the pending ones. Pure."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One numbered step. Once released it is never edited: a later step corrects it."""
+    """One numbered step. A released step is never edited; a later step corrects it."""
 
     number: int
     name: str
@@ -21,35 +21,35 @@ class Migration:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when the step is edited; indentation does not count."""
+        """A digest of the statements, without their indentation. It changes when the step is edited."""
         lines = [line.strip() for statement in self.statements for line in statement.splitlines()]
         text = "\n".join(line for line in lines if line)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def find_pending(subsystem: str, known: Sequence[Migration], applied: Mapping[int, str]) -> list[Migration]:
-    """What is left to apply, given the fingerprints of what was (by number).
+    """Return the steps that are not applied yet. `applied` has the fingerprints of the applied steps by number.
 
-    Raises EngineMismatch when the tables were made by a newer Holdfast, or by a step that was edited since.
+    Raise EngineMismatch if a newer Holdfast created the tables, or if an applied step was edited later.
     """
     if [step.number for step in known] != list(range(1, len(known) + 1)):
         raise InvalidValue(f"migrations of {subsystem} must be numbered 1, 2, 3, ... without gaps")
     newer = sorted(number for number in applied if number > len(known))
     if newer:
         raise EngineMismatch(
-            f"the tables of {subsystem} are at version {newer[-1]}, this Holdfast knows up to {len(known)}: "
-            "they were made by a newer release; upgrade holdfast, or restore a backup made before the upgrade"
+            f"the tables of {subsystem} are at version {newer[-1]}, but this Holdfast knows only versions up to "
+            f"{len(known)}: a newer release created them; upgrade holdfast, or restore a backup made before the upgrade"
         )
     if sorted(applied) != list(range(1, len(applied) + 1)):
         raise EngineMismatch(
-            f"the tables of {subsystem} say that steps {sorted(applied)} were applied, but not those between: "
-            "somebody changed the list of migrations by hand; restore a backup"
+            f"the tables of {subsystem} say that only the steps {sorted(applied)} were applied, with gaps between: "
+            "the table holdfast_migrations was changed by hand; restore a backup"
         )
     for step in known:
         if step.number in applied and applied[step.number] != step.fingerprint:
             raise EngineMismatch(
-                f"migration {step.number} ({step.name}) of {subsystem} is not the one that made these tables: "
-                "a released step must never be edited; use the release that made them"
+                f"migration {step.number} ({step.name}) of {subsystem} differs from the one that created these tables: "
+                "a released step must never be edited; use the release that created them"
             )
     return [step for step in known if step.number not in applied]
 
@@ -57,7 +57,7 @@ def find_pending(subsystem: str, known: Sequence[Migration], applied: Mapping[in
 def apply_migrations(
     transaction: "Transaction", subsystem: str, known: Sequence[Migration], now: float
 ) -> list[Migration]:
-    """Apply what is pending inside one transaction, which the caller has made safe from others doing the same."""
+    """Apply the pending steps in `transaction`. The caller ensures that no other process does so concurrently."""
     transaction.execute(
         "create table if not exists holdfast_migrations (subsystem text not null, number bigint not null, "
         "name text not null, fingerprint text not null, applied_at double precision not null, "

@@ -1,4 +1,4 @@
-"""Every request gets a trace id and one line in the log."""
+"""Give every request a trace id and one line in the log."""
 
 import logging
 import secrets
@@ -14,11 +14,11 @@ logger = logging.getLogger("holdfast.access")
 
 _TRACE_KEY = "holdfast_trace"
 _QUIET_PATHS = ("/health", "/ready", "/status/", "/metrics")
-"""Paths that balancers, hosts and scrapers ask for again and again."""
+"""Paths that balancers, hosts and scrapers request all the time."""
 
 
 def get_trace_id(scope: Any) -> str:
-    """The trace id of a request: the caller's own (W3C trace context), or a new one."""
+    """Return the trace id of a request: the caller's (W3C trace context), or a new one."""
     if _TRACE_KEY not in scope:
         header = dict(scope["headers"]).get(b"traceparent", b"")
         match = TRACEPARENT_PATTERN.fullmatch(header.decode("latin-1"))
@@ -28,7 +28,7 @@ def get_trace_id(scope: Any) -> str:
 
 
 def log_access(app: ASGIApp) -> ASGIApp:
-    """ASGI middleware: logs method, path, status and seconds by OpenTelemetry's names; what is quiet only at debug."""
+    """Return `app` with a middleware that logs requests by OpenTelemetry's names, and quiet paths only at debug."""
 
     async def logged(scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -51,7 +51,7 @@ def log_access(app: ASGIApp) -> ASGIApp:
         try:
             await app(scope, receive, watched)
         finally:
-            path = mask_tokens(scope["path"])  # somebody may have sent a token where an id belongs
+            path = mask_tokens(scope["path"])  # a caller may have sent a token in place of an id
             logger.log(
                 logging.DEBUG if is_quiet else logging.INFO,
                 "%s %s %d",

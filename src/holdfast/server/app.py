@@ -1,4 +1,4 @@
-"""The ASGI application: routes, guards, errors, and the description of it all."""
+"""The ASGI application: routes, guards, errors, and the OpenAPI description."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -31,14 +31,14 @@ from holdfast.server.state import ServerState, Services
 from holdfast.status.metrics import observe_zones
 
 MAX_REQUEST_BYTES = 1 << 20
-"""Largest body taken: far above anything the API is sent, far below what would hurt."""
+"""Maximum size of a request body: far above any valid request, and small enough to be harmless."""
 
 
 async def _answer_options(request: Request[Any, Any, Any]) -> Response[None] | None:
-    """The answer to OPTIONS: Litestar's own leaves out every method but the first that a path was given.
+    """Answer OPTIONS with all methods of the path; Litestar's own answer has only the first.
 
-    Asynchronous, because every request passes here: a plain function would wait for a thread, as works do for a
-    database that is away.
+    Asynchronous, because every request passes through here: a plain function would need a thread, and all threads may
+    be waiting for an unavailable database.
     """
     if request.method != "OPTIONS":
         return None
@@ -59,7 +59,7 @@ def create_app(
     allow_anonymous_reads: bool = True,
     exporters: Sequence[Exporter] = (),
 ) -> Litestar:
-    """Return the application over its services. Metrics go to `GET /metrics`, to the log, and to `exporters`."""
+    """Return the application for `services`. Its metrics go to `GET /metrics`, the log, and `exporters`."""
     queue_exporter, other_exporter, exporters = PrometheusExporter(), PrometheusExporter(), (LogExporter(), *exporters)
     queue_metrics = QueueMetrics(queue_exporter, *exporters)
     streams = {"events": services.hub, "status": services.status_hub}

@@ -1,4 +1,4 @@
-"""Which request may do what: guards for routes."""
+"""Authenticate requests, and guard routes by role."""
 
 import asyncio
 import ipaddress
@@ -14,18 +14,18 @@ from holdfast._errors import CredentialRefused, NotAllowed
 from holdfast.server.credentials import Credential, CredentialStore, Role
 from holdfast.server.problems import describe_errors
 
-LOCAL_OPERATOR = Credential(id="local", role=Role.OPERATOR, tenant=None, note="the server is open", created_at=0.0)
-"""Who everybody is on an open server."""
+LOCAL_OPERATOR = Credential(id="local", role=Role.OPERATOR, tenant=None, note="allow_anonymous is set", created_at=0.0)
+"""The credential of every request if `server.allow_anonymous` is set."""
 
 
 class Authenticator:
-    """Decides who a request comes from. With no store the server is open, on loopback only, to whoever is there."""
+    """Finds the credential of a request. Without a store, every local request is that of an operator."""
 
     def __init__(self, store: CredentialStore | None) -> None:
         self._store = store
 
     async def authenticate(self, connection: ASGIConnection[Any, Any, Any, Any]) -> Credential:
-        """The credential of the request. Raises CredentialRefused, or NotAllowed for another site's page."""
+        """Return the credential of the request. Raise CredentialRefused; without a store, NotAllowed if not local."""
         if self._store is None:
             _require_local(connection.headers)
             return LOCAL_OPERATOR
@@ -36,21 +36,21 @@ class Authenticator:
 
 
 def _require_local(headers: Mapping[str, str]) -> None:
-    """Refuse what did not come from a user of this machine.
+    """Raise NotAllowed for a request that a user of this machine did not send directly.
 
-    The name of another site can be made to resolve to loopback, its pages can send here from a browser, and a proxy
-    would let everybody in. None of them can forge these headers.
+    The name of another site can resolve to loopback, its pages can send requests from a local browser, and a proxy
+    would admit any client. None of them can forge these headers.
     """
     host = headers.get("host", "")
     if "@" in host or not _is_loopback(f"//{host}"):
-        raise NotAllowed("an open server answers to localhost only: use that name, or credentials")
+        raise NotAllowed("with server.allow_anonymous, only localhost is served: use that name, or credentials")
     if headers.get("origin", f"http://{host}") != f"http://{host}" or headers.get("sec-fetch-site", "none") not in {
         "none",
         "same-origin",
     }:
-        raise NotAllowed("an open server does not answer to pages of other sites: use credentials")
+        raise NotAllowed("with server.allow_anonymous, pages of other sites are not served: use credentials")
     if "x-forwarded-for" in headers or "forwarded" in headers:
-        raise NotAllowed("an open server does not answer through a proxy: use credentials")
+        raise NotAllowed("with server.allow_anonymous, requests through a proxy are not served: use credentials")
 
 
 def _is_loopback(url: str) -> bool:
@@ -62,26 +62,26 @@ def _is_loopback(url: str) -> bool:
 
 
 def create_role_guard(*roles: Role) -> Guard:
-    """A guard that lets the named roles through, and operators always; it leaves who it was in the request's state."""
+    """Return a guard that admits `roles` and operators. It stores the credential in the request's state."""
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
         authenticator: Authenticator = connection.app.state.authenticator
         credential = await authenticator.authenticate(connection)
         if not any(credential.role.includes(role) for role in roles):
-            wanted = " or ".join(roles)
-            raise NotAllowed(f"credential {credential.id} has role {credential.role}: this needs role {wanted}")
+            needed = " or ".join(roles)
+            raise NotAllowed(f"credential {credential.id} has role {credential.role}: this request needs role {needed}")
         connection.state.credential = credential
 
     return guard
 
 
 def build_guard_options(*roles: Role) -> dict[str, Any]:
-    """Return the options of routes that let the named roles through, and say so in their description."""
+    """Return the options of routes that admit `roles`: the guard, and its OpenAPI description."""
     return {"guards": [create_role_guard(*roles)], "security": [{"credential": []}]}
 
 
 def build_route_options(tag: str, *roles: Role, errors: Sequence[int] = ()) -> dict[str, Any]:
-    """Return the same options for one route, with its tag and what it answers: `errors`, and those of every guard."""
+    """Return the options of one route: guard, tag, and its error statuses (`errors`, and those of every guard)."""
     return {
         **build_guard_options(*roles),
         "responses": describe_errors(*sorted({401, 403, 503, *errors})),

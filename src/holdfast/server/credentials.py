@@ -1,7 +1,7 @@
-"""Who may speak to the server: roles, tokens, and the store that keeps their digests.
+"""Credentials of the server: roles, tokens, and the store of their digests.
 
-A token is `hf_<id>_<secret>`. Its secret has 256 random bits, so a single SHA-256 keeps it safe: there is nothing to
-guess, which is what slow password hashes are for. Only the digest is stored; the token is shown once.
+A token is `hf_<id>_<secret>`. Its secret has 256 random bits, so a single SHA-256 protects it: slow password hashes
+are needed only for secrets that can be guessed. Only the digest is stored; the token is shown once.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ _INSERT = "insert into holdfast_credential (id, role, tenant, note, created_at, 
 _REVOKE = f"update holdfast_credential set revoked_at = coalesce(revoked_at, $1) where id = $2 returning {_COLUMNS}"  # noqa: S608
 _COUNT_OPERATORS = "select count(*) from holdfast_credential where role = 'operator' and revoked_at is null"
 
-# Counting, and then inserting, is one step in SQLite, which has one writer; PostgreSQL has many.
+# Counting and then inserting is atomic in SQLite, which has one writer. PostgreSQL needs a lock.
 _LOCK_STATEMENTS = {"postgres": "lock table holdfast_credential in share row exclusive mode"}
 
 _PREFIX = "hf"
@@ -54,29 +54,29 @@ NOTE_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
 _ID = re.compile("[0-9a-f]{12}")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _DUMMY_DIGEST = hashlib.sha256(secrets.token_bytes(32)).hexdigest()
-"""What an unknown id is compared with, so that it takes as long to refuse as a wrong secret."""
+"""The digest to compare with if the id is unknown, so that refusing it takes as long as for a wrong secret."""
 
 
 def mask_tokens(text: str) -> str:
-    """The text with the secret of every token in it left out, for logs and answers."""
+    """Return the text with the secret of every token masked, for logs and responses."""
     return _TOKEN.sub(r"hf_\1_****", text)
 
 
 class Role(StrEnum):
-    """Operators may do everything, viewers read everything but credentials, tenants do their own work."""
+    """What a credential may do: operators everything, viewers read all but credentials, tenants their own work."""
 
     OPERATOR = "operator"
     VIEWER = "viewer"
     TENANT = "tenant"
 
     def includes(self, needed: "Role") -> bool:
-        """Whether this role may do what `needed` may."""
+        """Return whether this role may do everything that `needed` may."""
         return self is Role.OPERATOR or self is needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """What is known of a credential; its secret is not."""
+    """A credential, without its secret."""
 
     id: str
     role: Role
@@ -87,7 +87,7 @@ class Credential:
 
 
 class CredentialStore:
-    """Creates, lists, revokes and verifies credentials. Thread-safe."""
+    """A store that creates, lists, revokes and verifies credentials. Thread-safe."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -95,14 +95,14 @@ class CredentialStore:
         database.migrate(SUBSYSTEM, MIGRATIONS)
 
     def create(self, role: Role, *, tenant: str | None = None, note: str = "") -> tuple[Credential, str]:
-        """A new credential and its token, which cannot be had again. Role tenant needs a tenant, others have none."""
-        credential, token, digest = self._mint(role, tenant, note)
+        """Return a new credential and its token, which is not stored. Only role tenant has a `tenant`, and needs it."""
+        credential, token, digest = self._new_credential(role, tenant, note)
         self._database.write(lambda transaction: _insert(transaction, credential, digest))
         return credential, token
 
     def create_first_operator(self) -> str | None:
-        """The token of a new operator if there is no operator yet, else None. Safe from several processes."""
-        credential, token, digest = self._mint(Role.OPERATOR, None, "made at the first start")
+        """Create an operator if there is none, and return its token, or else None. Several processes may call it."""
+        credential, token, digest = self._new_credential(Role.OPERATOR, None, "created at the first start")
 
         def insert_if_first(transaction: Transaction) -> bool:
             if lock := _LOCK_STATEMENTS.get(self._database.dialect):
@@ -115,44 +115,46 @@ class CredentialStore:
         return token if self._database.write(insert_if_first) else None
 
     def has_operator(self) -> bool:
-        """Whether anybody may operate this server."""
+        """Return whether there is an operator that is not revoked."""
         return self._database.read(_has_operator)
 
     def list(self) -> list[Credential]:
-        """All credentials ever made, oldest first, the revoked ones too."""
+        """Return all credentials, including revoked ones, oldest first."""
         return [_credential(row) for row in self._database.read(lambda transaction: transaction.execute(_LIST))]
 
     def revoke(self, credential_id: str) -> Credential:
-        """Refuse the credential, named by id or token, from now on. May be repeated. Raises NotFound."""
+        """Revoke the credential with this id or token, and return it. May be repeated. Raise NotFound."""
         now = self._clock.wall()
         if token := _TOKEN.fullmatch(credential_id):
             credential_id = token[1]
         rows: list[Row] = []
-        if _ID.fullmatch(credential_id):  # anything else is no id, and maybe no text that a database takes
+        if _ID.fullmatch(credential_id):  # a database may not accept other text
             rows = self._database.write(lambda transaction: transaction.execute(_REVOKE, (now, credential_id)))
         if not rows:
             raise NotFound(f"there is no credential {credential_id!r}: `holdfast credential list` shows them")
         return _credential(rows[0])
 
     def verify(self, token: str) -> Credential:
-        """The credential that a token belongs to. Raises CredentialRefused without saying which part was wrong."""
+        """Return the credential of a token. Raise CredentialRefused, without saying which part is wrong."""
         prefix, _, rest = token.partition("_")
         credential_id, _, secret = rest.partition("_")
         rows: list[Row] = []
         if _ID.fullmatch(credential_id):
             rows = self._database.read(lambda transaction: transaction.execute(_FIND, (credential_id,)))
-        digest = rows[0][-1] if rows else _DUMMY_DIGEST
+        *columns, digest = rows[0] if rows else (_DUMMY_DIGEST,)
         is_right = hmac.compare_digest(_digest(secret), digest)
         if not (is_right and rows and prefix == _PREFIX):
             raise CredentialRefused("unknown credential: send one that `holdfast credential create` printed")
-        credential = _credential(rows[0][:-1])
+        credential = _credential(tuple(columns))
         if credential.revoked_at is not None:
             raise CredentialRefused(f"credential {credential.id} has been revoked: ask an operator for a new one")
         return credential
 
-    def _mint(self, role: Role, tenant: str | None, note: str) -> tuple[Credential, str, str]:
-        if (role is Role.TENANT) != (tenant is not None):
-            raise InvalidValue(f"role {role} with tenant {tenant!r}: role tenant needs a tenant, others have none")
+    def _new_credential(self, role: Role, tenant: str | None, note: str) -> tuple[Credential, str, str]:
+        if role is Role.TENANT and tenant is None:
+            raise InvalidValue("role tenant needs a tenant: name it with --tenant")
+        if role is not Role.TENANT and tenant is not None:
+            raise InvalidValue(f"role {role} has no tenant, found tenant {tenant!r}: leave out --tenant")
         if len(note) > MAX_NOTE_LENGTH or not re.search(NOTE_PATTERN, note):
             raise InvalidValue(
                 f"note {note[:MAX_NOTE_LENGTH]!r}: expected up to {MAX_NOTE_LENGTH} characters, no control characters"
@@ -160,7 +162,7 @@ class CredentialStore:
         if _UNSTORABLE.search(note + (tenant or "")):
             raise InvalidValue(f"note {note!r}, tenant {tenant!r}: expected Unicode text without NUL")
         credential_id, secret = secrets.token_hex(6), secrets.token_hex(32)
-        owner = None if tenant is None else str(Tenant(tenant))  # checked, and plain text again
+        owner = None if tenant is None else str(Tenant(tenant))  # check the name, but store plain text
         credential = Credential(id=credential_id, role=role, tenant=owner, note=note, created_at=self._clock.wall())
         return credential, f"{_PREFIX}_{credential_id}_{secret}", _digest(secret)
 
@@ -180,4 +182,5 @@ def _insert(transaction: Transaction, credential: Credential, digest: str) -> No
 
 
 def _has_operator(transaction: Transaction) -> bool:
-    return bool(transaction.execute(_COUNT_OPERATORS)[0][0])
+    ((count,),) = transaction.execute(_COUNT_OPERATORS)
+    return bool(count)

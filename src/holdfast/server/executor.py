@@ -1,4 +1,4 @@
-"""Threads for one kind of work, so that work that hangs delays no other kind, and no tenant takes all of them."""
+"""Separate threads for each kind of work: hanging work delays no other kind, and no tenant takes all threads."""
 
 import asyncio
 import logging
@@ -17,10 +17,10 @@ logger = logging.getLogger("holdfast.server")
 
 
 class BoundedExecutor:
-    """Runs work in threads of its own, at most `max_running` at a time, and refuses more instead of queueing it.
+    """An executor with its own threads that admits at most `max_running` functions, and refuses further ones.
 
-    One tenant may have `max_per_tenant` of them under way. Work counts until it is done, also if the caller
-    has gone away. Refusals are logged, at most once a second. For one event loop.
+    Each tenant may have `max_per_tenant` of them. A function counts until it ends, even if its caller has disconnected.
+    Refusals are logged at most once a second. For use in one event loop.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class BoundedExecutor:
         self._log_limiter = LogLimiter(1, 1.0)
 
     async def run(self, work: Callable[[], Result], tenant: str | None = None) -> Result:
-        """Return what `work` returns; `tenant` asked for it, or nobody in particular.
+        """Run `work` in a thread for `tenant` (None: for no tenant), and return its result.
 
-        Work that was begun goes on if the caller goes away. Raises EngineUnavailable if too much is under way.
+        `work` continues if the caller is cancelled. Raise EngineUnavailable if a limit is reached.
         """
         if tenant is not None and self._running_by_tenant[tenant] >= self._max_per_tenant:
             raise self._refuse(f"{self._max_per_tenant} requests of tenant {tenant}")
         if self._running >= self._max_running:
-            raise self._refuse(f"{self._max_running} of {self._name}")
+            raise self._refuse(f"{self._max_running} requests of {self._name}")
         self._running += 1
         if tenant is not None:
             self._running_by_tenant[tenant] += 1
@@ -59,9 +59,9 @@ class BoundedExecutor:
             if tenant is not None:
                 self._running_by_tenant[tenant] -= 1
                 if not self._running_by_tenant[tenant]:
-                    del self._running_by_tenant[tenant]  # there may be very many tenants
+                    del self._running_by_tenant[tenant]  # there may be many tenants
             if not done.cancelled():
-                done.exception()  # marks it as seen, in case nobody waits for it any more
+                done.exception()  # marks it as retrieved, in case the caller has disconnected
 
         future = asyncio.get_running_loop().run_in_executor(self._threads, work)
         future.add_done_callback(finish)
@@ -71,5 +71,5 @@ class BoundedExecutor:
         suppressed = self._log_limiter.admit("", self._clock.monotonic())
         if suppressed is not None:
             more = f" ({suppressed} more were refused before)" if suppressed else ""
-            logger.warning("a request is refused: %s are under way and take long%s", what, more)
-        return EngineUnavailable(f"{what} are under way and take long: try again later")
+            logger.warning("request refused: too many in progress (%s)%s", what, more)
+        return EngineUnavailable(f"too many requests in progress ({what}): try again later")

@@ -1,4 +1,4 @@
-"""Structured logs on standard error, by the standard library's logging."""
+"""Structured logs on standard error, through the standard library's logging."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", 
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and whatever `extra` was given."""
+    """A formatter for one JSON object per line: time, level, logger, message, and the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -28,7 +28,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """The same for people at a terminal."""
+    """A formatter for one line of text per record, for people at a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         extra = " ".join(f"{name}={value}" for name, value in _get_extra(record).items())
@@ -38,9 +38,9 @@ class TextFormatter(logging.Formatter):
 
 
 def configure_logging(settings: LogSettings, stream: TextIO | None = None, *, with_pid: bool = False) -> None:
-    """Send everything that is logged in this process to standard error. For programs; a library never calls it.
+    """Send all log records of this process to standard error. For programs only, never for a library.
 
-    Where several processes share a log, `with_pid` says in each entry whose it is.
+    With `with_pid`, each entry has the process id, for several processes that share a log.
     """
     stream = stream or sys.stderr
     as_text = settings.format == "text" or (settings.format == "auto" and stream.isatty())
@@ -51,12 +51,12 @@ def configure_logging(settings: LogSettings, stream: TextIO | None = None, *, wi
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
-    # uvicorn repeats what the server itself says about starting and stopping
+    # The server itself logs that it starts and stops.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 def _add_pid(record: logging.LogRecord) -> bool:
-    vars(record).setdefault("pid", record.process)  # as if it were one of `extra`, which may have its own
+    vars(record).setdefault("pid", record.process)  # like a field of `extra`, which may define its own
     return True
 
 
@@ -65,7 +65,7 @@ def _format_time(record: logging.LogRecord) -> str:
 
 
 def _escape_control_characters(line: str) -> str:
-    """Without line ends, which would forge a second entry, and escape sequences, which a terminal would obey."""
+    """Escape line breaks, which could forge a second entry, and control characters, which could alter the terminal."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
 
 

@@ -1,4 +1,4 @@
-"""What the server counts of itself: requests, lines of telemetry, and who listens to it."""
+"""Metrics of the server itself: requests, lines of telemetry, and clients of its streams."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -14,7 +14,7 @@ REQUESTS = Instrument(
     type=InstrumentType.COUNTER,
     name="holdfast.server.requests",
     unit="{request}",
-    description="Requests that were answered.",
+    description="Answered requests.",
     labels=(Label("method", "http.request.method"), Label("route", "http.route")),
     detail=Label("status", "http.response.status_code"),
 )
@@ -22,7 +22,7 @@ TELEMETRY_LINES = Instrument(
     type=InstrumentType.COUNTER,
     name="holdfast.server.telemetry.lines",
     unit="{line}",
-    description="Lines of telemetry that arrived.",
+    description="Received lines of telemetry.",
     detail=Label("result"),
     cloudwatch_names={"accepted": ("TelemetryAccepted",), "refused": ("TelemetryRefused",)},
 )
@@ -30,7 +30,7 @@ LISTENERS = Instrument(
     type=InstrumentType.GAUGE,
     name="holdfast.server.listeners",
     unit="{listener}",
-    description="Clients that events are pushed to.",
+    description="Clients that receive pushed events.",
     detail=Label("stream"),
     cloudwatch_names={"": ("Listeners",)},
 )
@@ -38,38 +38,38 @@ QUEUES_READABLE = Instrument(
     type=InstrumentType.GAUGE,
     name="holdfast.server.queues_readable",
     unit="",
-    description="Whether the store of queues could be read for this scrape.",
+    description="1 if the store of queues could be read for this scrape, otherwise 0.",
     in_opentelemetry=False,
 )
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class AnsweredRequest(msgspec.Struct, frozen=True, gc=False):
-    """A request was answered."""
+    """An answered request."""
 
     method: str
     route: str | None
-    """Its template, `/v1/queues/{queue}`; None: there is no such route."""
+    """The template of the route, such as `/v1/queues/{queue}`, or None if there is no such route."""
     status: int
 
 
 class ReceivedLines(msgspec.Struct, frozen=True, gc=False):
-    """Lines of telemetry arrived."""
+    """The number of lines of telemetry in one request."""
 
     accepted: int
     refused: int
 
 
 class Stream(Protocol):
-    """Pushes events to clients."""
+    """A stream that pushes events to clients."""
 
     @property
     def listener_count(self) -> int:
-        """How many clients there are."""
+        """The number of connected clients."""
 
 
 class ServerMetrics(MetricsSink[AnsweredRequest | ReceivedLines]):
-    """Measures what the server does."""
+    """A sink that measures requests, telemetry and streams of the server."""
 
     instruments = (REQUESTS, TELEMETRY_LINES)
 

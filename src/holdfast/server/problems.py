@@ -1,4 +1,4 @@
-"""Errors as problem details (RFC 9457): one shape for everything that goes wrong over HTTP."""
+"""Translate all errors into HTTP problem details (RFC 9457)."""
 
 import http
 import logging
@@ -38,7 +38,7 @@ CONTENT_TYPE = "application/problem+json"
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """What went wrong: `type` names it for programs, `detail` says it to people, `trace_id` finds it in the log."""
+    """A problem: `type` is for programs, `detail` for people, and `trace_id` leads to the entry in the log."""
 
     type: str
     title: str
@@ -47,13 +47,13 @@ class Problem(Struct, frozen=True, kw_only=True):
     instance: str
     trace_id: str
     errors: list[dict[str, str | None]] | UnsetType = UNSET
-    """The parts of the request that are not valid."""
+    """The invalid parts of the request."""
     retry_after: float | UnsetType = UNSET
-    """Seconds after which it would be taken, more exactly than the header can say."""
+    """Seconds after which the request would be accepted; more precise than the header."""
 
 
 class OutcomeUnknownWithAdvice(OutcomeUnknown):
-    """It may or may not have been done, and there is something better to do about it than to look."""
+    """An OutcomeUnknown with better advice for the caller than to check before repeating the request."""
 
     def __init__(self, message: str, advice: str) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ class OutcomeUnknownWithAdvice(OutcomeUnknown):
 
 
 def describe_errors(*statuses: int) -> Mapping[int, ResponseSpec]:
-    """For the description of a route: the errors it may answer with."""
+    """Return the OpenAPI description of the error responses with these statuses."""
     return {
         status: ResponseSpec(
             Problem, generate_examples=False, description=http.HTTPStatus(status).phrase, media_type=CONTENT_TYPE
@@ -84,7 +84,7 @@ _STATUS_BY_ERROR: dict[type[HoldfastError], http.HTTPStatus] = {
     EngineUnavailable: http.HTTPStatus.SERVICE_UNAVAILABLE,
     DatabaseFull: http.HTTPStatus.INSUFFICIENT_STORAGE,
 }
-"""Where a class is not listed, the nearest class above it is; where none is, 500."""
+"""The status of each error. A class that is not listed has the status of its nearest base class, or 500."""
 
 _HEADERS_BY_STATUS = {
     http.HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'Bearer realm="holdfast"'},
@@ -92,12 +92,12 @@ _HEADERS_BY_STATUS = {
 }
 
 
-# Files, hosts and statements are not for everybody who can send a request.
-_HIDDEN_DETAIL = "the server could not do its part; its log says why, under this trace"
+# File names, hosts and statements must not be shown to every caller.
+_HIDDEN_DETAIL = "the server could not process the request; its log says why, under this trace_id"
 
 
 def build_problem_response(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
-    """The response for any error. What is not the caller's fault is logged in full and told in general."""
+    """Return the response for `error`. Errors of the server are logged in full, and described in general terms."""
     match error:
         case HoldfastError():
             status = _find_status(type(error))
@@ -127,7 +127,7 @@ def build_problem_response(request: Request[Any, Any, Any], error: Exception) ->
 
 
 def _is_body_error(error: Exception) -> bool:
-    """Whether it was raised by the decoding of a body, where Litestar does not expect these."""
+    """Return whether the decoding of a body raised the error, where Litestar does not expect it."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
@@ -137,8 +137,8 @@ def _is_body_error(error: Exception) -> bool:
 def _describe_publicly(error: HoldfastError) -> str:
     if not isinstance(error, OutcomeUnknown):
         return _HIDDEN_DETAIL
-    advice = error.advice if isinstance(error, OutcomeUnknownWithAdvice) else "look before you repeat it"
-    return f"it may or may not have been done: {advice}; the log says why, under this trace"
+    advice = error.advice if isinstance(error, OutcomeUnknownWithAdvice) else "check before you repeat it"
+    return f"the request may or may not have been carried out: {advice}; the log says why, under this trace_id"
 
 
 def _problem(
@@ -156,18 +156,15 @@ def _problem(
         title=status.phrase,
         status=int(status),
         detail=detail,
-        instance=mask_tokens(
-            request.scope["path"]
-        ),  # not of request.url, which a malformed Host header makes unreadable
+        # Not from request.url, which raises if the Host header is malformed.
+        instance=mask_tokens(request.scope["path"]),
         trace_id=get_trace_id(request.scope),
         errors=errors,
         retry_after=retry_after,
     )
     headers = {**_HEADERS_BY_STATUS.get(status, {}), **(headers or {})}
     if retry_after is not UNSET:
-        headers["Retry-After"] = str(
-            max(1, math.ceil(retry_after))
-        )  # whole seconds, of which 0 would be no wait at all
+        headers["Retry-After"] = str(max(1, math.ceil(retry_after)))  # whole seconds; 0 would mean no wait
     return Response(content=problem, status_code=status, media_type=CONTENT_TYPE, headers=headers)
 
 
@@ -176,7 +173,7 @@ def _find_status(error_type: type[HoldfastError]) -> http.HTTPStatus:
     return next(listed, http.HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-# Litestar calls the whole body by the name of the handler's parameter, and a missing one by that name in quotes.
+# Litestar's name for the whole body is that of the handler's parameter; for a missing body it adds quotes.
 _BODY = "data"
 
 
@@ -185,19 +182,19 @@ def _get_parameter_name(item: dict[str, Any]) -> str | None:
     return None if name == _BODY and item.get("source") == "body" else name
 
 
-# Litestar tells it in words, with the path and the whole query behind them.
+# Litestar reports a missing parameter only as text, followed by the path and the whole query.
 _MISSING = re.compile(r"Missing required (?P<source>\w+) parameter '(?P<name>[^']+)'")
 
 
 def _parse_missing(detail: str) -> list[dict[str, str | None]]:
     found = _MISSING.match(detail)
-    return [] if found is None else [{"in": found["source"], "name": found["name"], "detail": "it is missing"}]
+    return [] if found is None else [{"in": found["source"], "name": found["name"], "detail": "missing"}]
 
 
 def _format_complaint(item: dict[str, Any]) -> str | None:
     complaint: str | None = item.get("message")
-    if complaint is not None and " matching regex " in complaint:  # nobody reads those at night
-        return "expected text of another form: /openapi.json says which; a reason is one line, and not blank"
+    if complaint is not None and " matching regex " in complaint:  # regular expressions are hard to read
+        return "expected text that matches the pattern in /openapi.json; a reason must be one line, and not blank"
     return "expected a body, found none" if complaint == repr(_BODY) else complaint
 
 

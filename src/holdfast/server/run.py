@@ -1,4 +1,4 @@
-"""Running the server: bind, serve, stop."""
+"""Run the server: bind, serve, stop."""
 
 import ipaddress
 import logging
@@ -48,10 +48,10 @@ from holdfast.watch import TrafficSample, WatchEvent, WatchStore, WorkloadWatche
 logger = logging.getLogger("holdfast.server")
 
 BACKLOG = 4096
-"""Connections that may wait to be accepted: what Linux allows by default, for thousands that come back at once."""
+"""Connections that may wait to be accepted: Linux's default maximum, for thousands that reconnect at the same time."""
 _DEAD_PEER_SECONDS = 30
-"""A peer that takes nothing and answers nothing for this long is gone, or as good as."""
-# Linux and macOS name them differently, or do not have them; connections inherit them from their listener.
+"""A peer that acknowledges nothing for this long counts as disconnected."""
+# Connections inherit these options from their listener. Linux and macOS do not have the same ones.
 _KEEPALIVE_OPTIONS = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)] + [
     (socket.IPPROTO_TCP, getattr(socket, name), value)
     for name, value in {
@@ -63,21 +63,20 @@ _KEEPALIVE_OPTIONS = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)] + [
     if hasattr(socket, name)
 ]
 _MAX_WEBSOCKET_BYTES = 1024
-"""Largest message over a WebSocket: nobody has anything to say there."""
+"""Maximum size of a message from a WebSocket client; clients have nothing to send."""
 _CLOSE_RESERVE = 0.5
-"""Seconds of `shutdown_timeout` that are kept back for closing the database, and the process, after the last
-request."""
+"""Seconds of `shutdown_timeout` that are reserved for closing the database after the last request."""
 _EXIT_RESERVE = 0.2
-"""Seconds of it that are left when closing is given up; uvicorn takes up to 0.1 s to notice a signal."""
+"""Seconds before the end of `shutdown_timeout` when the process exits anyway; uvicorn takes 0.1 s to see a signal."""
 
 
 def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> None:
-    """Run until SIGTERM or SIGINT, then stop within `server.shutdown_timeout` seconds, open streams or not.
+    """Run until SIGTERM or SIGINT, then stop within `server.shutdown_timeout` seconds, even if streams are open.
 
-    `announce` is called once, when requests are taken, with the address and, at the very first start, the token of a
-    new operator. Raises HoldfastError when the server cannot start.
+    `announce` is called once the server accepts requests, with its address and, at the first start, the token of a new
+    operator; otherwise the token is None. Raise HoldfastError if the server cannot start.
     """
-    # Work that waits for a database cannot be interrupted, only left. Nothing of it was acknowledged to anybody.
+    # A blocked database call cannot be interrupted, so the process exits without it. It was not acknowledged.
     exit_timer = threading.Timer(max(0.1, settings.server.shutdown_timeout - _EXIT_RESERVE), _force_exit)
     exit_timer.daemon = True
     with ExitStack() as stack:
@@ -121,7 +120,7 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
         announce_errors: list[OSError] = []
 
         def started() -> None:
-            # Only now, because it is shown this once; and not kept if it could not be shown.
+            # The token is shown only once: create it as late as possible, and revoke it if it cannot be shown.
             token = credentials.create_first_operator() if is_local and not settings.server.allow_anonymous else None
             try:
                 announce(address, token)
@@ -137,10 +136,10 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,  # anybody on this machine could name another client
+                proxy_headers=False,  # any process on this machine could claim to be another client
                 ws="websockets-sansio",
                 ws_max_size=_MAX_WEBSOCKET_BYTES,
-                ws_per_message_deflate=False,  # would compress each event anew for every listener
+                ws_per_message_deflate=False,  # would compress each event again for every listener
                 backlog=BACKLOG,
                 timeout_graceful_shutdown=max(0.1, settings.server.shutdown_timeout - _CLOSE_RESERVE),  # type: ignore[arg-type]
             ),
@@ -152,7 +151,7 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
         server.run(sockets=[listener])
         if announce_errors:
             raise EngineUnavailable(
-                f"nobody could be told that the server had started: {announce_errors[0]}"
+                f"cannot write the address of the server to standard output: {announce_errors[0]}"
             ) from announce_errors[0]
         logger.info("stopped")
 
@@ -195,7 +194,7 @@ def _create_services(settings: Settings, databases: Databases, credentials: Cred
 
 
 class _HubEvents:
-    """Publishes what the loop reports to everybody who listens to the server."""
+    """A sink that publishes the events of the detection loop to all clients of the event stream."""
 
     def __init__(self, hub: EventHub) -> None:
         self._hub = hub
@@ -206,7 +205,7 @@ class _HubEvents:
 
 
 def _create_queues(settings: Settings, databases: Databases) -> Queues:
-    """Their store is not opened, or even imported, before somebody asks for a queue."""
+    """Return the queues. Their store is imported and opened on first use."""
 
     def open_backend() -> Backend:
         backend = open_queue_backend(settings, databases)
@@ -217,16 +216,16 @@ def _create_queues(settings: Settings, databases: Databases) -> Queues:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address. A name counts when everything it stands for does."""
+    """Return whether only this machine can reach the address. All addresses of a name must be loopback."""
     try:
-        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
-    except (OSError, ValueError):  # no such name, or nothing that could be one
+        found = {socket_address[0] for *_, socket_address in socket.getaddrinfo(host, None)}
+    except (OSError, ValueError):  # no such name, or not a valid name
         return False
     return all(ipaddress.ip_address(address).is_loopback for address in found)
 
 
 def require_credentials(settings: ServerSettings, credentials: CredentialStore) -> None:
-    """Refuse to be reachable from elsewhere for everybody, or with nobody who could be let in."""
+    """Raise NotAllowed if a server beyond loopback would require no credentials, or has no operator yet."""
     if settings.allow_anonymous:
         raise NotAllowed(
             f"server.allow_anonymous with server.host {settings.host}: without credentials only loopback is allowed; "
@@ -234,13 +233,13 @@ def require_credentials(settings: ServerSettings, credentials: CredentialStore) 
         )
     if not credentials.has_operator():
         raise NotAllowed(
-            f"server.host {settings.host} can be reached from other machines, and there is no operator yet: "
-            "first run `holdfast credential create --role operator`, with the same --settings or --data-directory"
+            f"server.host {settings.host} can be reached from other machines, but there is no operator yet: "
+            "first run `holdfast credential create --role operator` with the same --settings or --data-directory"
         )
 
 
 def bind(settings: ServerSettings) -> socket.socket:
-    """A socket that listens at the configured address."""
+    """Return a socket that listens on the configured address."""
     listener = listen(settings.host, settings.port, section="server", backlog=BACKLOG)
     for level, option, value in _KEEPALIVE_OPTIONS:
         listener.setsockopt(level, option, value)
@@ -248,20 +247,20 @@ def bind(settings: ServerSettings) -> socket.socket:
 
 
 def _raise_file_limit() -> None:
-    """Allow as many connections as may be had: the usual soft limit is 1024, and every host is a listener."""
+    """Raise the limit of open files to the maximum: the usual limit is 1024, and every host keeps a stream open."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # what cannot be had is not needed to start
+    with suppress(ValueError, OSError):  # the server can start without it
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 def _force_exit() -> None:
-    logger.warning("stopped over unfinished work")
+    logger.warning("shutdown timed out: unfinished requests were abandoned")
     logging.shutdown()
     os._exit(0)
 
 
 class _Server(uvicorn.Server):
-    """Ends open streams when a signal asks it to stop: uvicorn by itself would wait for them until it gives up."""
+    """A uvicorn server that ends open streams when it is signalled to stop; uvicorn would wait for its timeout."""
 
     def __init__(
         self,
@@ -272,7 +271,7 @@ class _Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._on_started = on_started
-        self._on_stopping = on_stopping  # in a signal handler: nothing that takes a lock
+        self._on_stopping = on_stopping  # runs in a signal handler, so it must not take a lock
         self._on_shutdown = on_shutdown
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -286,7 +285,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        self._captured_signals.clear()  # a stop that was asked for is a good end: no signal is raised again
+        self._captured_signals.clear()  # a requested stop is a success: do not raise the signal again
         self._on_stopping()
         if sig == signal.SIGINT and self.force_exit:
-            logger.warning("stopping at once")
+            logger.warning("stopping immediately after a second interrupt")

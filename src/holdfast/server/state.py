@@ -1,4 +1,4 @@
-"""What the routes work on, with types: Litestar knows the state of an application by names alone."""
+"""The typed state of the application for its routes. Litestar itself does not type the state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """The parts behind the routes. Whoever made them opens and closes them."""
+    """The parts that the routes use. The caller that creates them opens and closes them."""
 
     database: Database
     credentials: CredentialStore
@@ -38,13 +38,13 @@ class Services:
     queues: Queues
     workloads: Sequence[WorkloadSettings]
     hub: EventHub
-    """Everything that happens, for the page."""
+    """All events, for the page."""
     status_hub: EventHub
-    """Changes of zone statuses alone, for every host there is."""
+    """Changes of zone statuses only, for hosts."""
 
 
 class ServerState(State):
-    """The state of the application, as routes take it."""
+    """The state of the application."""
 
     services: Services
     authenticator: Authenticator

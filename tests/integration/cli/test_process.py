@@ -200,5 +200,5 @@ def test_people_are_told_the_address_and_the_credential_on_lines_of_their_own(tm
         finally:
             process.kill()
     assert lines[0].startswith(f"Holdfast {holdfast.__version__} on http://127.0.0.1:")
-    assert lines[1].startswith("Operator's credential, shown this once: hf_")
+    assert lines[1].startswith("Operator's credential, shown only once: hf_")
     assert (process.returncode, rest) == (0, "")

@@ -224,7 +224,8 @@ def test_without_numpy_reports_say_what_to_install(tmp_path: Path) -> None:
     assert (finished.returncode, finished.stdout) == (0, ""), finished.stderr
     told = {
         "error": "missing-extra",
-        "detail": "reports on shards needs the extra 'shards': pip install 'holdfast-resilience[shards]'",
+        "detail": "the report on shards (holdfast shards report, blast-radius) needs the extra 'shards': "
+        "pip install 'holdfast-resilience[shards]'",
     }
     assert [json.loads(line) for line in finished.stderr.splitlines()] == [told] * len(commands)
 

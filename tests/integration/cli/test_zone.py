@@ -125,7 +125,12 @@ def test_people_are_told_which_server_it_was_and_no_password_of_its_address(
 @pytest.mark.parametrize(
     ("words", "code", "slug", "told"),
     [
-        (["out", "use1-az9", "--reason", "x"], 1, "not-found", "no zone use1-az9 is configured: use1-az1, use1-az2"),
+        (
+            ["out", "use1-az9", "--reason", "x"],
+            1,
+            "not-found",
+            "no zone use1-az9 is configured: expected one of use1-az1, use1-az2",
+        ),
         (["in", "use1-az1", "--reason", "x", "--workload", "chop"], 1, "not-found", "no workload chop is configured"),
         (["out", "use1-az1", "--reason", " "], 2, "invalid-value", "reason"),
         (["out", "use1-az1", "--reason", "x" * 501], 2, "invalid-value", "; reason: Expected `str` of length <= 500"),

@@ -166,7 +166,7 @@ def test_a_zone_that_only_fails_is_found_and_told_in_lines_where_there_is_no_ter
         "RECOVERED: ",
     ):
         assert text in output
-    assert "Zone use1-az2 was found and left." in output
+    assert "Zone use1-az2 was detected and evacuated." in output
 
 
 def test_a_zone_that_does_not_exist_is_refused(tmp_path: Path) -> None:

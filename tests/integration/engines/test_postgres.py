@@ -176,7 +176,7 @@ class TestLostConnections:
     ) -> None:
         insert = Insert(1)
         proxy.lose("request", COMMIT)
-        with pytest.raises(OutcomeUnknown, match="look before repeating"):
+        with pytest.raises(OutcomeUnknown, match="check before you repeat it"):
             proxied.write(insert)
         assert (insert.runs, proxy.losses) == (1, 1)
         assert ids(proxied) == []
@@ -184,7 +184,7 @@ class TestLostConnections:
     def test_a_lost_reply_to_a_commit_is_not_repeated(self, proxy: LossyProxy, proxied: PostgresDatabase) -> None:
         insert = Insert(1)
         proxy.lose("reply", COMMIT)
-        with pytest.raises(OutcomeUnknown, match="look before repeating"):
+        with pytest.raises(OutcomeUnknown, match="check before you repeat it"):
             proxied.write(insert)
         assert (insert.runs, proxy.losses) == (1, 1)
         assert ids(proxied) == [1]
@@ -196,7 +196,7 @@ class TestLostConnections:
         self, proxy: LossyProxy, proxied: PostgresDatabase, loss: Literal["request", "reply"], kept: list[int]
     ) -> None:
         proxy.lose(loss, b"insert into item")
-        with pytest.raises(OutcomeUnknown, match="look before repeating"):
+        with pytest.raises(OutcomeUnknown, match="check before you repeat it"):
             proxied.write_statement("insert into item (id) values (1)")
         assert proxy.losses == 1
         assert ids(proxied) == kept
@@ -224,7 +224,7 @@ class TestLostConnections:
             proxy.refuse()
             for run in (database.write, database.read):
                 began = clock.monotonic()
-                with pytest.raises(EngineUnavailable, match=f"127.0.0.1:{proxy.port}/.* was away for 30.0 s"):
+                with pytest.raises(EngineUnavailable, match=f"127.0.0.1:{proxy.port}/.* was unavailable for 30.0 s"):
                     run(Insert(1))
                 assert clock.monotonic() - began == pytest.approx(30.0)
             assert max(clock.sleeps) <= 2.0
@@ -237,7 +237,7 @@ class TestLostConnections:
         with PostgresDatabase(PostgresOptions(url=through(proxy, url), timeout=30.0), clock=clock) as database:
             database.check()
             proxy.refuse()
-            with pytest.raises(EngineUnavailable, match=r"was away for 5\.0 s"):
+            with pytest.raises(EngineUnavailable, match=r"was unavailable for 5\.0 s"):
                 database.check()
 
 
@@ -281,7 +281,9 @@ class TestOpening:
             port = unused.getsockname()[1]
         clock = FakeClock()
         began = time.monotonic()
-        with pytest.raises(EngineUnavailable, match=rf"127\.0\.0\.1:{port}/orders was away for 30\.0 s.*refused"):
+        with pytest.raises(
+            EngineUnavailable, match=rf"127\.0\.0\.1:{port}/orders was unavailable for 30\.0 s.*refused"
+        ):
             PostgresDatabase(PostgresOptions(url=f"postgresql://me:secret@127.0.0.1:{port}/orders"), clock=clock)
         assert sum(clock.sleeps) == pytest.approx(30.0)
         assert time.monotonic() - began < 10
@@ -292,8 +294,8 @@ class TestOpening:
             (("/holdfast_", "/absent_"), "database in the url"),
             (("//postgres@", "//absent:secret@"), "user in the url"),
             (("?", "?sslmode=require&"), "does not offer"),
-            (("?", "?connect_timeout=soon&"), "mend the url"),
-            (("/holdfast_", "9/holdfast_"), "mend the url"),
+            (("?", "?connect_timeout=soon&"), "correct the url"),
+            (("/holdfast_", "9/holdfast_"), "correct the url"),
         ],
     )
     def test_a_refusal_is_reported_at_once(self, url: str, change: tuple[str, str], advice: str) -> None:
@@ -404,7 +406,7 @@ class TestCollisions:
             with pytest.raises(EngineUnavailable, match=r"all 1 connections .* were in use for 0\.05 s"):
                 database.write(Insert(2))
             database._pool._last_connect_error = "Connection refused\nIs it running?"
-            with pytest.raises(EngineUnavailable, match=r"opening them fails \(Connection refused\); check"):
+            with pytest.raises(EngineUnavailable, match=r"opening new ones fails \(Connection refused\); check"):
                 database.write(Insert(2))
             finish.set()
             holding.result(STUCK)
@@ -508,7 +510,7 @@ class TestFaults:
 class TestMisuse:
     def test_a_transaction_ends_with_its_work(self, database: PostgresDatabase) -> None:
         transaction = database.write(lambda transaction: transaction)
-        with pytest.raises(EngineError, match="after its work had returned"):
+        with pytest.raises(EngineError, match="was used after its end"):
             transaction.execute("select 1")
 
     def test_statements_after_a_failed_one_name_it(self, database: PostgresDatabase) -> None:

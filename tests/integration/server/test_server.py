@@ -225,7 +225,7 @@ class TestErrors:
     ) -> None:
         with server.client(tokens["viewer"]) as client:
             problem = problem_of(client.get("/v1/credentials"), 403, "not-allowed")
-        assert problem["detail"].endswith("has role viewer: this needs role operator")
+        assert problem["detail"].endswith("has role viewer: this request needs role operator")
 
     @pytest.mark.parametrize(
         ("body", "name", "detail"),
@@ -490,7 +490,7 @@ class TestStopping:
                 assert operator.get("/v1/whoami").status_code == 200
             assert server.signal(signal.SIGTERM) <= 1 + SLOW_MACHINE
             assert server.process.returncode == 0
-        assert server.entries()[-1]["message"] == "stopped over unfinished work"
+        assert server.entries()[-1]["message"] == "shutdown timed out: unfinished requests were abandoned"
         with HoldfastServer.start(tmp_path) as again, again.client(server.token) as operator:
             assert len(operator.get("/v1/credentials").json()) == 1
 
@@ -505,7 +505,7 @@ class TestStopping:
             assert server.process.poll() is None
             server.signal(signal.SIGINT)
             assert server.process.returncode == 0
-        assert "stopping at once" in [entry["message"] for entry in server.entries()]
+        assert "stopping immediately after a second interrupt" in [entry["message"] for entry in server.entries()]
 
 
 class TestPostgres:

@@ -336,9 +336,9 @@ class TestClosed:
     @pytest.mark.parametrize(
         ("path", "code", "complaint"),
         [
-            ("use1-az9", 404, "no zone use1-az9 is configured: use1-az1, use1-az2, use1-az3"),
-            ("use1-az3/shop", 404, "no zone use1-az3 is configured for shop: use1-az1, use1-az2"),
-            ("use1-az1/tv", 404, "no workload tv is configured: shop, cart"),
+            ("use1-az9", 404, "no zone use1-az9 is configured: expected one of use1-az1, use1-az2, use1-az3"),
+            ("use1-az3/shop", 404, "no zone use1-az3 is configured for shop: expected one of use1-az1, use1-az2"),
+            ("use1-az1/tv", 404, "no workload tv is configured: expected one of shop, cart"),
             ("use1-az3/cart", 200, None),
             ("use1-az3", 200, None),
         ],

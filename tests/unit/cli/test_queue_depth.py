@@ -62,8 +62,8 @@ class TestStores:
         ran = run("queue", *words, "--json")
         assert (ran.code, ran.error["error"]) == (1, "not-found")
         assert ran.error["detail"] == (
-            "there is no store at holdfast-data/queue.sqlite: name what the server uses, with --settings, "
-            "HOLDFAST_SETTINGS or --data-directory, or where the queues are with --backend"
+            "there is no store at holdfast-data/queue.sqlite: name the settings or the directory that the server uses, "
+            "with --settings, HOLDFAST_SETTINGS or --data-directory, or where the queues are with --backend"
         )
         assert [entry.name for entry in here.iterdir()] == ["body"]
 

@@ -126,7 +126,7 @@ def test_where_there_is_nothing_nothing_is_made(run: Run, here: Path, exists: bo
         (here / "holdfast-data").mkdir()
     ran = run("backup", "copies", "--json")
     assert (ran.code, ran.error["error"]) == (1, "not-found")
-    assert ran.error["detail"] == "there is nothing to back up in holdfast-data"
+    assert ran.error["detail"] == "there is no database in holdfast-data: name another folder with --data-directory"
     assert [entry.name for entry in here.iterdir()] == ["holdfast-data"] * exists
 
 
@@ -143,7 +143,7 @@ def test_a_target_that_cannot_be_made_is_named(run: Run, here: Path, filled: Pat
     for target in ("file", "file/deeper"):
         ran = run("backup", target, "--json")
         assert (ran.code, ran.error["error"]) == (2, "invalid-value")
-        assert ran.error["detail"].startswith(f"{target} cannot be made: ")
+        assert ran.error["detail"].startswith(f"{target} cannot be created: ")
 
 
 def test_what_is_no_database_is_named(run: Run, here: Path, filled: Path) -> None:

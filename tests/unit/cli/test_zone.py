@@ -193,8 +193,8 @@ def test_a_zone_that_is_out_for_all_cannot_come_in_for_one(run: Run) -> None:
         (["in", "use1-az1", "--reason", "x", "--workload", ""], "workload ''"),
         (["status", "--workload", "a/b"], "workload 'a/b'"),
         (["out", "use1-az1", "--reason", "x", "--for", "soon"], "duration 'soon': expected one such as 90s"),
-        (["out", "use1-az1", "--reason", "x", "--for", "0"], "1 second at least"),
-        (["out", "use1-az1", "--reason", "x", "--for", "0.5"], "1 second at least"),
+        (["out", "use1-az1", "--reason", "x", "--for", "0"], "at least 1 second"),
+        (["out", "use1-az1", "--reason", "x", "--for", "0.5"], "at least 1 second"),
         (["out", "use1-az1", "--reason", "x", "--for", "-5m"], "duration '-5m': expected one such as 90s"),
         (["out", "use1-az1", "use1-az2", "--reason", "x"], "one zone at a time"),
         (["in", "use1-az1", "use1-az2", "--reason", "x"], "one zone at a time"),
@@ -233,9 +233,12 @@ def test_a_zone_and_a_reason_have_to_be_given(run: Run, words: list[str], told: 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["use1-az4"], "no zone use1-az4 is configured: use1-az1, use1-az2, use1-az3"),
-        (["use1-az3", "--workload", "shop"], "no zone use1-az3 is configured for shop: use1-az1, use1-az2"),
-        (["use1-az1", "--workload", "chop"], "no workload chop is configured: shop, cart"),
+        (["use1-az4"], "no zone use1-az4 is configured: expected one of use1-az1, use1-az2, use1-az3"),
+        (
+            ["use1-az3", "--workload", "shop"],
+            "no zone use1-az3 is configured for shop: expected one of use1-az1, use1-az2",
+        ),
+        (["use1-az1", "--workload", "chop"], "no workload chop is configured: expected one of shop, cart"),
     ],
 )
 def test_what_is_not_configured_is_a_slip(run: Run, here: Path, words: list[str], told: str) -> None:
@@ -252,7 +255,7 @@ def test_a_workload_that_is_configured_can_be_asked_for_alone_and_no_other(run: 
     (here / "holdfast.toml").write_text(WORKLOADS)
     assert run("zone", "status", "--workload", "shop", "--json").result == []
     ran = run("zone", "status", "--workload", "chop", "--json")
-    assert (ran.code, ran.error["detail"]) == (1, "no workload chop is configured: shop, cart")
+    assert (ran.code, ran.error["detail"]) == (1, "no workload chop is configured: expected one of shop, cart")
 
 
 COMMANDS = [
@@ -270,8 +273,8 @@ def test_where_there_is_no_store_none_is_made_and_people_are_told_what_to_name(
     ran = run("zone", *words, "--data-directory", "elsewhere", "--json")
     assert (ran.code, ran.error["error"]) == (1, "not-found")
     assert ran.error["detail"] == (
-        "there is no store at elsewhere/status.sqlite: name what the server uses, with --settings, HOLDFAST_SETTINGS "
-        "or --data-directory, or ask the server with --server URL"
+        "there is no store at elsewhere/status.sqlite: name the settings or the directory that the server uses, with "
+        "--settings, HOLDFAST_SETTINGS or --data-directory, or ask the server with --server URL"
     )
     monkeypatch.setenv("HOLDFAST_TOKEN", "hf_1")
     ran = run("zone", *words, "--data-directory", "elsewhere", "--json")

@@ -244,9 +244,9 @@ class TestWhatOverrides:
     @pytest.mark.parametrize(
         ("environment", "expected"),
         [
-            ({"HOLDFAST_AGENT__ENDPOINTS": " "}, "agent: endpoints: expected at least one, found none"),
-            ({"HOLDFAST_AGENT__SNS_TOPIC": TOPIC}, "agent: sns_topic and sns_endpoint: expected both or none"),
-            ({"HOLDFAST_STATUS__STORE": "paper"}, "status: store: expected the address of a store (database, "),
+            ({"HOLDFAST_AGENT__ENDPOINTS": " "}, "agent.endpoints: expected at least one, found none"),
+            ({"HOLDFAST_AGENT__SNS_TOPIC": TOPIC}, "agent: sns_topic and sns_endpoint: expected both or neither"),
+            ({"HOLDFAST_STATUS__STORE": "paper"}, "status.store: expected the address of a store (database, "),
         ],
     )
     def test_what_does_not_go_together_is_told_with_the_variable_that_set_it(
@@ -260,7 +260,7 @@ class TestWhatOverrides:
     def test_what_does_not_go_together_in_a_table_of_the_file_is_told_with_its_line(self, write: Write) -> None:
         file = write("[server]\nport = 1\n[agent]\nendpoints = []\n")
         assert complaint(file, {"HOLDFAST_LOG__LEVEL": "info"}) == (
-            f"{file}, line 4: agent: endpoints: expected at least one, found none"
+            f"{file}, line 4: agent.endpoints: expected at least one, found none"
         )
 
     def test_a_wrong_option_is_told_from_a_wrong_file(self, write: Write) -> None:
@@ -322,7 +322,7 @@ class TestWhatIsWrong:
             (
                 "[database]\nurl = 'sqlite:/x'",
                 2,
-                "database.url: expected 'sqlite:' alone, found more: the files are kept in data_directory",
+                "database.url: expected 'sqlite:' alone, found more: the files are stored in data_directory",
             ),
         ],
     )
@@ -499,24 +499,24 @@ class TestLists:
             (("region", "regoin"), 3, "workload[0].regoin: there is no such setting; did you mean region?"),
             (("'use1-az2'", "7"), 4, "workload[0].zones[1]: expected text, found 7"),
             (("['use1-az1', 'use1-az2']", "'use1-az1'"), 4, "workload[0].zones: expected a list, found"),
-            (("'use1-az2'", "'use1-az1'"), 1, "workload[0]: expected every zone once, found use1-az1, use1-az1"),
+            (("'use1-az2'", "'use1-az1'"), 4, "workload[0].zones: expected every zone once, found use1-az1, use1-az1"),
             ((", 'use1-az2'", ""), 4, "workload[0].zones: expected a list of length >= 2, found a list"),
             (("'shop'", "'a b'"), 2, "workload[0].name: expected text matching regex"),
             (
                 (END, END + "detector = {name = 'oracle'}\n"),
                 5,
-                "workload[0]: detector.name: no detector is called 'oracle': expected one of",
+                "workload[0].detector.name: no detector is called 'oracle': expected one of",
             ),
-            ((END, END + "detector = {name = 3}\n"), 5, "workload[0]: detector.name: expected text, found 3"),
+            ((END, END + "detector = {name = 3}\n"), 5, "workload[0].detector.name: expected text, found 3"),
             (
                 (END, END + "detector = {windoes = 3}\n"),
                 5,
-                "workload[0]: detector.windoes: the detector threshold has no",
+                "workload[0].detector.windoes: the detector threshold has no",
             ),
             (
                 (END, END + "detector = {consecutive_windows = 'x'}\n"),
                 5,
-                "workload[0]: detector.consecutive_windows: expected a whole number, found text",
+                "workload[0].detector.consecutive_windows: expected a whole number, found text",
             ),
             (
                 (END, END + "detector = {consecutive_windows = 0}\n"),

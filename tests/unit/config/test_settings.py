@@ -85,8 +85,8 @@ def test_a_database_url_is_shown_without_its_passwords_and_revealed_only_on_requ
         ("", "one without a scheme"),
         ("holdfast.sqlite", "one without a scheme"),
         ("user:hunter2@host/name", "one without a scheme"),
-        ("mysql://user:hunter2@host/name", "one of scheme 'mysql'"),
-        ("PostgreSQL://user:hunter2@host/name", "one of scheme 'PostgreSQL'"),
+        ("mysql://user:hunter2@host/name", "an address with the scheme 'mysql'"),
+        ("PostgreSQL://user:hunter2@host/name", "an address with the scheme 'PostgreSQL'"),
         ("sqlite:/var/lib/holdfast.sqlite", "expected 'sqlite:' alone"),
         ("sqlite://user:hunter2@host", "expected 'sqlite:' alone"),
         ("postgresql:user:hunter2@host/name", "postgresql://user:password@host/name"),
@@ -163,9 +163,9 @@ def test_any_other_store_is_refused_with_the_form_that_it_should_have(stores: li
 
 @pytest.mark.parametrize("topic", ["", "zones", TOPIC + ".fifo", TOPIC.replace("sns", "sqs"), TOPIC + "\n"])
 def test_a_topic_is_named_by_its_arn(topic: str) -> None:
-    with pytest.raises(InvalidValue, match="sns_topic: expected one like arn:aws:sns:"):
+    with pytest.raises(InvalidValue, match="sns_topic: expected an ARN like arn:aws:sns:"):
         StatusSettings(sns_topic=topic)
-    with pytest.raises(InvalidValue, match="sns_topic: expected one like arn:aws:sns:"):
+    with pytest.raises(InvalidValue, match="sns_topic: expected an ARN like arn:aws:sns:"):
         AgentSettings(sns_topic=topic, sns_endpoint="http://127.0.0.1/sns")
     assert StatusSettings(sns_topic=TOPIC).sns_topic == TOPIC
 
@@ -178,7 +178,7 @@ def test_an_agent_needs_somebody_to_tell_it() -> None:
 
 @pytest.mark.parametrize("half", [{"sns_topic": TOPIC}, {"sns_endpoint": "http://127.0.0.1/sns"}])
 def test_an_agent_is_reached_by_sns_with_a_topic_and_an_address_or_not_at_all(half: dict[str, str]) -> None:
-    with pytest.raises(InvalidValue, match="sns_topic and sns_endpoint: expected both or none"):
+    with pytest.raises(InvalidValue, match="sns_topic and sns_endpoint: expected both or neither"):
         AgentSettings(**half)  # type: ignore[arg-type]
 
 

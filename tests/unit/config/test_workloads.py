@@ -20,9 +20,9 @@ def test_what_is_configured_is_welcome(zone: str, workload: str | None) -> None:
 @pytest.mark.parametrize(
     ("zone", "workload", "told"),
     [
-        ("use1-az4", None, "no zone use1-az4 is configured: use1-az1, use1-az2, use1-az3"),
-        ("use1-az3", "shop", "no zone use1-az3 is configured for shop: use1-az1, use1-az2"),
-        ("use1-az1", "chop", "no workload chop is configured: shop, cart"),
+        ("use1-az4", None, "no zone use1-az4 is configured: expected one of use1-az1, use1-az2, use1-az3"),
+        ("use1-az3", "shop", "no zone use1-az3 is configured for shop: expected one of use1-az1, use1-az2"),
+        ("use1-az1", "chop", "no workload chop is configured: expected one of shop, cart"),
     ],
 )
 def test_what_is_not_is_told_with_what_is(zone: str, workload: str | None, told: str) -> None:

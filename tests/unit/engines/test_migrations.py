@@ -61,7 +61,7 @@ def test_a_new_database_gets_every_step_and_then_none(known: list[Migration]) ->
 def test_tables_made_by_a_newer_release_are_left_alone(known: list[Migration], ahead: int) -> None:
     newest = len(known) + ahead
     applied = made_by(known) | dict.fromkeys(range(len(known) + 1, newest + 1), "unknown")
-    with pytest.raises(EngineMismatch, match=rf"queue are at version {newest}, .* knows up to {len(known)}: .*upgrade"):
+    with pytest.raises(EngineMismatch, match=rf"queue are at version {newest}, .* up to {len(known)}: .*upgrade"):
         find_pending("queue", known, applied)
 
 

@@ -54,7 +54,7 @@ def test_a_guard_lets_its_role_and_operators_through(store: CredentialStore, rol
 def test_a_guard_for_several_roles_names_all_of_them(store: CredentialStore) -> None:
     credential, token = store.create(Role.TENANT, tenant="tenant-1")
     response = ask(store, Role.OPERATOR, Role.VIEWER, authorization=f"Bearer {token}")
-    expected = f"credential {credential.id} has role tenant: this needs role operator or viewer"
+    expected = f"credential {credential.id} has role tenant: this request needs role operator or viewer"
     assert response.json()["detail"] == expected
 
 

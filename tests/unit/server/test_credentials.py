@@ -118,7 +118,7 @@ def test_a_credential_shows_no_secret_and_cannot_be_changed(store: CredentialSto
 def test_a_tenant_belongs_to_role_tenant_and_to_no_other(
     store: CredentialStore, role: Role, tenant: str | None
 ) -> None:
-    with pytest.raises(InvalidValue, match=f"role {role} with tenant {tenant!r}: role tenant needs a tenant"):
+    with pytest.raises(InvalidValue, match=f"role {role} (needs a|has no) tenant.*--tenant"):
         store.create(role, tenant=tenant)
     assert store.list() == []
 

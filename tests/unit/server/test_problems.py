@@ -159,10 +159,10 @@ def test_what_may_have_been_done_comes_with_advice(caplog: pytest.LogCaptureFixt
     response = ask(OutcomeUnknownWithAdvice("the reply of /some/file was lost", "send it again"))
     problem = problem_of(response)
     assert (response.status_code, problem["type"]) == (500, "urn:holdfast:problem:outcome-unknown")
-    assert problem["detail"].startswith("it may or may not have been done: send it again; ")
+    assert problem["detail"].startswith("the request may or may not have been carried out: send it again; ")
     assert "/some/file" not in response.text
     assert "the reply of /some/file was lost" in caplog.messages
-    assert "look before you repeat it" in problem_of(ask(OutcomeUnknown("lost")))["detail"]
+    assert "check before you repeat it" in problem_of(ask(OutcomeUnknown("lost")))["detail"]
 
 
 def test_what_was_not_foreseen_is_logged_in_full_and_told_in_general(caplog: pytest.LogCaptureFixture) -> None:

@@ -173,7 +173,9 @@ def test_all_together_are_no_more_than_there_may_be() -> None:
     async def use() -> None:
         asked = [asyncio.ensure_future(queues.ask(lambda _: go_on.wait(STUCK))) for _ in range(MAX_ASKING)]
         await asyncio.sleep(0)
-        with pytest.raises(EngineUnavailable, match=f"{MAX_ASKING} of holdfast-queues are under way and take long"):
+        with pytest.raises(
+            EngineUnavailable, match=rf"too many requests in progress \({MAX_ASKING} requests of holdfast-queues\)"
+        ):
             await queues.list_names()
         go_on.set()
         await asyncio.gather(*asked)
@@ -230,7 +232,7 @@ def test_what_is_refused_is_logged_once_a_second_at_the_most(caplog: pytest.LogC
         await asked
 
     asyncio.run(use())
-    what = "a request is refused: 1 requests of tenant noisy are under way and take long"
+    what = "request refused: too many in progress (1 requests of tenant noisy)"
     assert [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "holdfast.server"] == [
         ("WARNING", what),
         ("WARNING", f"{what} (5 more were refused before)"),

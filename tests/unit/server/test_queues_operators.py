@@ -113,7 +113,7 @@ class TestWhoMay:
         content = {} if body is None else {"json": body}
         told = problem(api("operator", method, path.replace(QUEUE, "nowhere"), **content), 404, "not-found")
         assert told["detail"] == (
-            "there is no queue nowhere: an operator makes it, with [[queue]] in the settings of the server"
+            "there is no queue nowhere: an operator creates it with [[queue]] in the settings of the server"
         )
 
     @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ class TestLimits:
     def test_whoever_names_nobody_is_told_so(self, api: Api, method: str) -> None:
         content: dict[str, Any] = {"json": {}} if method == "PUT" else {}
         told = problem(api("operator", method, f"{HERE}/limits", **content), 400)
-        assert told["errors"] == [{"in": "query", "name": "tenant", "detail": "it is missing"}]
+        assert told["errors"] == [{"in": "query", "name": "tenant", "detail": "missing"}]
 
 
 def bounds_of(described: type[Any]) -> Iterator[tuple[str, float, float]]:

@@ -1,6 +1,6 @@
-"""One AWS account as one user or role: clients that are made once, and pages that are read as they are needed.
+"""A session with one AWS account as one user or role: shared clients, and pages that are read as needed.
 
-botocore retries, in its `standard` mode and as often as the options allow; nothing around it does.
+Only botocore retries, in its `standard` mode and as often as the options allow.
 """
 
 import math
@@ -24,7 +24,7 @@ from botocore.session import Session
 from holdfast._errors import EngineError, InvalidValue
 from holdfast.engines.aws.errors import reply_was_lost, translate
 
-# What IAM and STS accept: https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html
+# IAM and STS accept these: https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html
 _ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", re.ASCII)
 _EXTERNAL_ID = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
 _SESSION_NAME = re.compile(r"[\w+=,.@-]{2,64}", re.ASCII)
@@ -34,29 +34,29 @@ _REGION = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsOptions:
-    """Who to be and where to call. What is None is left to boto3: its environment variables and shared files."""
+    """The identity, region and timeouts of a session. Where a value is None, boto3's variables and files apply."""
 
     region: str | None = None
     profile: str | None = None
-    """A profile of the shared configuration file; its credentials are also those that assume `role_arn`."""
+    """A profile of the shared configuration file. Its credentials also assume `role_arn`."""
     role_arn: str | None = None
-    """A role to assume; its credentials are refreshed before they expire."""
+    """A role to assume. Its credentials are refreshed before they expire."""
     external_id: str | None = field(default=None, repr=False)
-    """What the owner of the role asks for, so that nobody else can have us use it."""
+    """The external id that the owner of the role requires, so that no third party can make us use the role."""
     session_name: str = "holdfast"
-    """How CloudTrail names what is done in the role. Ours, so that an operator can tell it from the service's own."""
+    """The name of the session in CloudTrail, so that operators can distinguish Holdfast's calls from the service's."""
     endpoint_url: str | None = None
-    """Where all services are, for an emulator or a VPC endpoint."""
+    """The address of all services, for an emulator or a VPC endpoint."""
     endpoint_urls: Mapping[str, str] = field(default_factory=dict)
-    """Where single services are, by boto3's names for them (`{"dynamodb": "http://127.0.0.1:8000"}`)."""
+    """Addresses of single services by boto3's names (`{"dynamodb": "http://127.0.0.1:8000"}`)."""
     connect_timeout: float = 2.0
-    """Seconds. A handshake takes milliseconds, across regions some hundred; two seconds outlast one lost packet,
-    which is sent again after one. boto3's own 60 would hold up an evacuation."""
+    """Seconds. A handshake takes milliseconds, or about 100 ms across regions. Two seconds allow for one lost packet,
+    which is sent again after one second. boto3's default of 60 would delay an evacuation."""
     read_timeout: float = 10.0
-    """Seconds between two bytes of a reply. Control planes take seconds at worst. A long poll has to ask for less."""
+    """Seconds between two bytes of a reply. Control planes take seconds at worst. A long poll must be shorter."""
     max_attempts: int = 3
-    """Requests per call, the first one included: what AWS recommends for its SDKs. The only retries there are, so a
-    call costs at most `max_attempts` times both timeouts, and the pauses between (at most 1 s, then 2 s, 4 s, ...)."""
+    """Requests per call including the first, as AWS recommends for its SDKs. Nothing else retries, so a call takes at
+    most `max_attempts` times both timeouts, plus the pauses between (at most 1 s, then 2 s, 4 s, ...)."""
 
     def __post_init__(self) -> None:
         _require_match("region", self.region, _REGION, "a name like eu-west-1")
@@ -66,20 +66,20 @@ class AwsOptions:
         if self.profile == "":
             raise InvalidValue("profile is '': expected the name of a profile, or None")
         if self.external_id is not None and self.role_arn is None:
-            raise InvalidValue("external_id is given without role_arn: it says nothing except when a role is assumed")
+            raise InvalidValue("external_id is set without role_arn: it applies only when a role is assumed")
         for name, url in {"endpoint_url": self.endpoint_url, **self.endpoint_urls}.items():
             if url is not None and not _is_web_address(url):
-                raise InvalidValue(f"endpoint {url!r} of {name} is no address: expected http(s)://host or host:port")
+                raise InvalidValue(f"endpoint {url!r} of {name}: expected an address such as http(s)://host:port")
         for name in ("connect_timeout", "read_timeout"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InvalidValue(f"{name} is {getattr(self, name)}: expected seconds, more than 0")
-        # Ten attempts already wait up to a minute and a half between them: past that it is a job for a queue.
+        # Ten attempts already pause for up to 90 s in total. Work that may take longer belongs in a queue.
         if not 1 <= self.max_attempts <= 10:
             raise InvalidValue(f"max_attempts is {self.max_attempts}: expected 1 to 10")
         object.__setattr__(self, "endpoint_urls", MappingProxyType(dict(self.endpoint_urls)))
 
     def endpoint(self, service: str) -> str | None:
-        """Where to find `service`; None where AWS, or boto3's own settings, have it."""
+        """Return the address of `service`, or None to use that of AWS or of boto3's own settings."""
         return self.endpoint_urls.get(service, self.endpoint_url)
 
 
@@ -91,7 +91,7 @@ def _require_match(name: str, value: str | None, pattern: re.Pattern[str], expec
 def _is_web_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018 - raises for one that is no number
+        parts.port  # noqa: B018 - raises if the port is not a number
     except ValueError:
         return False
     return parts.scheme in {"http", "https"} and bool(parts.hostname)
@@ -100,13 +100,13 @@ def _is_web_address(url: str) -> bool:
 class AwsSession:
     """Clients for the services of one account. Thread-safe; use as a context manager, or call `close`.
 
-    Every call of a client raises what `errors.py` says, and botocore's ClientError for the rest. A profile that does
-    not exist is an error at once; credentials are looked for, and a role assumed, when something needs them.
+    Every call of a client raises the errors of `errors.py`, and botocore's ClientError for the rest. The constructor
+    raises if the profile does not exist. Credentials are loaded, and a role is assumed, when a call needs them.
     """
 
     def __init__(self, options: AwsOptions) -> None:
         self._options = options
-        self._lock = threading.Lock()  # using a client is thread-safe, making one is not
+        self._lock = threading.Lock()  # using a client is thread-safe, creating one is not
         self._clients: dict[str, Any] = {}
         self._closed = False
         with _translate_errors("session"):
@@ -116,7 +116,7 @@ class AwsSession:
             self._boto = boto3.session.Session(botocore_session=core)
 
     def client(self, service: str) -> Any:
-        """The boto3 client of `service`, always the same one."""
+        """Return the boto3 client of `service`. All callers share it."""
         with self._lock:
             if self._closed:
                 raise EngineError(f"the AWS session is closed: open another one to use {service}")
@@ -128,17 +128,17 @@ class AwsSession:
     def paginate(
         self, service: str | BaseClient, operation: str, /, *, result: str | None = None, **arguments: Any
     ) -> Iterator[Any]:
-        """All items of an operation that answers in pages; a page is asked for when its first item is.
+        """Yield all items of a paginated operation. A page is requested when its first item is needed.
 
-        `operation` is named like the client's method. `result` says which list of a page is meant where there are
-        several (`CommonPrefixes` of S3); no operation has an argument of that name.
+        `operation` is the name of the client's method. `result` selects a list if a page has several (`CommonPrefixes`
+        of S3). No operation has an argument called `result`.
         """
         client = self.client(service) if isinstance(service, str) else service
         call = f"{client.meta.service_model.service_name} {operation}"
         try:
             pages = client.get_paginator(operation).paginate(**arguments)
         except (boto.OperationNotPageableError, KeyError) as error:
-            raise InvalidValue(f"AWS {call} is no operation that answers in pages") from error
+            raise InvalidValue(f"AWS {call} is not a paginated operation") from error
         keys = {key.expression: key for key in pages.result_keys or ()}
         chosen = next(iter(keys)) if result is None else result
         if chosen not in keys:
@@ -146,7 +146,7 @@ class AwsSession:
         return _iterate_items(pages, keys[chosen], call)
 
     def close(self) -> None:
-        """Close all connections; clients that were handed out are of no more use. May be repeated."""
+        """Close all connections. Clients from `client` cannot be used any more. May be repeated."""
         with self._lock:
             self._closed = True
             clients = list(self._clients.values())
@@ -162,7 +162,7 @@ class AwsSession:
 
 
 class _AssumedRoleProvider:
-    """Where botocore finds credentials when a role is assumed; it refreshes them itself, before they expire."""
+    """A credential provider of botocore for an assumed role. botocore refreshes the credentials before they expire."""
 
     def __init__(self, options: AwsOptions, role_arn: str) -> None:
         self._options = options
@@ -173,9 +173,9 @@ class _AssumedRoleProvider:
         source = self._source.get_credentials()
         if source is None:
             raise boto.NoCredentialsError
-        words = {"RoleSessionName": self._options.session_name, "ExternalId": self._options.external_id}
-        known = {name: word for name, word in words.items() if word is not None}
-        fetcher = AssumeRoleCredentialFetcher(self._create_sts, source, self._role_arn, known)
+        arguments = {"RoleSessionName": self._options.session_name, "ExternalId": self._options.external_id}
+        given = {name: value for name, value in arguments.items() if value is not None}
+        fetcher = AssumeRoleCredentialFetcher(self._create_sts, source, self._role_arn, given)
         return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
     def _create_sts(self, service: str, **keys: str) -> Any:
@@ -183,21 +183,21 @@ class _AssumedRoleProvider:
 
 
 class _AttemptState(threading.local):
-    """Whether an attempt of the call that this thread is making may have been carried out unnoticed."""
+    """The state of this thread's call: `reply_lost` if AWS may have carried out an attempt whose reply was lost."""
 
     reply_lost = False
 
 
 def _create_botocore_session(options: AwsOptions) -> Session:
-    """A session of botocore whose clients raise errors of Holdfast."""
+    """Return a botocore session whose clients raise errors of Holdfast."""
     attempts = _AttemptState()
 
     class Translating:
-        """Goes in front of botocore's client class: every call, page and waiter comes through this method."""
+        """A mixin in front of botocore's client class. Every call, page and waiter passes through this method."""
 
         def _make_api_call(self, operation_name: str, api_params: Any) -> Any:
             service = self.meta.service_model.service_name  # type: ignore[attr-defined]
-            # A call may make another one on its way, to assume a role.
+            # A call may make another call, to assume a role.
             outer, attempts.reply_lost = attempts.reply_lost, False
             try:
                 with _translate_errors(f"{service} {operation_name}", attempts):
@@ -222,12 +222,12 @@ def _create_client(make: Callable[..., Any], service: str, options: AwsOptions, 
         read_timeout=options.read_timeout,
         retries={"mode": "standard", "total_max_attempts": options.max_attempts},
     )
-    if endpoint is not None:  # a host that was named has no other beside it with a prefix such as `data-`
+    if endpoint is not None:  # a given host has no sibling with a prefix such as `data-`
         config = config.merge(Config(inject_host_prefix=False))
     try:
         return make(service, options.region, endpoint_url=endpoint, config=config, **keys)
     except boto.UnknownServiceError as error:
-        raise InvalidValue(f"boto3 knows no AWS service {service!r}") from error
+        raise InvalidValue(f"boto3 does not know an AWS service {service!r}") from error
 
 
 @contextmanager

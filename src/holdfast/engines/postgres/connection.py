@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL, set up the way Holdfast needs it, and one that listens for notifications."""
+"""Connections to PostgreSQL: options, set-up, and a listener for notifications."""
 
 import math
 import select
@@ -15,37 +15,37 @@ from holdfast._errors import EngineError, EngineMismatch, InvalidValue
 from holdfast.engines.database import Row
 
 APPLICATION_NAME_BYTES = 63
-"""PostgreSQL cuts names there: https://www.postgresql.org/docs/current/runtime-config-logging.html"""
+"""PostgreSQL truncates longer names: https://www.postgresql.org/docs/current/runtime-config-logging.html"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresOptions:
-    """Where the database is and how to use it. Durations are seconds; the password is in no repr and no message."""
+    """The address of the database, limits and timeouts in seconds. `repr` and messages omit the password."""
 
     url: str = field(repr=False)
-    """`postgresql://user:password@host:5432/database`, with libpq's parameters after `?`. Holdfast sets `search_path`
-    nowhere, so `?options=-csearch_path%3Dname` puts its tables into a schema of their own. Needs sessions: a proxy
-    that hands each transaction to another one (PgBouncer's transaction mode) would lose the timeouts."""
+    """`postgresql://user:password@host:5432/database`, with libpq's parameters after `?`. Holdfast never sets
+    `search_path`, so `?options=-csearch_path%3Dname` puts its tables into a separate schema. Needs sessions: a proxy
+    that runs each transaction in another session (PgBouncer's transaction mode) would lose the timeouts."""
     min_connections: int = 1
-    """Connections that are kept however long they lie idle. With one, the next caller need not wait for a new one."""
+    """Idle connections that stay open. With one, the next caller need not wait for a new connection."""
     max_connections: int = 10
-    """Most connections at once. PostgreSQL allows 100 by default: nine such processes leave some for people."""
+    """Maximum number of connections. PostgreSQL allows 100 by default: nine such processes leave some for operators."""
     timeout: float = 30.0
-    """How long to wait for a free connection, and to go on trying while the server is away, before EngineUnavailable.
-    A restart takes seconds and a failover to a standby mostly under 30."""
+    """Maximum time to wait for a free connection, or to retry while the server is unavailable, before raising
+    EngineUnavailable. A restart takes seconds, and a failover to a standby usually less than 30."""
     statement_timeout: float = 30.0
-    """Longest that one statement may run, or a transaction sit between two of them. As long as `timeout`: more would
-    keep callers waiting for longer than an outage does. Migrations are exempt."""
+    """Maximum time of one statement, or between two statements of a transaction. Equal to `timeout`, so that callers
+    do not wait longer than in an outage. Migrations are exempt."""
     application_name: str = "holdfast"
-    """Their name in `pg_stat_activity`, unless the url says otherwise: tells them from the service's own."""
+    """The name in `pg_stat_activity`, unless the url sets one: distinguishes these connections from the service's."""
 
     def __post_init__(self) -> None:
         if self.url.partition("://")[0] not in {"postgresql", "postgres"}:
-            # Nothing of it is shown: without a scheme there is no telling which part is the password.
-            raise InvalidValue("url must look like postgresql://user:password@host:5432/database; its scheme does not")
+            # Without a scheme, any part may be the password, so the message shows nothing of the url.
+            raise InvalidValue("url has another scheme: expected postgresql://user:password@host:5432/database")
         if not _is_valid_url(self.url):
             raise InvalidValue(
-                f"url {_mask_url(self.url)!r} cannot be read: expected postgresql://user:password@host:5432/database "
+                f"url {_mask_url(self.url)!r} is not valid: expected postgresql://user:password@host:5432/database "
                 "with known parameters, and special characters of the password written as %XX"
             )
         if self.min_connections < 0:
@@ -68,7 +68,7 @@ class PostgresOptions:
 
     @property
     def location(self) -> str:
-        """`host:port/database` for messages, without user and password; several hosts are separated by commas."""
+        """`host:port/database` for messages, without user and password. Several hosts are separated by commas."""
         parts = conninfo_to_dict(self.url)
         hosts = str(parts.get("host") or parts.get("hostaddr") or "localhost").split(",")
         ports = str(parts.get("port") or "").split(",")
@@ -79,18 +79,18 @@ class PostgresOptions:
 
 
 def _is_valid_url(url: str) -> bool:
-    """Whether libpq takes the url, and as what was meant."""
+    """Return whether libpq accepts the url, and does not take part of the password for a host, port or database."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error:
-        return False  # its own words are left out: they quote the part that it did not understand
-    # A password with a bare `/` or `@` ends up in these, and from there in messages.
+        return False  # its message is omitted, because it may quote the password
+    # A password with a bare `/` or `@` ends up in these parts, and would be shown in messages.
     misread = any("@" in str(parts.get(name, "")) for name in ("host", "port", "dbname"))
     return not misread and str(parts.get("port") or "0").replace(",", "").isdecimal()
 
 
 def _mask_url(url: str) -> str:
-    """The url without what may be secret: user and password before the last `@`, parameters after `?`."""
+    """Return the url without the parts that may be secret: before the last `@`, and after `?`."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{'...@' if '@' in rest else ''}{rest.rpartition('@')[2].partition('?')[0]}"
 
@@ -98,23 +98,23 @@ def _mask_url(url: str) -> str:
 PostgresConnection: TypeAlias = psycopg.Connection[Row]
 
 IDLE_SECONDS = 3.0
-"""Longest that a transaction may have nothing to say: others wait for its locks. Works do nothing but speak to it; one
-that stands still for longer belongs to a process that does, and is run again when that goes on."""
+"""Maximum idle time inside a transaction, because others wait for its locks. Transactions only run statements, so a
+longer pause means that the whole process is suspended. The transaction is run again when the process continues."""
 MINIMUM_VERSION = 14
-"""The oldest that still got security fixes in the year in which Holdfast was begun:
+"""The oldest version with security fixes in the year when Holdfast was started:
 https://www.postgresql.org/support/versioning/"""
 
 CONNECT_TIMEOUT = 5
-"""Longest wait for one address to answer, in seconds. A new connection takes milliseconds; a host that fell silent is
-worth a few retransmissions of the first packet (after 1 and 3 s), not the whole timeout."""
+"""Maximum wait for one address to answer, in seconds. A new connection takes milliseconds. A host that does not answer
+gets a few retransmissions of the first packet (after 1 and 3 s), not the whole timeout."""
 
-# A server whose zone lost power closes no connection: without these, a reply would be waited for until the kernel's
-# defaults run out, after two hours. 10 + 3 x 5 = 25 seconds of silence are the end.
+# A server whose zone lost power closes no connection. Without these options, a client would wait for its reply for two
+# hours, the kernel's default. With them, a connection ends after 10 + 3 x 5 = 25 seconds without an answer.
 _KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
 
 
 class _NumericLoader(Loader):
-    """`sum` and `avg` of bigint are numeric here: as int or float they are what SQLite returns."""
+    """A loader that returns `numeric`, such as `sum` and `avg` of bigint, as int or float, like SQLite does."""
 
     def load(self, data: Buffer) -> int | float:
         text = bytes(data)
@@ -125,7 +125,7 @@ class _NumericLoader(Loader):
 
 
 def connect(options: PostgresOptions, timeout: float) -> PostgresConnection:
-    """Open a connection. Raises psycopg.Error when it cannot be had, EngineMismatch when it would not do."""
+    """Open a connection. Raise psycopg.Error if that fails, EngineMismatch if the server is not suitable."""
     parameters: ConnDict = {
         "application_name": options.application_name,
         "connect_timeout": max(1, min(CONNECT_TIMEOUT, math.ceil(timeout))),
@@ -155,19 +155,19 @@ def _require_usable(connection: PostgresConnection, location: str) -> None:
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise EngineMismatch(
-            f"the database {location} stores text as {encoding}, which cannot hold every tenant's name: "
-            "create one with encoding UTF8"
+            f"the database {location} stores text as {encoding}, which cannot represent every tenant's name: "
+            "create a database with encoding UTF8"
         )
 
 
 def _set_up(connection: PostgresConnection, options: PostgresOptions) -> None:
-    # One type for every integer, 64 bits as in SQLite: by default the type, and with it the prepared statement and
-    # the result of arithmetic, would depend on how large the number happens to be.
+    # All integers have 64 bits, as in SQLite. By default, their type would depend on the size of the number, and with
+    # it the prepared statement and the result of arithmetic.
     connection.adapters.register_dumper(int, Int8Dumper)
     connection.adapters.register_loader("numeric", _NumericLoader)
     idle = min(IDLE_SECONDS, options.statement_timeout)
-    # A client that dies or stands still inside a transaction leaves its locks until the second of these. The third
-    # keeps the promise that a commit is durable where the server's default is that it is not.
+    # The second releases the locks of a client that was killed or suspended inside a transaction. The third makes
+    # commits durable even if the server's default is asynchronous.
     connection.execute(
         "select set_config('statement_timeout', $1, false), "
         "set_config('idle_in_transaction_session_timeout', $2, false), "
@@ -183,10 +183,10 @@ def _milliseconds(seconds: float) -> str:
 
 
 def is_disconnected(connection: PostgresConnection) -> bool:
-    """Whether the server has already hung up, as far as can be told without asking it."""
+    """Return whether the server has closed the connection, as far as is known without a round trip."""
     if connection.closed:
         return True
-    # Between a reply and the next statement a server has nothing to say but notices, or that it is leaving.
+    # Between two statements, a server sends only notices, or that it closes the connection.
     poller = select.poll()
     poller.register(connection.fileno(), select.POLLIN)
     try:
@@ -198,7 +198,7 @@ def is_disconnected(connection: PostgresConnection) -> bool:
 
 
 class NotificationListener:
-    """Hears what is notified on one channel, as long as the connection holds. For one thread at a time."""
+    """A listener for notifications on one channel. Not thread-safe."""
 
     def __init__(self, options: PostgresOptions, channel: str) -> None:
         self._options = options
@@ -206,11 +206,11 @@ class NotificationListener:
         self._connection: PostgresConnection | None = None
 
     def wait_for_notifications(self, seconds: float) -> list[str] | None:
-        """Wait for notifications; their texts. None: there is, or was until now, no connection: anything may be new."""
+        """Wait up to `seconds` for notifications and return their texts, or None if some may have been missed."""
         try:
             if self._connection is None:
                 self._connection = self._connect()
-                return None  # what was notified before this nobody has heard
+                return None  # there was no connection before, so notifications may have been missed
             notifications = self._connection.notifies(timeout=seconds, stop_after=1)
             return [notification.payload for notification in notifications]
         except (psycopg.Error, EngineError):
@@ -218,7 +218,7 @@ class NotificationListener:
             return None
 
     def close(self) -> None:
-        """Hang up. May be repeated."""
+        """Close the connection. May be repeated."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -1,4 +1,4 @@
-"""A PostgreSQL server as a Database: works run on pooled connections, again when a connection is lost under them."""
+"""A PostgreSQL server as a Database: pooled connections, and transactions that are retried if a connection is lost."""
 
 import logging
 import math
@@ -29,19 +29,19 @@ from holdfast.engines.postgres.pool import Pool, PoolTimeout
 from holdfast.engines.postgres.transaction import RetryableFailure, run_statement, run_transaction
 
 CHECK_SECONDS = 5.0
-"""Longest that `check` waits for a server that is away: whoever asks about health wants to know it soon."""
+"""Maximum wait of `check` for an unavailable server: health checks need a quick answer."""
 
 MIGRATION_LOCK = 0x686F6C6466617374
-"""The advisory lock that migrations hold: "holdfast" in ASCII, so that `pg_locks` can be read."""
+"""The advisory lock of migrations: "holdfast" in ASCII, to be recognized in `pg_locks`."""
 
 _log = logging.getLogger(__name__)
 
 
 class PostgresDatabase:
-    """One database on a PostgreSQL server, safe to use from any number of threads; not across a fork.
+    """One database on a PostgreSQL server. Safe to use from any number of threads, but not across a fork.
 
-    Opening it connects, and raises EngineUnavailable when the server stays away for `options.timeout`, SettingsError
-    at once when it refuses the user, the password or the database, and EngineMismatch when it is too old.
+    The constructor connects. It raises EngineUnavailable if the server is unavailable for `options.timeout`,
+    SettingsError immediately if the server refuses the user, password or database, and EngineMismatch if it is too old.
     """
 
     dialect: Literal["postgres"] = "postgres"
@@ -58,7 +58,7 @@ class PostgresDatabase:
         self._running = 0
         self._is_open = True
         self._migrated: dict[str, tuple[Migration, ...]] = {}
-        self.read(lambda _: None)  # nothing is asked: a connection that could be opened is the answer
+        self.read(lambda _: None)  # runs no statement, but opens a connection
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         return self._run(self._in_transaction(work, writing=False), self._options.timeout)
@@ -77,13 +77,13 @@ class PostgresDatabase:
 
     def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:
         now = self._clock.wall()
-        lock_timeout = f"{math.ceil(self._options.timeout * 1000) or 1}ms"  # 0 would be for ever
+        lock_timeout = f"{math.ceil(self._options.timeout * 1000) or 1}ms"  # 0 would mean no limit
 
         def work(transaction: Transaction) -> list[Migration]:
-            # However long another process migrates, it is waited for, and however long building an index takes.
+            # Waiting for another process's migration, or building an index, may take any time.
             transaction.execute("set local statement_timeout = 0")
             transaction.execute("select pg_advisory_xact_lock($1)", (MIGRATION_LOCK,))
-            # But a table that is in use is not: those who come later would queue up behind its migration.
+            # The wait for a table in use is limited, because later transactions would queue up behind the migration.
             transaction.execute("select set_config('lock_timeout', $1, true)", (lock_timeout,))
             return apply_migrations(transaction, subsystem, migrations, now)
 
@@ -106,14 +106,14 @@ class PostgresDatabase:
                 if missing:
                     raise EngineMismatch(
                         f"the tables of {subsystem} in {self._location} lack migration {missing[0].number} "
-                        f"({missing[0].name}), which was applied before: if an older backup was restored, start again"
+                        f"({missing[0].name}), which was applied before: restart after restoring an older backup"
                     )
 
         self._run(self._in_transaction(work, writing=False), min(CHECK_SECONDS, self._options.timeout))
 
     def close(self) -> None:
         if self._process != os.getpid():
-            return  # the connections are the parent's: a goodbye from here would end them under its hands
+            return  # the connections belong to the parent: closing them here would end them there
         with self._condition:
             self._is_open = False
             self._condition.wait_for(lambda: self._running == 0, self._options.timeout)
@@ -131,7 +131,7 @@ class PostgresDatabase:
         return lambda connection: run_transaction(connection, self._location, work, writing=writing)
 
     def _run(self, work: Callable[[PostgresConnection], Result], timeout: float) -> Result:
-        """Run `work` until it ends for good: with a result, its own error, or the end of the timeout."""
+        """Run `work`, and retry it until it succeeds, raises its own error, or `timeout` seconds have passed."""
         with self._track_call():
             counts: Counter[RetryAction] = Counter()
             first_failed_at: dict[RetryAction, float] = {}
@@ -148,15 +148,13 @@ class PostgresDatabase:
                     counts[diagnosis.action] += 1
                     now = self._clock.monotonic()
                     elapsed = now - first_failed_at.setdefault(diagnosis.action, now)
-                    chance = random.random()  # noqa: S311 - spreads load, hides nothing
+                    chance = random.random()  # noqa: S311 - not a secret
                     pause = next_pause(diagnosis.action, counts[diagnosis.action], elapsed, timeout, chance)
                     if pause is None:
                         raise self._build_give_up_error(
                             diagnosis, counts[diagnosis.action], elapsed
                         ) from diagnosis.error
-                    _log.info(
-                        "running a transaction on %s again in %.2f s: %s", self._location, pause, diagnosis.reason
-                    )
+                    _log.info("retrying a transaction on %s in %.2f s: %s", self._location, pause, diagnosis.reason)
                     self._clock.sleep(pause)
 
     def _attempt(self, work: Callable[[PostgresConnection], Result], wait: float) -> Result:
@@ -179,27 +177,27 @@ class PostgresDatabase:
     def _build_pool_timeout_error(self, wait: float, connect_error: str) -> EngineUnavailable:
         why = "raise max_connections, or look for transactions that take too long"
         if connect_error:
-            why = f"and opening them fails ({connect_error.partition(chr(10))[0]}); check that the server runs"
+            why = f"and opening new ones fails ({connect_error.partition(chr(10))[0]}); check that the server runs"
         return EngineUnavailable(
-            f"all {self._options.max_connections} connections to PostgreSQL at {self._location} "
-            f"were in use for {wait:g} s: "
-            f"{why}; nothing was written"
+            f"all {self._options.max_connections} connections to PostgreSQL at {self._location} were in use for "
+            f"{wait:g} s: {why}; nothing was written"
         )
 
     def _build_give_up_error(self, diagnosis: Diagnosis, count: int, elapsed: float) -> EngineUnavailable:
         if diagnosis.action is RetryAction.RERUN:
             return EngineUnavailable(
-                f"a transaction on PostgreSQL at {self._location} was run {count} times and collided with another each "
-                f"time ({diagnosis.reason}): nothing was written; let works that collide lock their rows in one order"
+                f"a transaction on PostgreSQL at {self._location} ran {count} times and conflicted with another each "
+                f"time ({diagnosis.reason}): nothing was written; let all transactions lock their rows in one order"
             )
         return EngineUnavailable(
-            f"PostgreSQL at {self._location} was away for {elapsed:.1f} s, {count} tries ({diagnosis.reason}): "
-            "nothing was written; check that the server runs, takes writes, and can be reached from this machine"
+            f"PostgreSQL at {self._location} was unavailable for {elapsed:.1f} s, {count} attempts "
+            f"({diagnosis.reason}): nothing was written; check that the server runs, accepts writes, and can be "
+            "reached from this machine"
         )
 
     @contextmanager
     def _track_call(self) -> Iterator[None]:
-        """Count a call that was accepted, so that closing can wait for it."""
+        """Count an accepted call, so that `close` can wait for it."""
         if self._process != os.getpid():
             raise EngineError(
                 f"the connections to PostgreSQL at {self._location} were opened in process {self._process} and cannot "

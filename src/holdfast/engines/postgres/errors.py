@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean to a caller, what the engine can do about them, and how long it keeps trying. Pure.
+"""Translate errors of PostgreSQL into errors of Holdfast, and decide whether and when to retry. Pure.
 
 The codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
 """
@@ -20,33 +20,33 @@ from holdfast._errors import (
 
 
 class RetryAction(Enum):
-    """What to do about a fault before the caller hears of it."""
+    """How the engine retries after an error, before it raises it to the caller."""
 
     NONE = "none"
     RERUN = "rerun"
-    """Run the work again on the same connection: somebody else was in the way."""
+    """Run the transaction again on the same connection: it conflicted with another transaction."""
     RECONNECT = "reconnect"
-    """Run the work again on another connection: this one is gone, or is no longer connected to a usable server."""
+    """Run the transaction again on another connection: this one is lost, or its server accepts no writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One error, understood."""
+    """The meaning of one error of PostgreSQL."""
 
     error: HoldfastError
     action: RetryAction
     reason: str
-    """What the server or libpq said, in one line."""
+    """The message of the server or of libpq, in one line."""
 
 
 _UNAVAILABLE_STATES = frozenset(
     {
-        "25P03",  # idle_in_transaction_session_timeout: the work, or this whole machine, stood still
+        "25P03",  # idle_in_transaction_session_timeout: the transaction, or this whole machine, was suspended
         "53300",  # too_many_connections
         "57P01",  # admin_shutdown, also pg_terminate_backend
         "57P02",  # crash_shutdown
         "57P03",  # cannot_connect_now: starting up, shutting down, or in recovery
-        "57P04",  # database_dropped: connecting anew says what is wrong
+        "57P04",  # database_dropped: the next connection attempt reports it
         "57P05",  # idle_session_timeout
     }
 )
@@ -55,15 +55,15 @@ _COLLISION_STATES = frozenset({"40001", "40P01"})  # serialization_failure, dead
 
 
 def diagnose(error: Error, location: str, *, writing: bool = False, connection_lost: bool = False) -> Diagnosis:
-    """Understand an error of a statement. `connection_lost` says that the connection ended with it."""
+    """Return the meaning of an error of a statement. `connection_lost` says that the connection ended with it."""
     if error.sqlstate is None and isinstance(error.__context__, Error):
-        # Where a server ends a connection in the middle of `executemany`, psycopg cannot leave its pipeline and raises
-        # an error of its own over that of the server.
+        # If a server ends a connection during `executemany`, psycopg cannot leave its pipeline, and raises its own
+        # error on top of the server's.
         error = error.__context__
     state = error.sqlstate or ""
     reason = summarize_error(error)
     server = f"PostgreSQL at {location}"
-    # A write refused as read-only went to a server that is a standby now: its name may soon lead to the new primary.
+    # A server that refuses writes as read-only has become a standby. Its name may soon resolve to the new primary.
     is_demoted = writing and state == _READ_ONLY
     if connection_lost or is_demoted or state in _UNAVAILABLE_STATES or state.startswith("08") or _is_stale_plan(error):
         return Diagnosis(
@@ -75,83 +75,83 @@ def diagnose(error: Error, location: str, *, writing: bool = False, connection_l
 
 
 def _build_final_error(state: str, reason: str, server: str) -> HoldfastError:
-    """The error that the caller gets, where trying again at once would not help. Nothing was written."""
+    """Return the error for the caller, if an immediate retry would not help. Nothing was written."""
     if state.startswith("23"):  # integrity_constraint_violation: unique, foreign key, check, not null, exclusion
         return Conflict(f"{server}: {reason}")
     match state:
         case "53100":
-            return DatabaseFull(f"{server} has no room left ({reason}): free some space there; nothing was written")
+            return DatabaseFull(f"{server} has no space left ({reason}): free some space there; nothing was written")
         case "XX001" | "XX002":
             return DatabaseCorrupt(f"{server} found damaged data ({reason}): restore it from a backup")
         case "57014" | "55P03":  # query_canceled (mostly by statement_timeout), lock_not_available
             return EngineUnavailable(
-                f"{server} ended a statement that took too long ({reason}): look in pg_stat_activity for what it "
+                f"{server} cancelled a statement that took too long ({reason}): check in pg_stat_activity what it "
                 "waited for; nothing was written"
             )
         case "53200":  # out_of_memory
             return EngineUnavailable(f"{server} is short of memory ({reason}): try again later; nothing was written")
         case _:
             code = f" (SQLSTATE {state})" if state else ""
-            return EngineError(f"{server} did not accept a statement: {reason}{code}")
+            return EngineError(f"{server} refused a statement: {reason}{code}")
 
 
 def _is_stale_plan(error: Error) -> bool:
-    """Whether a prepared statement outlived a change of its tables, as by the migration of a newer release."""
+    """Return whether the tables of a prepared statement have changed, as by the migration of a newer release."""
     return error.sqlstate == "0A000" and error.diag.source_function == "RevalidateCachedQuery"
 
 
-# While connecting, libpq hands on the server's words but not the SQLSTATE. A server that speaks another language is
-# not recognized here: then its refusal costs the caller the whole timeout, and is still quoted in the message.
+# While connecting, libpq passes on the server's message, but not the SQLSTATE. Messages in another language are not
+# recognized: then the caller waits for the whole timeout, and the error still quotes the message.
 _REFUSALS = (
     ("password authentication failed", "check the user and the password in the url"),
-    ("no password supplied", "the url has no password, and the server asks for one"),
-    ("authentication failed|authentication method", "check the user in the url, and how pg_hba.conf lets it in"),
-    ("no pg_hba.conf entry", "pg_hba.conf of the server does not let this user in from this machine"),
+    ("no password supplied", "the server requires a password: add it to the url"),
+    ("authentication failed|authentication method", "check the user in the url, and its entry in pg_hba.conf"),
+    ("no pg_hba.conf entry", "pg_hba.conf of the server does not admit this user from this machine"),
     ('database ".*" does not exist', "check the database in the url, or create it"),
     ('role ".*" does not exist', "check the user in the url, or create the role"),
     ("is not permitted to log in", "check the user in the url: its role has no LOGIN"),
     ("permission denied for database", "grant CONNECT on the database to the user in the url"),
-    ("is not currently accepting connections", "check the database in the url: it is closed to connections"),
-    ("server does not support SSL", "the url asks for SSL, which the server does not offer"),
+    ("is not currently accepting connections", "check the database in the url: it does not accept connections"),
+    ("server does not support SSL", "the url requires SSL, which the server does not offer"),
     ("certificate", "check sslmode and sslrootcert in the url against the server's certificate"),
-    (r"invalid \w+ value|invalid port|invalid value for|bad value for|could not match|unrecognized", "mend the url"),
+    (r"invalid \w+ value|invalid port|invalid value for|bad value for|could not match|unrecognized", "correct the url"),
 )
 
 
 def find_refusal_advice(message: str) -> str | None:
-    """What to check, if the server will say no however often it is asked; None if waiting may help."""
+    """Return advice if the server will refuse every further attempt, or None if waiting may help."""
     return next((advice for words, advice in _REFUSALS if re.search(words, message)), None)
 
 
 def summarize_error(error: Error) -> str:
-    """What went wrong, short enough for a message."""
+    """Return the first line of the error's message."""
     text = error.diag.message_primary or str(error)
     return text.strip().partition("\n")[0] or type(error).__name__
 
 
 MAX_RUNS = 10
-"""Most runs of a transaction that deadlocks or cannot be serialized. PostgreSQL takes a second to see a deadlock, so
-ten in a row are some ten seconds: by then the works do not collide by chance, they lock in a different order."""
+"""Maximum runs of a transaction that deadlocks or cannot be serialized. PostgreSQL detects a deadlock after a second,
+so ten in a row take about ten seconds: by then, transactions lock their rows in different orders."""
 
 _BASE_PAUSE = 0.05
-_MAX_PAUSE = 2.0  # a server that is back is noticed within two seconds, even after a long outage
+_MAX_PAUSE = 2.0  # the end of a long outage is noticed within two seconds
 
 
 def next_pause(action: RetryAction, count: int, elapsed: float, timeout: float, chance: float) -> float | None:
-    """Seconds to wait before the next run, or None to give up.
+    """Return the seconds to wait before the next run, or None to stop retrying.
 
-    `count` is how often this remedy was needed, from 1; `elapsed` the seconds since it was first needed; `chance` a
-    random number from 0 up to 1. Full jitter, so that the clients of a server that went away do not come back in
-    step: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+    `count` is the number of failures with this action, from 1; `elapsed` the seconds since the first of them; `chance`
+    a random number from 0 up to 1. Full jitter, so that the clients of a server do not return at the same moment:
+    https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
     """
     if action is RetryAction.NONE:
         return None
     if action is RetryAction.RERUN:
         return None if count >= MAX_RUNS else _BASE_PAUSE * count * chance
     if count == 1:
-        return 0.0  # mostly one idle connection that ended unnoticed: the server is there
+        return 0.0  # usually one idle connection was closed unnoticed, and the server is available
     remaining = timeout - elapsed
     if remaining <= 0:
         return None
-    # The exponent is bounded only so that the power stays a small number: the pause reached its cap long before.
+    # The exponent is bounded only to keep the power small: the pause has reached its maximum long before.
     return min(_BASE_PAUSE * 2.0 ** min(count - 2, 10), _MAX_PAUSE, remaining) * chance

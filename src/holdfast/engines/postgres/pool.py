@@ -1,14 +1,14 @@
-"""Connections that are opened when needed, shared by threads, and never more than allowed.
+"""A bounded pool of connections, which threads share and open when needed.
 
-Not psycopg_pool: that one connects in threads of its own and tells a waiting caller only that it took too long. Here
-the caller's own thread connects, so a wrong password is an error at once, and the caller decides what to try again.
+Not psycopg_pool, which connects in its own threads, and reports only a timeout to a waiting caller. Here the caller's
+thread connects, so that a wrong password raises immediately, and the caller decides what to retry.
 """
 
 import threading
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from psycopg import pq
 
@@ -16,21 +16,25 @@ from holdfast._clock import Clock
 from holdfast.engines.postgres.connection import PostgresConnection, is_disconnected
 
 SURPLUS_SECONDS = 60.0
-"""How long a connection above the minimum may lie idle: longer than the gaps inside a burst, short enough that the
-server has it back soon after."""
+"""Maximum idle time of a connection above the minimum: longer than the gaps within a burst of calls, and short enough
+to return it to the server soon after."""
 
-_Waiter: TypeAlias = SimpleQueue[PostgresConnection | None]
+_Grant: TypeAlias = PostgresConnection | None
+"""A connection, or None for the right to open one."""
+_Waiter: TypeAlias = SimpleQueue[_Grant]
+
+
+class _IdleConnection(NamedTuple):
+    connection: PostgresConnection
+    since: float
 
 
 class PoolTimeout(Exception):
-    """No connection became free in time. Its text is why the last one could not be opened, or empty."""
+    """No connection became free in time. Its text is the error of the last attempt to open one, or empty."""
 
 
 class Pool:
-    """At most `max_connections` connections, the one used last first.
-
-    Waiting callers are served in order. Thread-safe.
-    """
+    """A thread-safe pool of at most `max_connections`, the last used first. Waiting callers are served in order."""
 
     def __init__(
         self, min_connections: int, max_connections: int, connect: Callable[[float], PostgresConnection], clock: Clock
@@ -39,14 +43,14 @@ class Pool:
         self._connect = connect
         self._clock = clock
         self._lock = threading.Lock()
-        self._unopened = max_connections  # how many more may be opened
-        self._idle: deque[tuple[PostgresConnection, float]] = deque()  # with the time since when; the last used last
+        self._unopened = max_connections  # the number of connections that may still be opened
+        self._idle: deque[_IdleConnection] = deque()  # the most recently used last
         self._waiting: deque[_Waiter] = deque()
         self._closed = False
         self._last_connect_error = ""
 
     def acquire(self, wait: float) -> PostgresConnection:
-        """Borrow a connection within about `wait` seconds. Raises PoolTimeout if all are in use, or as `connect`."""
+        """Return a connection within about `wait` seconds. Raise PoolTimeout if all are in use, or as `connect`."""
         deadline = self._clock.monotonic() + wait
         connection = self._claim(wait)
         if connection is not None and is_disconnected(connection):
@@ -63,7 +67,7 @@ class Pool:
         return connection
 
     def release(self, connection: PostgresConnection) -> None:
-        """Return what was taken. One that is not fit for the next caller is closed instead of kept."""
+        """Return a connection to the pool. Close it if the next caller cannot use it."""
         if not connection.closed and connection.pgconn.transaction_status == pq.TransactionStatus.IDLE:
             self._pass_on(connection)
         else:
@@ -71,25 +75,25 @@ class Pool:
             self._pass_on(None)
 
     def close_idle(self) -> None:
-        """Close what lies idle: after one connection was lost, the others are not to be trusted either."""
+        """Close the idle connections: after one connection was lost, the others are probably lost, too."""
         with self._lock:
-            forgotten = [connection for connection, _ in self._idle]
+            closing = [idle.connection for idle in self._idle]
             self._idle.clear()
-            self._unopened += len(forgotten)
-        for connection in forgotten:
+            self._unopened += len(closing)
+        for connection in closing:
             connection.close()
 
     def close(self) -> None:
-        """Close what lies idle now, and what is still borrowed as soon as it comes back. May be repeated."""
+        """Close idle connections now, and those in use when they are released. May be repeated."""
         with self._lock:
             self._closed = True
         self.close_idle()
 
-    def _claim(self, wait: float) -> PostgresConnection | None:
-        """Wait for an idle connection, or (None) for the right to open one."""
+    def _claim(self, wait: float) -> _Grant:
+        """Wait for an idle connection, or for the right to open one."""
         with self._lock:
             if self._idle:
-                return self._idle.pop()[0]
+                return self._idle.pop().connection
             if self._unopened > 0:
                 self._unopened -= 1
                 return None
@@ -97,7 +101,7 @@ class Pool:
             self._waiting.append(waiter)
         try:
             return waiter.get(timeout=wait)
-        except BaseException as error:  # the time is over, or the thread was interrupted
+        except BaseException as error:  # the wait timed out, or the thread was interrupted
             was_served = self._withdraw(waiter)
             if isinstance(error, Empty):
                 if was_served:
@@ -108,15 +112,15 @@ class Pool:
             raise
 
     def _withdraw(self, waiter: _Waiter) -> bool:
-        """Stop waiting; returns whether that came too late, because the turn was handed something meanwhile."""
+        """Stop waiting. Return True if it is too late, because the waiter has already been served."""
         with self._lock:
             if waiter not in self._waiting:
                 return True
             self._waiting.remove(waiter)
             return False
 
-    def _pass_on(self, connection: PostgresConnection | None) -> None:
-        """Pass a connection, or the right to open one, to who waits longest; keep it when nobody does."""
+    def _pass_on(self, connection: _Grant) -> None:
+        """Pass a connection, or the right to open one, to the first waiter. Keep it if no caller waits."""
         surplus: list[PostgresConnection] = []
         with self._lock:
             if self._waiting:
@@ -125,12 +129,12 @@ class Pool:
                 self._unopened += 1
             else:
                 now = self._clock.monotonic()
-                self._idle.append((connection, now))
+                self._idle.append(_IdleConnection(connection, now))
                 while self._idle and (
                     self._closed
-                    or (len(self._idle) > self._min_connections and self._idle[0][1] < now - SURPLUS_SECONDS)
+                    or (len(self._idle) > self._min_connections and self._idle[0].since < now - SURPLUS_SECONDS)
                 ):
-                    surplus.append(self._idle.popleft()[0])
+                    surplus.append(self._idle.popleft().connection)
                     self._unopened += 1
         for unused in surplus:
             unused.close()

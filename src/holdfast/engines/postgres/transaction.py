@@ -1,4 +1,4 @@
-"""One run of a work in one transaction, and how it ended."""
+"""Run a function once in one transaction, and find out how the transaction ended."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from holdfast.engines.postgres.errors import Diagnosis, RetryAction, diagnose
 
 
 class RetryableFailure(Exception):
-    """A run that left no trace and can be repeated, after the remedy that its fault asks for."""
+    """A run that wrote nothing and can be repeated, after the action in its diagnosis."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(diagnosis.reason)
@@ -31,7 +31,7 @@ class PostgresTransaction:
         self._location = location
         self._writing = writing
         self.diagnosis: Diagnosis | None = None
-        """What the first statement that failed died of. PostgreSQL then refuses all others."""
+        """The error of the first failed statement. PostgreSQL refuses all later statements."""
         self.has_begun = False
         self.is_over = False
 
@@ -49,11 +49,11 @@ class PostgresTransaction:
     @contextmanager
     def _statement(self) -> Iterator[None]:
         if self.is_over:
-            raise EngineError(f"a transaction on {self._location} was used after its work had returned: run another")
+            raise EngineError(f"a transaction on {self._location} was used after its end: begin another one")
         if self.diagnosis is not None:
             raise EngineError(
                 f"an earlier statement of this transaction on {self._location} failed, so nothing of it will be "
-                f"written ({self.diagnosis.reason}): let its error end the work"
+                f"written ({self.diagnosis.reason}): let that error end the transaction"
             ) from self.diagnosis.error
         self.has_begun = True
         try:
@@ -68,15 +68,15 @@ class PostgresTransaction:
 def run_transaction(
     connection: PostgresConnection, location: str, work: Callable[[Transaction], Result], *, writing: bool
 ) -> Result:
-    """Run `work` and commit it. Raises what `work` raises, RetryableFailure, or OutcomeUnknown.
+    """Run `work` and commit it. Raise the error of `work`, RetryableFailure, or OutcomeUnknown.
 
-    Reads see one snapshot (REPEATABLE READ). Writes are READ COMMITTED: each statement sees what was committed
-    before it, so `n = n + 1` counts exactly and `for update skip locked` finds the next free row, where REPEATABLE
-    READ would fail whoever came second and have the whole work run again. What a write decides upon it must
-    therefore lock, or name in its `where`.
+    Reads see one snapshot (REPEATABLE READ). Writes are READ COMMITTED: each statement sees everything that was
+    committed before it, so `n = n + 1` counts exactly and `for update skip locked` finds the next free row. With
+    REPEATABLE READ, the second of two conflicting writes would fail and run again. A write must therefore lock the
+    rows that it depends on, or name them in its `where`.
     """
     connection.isolation_level = IsolationLevel.READ_COMMITTED if writing else IsolationLevel.REPEATABLE_READ
-    connection.read_only = None if writing else True  # None: a standby refuses to begin a transaction that may write
+    connection.read_only = None if writing else True  # not False, which a standby refuses at the beginning
     transaction = PostgresTransaction(connection, location, writing=writing)
     try:
         result = work(transaction)
@@ -84,11 +84,11 @@ def run_transaction(
         diagnosis = transaction.diagnosis
         _roll_back(connection, diagnosis)
         if diagnosis is not None and diagnosis.action is not RetryAction.NONE and isinstance(error, Exception):
-            raise RetryableFailure(diagnosis) from error  # whatever the work made of it
+            raise RetryableFailure(diagnosis) from error  # even if `work` raised another error
         raise
     finally:
         transaction.is_over = True
-    if transaction.diagnosis is not None:  # the work hid it
+    if transaction.diagnosis is not None:  # `work` caught the error of a statement
         _roll_back(connection, transaction.diagnosis)
         _raise_diagnosis(transaction.diagnosis)
     if not writing:
@@ -101,7 +101,7 @@ def run_transaction(
 def run_statement(
     connection: PostgresConnection, location: str, sql: str, parameters: Sequence[Value], *, is_idempotent: bool
 ) -> list[Row]:
-    """Run one statement that is a transaction of its own. Raises its error, RetryableFailure, or OutcomeUnknown."""
+    """Run one statement as a transaction. Raise its error, RetryableFailure, or OutcomeUnknown."""
     _require_connected(connection, location)
     transaction = PostgresTransaction(connection, location, writing=True)
     connection.autocommit = True
@@ -125,7 +125,7 @@ def run_statement(
 
 
 def _require_connected(connection: PostgresConnection, location: str) -> None:
-    """Nothing was sent yet, so this is known to be undone. Once a commit is on its way it would not be."""
+    """Raise RetryableFailure if the connection is lost: before a commit is sent, nothing can have been written."""
     if is_disconnected(connection):
         lost = psycopg.OperationalError("the server closed the connection before the commit")
         raise RetryableFailure(diagnose(lost, location, connection_lost=True))
@@ -134,14 +134,14 @@ def _require_connected(connection: PostgresConnection, location: str) -> None:
 def _build_outcome_unknown(location: str, diagnosis: Diagnosis) -> OutcomeUnknown:
     return OutcomeUnknown(
         f"the connection to PostgreSQL at {location} was lost while a transaction was being committed "
-        f"({diagnosis.reason}): it may or may not have been written; look before repeating it"
+        f"({diagnosis.reason}): the data may or may not have been written; check before you repeat it"
     )
 
 
 def _commit(connection: PostgresConnection, location: str) -> None:
     _require_connected(connection, location)
     if connection.pgconn.transaction_status != pq.TransactionStatus.INTRANS:
-        raise EngineError(f"a work on PostgreSQL at {location} ended its own transaction: leave that to the engine")
+        raise EngineError(f"a function ended its own transaction on PostgreSQL at {location}: leave that to the engine")
     try:
         connection.commit()
     except psycopg.Error as error:
@@ -162,7 +162,7 @@ def _raise_diagnosis(diagnosis: Diagnosis, cause: psycopg.Error | None = None) -
 
 
 def _roll_back(connection: PostgresConnection, diagnosis: Diagnosis | None = None) -> None:
-    """Undo everything. A connection that cannot do even that, or is of no more use, is closed: the server undoes it."""
+    """Roll back. Close the connection if that fails or the connection is lost: then the server rolls back."""
     try:
         connection.rollback()
     except psycopg.Error:

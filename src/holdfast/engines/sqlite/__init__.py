@@ -1,6 +1,6 @@
-"""SQLite as an embedded store that keeps every write it acknowledged: one writer with group commit, readers beside it.
+"""SQLite as an embedded, durable Database: one writer with group commit, and concurrent readers.
 
-May import the base and the seam; the only folder that imports apsw. Start reading at `database.py`.
+May import the base and the interface of engines; the only folder that imports apsw. Start reading at `database.py`.
 """
 
 from holdfast.engines.sqlite.connection import MINIMUM_VERSION

@@ -1,4 +1,4 @@
-"""One connection to a SQLite file, set up the way Holdfast needs it; the statements run on it; a counter of changes."""
+"""Connections to a SQLite file, the transactions that run on them, and a counter of commits."""
 
 import random
 import threading
@@ -15,30 +15,29 @@ from holdfast.engines.database import Result, Row, Transaction, Value, require_p
 from holdfast.engines.sqlite.errors import translate
 
 MINIMUM_VERSION = (3, 51, 3)
-"""Earlier ones can damage a WAL database when two processes write and checkpoint at once:
+"""Earlier versions can damage a WAL database when two processes write and checkpoint concurrently:
 https://sqlite.org/wal.html#walresetbug"""
 
 _PRAGMAS = (
     "pragma synchronous = full",  # a commit is on the disk when it returns
-    "pragma fullfsync = 1",  # the same on macOS, where fsync alone does not reach the disk
+    "pragma fullfsync = 1",  # also on macOS, where fsync alone does not reach the disk
     "pragma foreign_keys = on",
-    "pragma journal_size_limit = 67108864",  # give the disk back after a burst: 64 MiB of log at most
+    "pragma journal_size_limit = 67108864",  # truncate the log to 64 MiB after a burst
     "pragma trusted_schema = off",
 )
 
 
 _BUSY_POLL_SECONDS = 0.0001
-"""Seconds between two looks at a lock that another process holds, about: less than it takes to commit. SQLite's own
-timeout waits up to 100 ms: whoever writes all the time would then have the lock nearly all the time, and others hardly
-ever."""
+"""Approximate seconds between two tries to get a lock that another process holds: shorter than a commit. SQLite's own
+timeout sleeps up to 100 ms, so a process that writes all the time would nearly always win the lock."""
 
 
 _CHECKPOINT_PAGES = 1000
-"""Length of the log from which a commit also copies it into the database: what SQLite does by default."""
+"""Pages in the log from which a commit also copies it into the database: SQLite's default."""
 
 
 class _BusyHandler:
-    """Waits for a lock that another process holds, up to so many seconds; what SQLite calls a busy handler."""
+    """A busy handler of SQLite: waits up to `seconds` for a lock that another process holds."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -50,15 +49,15 @@ class _BusyHandler:
             self._deadline = now + self._seconds
         if now >= self._deadline:
             return False
-        # Not all at the same moment, and less often when it takes long.
-        time.sleep(_BUSY_POLL_SECONDS * (0.5 + random.random()) * (1 if tries < 100 else 10))  # noqa: S311 - spreads, hides nothing
+        # Waiting processes try at different moments, and less often after 100 tries.
+        time.sleep(_BUSY_POLL_SECONDS * (0.5 + random.random()) * (1 if tries < 100 else 10))  # noqa: S311 - not a secret
         return True
 
 
 def _checkpoint(connection: apsw.Connection, name: str, pages: int) -> int:
-    """Copy a long log into the database after a commit, as SQLite does by default. Never report that this failed.
+    """Copy a long log into the database after a commit, as SQLite does by default. Ignore errors.
 
-    The commit is durable by then. SQLite itself ignores the error, but apsw raises it.
+    The commit is already durable. SQLite's default also ignores the error, but apsw would raise it.
     """
     if pages >= _CHECKPOINT_PAGES:
         with suppress(apsw.Error):
@@ -67,21 +66,21 @@ def _checkpoint(connection: apsw.Connection, name: str, pages: int) -> int:
 
 
 def require_version(found: str) -> None:
-    """Refuse a SQLite that is older than `MINIMUM_VERSION`."""
+    """Raise EngineMismatch if the version `found` of SQLite is older than `MINIMUM_VERSION`."""
     if tuple(int(part) for part in found.split(".")) < MINIMUM_VERSION:
         needed = ".".join(str(part) for part in MINIMUM_VERSION)
         raise EngineMismatch(
-            f"SQLite {found} is too old, {needed} is needed: older ones can damage the database. "
-            "Install the apsw wheel, which brings its own SQLite: pip install --force-reinstall --only-binary apsw apsw"
+            f"SQLite {found} is too old, {needed} is needed: older versions can damage the database. "
+            "Install the apsw wheel, which contains SQLite: pip install --force-reinstall --only-binary apsw apsw"
         )
 
 
 def connect(path: Path, timeout: float, *, is_reader: bool = False) -> apsw.Connection:
-    """Open the file, creating it if need be. Raises EngineError, within about `timeout` seconds if it is locked."""
+    """Open the file. Create it if it does not exist. Raise EngineError, after about `timeout` seconds if locked."""
     require_version(apsw.sqlite_lib_version())
     try:
-        with suppress(OSError):  # SQLite says better what is wrong
-            path.touch(mode=0o600)  # for its owner alone; SQLite gives its log the same mode
+        with suppress(OSError):  # SQLite's own error is clearer
+            path.touch(mode=0o600)  # for its owner only; SQLite gives its log the same mode
         connection = apsw.Connection(str(path))
     except apsw.Error as error:
         raise translate(error, path) from error
@@ -98,12 +97,12 @@ def connect(path: Path, timeout: float, *, is_reader: bool = False) -> apsw.Conn
         raise translate(error, path, timeout) from error
     if mode != [("wal",)]:
         connection.close(True)
-        raise EngineError(f"{path} cannot have a write-ahead log: it must be a file on a local disk")
+        raise EngineError(f"{path} cannot have a write-ahead log: use a file on a local disk")
     return connection
 
 
 class SqliteTransaction:
-    """The statements of one work; see `holdfast.engines.Transaction`."""
+    """The transaction of one `work`; see `holdfast.engines.Transaction`."""
 
     __slots__ = ("_connection", "_path", "failure")
 
@@ -111,7 +110,7 @@ class SqliteTransaction:
         self._connection: apsw.Connection | None = connection
         self._path = path
         self.failure: HoldfastError | None = None
-        """Why the first statement that failed did so: from then on nothing of this work will be written."""
+        """The error of the first failed statement. From then on, nothing of this transaction will be written."""
 
     def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
         connection = self._require_connection(sql)
@@ -128,16 +127,16 @@ class SqliteTransaction:
             raise self._record_failure(error) from error
 
     def end(self) -> None:
-        """The work has returned: a statement that comes later would run in somebody else's transaction."""
+        """Refuse further statements: `work` has returned, and they would run in another caller's transaction."""
         self._connection = None
 
     def _require_connection(self, sql: str) -> apsw.Connection:
         if self._connection is None:
-            raise EngineError(f"a transaction on {self._path} was used after its work had returned: run another")
+            raise EngineError(f"a transaction on {self._path} was used after its end: begin another one")
         if self.failure is not None:
             raise EngineError(
                 f"an earlier statement of this transaction on {self._path} failed, so nothing of it will be written "
-                f"({self.failure}): let its error end the work"
+                f"({self.failure}): let that error end the transaction"
             ) from self.failure
         require_portable(sql)
         return self._connection
@@ -148,7 +147,7 @@ class SqliteTransaction:
 
 
 def run_work(connection: apsw.Connection, path: Path, work: Callable[[Transaction], Result]) -> Result:
-    """Run a work in the transaction that is open. Raises what it raises, or the error of a statement that it hid."""
+    """Run `work` in the open transaction. Raise its error, or the error of a statement that `work` caught."""
     transaction = SqliteTransaction(connection, path)
     try:
         result = work(transaction)
@@ -160,14 +159,14 @@ def run_work(connection: apsw.Connection, path: Path, work: Callable[[Transactio
 
 
 _OPEN_TIMEOUT = 1.0
-"""Seconds to wait for a lock when opening: it is taken by nobody for longer than the file is being repaired."""
+"""Seconds to wait for a lock when opening. It is held for longer only while SQLite recovers the file."""
 
 
 class ChangeCounter:
-    """Asks SQLite, on a connection of its own: microseconds, and it never waits for a writer. Thread-safe.
+    """A counter of commits, read on a separate connection in microseconds. Never waits for a writer. Thread-safe.
 
-    A look into the shared memory beside the file would be quicker, but to open it and close it again would take away
-    the locks that SQLite holds there: https://sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled
+    Reading the shared memory file would be faster, but closing that file would release the locks that SQLite holds on
+    it: https://sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled
     """
 
     def __init__(self, path: Path) -> None:
@@ -177,7 +176,7 @@ class ChangeCounter:
         self._is_open = True
 
     def read(self) -> int | None:
-        """A number that is another one after every commit of anybody; None: it cannot be told now, so look yourself."""
+        """Return a number that changes with every commit of any process, or None if unknown: then assume a commit."""
         with self._lock:
             if not self._is_open:
                 return None

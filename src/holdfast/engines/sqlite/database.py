@@ -1,4 +1,4 @@
-"""A SQLite file as a Database: all writes through one writer, reads beside it on snapshots; a backup while in use."""
+"""A SQLite file as a Database: one writer, concurrent reads on snapshots, and online backups."""
 
 import os
 from collections import deque
@@ -19,13 +19,13 @@ from holdfast.engines.sqlite.errors import translate
 from holdfast.engines.sqlite.writer import Writer
 
 IDLE_READERS = 8
-"""Reading connections kept for the next reader; more are opened as needed and closed after use."""
+"""Maximum number of idle connections for reads. More are opened as needed, and closed after use."""
 
 
 class SqliteDatabase:
-    """One SQLite file, safe to use from any number of threads, and from several processes on one machine.
+    """One SQLite file. Safe to use from any number of threads, and from several processes on one machine.
 
-    `timeout` is how long, in seconds, to wait for a write lock that another process holds before DatabaseLocked.
+    `timeout` is the maximum time in seconds to wait for another process's write lock before raising DatabaseLocked.
     """
 
     dialect: Literal["sqlite"] = "sqlite"
@@ -59,15 +59,15 @@ class SqliteDatabase:
         return self.write(lambda transaction: transaction.execute(sql, parameters))
 
     def submit(self, work: Callable[[Transaction], Result]) -> "Future[Result]":
-        """Like `write`, without waiting: the future is done when the work is durable.
+        """Queue `work` like `write`, but do not wait: the future is done when the transaction is durable.
 
-        Works that wait for the same sync share it: one thread with many in flight is nearly as fast as one transaction.
+        Queued transactions share one sync: one thread with many in flight is nearly as fast as one large transaction.
         """
         self._require_usable()
         return self._writer.submit(work)
 
     def change_counter(self) -> ChangeCounter:
-        """What tells, at the price of a look into memory, whether anybody has committed."""
+        """Return a counter that shows cheaply whether any process has committed."""
         return ChangeCounter(self.path)
 
     def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:
@@ -80,14 +80,14 @@ class SqliteDatabase:
             raise DatabaseCorrupt(f"{self.path} is damaged: {'; '.join(findings)}: restore it from a backup")
 
     def backup(self, target: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> None:
-        """Copy the database as it is now to a new file `target`, while readers and writers go on.
+        """Copy a snapshot of the database to the new file `target`, while readers and writers continue.
 
-        `progress` is called with pages done and pages in all. The target appears only when it is complete.
+        `progress` is called with the copied pages and the total pages. `target` appears only when it is complete.
         """
         self._require_usable()
         target = Path(target)
         if target.exists():
-            raise Conflict(f"{target} exists already: a backup does not overwrite; name a new file")
+            raise Conflict(f"{target} exists already: a backup does not overwrite files; name a new file")
         partial = target.with_name(target.name + ".partial")
         partial.unlink(missing_ok=True)
         source = connect(self.path, self._timeout, is_reader=True)
@@ -107,7 +107,7 @@ class SqliteDatabase:
         self._writer.close()
         self._is_open = False
         while self._idle:
-            with suppress(apsw.Error):  # the last one to close tidies up, for which a full disk has no room
+            with suppress(apsw.Error):  # the last connection to close checkpoints, which fails if the disk is full
                 self._idle.pop().close(True)
 
     def __enter__(self) -> Self:
@@ -136,14 +136,14 @@ class SqliteDatabase:
 
 
 _PAGES_PER_STEP = 1024
-"""4 MiB at the usual page size: often enough for a progress bar, rarely enough to cost nothing."""
+"""4 MiB at the usual page size: small enough for a progress bar, large enough to add no cost."""
 
 
 def _copy(source: apsw.Connection, partial: Path, progress: Callable[[int, int], None] | None) -> None:
-    """Copy all in one read transaction: without a snapshot, SQLite would start over whenever somebody else writes."""
+    """Copy all pages in one read transaction: without a snapshot, SQLite would start over after every write."""
     source.execute("begin").fetchall()
     source.execute("select count(*) from sqlite_schema").fetchall()  # takes the snapshot
-    partial.touch(mode=0o600)  # as closed to other users as what it is a copy of
+    partial.touch(mode=0o600)  # closed to other users, like the original
     destination = apsw.Connection(str(partial))
     try:
         with destination.backup("main", source, "main") as backup:
@@ -151,7 +151,7 @@ def _copy(source: apsw.Connection, partial: Path, progress: Callable[[int, int],
                 backup.step(_PAGES_PER_STEP)
                 if progress is not None:
                     progress(backup.page_count - backup.remaining, backup.page_count)
-        # The copy carries the mark of WAL mode; as a single file it can be moved and opened anywhere.
+        # The copy is in WAL mode, too. Without it, the copy is a single file that can be moved and opened anywhere.
         destination.execute("pragma journal_mode = delete").fetchall()
     finally:
         destination.close(True)

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean to a caller, and who holds a lock."""
+"""Translate errors of SQLite into errors of Holdfast, and find the process that holds a lock."""
 
 import os
 import pwd
@@ -20,16 +20,15 @@ _WRITE_LOCK_BYTE = 120
 
 
 def translate(error: apsw.Error, path: Path, waited_seconds: float = 0.0) -> EngineError | Conflict:
-    """The Holdfast error for one of SQLite's, to be raised `from` it. Nothing was written in any of these cases."""
+    """Return the Holdfast error for an error of SQLite, to be raised `from` it. Nothing was written in any case."""
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return DatabaseLocked(
                 f"{path} is locked{_describe_lock_holder(path)}; waited {waited_seconds:g} s. "
-                "End that process, or wait for it: "
-                "only one process can write at a time"
+                "End that process, or wait for it: only one process can write at a time"
             )
         case apsw.FullError():
-            return DatabaseFull(f"no room to write to {path}: free some space on its disk; nothing was written")
+            return DatabaseFull(f"no space left to write to {path}: free some space on its disk; nothing was written")
         case apsw.CorruptError() | apsw.NotADBError():
             return DatabaseCorrupt(f"{path} is damaged or not a database ({error}): restore it from a backup")
         case apsw.ConstraintError():
@@ -40,20 +39,20 @@ def translate(error: apsw.Error, path: Path, waited_seconds: float = 0.0) -> Eng
                 f"folder and to the file{_describe_owner(path)}"
             )
         case apsw.ReadOnlyError():
-            return EngineError(f"{path} cannot be written here{_describe_owner(path)}: {error}")
+            return EngineError(f"{path}{_describe_owner(path)} is read-only for this user: {error}")
         case _:
             return EngineError(f"{path}: {error}")
 
 
 def translate_commit(error: apsw.Error, path: Path) -> EngineError | Conflict:
-    """The same for COMMIT, where an input/output error leaves open whether the commit record reached the disk."""
+    """Return the Holdfast error for a failed COMMIT: after an I/O error, it is unknown whether it reached the disk."""
     if isinstance(error, apsw.IOError):
-        return OutcomeUnknown(f"the disk failed while {path} was being committed ({error}): look before repeating it")
+        return OutcomeUnknown(f"the disk failed during a commit to {path} ({error}): check before you repeat it")
     return translate(error, path)
 
 
 def _describe_owner(path: Path) -> str:
-    """` (which belongs to root)`, where it is somebody else's: often root ran a command that made it."""
+    """Return ` (which belongs to root)` if another user owns the file, often because root ran a command; else ""."""
     try:
         number = path.stat().st_uid
     except OSError:
@@ -68,17 +67,17 @@ def _describe_owner(path: Path) -> str:
 
 
 def _describe_lock_holder(path: Path) -> str:
-    """` by process 123 (name)`, where the system can tell (Linux)."""
+    """Return ` by process 123 (name)` on Linux, ` by another process` if the process is unknown."""
     try:
         inode = path.with_name(path.name + "-shm").stat().st_ino
         for line in Path("/proc/locks").read_text().splitlines():
             # 3: POSIX  ADVISORY  WRITE 4242 fe:00:131 120 120
-            words = line.replace("-> ", "").split()
-            if words[3] != "WRITE" or words[5].rpartition(":")[2] != str(inode):
+            access, process, file, first_byte = line.replace("-> ", "").split()[3:7]
+            if access != "WRITE" or file.rpartition(":")[2] != str(inode):
                 continue
-            if words[6].isdigit() and int(words[6]) <= _WRITE_LOCK_BYTE:
-                command = Path(f"/proc/{words[4]}/comm").read_text().strip()
-                return f" by process {words[4]} ({command})"
-    except (OSError, IndexError, UnicodeDecodeError):
+            if first_byte.isdigit() and int(first_byte) <= _WRITE_LOCK_BYTE:
+                command = Path(f"/proc/{process}/comm").read_text().strip()
+                return f" by process {process} ({command})"
+    except (OSError, ValueError):  # no such files, or another format
         pass
     return " by another process"

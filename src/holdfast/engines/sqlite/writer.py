@@ -1,13 +1,13 @@
-"""The one writer of a SQLite file, with group commit.
+"""The single writer of a SQLite file, with group commit.
 
-A durable commit costs one sync of the disk whether it holds one row or a thousand, so works that wait together are
-committed together. Each still stands alone: the error of one is seen by its own caller only.
+A durable commit costs one sync of the disk for one row or a thousand, so queued transactions are committed together.
+They are still independent: an error of one reaches only its own caller.
 
-The writer is a role, not a thread. Whoever queues a work while nobody writes leads: it commits all that is queued, and
-hands the role to the first that came meanwhile. A lone caller so pays for no switch between threads, which would cost
-it a third of its speed (benchmarks/engines.py). The main thread never leads, because a signal can raise an exception
-between any two of its steps; a thread of the writer's own leads for it, and for `submit`. So a work runs in its
-caller's thread, in another caller's, or in that one: it must not take a lock that a caller may hold.
+The leader is a role, not a thread. A caller that queues a transaction while no thread writes becomes the leader: it
+commits all that are queued, then passes the role to the next caller. A single caller therefore needs no switch between
+threads, which would cost a third of its speed (benchmarks/engines.py). The main thread never leads, because a signal
+can raise an exception between any two of its steps; the writer's own thread leads for it, and for `submit`. So `work`
+may run in its caller's thread, another caller's, or the writer's: it must not take a lock that a caller may hold.
 """
 
 import threading
@@ -27,13 +27,15 @@ from holdfast.engines.sqlite.connection import connect, run_work
 from holdfast.engines.sqlite.errors import translate, translate_commit
 
 MAX_GROUP_SIZE = 1024
-"""Most works in one commit: past this the sync is paid for many times over, and the first would only wait longer."""
+"""Maximum transactions in one commit. Above this, sharing the sync gains little, and the first one waits longer."""
 
 Work: TypeAlias = Callable[[Transaction], Any]
 
+_WAKE, _STOP = True, False  # signals to the writer's thread
+
 
 class _QueuedWork:
-    """One queued work, how it ended, and how its caller is woken: to find it done, or to lead."""
+    """One queued transaction and its result. Its caller is woken when it has ended, or to become the leader."""
 
     __slots__ = ("_woken", "can_lead", "error", "future", "is_leader", "value", "work")
 
@@ -54,7 +56,7 @@ class _QueuedWork:
         self._woken.release()
 
     def begin(self) -> bool:
-        """Whether the work is still wanted."""
+        """Return False if the transaction was cancelled."""
         return self.future is None or self.future.set_running_or_notify_cancel()
 
     def finish(self) -> None:
@@ -67,34 +69,34 @@ class _QueuedWork:
 
 
 class _WorkFailed(Exception):
-    """A work of the group raised, so nothing of the group was kept."""
+    """A transaction of the group raised, so nothing of the group was written."""
 
 
 class Writer:
-    """Commits works in the order in which they were queued. Thread-safe."""
+    """A writer that commits transactions in the order in which they were queued. Thread-safe."""
 
     def __init__(self, path: Path, timeout: float) -> None:
         self._path = path
         self._timeout = timeout
         self._connection: apsw.Connection | None = connect(path, timeout)
-        self._lock = threading.Lock()  # guards the queue and who writes; never held while writing
+        self._lock = threading.Lock()  # protects the queue and the leader role; never held while writing
         self._idle = threading.Condition(self._lock)
         self._waiting: deque[_QueuedWork] = deque()
         self._is_writing = False
         self._is_open = True
         self._leader: int | None = None
         self._is_running_work = False
-        self._wakeups: SimpleQueue[bool] = SimpleQueue()
-        # A daemon: a program that forgot to close may end, and loses nothing that was acknowledged.
+        self._signals: SimpleQueue[bool] = SimpleQueue()
+        # A daemon thread: a program that forgot to close can exit, and loses nothing that was acknowledged.
         self._thread = threading.Thread(target=self._serve, name=f"holdfast-{path.name}", daemon=True)
         self._thread.start()
 
     def write(self, work: Callable[[Transaction], Result]) -> Result:
-        """Commit `work`, alone or with others, and return its result when it is durable."""
+        """Commit `work`, alone or in a group, and return its result when it is durable."""
         if self._leader == threading.get_ident():
             raise self._build_deadlock_error()
         item = _QueuedWork(work, can_lead=threading.current_thread() is not threading.main_thread())
-        # Not whether it leads by now: whoever hands the lead on says so first and wakes it afterwards.
+        # Do not check `item.is_leader` here: a leader that passes the role on sets it before the wake.
         if not self._queue(item):
             item.wait()
         if item.is_leader:
@@ -105,7 +107,7 @@ class Writer:
         return result
 
     def submit(self, work: Callable[[Transaction], Result]) -> "Future[Result]":
-        """Queue `work`; the future is done when it is durable, or has failed. It can be cancelled until it is begun."""
+        """Queue `work`. The future is done when it is durable or has failed, and can be cancelled until it starts."""
         if self._is_running_work and self._leader == threading.get_ident():
             raise self._build_deadlock_error()
         future: Future[Result] = Future()
@@ -113,27 +115,27 @@ class Writer:
         return future
 
     def close(self) -> None:
-        """Commit what was queued before, then close the file. May be repeated."""
+        """Commit the queued transactions, then close the file. May be repeated."""
         if self._leader == threading.get_ident():
             raise self._build_deadlock_error()
         with self._lock:
             was_open, self._is_open = self._is_open, False
-            self._wakeups.put(True)
+            self._signals.put(_WAKE)
             while self._is_writing or self._waiting:
                 self._idle.wait()
             connection, self._connection = self._connection, None
         if was_open:
-            self._wakeups.put(False)
+            self._signals.put(_STOP)
             self._thread.join()
         if connection is not None:
-            with suppress(apsw.Error):  # all that was acknowledged is in the log: whoever opens the file next reads it
+            with suppress(apsw.Error):  # acknowledged data is in the log, and is read when the file is opened again
                 connection.close(True)
 
     def _queue(self, item: _QueuedWork) -> bool:
-        """Queue the work; true if its caller leads from now on, else it will be woken.
+        """Queue a transaction. Return True if its caller is now the leader; otherwise the caller will be woken.
 
-        The main thread may be interrupted anywhere in here. It takes no role, so it can leave none behind: a work whose
-        bell was not rung is committed by whoever leads next.
+        The main thread may be interrupted anywhere in here. It never becomes the leader, so it cannot leave the role
+        taken. If it is interrupted before the signal, the next leader commits the transaction.
         """
         with self._lock:
             if not self._is_open:
@@ -143,11 +145,11 @@ class Writer:
             if is_leader:
                 self._is_writing = item.is_leader = True
         if not item.can_lead:
-            self._wakeups.put(True)
+            self._signals.put(_WAKE)
         return is_leader
 
     def _lead(self) -> None:
-        """Commit one group and hand the role on. Never in the main thread, so nothing interrupts it."""
+        """Commit one group and pass the role on. Never runs in the main thread, so no signal interrupts it."""
         self._leader = threading.get_ident()
         try:
             for item in self._commit_next():
@@ -169,11 +171,11 @@ class Writer:
         if successor.can_lead:
             successor.wake()
         else:
-            self._wakeups.put(True)
+            self._signals.put(_WAKE)
 
     def _serve(self) -> None:
-        """Lead for those who do not wait, or may be interrupted."""
-        while self._wakeups.get():
+        """Lead for callers that cannot: those of `submit`, and the main thread."""
+        while self._signals.get() is _WAKE:
             with self._lock:
                 if self._is_writing or not self._waiting:
                     continue
@@ -181,7 +183,7 @@ class Writer:
             self._lead()
 
     def _commit_next(self) -> list[_QueuedWork]:
-        """Commit what is queued, up to the limit; returns whose callers can be told how it ended."""
+        """Commit the queued transactions, up to the limit. Return those whose callers can be woken."""
         group: list[_QueuedWork] = []
         while self._waiting and len(group) < MAX_GROUP_SIZE:
             item = self._waiting.popleft()
@@ -191,7 +193,7 @@ class Writer:
         try:
             if group:
                 self._commit(group)
-        except Exception as error:  # noqa: BLE001 - nobody's work was kept, and everybody must hear why
+        except Exception as error:  # noqa: BLE001 - nothing was written, and every caller must get the reason
             for item in group:
                 item.error = _copy_error(error)
         finally:
@@ -207,7 +209,7 @@ class Writer:
             else:
                 self._commit_with_savepoints(group)
         except Conflict:
-            # A constraint that is checked at the commit does not say whose work violated it.
+            # If a constraint is checked at the commit, the error does not say which transaction violated it.
             if len(group) == 1:
                 raise
             for item in group:
@@ -258,17 +260,17 @@ class Writer:
             self._abandon(connection)
 
     def _abandon(self, connection: apsw.Connection) -> None:
-        """Open anew before the next write: after a failed sync, what this connection remembers cannot be trusted."""
+        """Drop the connection, so that the next write opens a new one: after a failed sync, its cache is unreliable."""
         self._connection = None
-        with suppress(apsw.Error):  # closing tries to write, too
+        with suppress(apsw.Error):  # closing also tries to write
             connection.close(True)
 
     def _build_deadlock_error(self) -> EngineError:
-        return EngineError(f"{self._path}: a write inside a write would wait for itself; use the transaction at hand")
+        return EngineError(f"{self._path}: a write inside a write would wait for itself; use the open transaction")
 
 
 def _run_without_savepoints(connection: apsw.Connection, path: Path, group: list[_QueuedWork]) -> None:
-    """The quick way, for the usual case that nothing fails: no savepoints."""
+    """Run all transactions without savepoints: fast, for the usual case that none fails."""
     for item in group:
         try:
             item.value = run_work(connection, path, item.work)
@@ -277,7 +279,7 @@ def _run_without_savepoints(connection: apsw.Connection, path: Path, group: list
 
 
 def _run_with_savepoints(connection: apsw.Connection, path: Path, group: list[_QueuedWork]) -> None:
-    """The careful way, after a failure: each work in a savepoint of its own, still one commit."""
+    """Run each transaction in its own savepoint, after a failure. There is still one commit."""
     for item in group:
         item.value = None
         connection.execute("savepoint work")
@@ -285,14 +287,14 @@ def _run_with_savepoints(connection: apsw.Connection, path: Path, group: list[_Q
             item.value = run_work(connection, path, item.work)
         except BaseException as error:
             if not connection.in_transaction:
-                raise  # the engine gave up the whole transaction (disk full): nobody's work is left
+                raise  # SQLite rolled back the whole group (disk full)
             connection.execute("rollback to work")
             item.error = error
         connection.execute("release work")
 
 
 def _copy_error(error: Exception) -> Exception:
-    """The same error for one more caller: an exception that several threads raise at once mixes up their tracebacks."""
+    """Return a copy of `error` for another caller: threads that raise the same object would mix their tracebacks."""
     if not isinstance(error, HoldfastError):
         return error
     copy = type(error)(*error.args)

@@ -1,1 +1,1 @@
-"""The page that shows what is going on: three files, no build step, no request to anywhere else."""
+"""The page that shows the live state of zones: three files, without a build step or requests to other hosts."""

@@ -1,9 +1,9 @@
-// Shows what the server knows, live. The state is rebuilt from /v1/overview whenever a stream begins, so a gap in the
-// stream cannot leave anything stale on the page.
+// Shows the state of the server, live. The page reloads it from /v1/overview whenever a stream begins, so that events
+// missed between two streams leave nothing stale.
 
 const SHOWN_SECONDS = 60;
 const SLOWEST_SECONDS = 1;
-const LONGEST_PAUSE = 5000;
+const MAX_PAUSE_MS = 5000;
 
 const state = { workloads: [], out: new Map(), traffic: [], story: [] };
 const element = (id) => document.getElementById(id);
@@ -110,7 +110,7 @@ function clock(at) {
   return new Date(at * 1000).toLocaleTimeString();
 }
 
-function tell(key, kind, at, text) {
+function addEntry(key, kind, at, text) {
   if (state.story.some((entry) => entry.key === key)) return;
   state.story.unshift({ key, kind, at, text });
   state.story.length = Math.min(state.story.length, 50);
@@ -125,7 +125,7 @@ function statusKey(status) {
   return `${status.zone} ${status.workload} ${status.version}`;
 }
 
-function takeStatus(status) {
+function applyStatus(status) {
   const key = `${status.zone} ${status.workload ?? ""}`;
   if (status.state === "in") state.out.delete(key);
   else state.out.set(key, status);
@@ -139,16 +139,16 @@ const handlers = {
     show();
   },
   verdict({ verdict, at, closed }) {
-    tell(`${verdict.id} ${closed}`, "verdict", at, closed ? `${describe(verdict)}, closed` : describe(verdict));
+    addEntry(`${verdict.id} ${closed}`, "verdict", at, closed ? `${describe(verdict)}, closed` : describe(verdict));
   },
   status(status) {
-    takeStatus(status);
-    tell(statusKey(status), "status", status.since, `Zone ${status.zone} is ${status.state}: ${status.reason}`);
+    applyStatus(status);
+    addEntry(statusKey(status), "status", status.since, `Zone ${status.zone} is ${status.state}: ${status.reason}`);
     show();
   },
 };
 
-async function ask(path, options = {}) {
+async function request(path, options = {}) {
   const token = sessionStorage.getItem("credential");
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   const response = await fetch(path, { headers, ...options });
@@ -160,12 +160,12 @@ async function ask(path, options = {}) {
   return response;
 }
 
-async function begin() {
-  const overview = await (await ask("/v1/overview")).json();
+async function loadOverview() {
+  const overview = await (await request("/v1/overview")).json();
   state.workloads = overview.workloads;
   state.traffic = overview.traffic.slice(-SHOWN_SECONDS);
   state.out.clear();
-  overview.statuses.forEach(takeStatus);
+  overview.statuses.forEach(applyStatus);
   state.story = [
     ...overview.verdicts.map((verdict) => ({
       key: `${verdict.id} false`,
@@ -192,9 +192,9 @@ async function begin() {
   showStory();
 }
 
-// Not EventSource: it cannot send a credential.
-async function listen(heard) {
-  const response = await ask("/v1/events");
+// Reads the stream itself, because EventSource cannot send a credential.
+async function listen(onLive) {
+  const response = await request("/v1/events");
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -205,9 +205,9 @@ async function listen(heard) {
     for (const block of blocks) {
       const fields = Object.fromEntries(block.split("\n").map((row) => row.split(/: (.*)/s).slice(0, 2)));
       if (fields.event === "hello") {
-        await begin();
-        heard();
-        connected("live");
+        await loadOverview();
+        onLive();
+        showConnection("live");
       } else if (fields.event in handlers) {
         handlers[fields.event](JSON.parse(fields.data));
       }
@@ -215,9 +215,9 @@ async function listen(heard) {
   }
 }
 
-function connected(how) {
-  element("connection").className = how;
-  element("connection").textContent = { live: "live", lost: "the server cannot be heard; trying again" }[how] ?? how;
+function showConnection(status) {
+  element("connection").className = status;
+  element("connection").textContent = { live: "live", lost: "no connection to the server; trying again" }[status] ?? status;
 }
 
 async function follow() {
@@ -229,7 +229,7 @@ async function follow() {
     } catch (error) {
       if (error.refused) {
         const given = sessionStorage.getItem("credential");
-        connected("a credential is needed");
+        showConnection("a credential is needed");
         element("refusal").textContent = given ? error.message : "";
         element("credential").hidden = false;
         await new Promise((resolve) => (element("credential").onsubmit = (event) => (event.preventDefault(), resolve())));
@@ -237,9 +237,9 @@ async function follow() {
         continue;
       }
     }
-    connected("lost");
+    showConnection("lost");
     await new Promise((resolve) => setTimeout(resolve, pause * (0.5 + Math.random() / 2)));
-    pause = Math.min(pause * 2, LONGEST_PAUSE);
+    pause = Math.min(pause * 2, MAX_PAUSE_MS);
   }
 }
 

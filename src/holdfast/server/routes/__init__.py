@@ -1,1 +1,1 @@
-"""What the server answers to: one module for each group of routes, thin over the part that it shows."""
+"""The routes of the server: one thin module for each group."""

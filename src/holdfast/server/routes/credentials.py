@@ -1,4 +1,4 @@
-"""Credentials over HTTP, for operators; and who a credential is, for everybody who has one."""
+"""Routes for credentials: operators manage them, and every caller can show its own."""
 
 import asyncio
 from typing import Annotated, Any
@@ -11,13 +11,11 @@ from holdfast.server.auth import build_route_options
 from holdfast.server.credentials import MAX_NOTE_LENGTH, NOTE_PATTERN, Credential, Role
 from holdfast.server.state import ServerState
 
-CredentialId = Annotated[
-    str, Parameter(description="The id that a list of credentials shows, or its token", max_length=80)
-]
+CredentialId = Annotated[str, Parameter(description="The id of the credential, or its token", max_length=80)]
 
 
 _TEXT = r"^[^\x00]*$"
-"""No NUL, which PostgreSQL cannot keep."""
+"""Text without NUL, which PostgreSQL cannot store."""
 
 
 class _New(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="role"):
@@ -33,28 +31,28 @@ class NewViewer(_New, frozen=True, tag="viewer"):
 
 
 class NewTenant(_New, frozen=True, kw_only=True, tag="tenant"):
-    """A credential that may see to the work of one tenant; its name has at most 256 UTF-8 bytes."""
+    """A credential for the work of one tenant, whose name has at most 256 UTF-8 bytes."""
 
     tenant: Annotated[str, Meta(min_length=1, max_length=256, pattern=_TEXT)]
 
 
 class CreatedCredential(Struct, frozen=True):
-    """A new credential; the token is not kept, and cannot be shown again."""
+    """A new credential. The token is not stored, and cannot be shown again."""
 
     credential: Credential
     token: str
 
 
-@get("/v1/whoami", summary="Whose credential is this?", **build_route_options("credentials", *Role))
+@get("/v1/whoami", summary="Show the caller's credential", **build_route_options("credentials", *Role))
 async def whoami(request: Request[Any, Any, Any]) -> Credential:
-    """The credential that this request was sent with."""
+    """Return the credential of this request."""
     credential: Credential = request.state.credential
     return credential
 
 
 @get("/v1/credentials", summary="List credentials", **build_route_options("credentials", Role.OPERATOR))
 async def list_credentials(state: ServerState) -> list[Credential]:
-    """All credentials, oldest first, with the revoked ones."""
+    """Return all credentials, including revoked ones, oldest first."""
     return await asyncio.to_thread(state.services.credentials.list)
 
 
@@ -66,7 +64,7 @@ async def list_credentials(state: ServerState) -> list[Credential]:
 async def create_credential(
     state: ServerState, data: JSONBody[NewOperator | NewViewer | NewTenant]
 ) -> CreatedCredential:
-    """A new credential with its token, shown this once."""
+    """Create a credential, and return it with its token, which is shown only once."""
     role = Role(str(data.__struct_config__.tag))
     tenant = data.tenant if isinstance(data, NewTenant) else None
     credential, token = await asyncio.to_thread(state.services.credentials.create, role, tenant=tenant, note=data.note)
@@ -80,5 +78,5 @@ async def create_credential(
     **build_route_options("credentials", Role.OPERATOR, errors=(400, 404, 507)),
 )
 async def revoke_credential(state: ServerState, credential_id: CredentialId) -> Credential:
-    """Refuse the credential from now on."""
+    """Revoke the credential. May be repeated."""
     return await asyncio.to_thread(state.services.credentials.revoke, credential_id)

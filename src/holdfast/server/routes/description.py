@@ -1,4 +1,4 @@
-"""The OpenAPI description of everything else."""
+"""The OpenAPI description of all other routes."""
 
 from typing import Any
 
@@ -19,19 +19,19 @@ def _hide(_: ASGIConnection[Any, Any, Any, Any], __: BaseRouteHandler) -> None:
 OPENAPI_CONFIG = OpenAPIConfig(
     title="Holdfast",
     version=holdfast.__version__,
-    description="Keeps a multi-zone, multi-tenant service standing when one part of it fails.",
+    description="Keeps a multi-zone, multi-tenant service running when one part of it fails.",
     use_handler_docstrings=True,
     components=Components(
         security_schemes={"credential": SecurityScheme(type="http", scheme="bearer", bearer_format="hf_...")}
     ),
-    # Litestar's own pages load scripts from elsewhere and answer in HTML when there is nothing: they stay closed.
+    # Litestar's own pages load scripts from other hosts, and answer 404 in HTML: disable them.
     openapi_router=Router("/openapi", route_handlers=[], include_in_schema=False, guards=[_hide]),
 )
 
 
 @get("/openapi.json", include_in_schema=False, sync_to_thread=False)
 def description(request: Request[Any, Any, Any]) -> dict[str, Any]:
-    """OpenAPI 3.1, for tools and generated clients."""
+    """Return the OpenAPI 3.1 description, for tools and generated clients."""
     schema = request.app.openapi_schema.to_schema()
     for operations in schema["paths"].values():
         for operation in operations.values():
@@ -40,7 +40,7 @@ def description(request: Request[Any, Any, Any]) -> dict[str, Any]:
 
 
 def _forbid_unknown_fields(part: Any, schemas: dict[str, Any]) -> None:
-    """Say of everything that is sent that it may have no unknown fields: they are refused, and Litestar is silent."""
+    """Mark all request bodies as without unknown fields, which the server refuses. Litestar does not describe this."""
     if isinstance(part, dict):
         if part.get("type") == "object":
             part["additionalProperties"] = False

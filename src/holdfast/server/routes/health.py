@@ -1,4 +1,4 @@
-"""Whether the server lives, and whether it can do its work; open to everybody, for balancers and orchestrators."""
+"""Health and readiness checks for balancers and orchestrators. They need no credential."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -13,48 +13,48 @@ from holdfast.server.problems import describe_errors
 from holdfast.server.state import ServerState
 
 _PROBE_TIMEOUT = 0.9
-"""Shorter than the shortest timeout that orchestrators probe with by default (Kubernetes: 1 s)."""
+"""Seconds: less than the shortest default timeout of an orchestrator's probe (Kubernetes: 1 s)."""
 
 
 class Health(Struct, frozen=True):
-    """The server answers."""
+    """The answer of a running server."""
 
     status: Literal["ok"] = "ok"
 
 
 class Ready(Struct, frozen=True):
-    """The server can do its work."""
+    """The answer of a server that can process requests."""
 
     status: Literal["ready"] = "ready"
 
 
 @head("/health", include_in_schema=False)
 async def health_without_body() -> None:
-    """The same for probes that ask for no body."""
+    """Answer like `health`, without a body."""
 
 
 @head("/ready", include_in_schema=False)
 async def ready_without_body(state: ServerState) -> None:
-    """The same for probes that ask for no body."""
+    """Answer like `ready`, without a body."""
     await _require_ready(state)
 
 
 @get("/health", summary="Is the process alive?", tags=["health"])
 async def health() -> Health:
-    """Answer 200 as long as the process can answer at all, whatever it depends on."""
+    """Answer 200 while the process runs, even if its database is unavailable."""
     return Health()
 
 
-@get("/ready", responses=describe_errors(503), summary="Can it do its work?", tags=["health"])
+@get("/ready", responses=describe_errors(503), summary="Can the server process requests?", tags=["health"])
 async def ready(state: ServerState) -> Ready:
-    """Answer 200 while the database answers and the server is not stopping, else 503."""
+    """Answer 200 while the database answers and the server is not stopping, otherwise 503."""
     await _require_ready(state)
     return Ready()
 
 
 async def _require_ready(state: ServerState) -> None:
     if state.stopping:
-        raise EngineUnavailable("the server is stopping: send requests elsewhere")
+        raise EngineUnavailable("the server is stopping: send requests to another server")
     try:
         await asyncio.wait_for(asyncio.shield(state.database_probe.check()), _PROBE_TIMEOUT)
     except TimeoutError as error:
@@ -62,10 +62,7 @@ async def _require_ready(state: ServerState) -> None:
 
 
 class DatabaseProbe:
-    """Asks the database whether it answers, one question at a time, in a thread of its own.
-
-    However many ask while it is away wait for the same answer, and nothing else waits for them.
-    """
+    """A probe that queries the database in its own thread. Concurrent callers share a query, and block nothing else."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -73,11 +70,11 @@ class DatabaseProbe:
         self._running: asyncio.Future[object] | None = None
 
     def check(self) -> "asyncio.Future[object]":
-        """The answer to the question that is being asked, or to a new one."""
+        """Return the result of the query in progress, or start a new query."""
         if self._running is None or self._running.done():
             self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._query)
         return self._running
 
     def _query(self) -> object:
-        # A table that is always there: `select 1` would not even look at the file.
+        # This table always exists, and `select 1` would not read the file.
         return self._database.read(lambda transaction: transaction.execute("select count(*) from holdfast_migrations"))

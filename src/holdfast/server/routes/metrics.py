@@ -1,4 +1,4 @@
-"""Metrics for a scrape: queues and their alarms, zones, and the server itself, in the text format of Prometheus."""
+"""Metrics of queues, their alarms, zones and the server itself, in the text format of Prometheus."""
 
 import asyncio
 import math
@@ -19,15 +19,15 @@ from holdfast.server.queues import Queues
 from holdfast.server.state import ServerState
 
 MEDIA_TYPE = CONTENT_TYPE.removesuffix("; charset=utf-8")
-"""Litestar says itself how text is encoded."""
+"""Litestar adds the charset itself."""
 CACHE_SECONDS = 5.0
-"""Seconds for which an answer is given again: less than scrapes are apart, so that each sees something new."""
+"""Seconds for which an answer is cached: shorter than the usual interval of scrapes, so that each gets new values."""
 
 
 class ScrapeCache:
-    """Everything as it was a few seconds ago at most, however many ask at the same time.
+    """A cache of all metrics, at most a few seconds old. Concurrent scrapes share one refresh.
 
-    `metrics` measures queues for the exporter `queue_exporter`; the exporter `other_exporter` has the rest.
+    `metrics` measures queues for `queue_exporter`; all other metrics are in `other_exporter`.
     """
 
     def __init__(
@@ -47,26 +47,26 @@ class ScrapeCache:
         self._refreshing: asyncio.Future[None] | None = None
 
     async def render(self) -> str:
-        """Return everything in the text format; while the store of queues is away, all but queues, and that it is."""
+        """Return all metrics as text. If the queue store is unavailable, omit queues and set `queues_readable` to 0."""
         if self._queues.clock.monotonic() >= self._fresh_until:
             if self._refreshing is None or self._refreshing.done():
                 self._refreshing = asyncio.ensure_future(self._refresh())
                 self._refreshing.add_done_callback(_retrieve_exception)
-            await asyncio.shield(self._refreshing)  # it goes on for the others if this one goes away
+            await asyncio.shield(self._refreshing)  # it continues for other scrapes if this one is cancelled
         return self._text
 
     async def _refresh(self) -> None:
         names: Sequence[str] = ()
 
-        def look(backend: Backend) -> list[QueueSnapshot]:
-            return [snapshot for name in names if (snapshot := _look(backend, name)) is not None]
+        def inspect_all(backend: Backend) -> list[QueueSnapshot]:
+            return [snapshot for name in names if (snapshot := _inspect(backend, name)) is not None]
 
         try:
             names = await self._queues.list_known()
-            for snapshot in await self._queues.ask(look) if names else []:
+            for snapshot in await self._queues.ask(inspect_all) if names else []:
                 self._metrics.emit(snapshot)
-        except HoldfastError:  # the watch of the queues logs why
-            self._text = self._render(is_readable=False)  # without old figures of queues, which would deceive
+        except HoldfastError:  # QueueMonitor logs the reason
+            self._text = self._render(is_readable=False)  # without old figures of queues, which would mislead
         else:
             self._text = self._queue_exporter.render() + self._render(is_readable=True)
             self._fresh_until = self._queues.clock.monotonic() + CACHE_SECONDS
@@ -76,23 +76,23 @@ class ScrapeCache:
         return self._other_exporter.render()
 
 
-def _look(backend: Backend, queue: str) -> QueueSnapshot | None:
+def _inspect(backend: Backend, queue: str) -> QueueSnapshot | None:
     try:
         return backend.inspect(queue)
-    except NotFound:  # somebody has removed it since
+    except NotFound:  # it was removed after the names were listed
         return None
 
 
 def _retrieve_exception(done: "asyncio.Future[None]") -> None:
     if not done.cancelled():
-        done.exception()  # also if nobody waits for it any more
+        done.exception()  # marks it as retrieved, in case no scrape waits for it any more
 
 
 @get("/metrics", media_type=MEDIA_TYPE, summary="Scrape metrics", **build_route_options("queues", Role.VIEWER))
 async def metrics(state: ServerState) -> Response[str]:
-    """How deep all queues are and which of their alarms are open, zones, and requests, as text for Prometheus.
+    """Return the depth of all queues, their open alarms, zones and requests, as text for Prometheus.
 
-    Depths are a few seconds old at most. Alarms are those that the server raises itself, every ten seconds. While the
-    store of queues is away, `holdfast_server_queues_readable` is 0, and there is nothing about queues.
+    Depths are at most a few seconds old. Alarms are those of the server itself, which checks every ten seconds. While
+    the store of queues is unavailable, `holdfast_server_queues_readable` is 0, and metrics of queues are missing.
     """
     return Response(await state.scrape_cache.render(), media_type=MEDIA_TYPE)

@@ -1,6 +1,6 @@
-"""The page and what it shows: zones and their status, verdicts, the last two minutes of telemetry, and every change.
+"""The page and its data: zones and their status, verdicts, the last two minutes of telemetry, and all changes.
 
-Its files are open to everybody: they show nothing before their reader has a credential.
+The files of the page need no credential, because they contain no data.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _FILES = {
     "/page.js": ("page.js", "text/javascript"),
 }
 _HEADERS = {
-    # Nothing from elsewhere, and no framing: the page may hold an operator's credential.
+    # No content from other hosts, and no framing: the page may contain an operator's credential.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; "
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -36,7 +36,7 @@ _HEADERS = {
 
 
 class Overview(Struct, frozen=True):
-    """Everything that a page needs to begin with; events tell it the rest."""
+    """The data that the page starts with. Events update it."""
 
     workloads: Sequence[WorkloadSettings]
     statuses: Sequence[ZoneStatus]
@@ -46,15 +46,15 @@ class Overview(Struct, frozen=True):
 
 @get(list(_FILES), include_in_schema=False, sync_to_thread=False)
 def page(request: Request[Any, Any, Any]) -> Response[bytes]:
-    """One of the page's three files."""
+    """Return one of the three files of the page."""
     name, kind = _FILES[request.scope["path"]]
     content = files("holdfast.server.dashboard").joinpath(name).read_bytes()
     return Response(content, media_type=kind, headers=_HEADERS)
 
 
-@get("/v1/overview", summary="See what is going on", **build_route_options("zones", Role.VIEWER))
+@get("/v1/overview", summary="Show the current state", **build_route_options("zones", Role.VIEWER))
 async def overview(state: ServerState) -> Overview:
-    """Workloads, zone statuses, the latest verdicts, and what happened second by second."""
+    """Return workloads, zone statuses, the latest verdicts, and the recent traffic by second."""
     services = state.services
     verdicts = await asyncio.to_thread(services.watch_store.verdicts)
     return Overview(
@@ -64,17 +64,17 @@ async def overview(state: ServerState) -> Overview:
 
 @get("/v1/verdicts", summary="List verdicts", **build_route_options("zones", Role.VIEWER))
 async def verdicts(state: ServerState) -> Sequence[RecordedVerdict]:
-    """The latest verdicts, newest first."""
+    """Return the latest verdicts, newest first."""
     return await asyncio.to_thread(state.services.watch_store.verdicts)
 
 
 @get(
     "/v1/events",
     media_type="text/event-stream",
-    summary="Listen to changes",
+    summary="Stream changes",
     **build_route_options("events", Role.VIEWER),
 )
 async def events(state: ServerState) -> EventStream:
-    """Events as they happen, until the server stops. The first, `hello`, says that the stream is live."""
+    """Stream events until the server stops. The first event, `hello`, says that the stream is live."""
     hub = state.services.hub
     return EventStream(hub, lambda: [StreamEvent(hub.last_id, "hello", b"{}")])

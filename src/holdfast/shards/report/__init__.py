@@ -9,7 +9,7 @@ from holdfast._errors import MissingExtra
 try:
     import numpy as _numpy  # noqa: F401 - only asked whether it is there
 except ImportError as error:
-    raise MissingExtra("reports on shards", "shards") from error
+    raise MissingExtra("the report on shards (holdfast shards report, blast-radius)", "shards") from error
 
 from holdfast.shards.report.blast_radius import (
     BlastRadius,

@@ -154,7 +154,7 @@ def test_what_aws_takes_is_taken(good: dict[str, Any]) -> None:
         ({"profile": ""}, "profile is ''"),
         ({"role_arn": "arn:aws:iam::12:role/x"}, "role_arn is 'arn:aws:iam::12:role/x'"),
         ({"role_arn": ROLE, "external_id": "x"}, "external_id is 'x'"),
-        ({"external_id": "between-us"}, "external_id is given without role_arn"),
+        ({"external_id": "between-us"}, "external_id is set without role_arn"),
         ({"session_name": "with space"}, "session_name is 'with space'"),
         ({"endpoint_url": "127.0.0.1:8000"}, "'127.0.0.1:8000' of endpoint_url"),
         ({"endpoint_url": "ftp://host"}, "'ftp://host' of endpoint_url"),

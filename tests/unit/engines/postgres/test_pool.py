@@ -46,11 +46,11 @@ class FakeConnection:
 class FakeServer:
     def __init__(self) -> None:
         self.opened: list[FakeConnection] = []
-        self.find_refusal_advice: Exception | None = None
+        self.refusal: Exception | None = None
 
     def connect(self, timeout: float) -> PostgresConnection:
-        if self.find_refusal_advice is not None:
-            raise self.find_refusal_advice
+        if self.refusal is not None:
+            raise self.refusal
         self.opened.append(FakeConnection(len(self.opened)))
         return cast("PostgresConnection", self.opened[-1])
 
@@ -122,7 +122,7 @@ def test_who_waits_longest_is_served_first(server: FakeServer, clock: FakeClock)
 def test_a_failure_to_open_passes_the_turn_on(server: FakeServer, clock: FakeClock) -> None:
     pool = Pool(1, 1, server.connect, clock)
     taken = pool.acquire(0)
-    server.find_refusal_advice = ConnectionError("no entry")
+    server.refusal = ConnectionError("no entry")
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(pool.acquire, STUCK)
         until_waiting(pool, 1)
@@ -132,14 +132,14 @@ def test_a_failure_to_open_passes_the_turn_on(server: FakeServer, clock: FakeClo
             waiting.result(STUCK)
     with pytest.raises(ConnectionError):
         pool.acquire(0)
-    server.find_refusal_advice = None
+    server.refusal = None
     assert not pool.acquire(0).closed
 
 
 def test_a_busy_pool_remembers_why_opening_failed(server: FakeServer, clock: FakeClock) -> None:
     pool = Pool(1, 2, server.connect, clock)
     pool.acquire(0)
-    server.find_refusal_advice = ConnectionError("no entry")
+    server.refusal = ConnectionError("no entry")
     with pytest.raises(ConnectionError):
         pool.acquire(0)
     pool._unopened = 0

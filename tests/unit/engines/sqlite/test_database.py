@@ -149,7 +149,7 @@ def test_parameters_out_of_order_are_refused_because_postgresql_would_read_them_
 @pytest.mark.parametrize("sql", ["select ?", "select ?1", "select :name", "select 1; select 2"])
 def test_what_postgresql_would_not_take_is_refused(tmp_path: Path, sql: str) -> None:
     with SqliteDatabase(tmp_path / "test.sqlite") as database:
-        with pytest.raises(InvalidValue, match="as every engine takes them"):
+        with pytest.raises(InvalidValue, match="as every engine accepts them"):
             database.read(lambda transaction: transaction.execute(sql, (1,)))
         fine = "select '?', ':name', '; x' -- ? ;\n;"
         assert database.read(lambda transaction: transaction.execute(fine)) == [("?", ":name", "; x")]

@@ -29,7 +29,7 @@ PATH = Path("nowhere/test.sqlite")
         (apsw.NotADBError(), DatabaseCorrupt, "not a database"),
         (apsw.ConstraintError("unique"), Conflict, "unique"),
         (apsw.CantOpenError(), EngineError, "folder must exist"),
-        (apsw.ReadOnlyError(), EngineError, "cannot be written here"),
+        (apsw.ReadOnlyError(), EngineError, "is read-only for this user"),
         (apsw.SQLError("no such table"), EngineError, "no such table"),
     ],
 )

@@ -297,7 +297,7 @@ def test_a_failed_sync_leaves_the_outcome_unknown_and_the_database_usable(tmp_pa
     with FaultyDisk() as disk, SqliteDatabase(tmp_path / "test.sqlite") as database:
         database.write(lambda transaction: transaction.execute("create table item (name text primary key)"))
         disk.failing = True
-        with pytest.raises(OutcomeUnknown, match="look before repeating"):
+        with pytest.raises(OutcomeUnknown, match="check before you repeat it"):
             database.write(insert("perhaps"))
         disk.failing = False
         database.write(insert("surely"))

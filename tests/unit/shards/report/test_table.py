@@ -83,4 +83,4 @@ def test_rows_that_differ_in_what_no_longer_fits_one_number_are_different() -> N
 def test_without_numpy_the_message_says_what_to_install() -> None:
     script = "import sys; sys.modules['numpy'] = None; import holdfast.shards; import holdfast.shards.report"
     outcome = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "MissingExtra: reports on shards needs the extra 'shards'" in outcome.stderr
+    assert "MissingExtra: the report on shards (holdfast shards report, blast-radius) needs the extra" in outcome.stderr
