@@ -263,7 +263,7 @@ def test_every_change_is_published_to_sns_whatever_comes_between(
 
 
 def server_complains(server: HoldfastServer) -> None:
-    until(lambda: any("cannot publish a change of status" in entry["message"] for entry in server.entries()))
+    until(lambda: any("cannot publish a change of a zone status" in entry["message"] for entry in server.entries()))
 
 
 def test_a_store_that_hangs_holds_up_nothing_but_what_is_written_to_it(
