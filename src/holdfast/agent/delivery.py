@@ -21,7 +21,7 @@ class StateReceiver(Protocol):
 
 
 class StateDelivery:
-    """Delivers states to one receiver, from its own thread, and never an outdated one.
+    """A delivery of states to one receiver, from its own thread, that skips outdated states.
 
     A failed delivery is repeated, after growing pauses, until it succeeds or the state has changed.
     """

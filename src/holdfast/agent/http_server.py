@@ -46,7 +46,7 @@ class RequestRefused(Exception):
 
 
 class HttpServer:
-    """Serves one socket with the responses of `respond`; `max_body_bytes(method, target)` limits the request body."""
+    """A server on one socket. `respond` returns responses, `max_body_bytes(method, target)` limits request bodies."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ def run(settings: Settings, announce: Callable[[str], None], token: str | None =
 
 
 class Agent:
-    """Tracks zones for one host, and publishes them to it. `fetch` downloads the certificates of SNS."""
+    """The agent of one host: tracks zones, and publishes them there. `fetch` downloads the certificates of SNS."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ _REFUSALS = ((InvalidValue, 400), (NotAllowed, 403), (EngineError, 503))
 
 
 class SnsSubscription:
-    """Receives one topic's messages. Raises MissingExtra without the SNS packages, SettingsError for a wrong topic."""
+    """A subscription to one topic. Raises MissingExtra without the SNS packages, SettingsError for a wrong topic."""
 
     def __init__(
         self, settings: Settings, report: Callable[[ZoneStatus], None], fetch: Callable[[str], bytes] | None = None

@@ -55,7 +55,7 @@ def agent(
             facts = {"address": address, "zone": own.zone, "workload": own.workload}
             print(msgspec.json.encode(facts).decode(), flush=True)
         else:
-            whom = own.zone if own.workload is None else f"{own.workload} in {own.zone}"
-            print(f"Holdfast {holdfast.__version__} agent for {whom} on {address}", flush=True)
+            owner = own.zone if own.workload is None else f"{own.workload} in {own.zone}"
+            print(f"Holdfast {holdfast.__version__} agent for {owner} on {address}", flush=True)
 
     run(values, announce, read_token())

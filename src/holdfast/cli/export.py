@@ -45,10 +45,8 @@ app = App(
 class TemplateOptions:
     """Options that select where a template is written."""
 
-    output: Annotated[
-        Path | None, Parameter(help="File for the template. Default: standard output. Never overwrites a file.")
-    ] = None
-    force: Annotated[bool, Parameter(help="Overwrite the file of --output.")] = False
+    output: Annotated[Path | None, Parameter(help="A new file for the template. Default: standard output.")] = None
+    force: Annotated[bool, Parameter(help="Overwrite an existing file of --output.")] = False
 
     def write(self, template: dict[str, Any]) -> None:
         if self.output is None:

@@ -51,7 +51,7 @@ def read_token() -> str | None:
 
 
 class RemoteZones:
-    """Reads and changes the statuses of a server. Raises the errors that the server reports."""
+    """The zone statuses of a remote server. Raises the errors that the server reports."""
 
     can_expire = True
     """The server brings expired zones in."""

@@ -16,7 +16,7 @@ from holdfast.status.writer import StatusWriter
 
 
 class StoredZones:
-    """Reads and changes the statuses of a store, as the user who runs the command.
+    """The zone statuses of a store, changed in the name of the user who runs the command.
 
     If workloads are configured, raises NotFound for zones and workloads that are not among them.
     """

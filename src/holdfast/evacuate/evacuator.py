@@ -12,7 +12,7 @@ _STRICTEST_FIRST = (ZoneState.OUT, ZoneState.DRAINING, ZoneState.RETURNING)
 
 
 class Evacuator:
-    """Acts on verdicts as the guard allows. Idempotent: acting on the same verdict again changes nothing."""
+    """The evacuation of zones by verdict, as the guard allows. Idempotent: repeating a verdict changes nothing."""
 
     def __init__(self, store: StatusStore, clock: Clock, status_writer: StatusWriter) -> None:
         self._store = store

@@ -23,7 +23,7 @@ COUNTED_NAMES_PER_SERIES = 8
 
 
 class CardinalityLimit:
-    """Admits the first `max_names` names, and no others. Not thread-safe."""
+    """A limit that admits the first `max_names` names, and no others. Not thread-safe."""
 
     def __init__(self, max_names: int = MAX_NAMES) -> None:
         if max_names < 1:
@@ -42,7 +42,7 @@ class CardinalityLimit:
 
 
 class FrequencySketch:
-    """Counts the most frequent names in little memory. Not thread-safe.
+    """A counter of the most frequent names that needs little memory. Not thread-safe.
 
     A name with more than 1 in `max_names + 1` of the total is always present, and its count is too low by at most that
     share (Misra and Gries, https://doi.org/10.1016/0167-6423(82)90012-0).
@@ -73,7 +73,7 @@ class FrequencySketch:
 
 
 class TopNames:
-    """Chooses at most `max_names` names by weight, and changes the choice slowly. Not thread-safe.
+    """A slowly changing choice of at most `max_names` names by weight. Not thread-safe.
 
     Each label value ever used costs memory in the monitoring system. So a name replaces another one only if it has
     twice its weight, and a relevant share of the total.
@@ -116,7 +116,7 @@ class TopNames:
 
 
 class BusiestNames(TopNames):
-    """Chooses the names that are counted most often. Not thread-safe."""
+    """A choice of the names that are counted most often. Not thread-safe."""
 
     def __init__(self, max_names: int = MAX_BUSIEST_NAMES) -> None:
         super().__init__(max_names)

@@ -28,7 +28,7 @@ class ExportTarget:
 
 
 class Exporter:
-    """Passes measurements and log lines to one monitoring system. Subclasses override what they support.
+    """Base of exporters, which pass measurements and log lines to a monitoring system. Override what it supports.
 
     Methods are called by any thread, in the middle of the measured work: they must be quick and must not block. The
     caller logs what they raise; it has no other effect.
@@ -83,7 +83,7 @@ class Exporter:
 
 
 class GaugeReaders:
-    """Calls gauge readers for exporters that keep values in memory. Skips a reader that raises."""
+    """The gauge readers of an exporter that keeps values in memory. Skips a reader that raises."""
 
     def __init__(self) -> None:
         self._reads: list[GaugeReader] = []

@@ -27,7 +27,7 @@ STOP_POLL_SECONDS = 0.1
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """Answers with the text of `render`, from its own threads, while it is open.
+    """An HTTP server that answers with the text of `render`, from its own threads, while it is open.
 
     Listens from construction on; raises EngineUnavailable if it cannot. Open or hanging client connections do not delay
     closing. A forked child does not serve requests.

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class MetricsSink(Generic[Event]):
-    """Measures and describes events for exporters. A part overrides `measure`, `describe`, or both.
+    """A sink that measures and describes events for exporters. A part overrides `measure`, `describe`, or both.
 
     An exporter that raises does not affect the others. Its first failure is logged; `failures` counts all.
     """

@@ -18,7 +18,7 @@ CLOSE_SECONDS = 3.0
 
 
 class StandardOutput:
-    """Writes whole lines, even if other processes with the same class write to the same pipe. Thread-safe.
+    """A writer of whole lines, even if other processes with this class write to the same pipe. Thread-safe.
 
     `write` does not block when the reader is slow: a thread writes, and lines above MAX_LINES are dropped. Bypasses
     `sys.stdout`, in which handlers may have left half a line.

@@ -56,7 +56,7 @@ class _Listener:
 
 
 class EventHub:
-    """Sends every event to every listener. Use it in one event loop, except for methods ending in `_threadsafe`.
+    """A hub that sends every event to every listener. Not thread-safe, except for methods ending in `_threadsafe`.
 
     Events are numbered from 1; `run` distinguishes their ids from those before a restart.
     """

@@ -69,7 +69,7 @@ class StatusLogEntry(Struct, frozen=True, kw_only=True):
 
 
 class StatusLog:
-    """Logs changes. Thread-safe; logging the same change again has no effect."""
+    """The log of changes. Thread-safe; logging the same change again has no effect."""
 
     def __init__(self, database: Database, *, publishes: bool = False) -> None:
         self._database = database

@@ -17,14 +17,14 @@ POLL_SECONDS = 0.25
 
 
 class Publisher(Protocol):
-    """Publishes changes, for example to SNS."""
+    """A channel for changes, such as SNS."""
 
     def publish(self, status: ZoneStatus) -> None:
         """Publish `status`. Raises HoldfastError if that was not confirmed."""
 
 
 class StatusLogPublisher:
-    """Publishes the unpublished changes of the log, in a background thread.
+    """A background thread that publishes the unpublished changes of the log.
 
     A change is marked after it was published, so a change interrupted by a crash is published again.
     """

@@ -152,7 +152,7 @@ class ZoneTracker:
 
 
 class _SourceListener:
-    """Passes the statuses of one source to the tracker."""
+    """The listener of one source, which passes its statuses to the tracker."""
 
     def __init__(self, tracker: ZoneTracker, index: int) -> None:
         self._tracker = tracker

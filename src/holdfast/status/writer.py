@@ -41,7 +41,7 @@ def find_others_out(statuses: Iterable[ZoneStatus], zone: Zone, workload: str | 
 
 
 class StatusWriter:
-    """Takes zones out and brings them in, following the rules. As thread-safe as its store.
+    """A writer that takes zones out and brings them in, following the rules. As thread-safe as its store.
 
     Provisional statuses are written to `claim_store`. Pass the underlying store there if `store` publishes every write.
     """

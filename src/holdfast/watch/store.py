@@ -76,7 +76,7 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchStore:
-    """Stores verdicts and detector states. Thread-safe; recording the same change again changes nothing."""
+    """The store of verdicts and detector states. Thread-safe; recording the same change again changes nothing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -82,7 +82,7 @@ class _WatchedState:
 
 
 class WorkloadWatcher:
-    """Watches workloads. `ingest` may be called from any thread; the rest happens in one background thread.
+    """The detection loop. `ingest` may be called from any thread; the rest happens in one background thread.
 
     Use as a context manager, or call `start` and `close`. Without an `evacuator` it only reports verdicts.
     """

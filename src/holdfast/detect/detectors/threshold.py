@@ -53,7 +53,7 @@ class ThresholdState:
 
 @DETECTORS.register("threshold")
 class ThresholdDetector:
-    """Finds the one unhealthy zone of a workload. See `holdfast.detect.Detector`."""
+    """A detector that finds the one unhealthy zone of a workload. See `holdfast.detect.Detector`."""
 
     options_type: ClassVar = ThresholdOptions
     state_type: ClassVar = ThresholdState

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class SampledDistribution:
-    """Collects values, and returns at most 100: all of them, or percentiles if there are more."""
+    """A distribution as at most 100 values: all of them, or percentiles if there are more."""
 
     __slots__ = ("_histogram", "_values")
 
@@ -69,7 +69,7 @@ class SampledDistribution:
 
 @EXPORTERS.register("emf")
 class EmfExporter(Exporter):
-    """Writes a line for each combination of labels that was measured, every `every` seconds.
+    """An exporter that writes a line for each measured combination of labels, every `every` seconds.
 
     `to` is a stream, or a function that is called with each line. Dimensions are the labels. The first event after
     `every` seconds writes the lines, in its own thread; `flush` and `close` write the rest, for example at the end of a

@@ -17,7 +17,7 @@ MAX_RECORDS_PER_SECOND = 5
 
 @EXPORTERS.register("logs")
 class LogExporter(Exporter):
-    """Logs events that need attention, with their fields in `extra`, for formatters that write JSON.
+    """An exporter that logs events that need attention, with their fields in `extra`, for JSON formatters.
 
     At most `per_second` records a second are written per subject and event. Some events are limited further, alarms
     never. The next record has the number of suppressed ones (`suppressed`), and `close` reports the rest. Successes are

@@ -33,7 +33,7 @@ MAX_BREAKDOWN_VALUES = 100
 
 @EXPORTERS.register("opentelemetry")
 class OpenTelemetryExporter(Exporter):
-    """Records with a meter, by default of the global provider. Thread-safe.
+    """An exporter that records with a meter, by default of the global provider. Thread-safe.
 
     With `span_events`, log lines that have a span event, such as retries of calls, are added to the current span.
     OpenTelemetry keeps every combination of attributes until the process ends. So after `max_breakdown_values` values

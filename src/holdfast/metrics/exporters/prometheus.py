@@ -26,7 +26,7 @@ Value = TypeVar("Value", float, Histogram)
 
 @EXPORTERS.register("prometheus")
 class PrometheusExporter(Exporter):
-    """Sums measurements in memory; `render` writes them for a scrape. Thread-safe.
+    """An exporter that sums measurements in memory; `render` writes them for a scrape. Thread-safe.
 
     Every process has its own counters, and a forked child starts with empty ones, so that nothing is counted twice:
     scrape each process. By name it is `prometheus:PORT` or `prometheus:HOST:PORT`, which serves `GET /metrics` without

@@ -63,7 +63,7 @@ class CheckTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointCheck:
-    """Requests `/status/<az-id>`, or `/status/<az-id>/<workload>`: 200 means in, 500 or no answer means out."""
+    """A check of `/status/<az-id>`, or `/status/<az-id>/<workload>`: 200 means in, 500 or no answer means out."""
 
     endpoints: tuple[str, ...]
     """Addresses such as `https://az-status.example.com`, with the stage of an API Gateway if it has one."""
@@ -98,7 +98,7 @@ class StatusBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectCheck:
-    """Requests the object `<prefix><az-id>.txt`, and with a workload also `<prefix><workload>/<az-id>.txt`.
+    """A check of the object `<prefix><az-id>.txt`, and with a workload also `<prefix><workload>/<az-id>.txt`.
 
     The zone is out while either exists; no answer counts as in.
     """
@@ -124,7 +124,7 @@ class ObjectCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingControlCheck:
-    """Follows routing controls of Application Recovery Controller: a zone is out while its control is Off."""
+    """A check of routing controls of Application Recovery Controller: a zone is out while its control is Off."""
 
     arns: Mapping[Zone, str]
 
@@ -135,7 +135,7 @@ class RoutingControlCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingHealthCheck:
-    """Uses existing health checks, perhaps of another account: Route 53 needs only their ids."""
+    """The use of existing health checks, perhaps of another account: Route 53 needs only their ids."""
 
     ids: Mapping[Zone, str]
 

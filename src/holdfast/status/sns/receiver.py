@@ -23,7 +23,7 @@ from holdfast.status.sns.message import MessageType, SnsMessage, SnsTopic
 
 
 class SnsPublisher:
-    """Publishes statuses to one topic. Thread-safe; does not close the session.
+    """A publisher of statuses to one topic. Thread-safe; does not close the session.
 
     Set the topic's attribute SignatureVersion to 2: with SNS's default, 1, receivers refuse its messages. Restrict
     publishing in the topic's policy: anyone who may publish can evacuate zones.
@@ -89,7 +89,7 @@ Value = TypeVar("Value")
 
 
 class SnsReceiver:
-    """Verifies what SNS posted for one topic, and passes on the statuses that are genuine and new. Thread-safe.
+    """A receiver of one topic that verifies messages, and reports statuses that are genuine and new. Thread-safe.
 
     A message must belong to this topic, be signed with a certificate from the SNS of the topic's region, and be dated
     within `max_age` seconds of this host's clock. `report` is called by one thread at a time, in the order of the
@@ -265,7 +265,7 @@ def fetch_https(url: str) -> bytes:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: only the original URL was validated."""
+    """A handler that refuses redirects: only the original URL was validated."""
 
     def redirect_request(self, *_: object) -> None:
         return None

@@ -15,7 +15,7 @@ EXISTS = "exists+"
 
 
 class EndpointSource(PolledSource):
-    """Polls one address per zone, for hosts that do not follow a Holdfast server.
+    """A source that polls one address per zone, for hosts that do not follow a Holdfast server.
 
     `https://host/status/{zone}` answers 200 while the zone is in and 500 while it is out. With the prefix `exists+`,
     200 means out, and 403 or 404, which S3 answers for a missing object, means in. Other responses count as no answer.

@@ -27,7 +27,7 @@ STABLE_STREAM_SECONDS = 10.0
 
 
 class ServerSource(PolledSource):
-    """Follows one server, in two threads: one receives changes by push, the other polls all statuses.
+    """A source that follows one server in two threads: one receives pushed changes, the other polls all statuses.
 
     Only a poll counts as an answer: a stream may look open although it is dead. Both carry revisions, so that neither
     undoes newer knowledge of the other.

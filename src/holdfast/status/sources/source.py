@@ -30,14 +30,14 @@ EXPECTED_ERRORS = (HoldfastError, OSError, HTTPException, ValueError, LookupErro
 
 
 class StatusListener(Protocol):
-    """Receives the statuses of one source."""
+    """A receiver of the statuses of one source."""
 
     def receive(self, statuses: Iterable[ZoneStatus], at: float, zones: frozenset[Zone] | None = None) -> None:
         """Receive all statuses of the source, read at its wall time `at`; `zones` are its zones, None means all."""
 
 
 class StatusSource(Protocol):
-    """Delivers zone statuses to a listener, from its own threads and without blocking the caller."""
+    """A source that delivers zone statuses to a listener, from its own threads and without blocking the caller."""
 
     @property
     def name(self) -> str:
@@ -96,7 +96,7 @@ class PolledSource(ABC):
 
 
 class StoreSource(PolledSource):
-    """Polls a StatusStore (DynamoDB, S3, a database) directly: needs no server."""
+    """A source that polls a StatusStore (DynamoDB, S3, a database) directly: needs no server."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class StoreSource(PolledSource):
 
 
 class PushedSource(PolledSource):
-    """Reports statuses passed to `push`, for push-only channels such as SNS. Never becomes stale."""
+    """A source fed by calls of `push`, for push-only channels such as SNS. Never becomes stale."""
 
     def __init__(self, name: str, clock: Clock | None = None) -> None:
         super().__init__(name, f"holdfast-{name}", POLL_SECONDS)

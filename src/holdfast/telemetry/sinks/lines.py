@@ -7,7 +7,7 @@ from holdfast.telemetry.emf import RequestRecord, encode_emf
 
 
 class EmfSink:
-    """Writes outcomes as lines to another sink, such as `ServerSink`: one line per request.
+    """A sink that writes outcomes as lines to another sink, such as `ServerSink`: one line per request.
 
     An outcome has only the class of a status, so lines say 200, 300, 400 or 500. Internal outcomes, such as requests
     that Holdfast itself refuses or sends, are left out: they say nothing about a zone's health.

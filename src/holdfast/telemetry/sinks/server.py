@@ -26,7 +26,7 @@ _FAILURES = (OSError, http.client.HTTPException)
 
 
 class ServerSink:
-    """Sends every line to `POST /v1/telemetry`. Thread-safe; use as a context manager, or call `start` and `close`.
+    """A sink that sends lines to `POST /v1/telemetry`. Thread-safe; a context manager, or call `start` and `close`.
 
     After a fork, the child drops inherited lines, which the parent sends, and sends its own if the parent was started.
     """
