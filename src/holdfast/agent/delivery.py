@@ -1,4 +1,4 @@
-"""Bringing the latest state to a receiver: one at a time, in order, until it has arrived or is old."""
+"""Deliver the latest state to a receiver: one at a time, in order, until it succeeds or the state is outdated."""
 
 import logging
 import math
@@ -14,16 +14,16 @@ logger = logging.getLogger("holdfast.agent")
 
 
 class StateReceiver(Protocol):
-    """Where states are brought."""
+    """A destination of states: the state file or the hook."""
 
     def receive(self, state: AgentState, stopping: threading.Event) -> bool:
-        """Take a state in; false if that failed, and it should be brought again. Ends soon after `stopping` is set."""
+        """Receive a state; return False if that failed and should be repeated. Return soon after `stopping` is set."""
 
 
 class StateDelivery:
-    """Brings states to one receiver, from a thread of its own, and never one that was superseded meanwhile.
+    """A delivery of states to one receiver, from its own thread, that skips outdated states.
 
-    A state that failed to arrive is brought again, after pauses that grow, until it arrives or has changed.
+    A failed delivery is repeated, after growing pauses, until it succeeds or the state has changed.
     """
 
     def __init__(self, receiver: StateReceiver, name: str, backoff: Backoff = RECONNECT_BACKOFF) -> None:
@@ -32,39 +32,39 @@ class StateDelivery:
         self._lock = threading.Lock()
         self._latest: AgentState | None = None
         self._known: AgentState | None = None
-        """The state that arrived, or was brought last, arrived or not."""
+        """The state of the last delivery, successful or not."""
         self._has_delivered = False
         self._failures = 0
         self._stopping = threading.Event()
-        self._loop = BackgroundLoop(name, self._deliver, action="tell the host", logger=logger)
+        self._loop = BackgroundLoop(name, self._deliver, action="notify the host", logger=logger)
 
     def start(self, arrived: AgentState) -> None:
-        """Begin; `arrived` needs not be brought."""
+        """Start; `arrived` need not be delivered."""
         with self._lock:
             self._known = arrived
             self._latest = self._latest or arrived
         self._loop.start()
 
     def submit(self, state: AgentState) -> None:
-        """Bring this next. Returns at once; also before `start`."""
+        """Deliver `state` next. Returns immediately; also before `start`."""
         with self._lock:
             self._latest = state
         self._loop.wake()
 
     def deliver_once(self) -> None:
-        """Bring the latest state although it had arrived at `start`; nothing if one was brought since."""
+        """Deliver the latest state even if it is the one given to `start`, unless one was delivered since."""
         with self._lock:
             if not self._has_delivered:
                 self._known = None
         self._loop.wake()
 
     def stop(self) -> None:
-        """Bring nothing more. May be repeated."""
+        """Deliver nothing more. May be repeated."""
         self._stopping.set()
         self._loop.stop()
 
     def join(self, timeout: float) -> None:
-        """Wait, after `stop`, until the bringing that was under way has ended."""
+        """After `stop`, wait for a delivery in progress."""
         self._loop.stop(timeout)
 
     def _deliver(self) -> float:
@@ -79,7 +79,7 @@ class StateDelivery:
         try:
             has_arrived = self._receiver.receive(state, self._stopping)
         except Exception:
-            logger.exception("telling the host failed")
+            logger.exception("could not notify the host")
             has_arrived = False
         self._failures = 0 if has_arrived else self._failures + 1
         return math.inf if has_arrived else self._backoff.delay(self._failures, 0.0, random.random)

@@ -1,4 +1,4 @@
-"""A program of the host's that is run when zones go out or come in."""
+"""Run a program of the host when zones go out or come in."""
 
 import logging
 import os
@@ -18,35 +18,35 @@ from holdfast.agent.state import AgentState
 logger = logging.getLogger("holdfast.agent")
 
 TAIL_BYTES = 2000
-"""Of what a hook printed, for the log when it fails: an error's last lines."""
+"""Of a failed hook's output, for the log: the last lines of an error."""
 GRACE_SECONDS = 2.0
-"""Between asking a hook to end and killing it."""
+"""Between SIGTERM and SIGKILL for a hook that timed out."""
 STOPPING_GRACE_SECONDS = 0.5
-"""The same when the agent itself stops, which must not take longer than 2 s."""
-_LOOK_SECONDS = 0.02
-"""How often a hook that prints nothing is looked at."""
+"""Between SIGTERM and SIGKILL while the agent itself stops, which must not take longer than 2 s."""
+_POLL_SECONDS = 0.02
+"""How often a hook that prints nothing is polled."""
 
 
 class Hook:
-    """Runs one command for a state: no shell, no input, its own process group. Raises SettingsError."""
+    """A command that runs for each state: no shell, no input, its own process group. Raises SettingsError."""
 
     def __init__(self, command: str, timeout: float, grace: float = GRACE_SECONDS) -> None:
         try:
             self._words = shlex.split(command)
         except ValueError as error:
-            raise SettingsError(f"agent.hook {command!r} is no command: {error}") from error
+            raise SettingsError(f"agent.hook {command!r} is not a valid command: {error}") from error
         if not self._words:
-            raise SettingsError("agent.hook is empty: expected a command, or no setting at all")
+            raise SettingsError("agent.hook is empty: expected a command, or remove the setting")
         if shutil.which(self._words[0]) is None:
             raise SettingsError(
-                f"agent.hook: there is no program {self._words[0]!r} that this user may run: "
-                "name one on the PATH, or by its whole path"
+                f"agent.hook: this user cannot run a program {self._words[0]!r}: "
+                "name one on the PATH, or by its full path"
             )
         self._timeout = timeout
         self._grace = grace
 
     def receive(self, state: AgentState, stopping: threading.Event) -> bool:
-        """Run it; false, and a warning in the log, if it failed or was not done in time."""
+        """Run the hook; return False, and log a warning, if it failed or timed out."""
         try:
             process = subprocess.Popen(
                 self._words,
@@ -57,7 +57,7 @@ class Hook:
                 env={**os.environ, **build_environment(state)},
             )
         except OSError as error:
-            logger.warning("agent.hook could not be started, and will be tried again: %s", error)
+            logger.warning("could not start agent.hook, trying again: %s", error)
             return False
         assert process.stdout is not None
         with process.stdout:
@@ -69,17 +69,14 @@ class Hook:
         if is_over and process.returncode == 0:
             return True
         if not stopping.is_set():
-            how = f"exit code {process.returncode}" if is_over else f"ended after {self._timeout:g} s"
-            logger.warning(
-                "agent.hook failed (%s), and will be tried again",
-                how,
-                extra={"exit_code": process.returncode, "output": output.text()},
-            )
+            how = f"exit code {process.returncode}" if is_over else f"timed out after {self._timeout:g} s"
+            fields = {"exit_code": process.returncode, "output": output.text()}
+            logger.warning("agent.hook failed (%s), trying again", how, extra=fields)
         return False
 
 
 def build_environment(state: AgentState) -> Mapping[str, str]:
-    """What a hook is told, in its environment."""
+    """Return the environment variables that describe a state to the hook."""
     return {
         "HOLDFAST_ZONE": state.zone,
         "HOLDFAST_WORKLOAD": state.workload or "",
@@ -89,7 +86,7 @@ def build_environment(state: AgentState) -> Mapping[str, str]:
 
 
 class _OutputTail:
-    """The end of what comes out of a pipe. Takes all there is, so that whoever prints is never held up."""
+    """The last bytes read from a pipe. Reads everything, so that the writing process never blocks."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -99,18 +96,18 @@ class _OutputTail:
         self._poll.register(descriptor, select.POLLIN)
 
     def wait(self, seconds: float) -> None:
-        """Take what comes, for a while or until something has come."""
+        """Wait up to `seconds` for output, and read it."""
         if self._poll.poll(seconds * 1000):
             self.read()
 
     def read(self) -> None:
-        """Take what is there, a pipe full at the most: somebody may print for ever."""
+        """Read what is available, at most 64 KiB: the process may print for ever."""
         try:
             content = os.read(self._descriptor, 1 << 16)
         except BlockingIOError:
             return
         self._kept = (self._kept + content)[-TAIL_BYTES:]
-        if not content:  # closed, and ready to be read ever after
+        if not content:  # closed; poll() would report it as readable for ever
             with suppress(KeyError):
                 self._poll.unregister(self._descriptor)
 
@@ -119,23 +116,23 @@ class _OutputTail:
 
 
 def _wait(process: "subprocess.Popen[bytes]", output: _OutputTail, timeout: float, stopping: threading.Event) -> bool:
-    """Whether it has ended, in time and before the agent has to."""
+    """Return whether the process ended within `timeout` and before the agent must stop."""
     deadline = time.monotonic() + timeout
     while process.poll() is None:
         if stopping.is_set() or time.monotonic() >= deadline:
             return False
-        output.wait(_LOOK_SECONDS)
+        output.wait(_POLL_SECONDS)
     return True
 
 
 def _end(process: "subprocess.Popen[bytes]", output: _OutputTail, grace: float) -> None:
-    """Ask the whole group to end, and kill what is left of it after the grace."""
+    """Send SIGTERM to the process group, and SIGKILL if it is still there after `grace` seconds."""
     deadline = time.monotonic() + grace
     with suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, for a group of zombies
         os.killpg(process.pid, signal.SIGTERM)
         while time.monotonic() < deadline:
             process.poll()
-            os.killpg(process.pid, 0)  # raises when nobody is left
-            output.wait(_LOOK_SECONDS)
+            os.killpg(process.pid, 0)  # raises when no process of the group is left
+            output.wait(_POLL_SECONDS)
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

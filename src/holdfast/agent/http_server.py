@@ -1,6 +1,6 @@
-"""A small HTTP server that nobody can hold up: one loop, no thread for a client, and an end to everybody's patience.
+"""A small HTTP server that slow clients cannot block: one event loop, no thread per client, and timeouts everywhere.
 
-One request for each connection, so that none is kept for later; a new client never waits for old ones to go.
+One request per connection, so that no connection stays open; a new client never waits for old ones to leave.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from holdfast.agent.responses import Response, build_detail
 logger = logging.getLogger("holdfast.agent")
 
 REQUEST_SECONDS = 5.0
-"""For a whole request to arrive, and for its answer to be taken: both are small."""
+"""Seconds for a whole request to arrive, and for its response to be sent: both are small."""
 LINGER_SECONDS = 1.0
-"""For the rest of a request that was refused half-read: without it the refusal may not arrive."""
+"""Seconds for reading the rest of a refused request: otherwise the client may not get the refusal."""
 CONNECTIONS = 128
-"""At a time. When there are more, the oldest goes: it had its chance."""
+"""Concurrent connections. Above that, the oldest one is closed."""
 HEAD_BYTES = 16 * 1024
 BACKLOG = 1024
 _LINGER_BYTES = 1 << 20
@@ -30,7 +30,7 @@ _LINGER_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked."""
+    """Method, target and body of a request."""
 
     method: str
     target: str
@@ -38,7 +38,7 @@ class Request:
 
 
 class RequestRefused(Exception):
-    """A request that cannot be understood or is too large; holds the answer to it."""
+    """Raised for a request that is malformed or too large; carries the response."""
 
     def __init__(self, answer: Response) -> None:
         super().__init__(answer.status)
@@ -46,7 +46,7 @@ class RequestRefused(Exception):
 
 
 class HttpServer:
-    """Serves one socket with what `respond` answers; `max_body_bytes` says up to how many bytes a request may carry."""
+    """A server on one socket. `respond` returns responses, `max_body_bytes(method, target)` limits request bodies."""
 
     def __init__(
         self,
@@ -62,16 +62,15 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, listener: socket.socket) -> None:
-        """Begin to take requests."""
         self._server = await asyncio.start_server(self._serve, sock=listener, limit=HEAD_BYTES, backlog=BACKLOG)
 
     async def close(self) -> None:
-        """Take no more, and drop what is under way. May be repeated."""
+        """Stop accepting requests, and drop those in progress. May be repeated."""
         if self._server is not None:
             self._server.close()
         for writer in list(self._waiting):
             writer.transport.abort()
-        await asyncio.sleep(0)  # a turn of the loop, in which the sockets are closed
+        await asyncio.sleep(0)  # one iteration of the loop, in which the sockets are closed
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._waiting) >= CONNECTIONS:
@@ -82,7 +81,7 @@ class HttpServer:
         try:
             await self._exchange(reader, writer)
         except (OSError, EOFError, TimeoutError):
-            writer.transport.abort()  # gone, or as good as
+            writer.transport.abort()  # the client is gone or too slow
         finally:
             self._waiting.pop(writer, None)
             writer.close()
@@ -93,7 +92,7 @@ class HttpServer:
             async with asyncio.timeout(self._timeout):
                 request = await self._read(reader)
             method = request.method
-            self._waiting.pop(writer, None)  # whoever has asked properly is not sent away
+            self._waiting.pop(writer, None)  # a complete request is not dropped for a newer connection
             answer, is_refused = await self._answer(request), False
             self._waiting[writer] = None
         except RequestRefused as refused:
@@ -112,11 +111,11 @@ class HttpServer:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError as error:
-            raise RequestRefused(build_detail(431, f"expected {HEAD_BYTES} bytes of headers at the most")) from error
+            raise RequestRefused(build_detail(431, f"expected at most {HEAD_BYTES} bytes of headers")) from error
         line, _, rest = head.partition(b"\r\n")
         words = line.decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            raise RequestRefused(build_detail(400, "expected a request of HTTP/1.1"))
+            raise RequestRefused(build_detail(400, "expected an HTTP/1.1 request"))
         try:
             headers = http.client.parse_headers(io.BytesIO(rest))
         except http.client.HTTPException as error:
@@ -125,9 +124,9 @@ class HttpServer:
         max_bytes = self._max_body_bytes(method, target)
         length = headers.get("Content-Length", "0")
         if "Transfer-Encoding" in headers or not (length.isascii() and length.isdecimal() and len(length) < 10):
-            raise RequestRefused(build_detail(411, "expected a body with its length, or none"))
+            raise RequestRefused(build_detail(411, "expected a body with Content-Length, or none"))
         if max_bytes and int(length) > max_bytes:
-            raise RequestRefused(build_detail(413, f"expected {max_bytes} bytes at the most"))
+            raise RequestRefused(build_detail(413, f"expected a body of at most {max_bytes} bytes"))
         if int(length) and not max_bytes:
             raise RequestRefused(await self._answer(Request(method, target)))
         return Request(method, target, await reader.readexactly(int(length)))
@@ -136,8 +135,8 @@ class HttpServer:
         try:
             return await self._respond(request)
         except Exception:
-            logger.exception("request failed")
-            return build_detail(500, "the agent could not do its part; its log says why")
+            logger.exception("%s %s failed", request.method, request.target)
+            return build_detail(500, "internal error of the agent: see its log")
 
 
 def _encode(answer: Response, *, with_body: bool) -> bytes:

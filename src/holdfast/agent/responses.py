@@ -1,4 +1,4 @@
-"""What the agent answers over HTTP. Pure."""
+"""The agent's responses over HTTP. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -19,19 +19,19 @@ _STATUS = "/status/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSnapshot:
-    """What there is to tell: the state, and how fresh it is."""
+    """The agent's state, and how current it is."""
 
     state: "AgentState"
     age: float | None
-    """Seconds since enough sources were heard; None before the first time."""
+    """Seconds since a majority of the sources had answered; None before the first time."""
     sources: "Sequence[SourceHealth]"
     poll_interval: float
-    """Seconds between two looks: asking again sooner is of no use."""
+    """Seconds between two polls: asking again sooner is useless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A status code, a JSON document, and headers beside the usual ones."""
+    """A status code, a JSON document, and additional headers."""
 
     status: int
     document: Any
@@ -42,31 +42,31 @@ class Response:
 
 
 def build_detail(status: int, detail: str, *headers: tuple[str, str]) -> Response:
-    """An answer that only says how it went."""
+    """Return a response that only carries a text."""
     return Response(status, {"detail": detail}, headers)
 
 
 def build_response(method: str, target: str, snapshot: AgentSnapshot) -> Response:
-    """The answer to a question; 404 for everything that is none."""
+    """Return the response to a request; 404 for an unknown method or path."""
     path = parse_path(target)
     if method not in ("GET", "HEAD") or path is None:
-        return build_detail(404, "there is nothing here")
+        return build_detail(404, "not found")
     state = snapshot.state
     fresh = () if snapshot.age is None else (("Age", str(int(snapshot.age))),)
     if path == "/health":
-        again = (("Retry-After", str(math.ceil(snapshot.poll_interval))),) if state.is_out else ()
-        return Response(503 if state.is_out else 200, _describe_zone(state, state.zone), (*again, *fresh))
+        retry_after = (("Retry-After", str(math.ceil(snapshot.poll_interval))),) if state.is_out else ()
+        return Response(503 if state.is_out else 200, _describe_zone(state, state.zone), (*retry_after, *fresh))
     if path == "/":
-        heard = [{"name": source.name, "age": _round_age(source.age)} for source in snapshot.sources]
-        return Response(200, {**state.to_document(), "age": _round_age(snapshot.age), "sources": heard}, fresh)
+        sources = [{"name": source.name, "age": _round_age(source.age)} for source in snapshot.sources]
+        return Response(200, {**state.to_document(), "age": _round_age(snapshot.age), "sources": sources}, fresh)
     zone = Zone(path.removeprefix(_STATUS))
     if path.startswith(_STATUS) and zone and "/" not in zone:
         return Response(500 if zone in state.zones_out else 200, _describe_zone(state, zone), fresh)
-    return build_detail(404, "there is nothing here")
+    return build_detail(404, "not found")
 
 
 def parse_path(target: str) -> str | None:
-    """The path that a request names; None if it names none."""
+    """Return the path of a request target, or None if it has none."""
     try:
         return unquote(urlsplit(target).path)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Running the agent: follow, tell, answer, stop."""
+"""Run the agent: track zones, publish changes, answer requests, stop."""
 
 import asyncio
 import logging
@@ -27,21 +27,21 @@ from holdfast.status.sources import build_source
 logger = logging.getLogger("holdfast.agent")
 
 FIRST_ANSWER_SECONDS = 1.0
-"""How long starting waits for the first word on zones, so that a restart does not call a zone in that is out."""
-LOOK_SECONDS = 0.1
-"""How often it is looked, after that, whether enough was heard at last."""
+"""How long the start waits for a majority of sources, so that a restart does not report an evacuated zone as in."""
+POLL_SECONDS = 0.1
+"""How often, after that, the agent checks whether a majority has answered."""
 STOP_SECONDS = 1.5
-"""For ending a hook and a subscription; orchestrators wait longer before they kill, and 2 s are promised."""
+"""For ending a hook and a subscription: the agent promises to stop within 2 s, before orchestrators kill it."""
 POST_BYTES = 256 * 1024
-"""What SNS takes in one message: https://docs.aws.amazon.com/general/latest/gr/sns.html"""
+"""The largest message that SNS accepts: https://docs.aws.amazon.com/general/latest/gr/sns.html"""
 
 _HOOK = "holdfast-hook"
 
 
 def run(settings: Settings, announce: Callable[[str], None], token: str | None = None) -> None:
-    """Run until SIGTERM or SIGINT, then stop within 2 s. Raises HoldfastError when the agent cannot start.
+    """Run until SIGTERM or SIGINT, then stop within 2 s. Raises HoldfastError if the agent cannot start.
 
-    `announce` is called with the address when requests are taken. The token is for servers that want one.
+    `announce` is called with the address when the agent accepts requests. `token` is for servers that require one.
     """
 
     async def until_signal() -> None:
@@ -55,7 +55,7 @@ def run(settings: Settings, announce: Callable[[str], None], token: str | None =
 
 
 class Agent:
-    """Follows the endpoints of the settings for one host, and tells it; `fetch` gets the certificates of SNS."""
+    """The agent of one host: tracks zones, and publishes them there. `fetch` downloads the certificates of SNS."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class Agent:
         for address in options.endpoints:
             if workload is None and "{workload}" in address:
                 raise SettingsError(
-                    f"agent.endpoints: {address} asks about a workload, and agent.workload is not set: name it, or "
-                    "leave {workload} out of the address"
+                    f"agent.endpoints: {address} needs a workload, but agent.workload is not set: set it, or remove "
+                    "{workload} from the address"
                 )
         self._options = options
         self._clock = clock or SystemClock()
@@ -92,7 +92,7 @@ class Agent:
             if receiver is not None
         }
         self._first = self._state
-        """Before the agent knew anything: nothing is out."""
+        """The state before any answer: no zone is out."""
         pushed = PushedSource("sns", self._clock)
         sources: list[StatusSource] = [
             build_source(address, zones=(zone,), workload=workload, token=token, poll_interval=options.poll_interval)
@@ -111,7 +111,7 @@ class Agent:
         )
         self._subscription: SnsSubscription | None = None
         if options.sns_topic is not None:
-            # A message may be old, or lost before the next: where there is somebody to ask, it only says when to.
+            # A message may be late or lost. If there are endpoints, it only triggers a poll.
             report: Callable[[ZoneStatus], None] = (lambda _: self._tracker.refresh()) if sources else pushed.push
             self._subscription = SnsSubscription(settings, report, fetch)
         self._http_server = HttpServer(
@@ -119,11 +119,11 @@ class Agent:
         )
 
     def stop(self) -> None:
-        """Have `serve` return, soon. From the loop's own thread; may be repeated."""
+        """Make `serve` return soon. Call it in the event loop's thread; may be repeated."""
         self._stopped.set()
 
     async def serve(self, announce: Callable[[str], None]) -> None:
-        """Follow and tell until `stop`. Once; raises HoldfastError when that cannot begin."""
+        """Track and publish until `stop`. Call it only once. Raises HoldfastError if it cannot start."""
         self._loop = asyncio.get_running_loop()
         with listen(self._options.host, self._options.port, section="agent", backlog=BACKLOG) as listener:
             address = get_base_url(listener)
@@ -132,13 +132,13 @@ class Agent:
             waiting: asyncio.Task[None] | None = None
             try:
                 self._tracker.start()
-                is_heard = await asyncio.to_thread(self._tracker.wait, FIRST_ANSWER_SECONDS)
+                has_majority = await asyncio.to_thread(self._tracker.wait, FIRST_ANSWER_SECONDS)
                 self._deliver_first()
-                if is_heard:
+                if has_majority:
                     self._run_hook()
                 else:
                     self._warn()
-                    waiting = asyncio.create_task(self._run_hook_when_heard())
+                    waiting = asyncio.create_task(self._run_hook_after_majority())
                 await self._http_server.start(listener)
                 if self._subscription is not None:
                     self._subscription.start(self._fail)
@@ -163,23 +163,20 @@ class Agent:
             delivery.start(self._first)
 
     def _run_hook(self) -> None:
-        """Once at every start, whatever the state: what the last agent's hook has done may hold still."""
+        """Run the hook once at every start, whatever the state: effects of a previous agent's hook may persist."""
         if _HOOK in self._deliveries:
             self._deliveries[_HOOK].deliver_once()
 
-    async def _run_hook_when_heard(self) -> None:
-        while not self._tracker.wait(0):  # noqa: ASYNC110 - a thread says so, and the loop must be free to stop
-            await asyncio.sleep(LOOK_SECONDS)
-        logger.info("enough sources are heard now")
+    async def _run_hook_after_majority(self) -> None:
+        while not self._tracker.wait(0):  # noqa: ASYNC110 - set by a thread, and the loop must stay free to stop
+            await asyncio.sleep(POLL_SECONDS)
+        logger.info("a majority of sources has answered")
         self._run_hook()
 
     def _warn(self) -> None:
         sources = self._tracker.sources()
-        logger.warning(
-            "no word on zones yet, none counts as out: %d of %d sources heard, and a majority is needed",
-            sum(source.age is not None for source in sources),
-            len(sources),
-        )
+        count = sum(source.age is not None for source in sources)
+        logger.warning("all zones count as in for now: only %d of %d sources have answered", count, len(sources))
 
     async def _close(self) -> None:
         deadline = time.monotonic() + STOP_SECONDS
@@ -193,12 +190,12 @@ class Agent:
             delivery.join(max(0.0, deadline - time.monotonic()))
 
     def _on_change(self, by_workload: Mapping[str | None, frozenset[Zone]]) -> None:
-        """In the tracker's thread, whenever anything changed for anybody."""
+        """Update the state. Called in the tracker's thread whenever a zone changes for any workload."""
         out = by_workload.get(self._state.workload, by_workload[None])
         if out == self._state.zones_out:
             return
         self._state = replace(self._state, zones_out=out, changed_at=self._clock.wall())
-        logger.info("zones that are out: %s", ", ".join(sorted(out)) or "none", extra={"out": self._state.is_out})
+        logger.info("zones out: %s", ", ".join(sorted(out)) or "none", extra={"out": self._state.is_out})
         for delivery in self._deliveries.values():
             delivery.submit(self._state)
 
@@ -208,11 +205,11 @@ class Agent:
             self.stop()
 
         assert self._loop is not None  # the subscription starts after it
-        with suppress(RuntimeError):  # it has ended meanwhile
+        with suppress(RuntimeError):  # the event loop has ended meanwhile
             self._loop.call_soon_threadsafe(stop)
 
     def _find_subscription(self, method: str, target: str) -> SnsSubscription | None:
-        """The subscription, if this is a message for it."""
+        """Return the subscription if the request is a message for it."""
         return self._subscription if method == "POST" and parse_path(target) == "/sns" else None
 
     async def _respond(self, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The push over SNS, as the agent uses it: subscribe at boot, take what is posted, unsubscribe at the end."""
+"""The agent's SNS subscription: subscribe at start, process posted messages, unsubscribe at the end."""
 
 import asyncio
 import logging
@@ -15,19 +15,19 @@ from holdfast.config import Settings
 
 logger = logging.getLogger("holdfast.agent")
 
-POSTS = 8
-"""Messages that are dealt with at a time: each may wait for a certificate, and anybody may post."""
+MAX_CONCURRENT_POSTS = 8
+"""Messages processed at a time: each may wait for a certificate, and anyone may post."""
 _REFUSALS = ((InvalidValue, 400), (NotAllowed, 403), (EngineError, 503))
-"""The HTTP status that SNS gets for each kind of error. SNS posts a message again only after a 503."""
+"""The HTTP status that SNS gets for each kind of error. SNS repeats a message only after a 503."""
 
 
 class SnsSubscription:
-    """One topic's messages. Raises MissingExtra without what SNS needs, and SettingsError for a wrong topic."""
+    """A subscription to one topic. Raises MissingExtra without the SNS packages, SettingsError for a wrong topic."""
 
     def __init__(
         self, settings: Settings, report: Callable[[ZoneStatus], None], fetch: Callable[[str], bytes] | None = None
     ) -> None:
-        from holdfast.status import sns  # not at the top: most agents do without, and without its packages
+        from holdfast.status import sns  # not at the top: most agents do not use SNS, and lack its packages
 
         self._topic = settings.agent.sns_topic or ""
         self._endpoint = settings.agent.sns_endpoint or ""
@@ -46,20 +46,20 @@ class SnsSubscription:
         )
 
     def start(self, failed: Callable[[HoldfastError], None]) -> None:
-        """Subscribe, in a thread, as often as it takes. `failed` is told what no repetition will mend."""
+        """Subscribe, in a thread, until it succeeds. `failed` is called with an error that repeating cannot fix."""
         self._failed = failed
         self._subscribing.start()
 
     async def receive(self, body: bytes) -> Response:
-        """Take one POST; the answer tells SNS whether to try again."""
-        if self._posts >= POSTS:
-            return build_detail(503, "too many messages at a time", ("Retry-After", "1"))
+        """Process one POST; the response tells SNS whether to try again."""
+        if self._posts >= MAX_CONCURRENT_POSTS:
+            return build_detail(503, "too many concurrent messages", ("Retry-After", "1"))
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Response] = loop.create_future()
 
         def work() -> None:
-            answer = self._take(body)
-            with suppress(RuntimeError):  # the loop has ended meanwhile
+            answer = self._receive(body)
+            with suppress(RuntimeError):  # the event loop has ended meanwhile
                 loop.call_soon_threadsafe(finish, answer)
 
         def finish(answer: Response) -> None:
@@ -75,24 +75,24 @@ class SnsSubscription:
             self._posts -= 1
 
     def close(self, timeout: float) -> None:
-        """Unsubscribe, as far as that is done in time."""
+        """Unsubscribe, for at most `timeout` seconds."""
         self._subscribing.stop()
         thread = threading.Thread(target=self._unsubscribe, name="holdfast-unsubscribe", daemon=True)
         thread.start()
         thread.join(timeout)
         if thread.is_alive():
-            logger.warning("the subscription to %s was not ended in time", self._topic)
+            logger.warning("unsubscribing from %s timed out: remove the subscription by hand", self._topic)
 
-    def _take(self, body: bytes) -> Response:
+    def _receive(self, body: bytes) -> Response:
         try:
             self._receiver.receive(body)
         except (InvalidValue, NotAllowed, EngineError) as error:
-            logger.warning("a message to /sns was not taken: %s", error)
+            logger.warning("refused a message to /sns: %s", error)
             return build_detail(next(status for kind, status in _REFUSALS if isinstance(error, kind)), str(error))
         except Exception:
-            logger.exception("a message of SNS could not be taken")
-            return build_detail(500, "the agent could not do its part; its log says why")
-        return build_detail(200, "taken")
+            logger.exception("could not process a message from SNS")
+            return build_detail(500, "internal error of the agent: see its log")
+        return build_detail(200, "accepted")
 
     def _subscribe(self) -> float:
         try:
@@ -110,6 +110,6 @@ class SnsSubscription:
             if self._subscription_arn is not None:
                 self._sns.unsubscribe(self._session, self._subscription_arn)
         except HoldfastError as error:
-            logger.warning("the subscription to %s was not ended: %s", self._topic, error)
+            logger.warning("could not unsubscribe from %s: %s", self._topic, error)
         finally:
             self._session.close()

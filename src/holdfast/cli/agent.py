@@ -1,4 +1,4 @@
-"""`holdfast agent`: tell a host that is not Python which zones are out."""
+"""`holdfast agent`: publish to a host without Python which zones are out."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,24 +14,25 @@ from holdfast.config import load
 
 def agent(
     *,
-    zone: Annotated[str | None, Parameter(help="The AZ-ID of this host. Instead of agent.zone.")] = None,
-    workload: Annotated[str | None, Parameter(help="What this host is part of. Instead of agent.workload.")] = None,
+    zone: Annotated[str | None, Parameter(help="The AZ-ID of this host. Overrides agent.zone.")] = None,
+    workload: Annotated[str | None, Parameter(help="The workload of this host. Overrides agent.workload.")] = None,
     endpoint: Annotated[
-        list[str] | None, Parameter(help="A server to follow, or https://host/{zone}; repeat it. Else agent.endpoints.")
+        list[str] | None,
+        Parameter(help="A server to follow, or https://host/{zone}. May be repeated. Overrides agent.endpoints."),
     ] = None,
-    host: Annotated[str | None, Parameter(help="Instead of agent.host.")] = None,
-    port: Annotated[int | None, Parameter(help="Instead of agent.port; 0 for any free one.")] = None,
-    file: Annotated[Path | None, Parameter(help="A file to keep the state in. Instead of agent.file.")] = None,
+    host: Annotated[str | None, Parameter(help="The address to listen on. Overrides agent.host.")] = None,
+    port: Annotated[int | None, Parameter(help="The port, 0 for any free one. Overrides agent.port.")] = None,
+    file: Annotated[Path | None, Parameter(help="A file to write the state to. Overrides agent.file.")] = None,
     hook: Annotated[
-        str | None, Parameter(help="A command to run at the start and on every change. Instead of agent.hook.")
+        str | None, Parameter(help="A command to run at the start and on every change. Overrides agent.hook.")
     ] = None,
     settings: SettingsFile = None,
     json: Json = False,
 ) -> None:
-    """Follow which zones are out and tell this host: over HTTP, in a file, by a hook. Runs until it is told to stop.
+    """Track which zones are out, and publish it to this host: over HTTP, in a file, by a hook. Runs until stopped.
 
-    GET /health answers 200 while the own zone is in, and 503 while it is out. Logs go to standard error.
-    A server that wants a credential gets the token in $HOLDFAST_TOKEN.
+    GET /health answers 200 while the host's own zone is in, and 503 while it is out. Logs go to standard error.
+    Servers that require a credential get the token in $HOLDFAST_TOKEN.
     Example: holdfast agent --zone use1-az1 --file /run/zones.json
     """
     given: dict[str, object] = {
@@ -54,7 +55,7 @@ def agent(
             facts = {"address": address, "zone": own.zone, "workload": own.workload}
             print(msgspec.json.encode(facts).decode(), flush=True)
         else:
-            whom = own.zone if own.workload is None else f"{own.workload} in {own.zone}"
-            print(f"Holdfast {holdfast.__version__} agent for {whom} on {address}", flush=True)
+            owner = own.zone if own.workload is None else f"{own.workload} in {own.zone}"
+            print(f"Holdfast {holdfast.__version__} agent for {owner} on {address}", flush=True)
 
     run(values, announce, read_token())

@@ -1,4 +1,4 @@
-"""`holdfast export`: CloudFormation templates for what makes DNS leave a zone. Nothing is deployed."""
+"""`holdfast export`: write CloudFormation templates that make DNS avoid zones that are out. Deploys nothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from holdfast.status.export.checks import Check
 
 app = App(
     name="export",
-    help="Write CloudFormation templates for leaving a zone by DNS.\n\n"
+    help="Write CloudFormation templates for evacuating a zone by DNS.\n\n"
     "Example: holdfast export status-endpoint --kind s3 --output endpoint.json",
     help_epilogue=EXIT_CODES_HELP,
 )
@@ -43,17 +43,14 @@ app = App(
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateOptions:
-    """The options that say where a template goes."""
+    """Options that select where a template is written."""
 
-    output: Annotated[
-        Path | None, Parameter(help="A file for the template; without it, standard output. None is overwritten.")
-    ] = None
-    force: Annotated[bool, Parameter(help="Overwrite the file of --output.")] = False
+    output: Annotated[Path | None, Parameter(help="A new file for the template. Default: standard output.")] = None
+    force: Annotated[bool, Parameter(help="Overwrite an existing file of --output.")] = False
 
     def write(self, template: dict[str, Any]) -> None:
-        """Write the template."""
         if self.output is None:
-            _refuse({"--force": self.force}, "standard output")
+            _refuse({"--force": self.force}, "without --output")
             print_json(template)
             return
         text = msgspec.json.format(msgspec.json.encode(template), indent=2) + b"\n"
@@ -70,49 +67,43 @@ def route53(
     *,
     record: Annotated[str, Parameter(help="The name that clients look up, such as www.example.com.")],
     hosted_zone_id: Annotated[str | None, Parameter(help="The hosted zone of the record.")] = None,
-    hosted_zone_name: Annotated[str | None, Parameter(help="Its name, to see that the record belongs there.")] = None,
+    hosted_zone_name: Annotated[str | None, Parameter(help="Its name, to check that the record belongs to it.")] = None,
     balancer: Annotated[str | None, Parameter(help="The DNS name of the load balancer.")] = None,
     balancer_zone_id: Annotated[str | None, Parameter(help="The canonical hosted zone id of the balancer.")] = None,
     zone: Annotated[
-        list[str] | None, Parameter(help="AZ-ID and name in this account, use1-az1=us-east-1b. For each zone.")
+        list[str] | None, Parameter(help="AZ-ID and name in this account, use1-az1=us-east-1b. Once per zone.")
     ] = None,
-    discover: Annotated[
-        bool, Parameter(help="Ask EC2 for the names of the zones of --zone, or of all there are.")
-    ] = False,
-    region: Annotated[
-        str | None, Parameter(help="Where --discover asks. Instead of aws.region of the settings.")
-    ] = None,
+    discover: Annotated[bool, Parameter(help="Ask EC2 for the names of the zones in --zone, or of all zones.")] = False,
+    region: Annotated[str | None, Parameter(help="The region of --discover. Overrides aws.region.")] = None,
     endpoint: Annotated[
         list[str] | None, Parameter(help="Check a status endpoint, https://host. Several decide by quorum.")
     ] = None,
     bucket: Annotated[
         list[str] | None,
-        Parameter(help="Check the objects of a bucket; NAME=REGION if it is not in the zones' region."),
+        Parameter(help="Check objects in a bucket; NAME=REGION if it is not in the zones' region."),
     ] = None,
     prefix: Annotated[str, Parameter(help="Folders of the objects in --bucket, such as status/.")] = "",
     routing_control: Annotated[
-        list[str] | None, Parameter(help="Follow an ARC routing control: AZ-ID=ARN. For each zone.")
+        list[str] | None, Parameter(help="Follow an ARC routing control: AZ-ID=ARN. Once per zone.")
     ] = None,
     health_check: Annotated[
-        list[str] | None, Parameter(help="Use a health check, of another account perhaps: AZ-ID=ID. For each zone.")
+        list[str] | None, Parameter(help="Use an existing health check, of any account: AZ-ID=ID. Once per zone.")
     ] = None,
-    workload: Annotated[
-        str | None, Parameter(help="Leave zones that are out for it, besides those out for all.")
-    ] = None,
+    workload: Annotated[str | None, Parameter(help="Also avoid zones that are out for this workload only.")] = None,
     quorum: Annotated[
-        int | None, Parameter(help="How many of --endpoint or --bucket must say out; without it, a majority.")
+        int | None, Parameter(help="How many of --endpoint or --bucket must report out. Default: a majority.")
     ] = None,
     interval: Annotated[Literal[10, 30], Parameter(help="Seconds between checks.")] = _TIMING.interval,
     failure_threshold: Annotated[
-        int, Parameter(help="Checks in a row with the same result before it counts.")
+        int, Parameter(help="Consecutive equal results that change the state of a check.")
     ] = _TIMING.failure_threshold,
     target: TemplateOptions = PRINTED,
     settings: SettingsFile = None,
 ) -> None:
-    """Write weighted alias records on the zonal names of a load balancer, each with a health check.
+    """Write weighted alias records for the zonal names of a load balancer, each with a health check.
 
-    The check is of --endpoint, --bucket, --routing-control or --health-check.
-    What is not said of the hosted zone and the balancer becomes a parameter.
+    Choose the check with --endpoint, --bucket, --routing-control or --health-check.
+    Options for the hosted zone and the balancer that you omit become template parameters.
     Example: holdfast export route53 --record a.example.com --discover --bucket out
     """
     zones = _zones(zone or (), discover=discover, region=region, settings=settings)
@@ -132,17 +123,17 @@ def route53(
     if health_check:
         choices.append(ExistingHealthCheck(ids=_by_zone("--health-check", health_check)))
     if len(choices) != 1:
-        raise InvalidValue("expected one of --endpoint, --bucket, --routing-control and --health-check, and only one")
-    is_asked = bool(endpoint or bucket)
+        raise InvalidValue("expected exactly one of --endpoint, --bucket, --routing-control and --health-check")
+    has_own_check = bool(endpoint or bucket)
     _refuse(
         {
             "--prefix": prefix and not bucket,
-            "--workload": workload is not None and not is_asked,
-            "--quorum": quorum is not None and not is_asked,
-            "--interval": timing.interval != _TIMING.interval and not is_asked,
-            "--failure-threshold": timing.failure_threshold != _TIMING.failure_threshold and not is_asked,
+            "--workload": workload is not None and not has_own_check,
+            "--quorum": quorum is not None and not has_own_check,
+            "--interval": timing.interval != _TIMING.interval and not has_own_check,
+            "--failure-threshold": timing.failure_threshold != _TIMING.failure_threshold and not has_own_check,
         },
-        "this kind of check",
+        "with this kind of check",
     )
     options = RecordOptions(
         record=record,
@@ -162,24 +153,22 @@ def status_endpoint(
     kind: Annotated[
         Literal["dynamodb", "s3"], Parameter(help="A table behind API Gateway, or a bucket with objects for zones.")
     ],
-    table: Annotated[str | None, Parameter(help="The name of the table; without it, CloudFormation finds one.")] = None,
+    table: Annotated[str | None, Parameter(help="Name of the table. Default: generated by CloudFormation.")] = None,
     existing_table: Annotated[
-        str | None, Parameter(help="A table that is there: for the other regions of a global table.")
+        str | None, Parameter(help="Use an existing table: for the other regions of a global table.")
     ] = None,
     replica: Annotated[
-        list[str] | None, Parameter(help="Another region that is to have the table. May be repeated.")
+        list[str] | None, Parameter(help="Another region that gets a replica of the table. May be repeated.")
     ] = None,
     stage: Annotated[str, Parameter(help="The first part of the path.")] = _GATEWAY.stage,
-    rate: Annotated[int, Parameter(help="Requests a second, over all callers.")] = _GATEWAY.rate,
-    burst: Annotated[int, Parameter(help="Requests at once.")] = _GATEWAY.burst,
-    bucket: Annotated[
-        str | None, Parameter(help="The name of the bucket; without it, CloudFormation finds one.")
-    ] = None,
+    rate: Annotated[int, Parameter(help="Requests per second, over all callers.")] = _GATEWAY.rate,
+    burst: Annotated[int, Parameter(help="Concurrent requests.")] = _GATEWAY.burst,
+    bucket: Annotated[str | None, Parameter(help="Name of the bucket. Default: generated by CloudFormation.")] = None,
     target: TemplateOptions = PRINTED,
 ) -> None:
-    """Write a status endpoint that health checks and hosts can ask, and that needs no server.
+    """Write a status endpoint for health checks and hosts that needs no server.
 
-    Anybody may read it: health checks cannot sign. See `export route53` for what looks at it.
+    The endpoint is public: health checks cannot sign requests. `export route53` writes the checks.
     Example: holdfast export status-endpoint --kind dynamodb --replica eu-west-1
     """
     if kind == "s3":
@@ -192,12 +181,12 @@ def status_endpoint(
                 "--rate": rate != _GATEWAY.rate,
                 "--burst": burst != _GATEWAY.burst,
             },
-            "--kind s3",
+            "with --kind s3",
         )
         target.write(build_bucket_template(BucketOptions(name=bucket)))
         return
-    _refuse({"--bucket": bucket}, "--kind dynamodb")
-    _refuse({"--table": table if existing_table else None}, "--existing-table")
+    _refuse({"--bucket": bucket}, "with --kind dynamodb")
+    _refuse({"--table": table if existing_table else None}, "with --existing-table")
     options = GatewayOptions(
         table=table if existing_table is None else existing_table,
         table_exists=existing_table is not None,
@@ -211,7 +200,7 @@ def status_endpoint(
 
 def _zones(given: Sequence[str], *, discover: bool, region: str | None, settings: Path | None) -> tuple[NamedZone, ...]:
     if not discover:
-        _refuse({"--region": region}, "zones that are not to be discovered")
+        _refuse({"--region": region}, "without --discover")
         return tuple(NamedZone.parse(text) for text in given)
     from holdfast.status.export.discovery import discover_zones
 
@@ -224,15 +213,15 @@ def _by_zone(option: str, given: Sequence[str]) -> dict[Zone, str]:
     for text in given:
         zone, equals, value = text.partition("=")
         if not equals:
-            raise InvalidValue(f"{option} {text!r}: expected an AZ-ID, an equals sign and what belongs to it")
+            raise InvalidValue(f"{option} {text!r}: expected AZ-ID=VALUE")
         if zone in found:
             raise InvalidValue(f"{option}: {zone} is given twice")
         found[parse_zone(zone)] = value
     return found
 
 
-def _refuse(given: Mapping[str, object], what: str) -> None:
-    """Raise InvalidValue for options that say nothing here: whoever gave them means something else."""
+def _refuse(given: Mapping[str, object], condition: str) -> None:
+    """Raise InvalidValue for options that have no effect under this condition: the user expects one."""
     for option, value in given.items():
         if value:
-            raise InvalidValue(f"{option} says nothing about {what}")
+            raise InvalidValue(f"{option} cannot be used {condition}")

@@ -1,4 +1,4 @@
-"""Zone statuses of a server that runs elsewhere, over its HTTP interface."""
+"""Read and change zone statuses of a remote server, over its HTTP API."""
 
 import http.client
 import os
@@ -27,10 +27,10 @@ from holdfast.status.wire import StatusSnapshot
 
 Answer = TypeVar("Answer")
 
-TOKEN_VARIABLE = "HOLDFAST_TOKEN"  # noqa: S105 - where it is, not what it is
+TOKEN_VARIABLE = "HOLDFAST_TOKEN"  # noqa: S105 - the name of a variable, not a token
 """Holds the token of a credential: on the command line every user of the machine could see it."""
 TIMEOUT_SECONDS = 5.0
-"""For connecting, and for every wait for a part of the answer: people wait for it."""
+"""For connecting, and for each read: a person is waiting."""
 
 _ERRORS: Mapping[int, type[HoldfastError]] = {
     400: InvalidValue,
@@ -42,19 +42,19 @@ _ERRORS: Mapping[int, type[HoldfastError]] = {
     507: DatabaseFull,
 }
 _URN = "urn:holdfast:problem:"
-"""Begins the type of a problem that is one of Holdfast's errors."""
+"""Prefix of the type of a problem that is one of Holdfast's errors."""
 
 
 def read_token() -> str | None:
-    """The token that the environment holds, if there is one; a file that it was read from may end in a line end."""
+    """Return the token in the environment, without a trailing line end, or None."""
     return os.environ.get(TOKEN_VARIABLE, "").strip() or None
 
 
 class RemoteZones:
-    """Reads and changes the statuses that a server keeps. Raises the errors that the server says it met."""
+    """The zone statuses of a remote server. Raises the errors that the server reports."""
 
     can_expire = True
-    """The server sees to it."""
+    """The server brings expired zones in."""
 
     def __init__(self, address: str, token: str | None) -> None:
         self._address = check_address(address)
@@ -63,23 +63,21 @@ class RemoteZones:
         self._token = token
 
     def read(self, zone: Zone | None = None, workload: str | None = None) -> tuple[Sequence[ZoneStatus], float]:
-        """All statuses, and the server's time."""
-        del zone, workload  # a server does not tell everybody which it is configured for
+        """Return all statuses, and the server's time."""
+        del zone, workload  # the server does not tell which zones and workloads are configured
         snapshot = self._request("GET", "/v1/status", StatusSnapshot)
         return snapshot.statuses, snapshot.at
 
     def take_out(
         self, zone: Zone, workload: str | None, *, reason: str, seconds: float | None, force: bool
     ) -> ZoneStatus:
-        """Mark a zone as out."""
         return self._change(zone, workload, {"state": "out", "reason": reason, "for": seconds, "force": force})
 
     def bring_in(self, zone: Zone, workload: str | None, *, reason: str) -> ZoneStatus:
-        """Mark a zone as in."""
         return self._change(zone, workload, {"state": "in", "reason": reason})
 
     def history(self, limit: int) -> Sequence[StatusLogEntry]:
-        """The latest changes that the server has recorded, newest first."""
+        """Return the latest changes that the server has recorded, newest first."""
         return self._request("GET", f"/v1/status/history?limit={limit}", list[StatusLogEntry])
 
     def _change(self, zone: Zone, workload: str | None, wanted: Mapping[str, object]) -> ZoneStatus:
@@ -103,16 +101,16 @@ class RemoteZones:
             connection.request(method, urlsplit(self._address).path + path, body, headers)
             response = connection.getresponse()
             content = response.read(MAX_RESPONSE_BYTES)
-        except ValueError as error:  # a token that cannot stand in a header
+        except ValueError as error:  # the token contains characters that are not allowed in a header
             raise CredentialRefused(
-                f"{TOKEN_VARIABLE} holds no token: expected one like hf_3f9c0a5b7d21_..."
+                f"{TOKEN_VARIABLE} is not a valid token: expected one like hf_3f9c0a5b7d21_..."
             ) from error
         except (OSError, http.client.HTTPException) as error:
             if method == "GET":
                 raise EngineUnavailable(f"server {self._display_address} did not answer: {error}") from error
             raise OutcomeUnknown(
-                f"server {self._display_address} did not answer: {error}; it may or may not have done it, "
-                "`holdfast zone status` shows"
+                f"server {self._display_address} did not answer: {error}; the change may or may not have been made: "
+                "check with `holdfast zone status`"
             ) from error
         finally:
             connection.close()
@@ -122,10 +120,10 @@ class RemoteZones:
             return msgspec.json.decode(content, type=kind)
         except (msgspec.DecodeError, ValueError) as error:
             raise EngineError(
-                f"{self._display_address} is no Holdfast server, by its answer to {method} {path}"
+                f"{self._display_address} is not a Holdfast server, judging by its answer to {method} {path}"
             ) from error
 
-    def _build_error(self, asked: str, status: int, content: bytes) -> HoldfastError:
+    def _build_error(self, request: str, status: int, content: bytes) -> HoldfastError:
         try:
             problem = msgspec.json.decode(content, type=_Problem)
         except (msgspec.DecodeError, ValueError):
@@ -135,16 +133,16 @@ class RemoteZones:
         if problem.type == _URN + OutcomeUnknown.slug:
             kind = OutcomeUnknown
             if "may or may not" not in text:
-                text += "; it may or may not have been done: look before you repeat it"
+                text += "; the change may or may not have been made: check before you repeat it"
         if status == http.client.NOT_FOUND and not problem.type.startswith(_URN):
-            text = f"{asked} answered 404: expected the base URL of a Holdfast server, such as http://127.0.0.1:8470"
+            text = f"{request} answered 404: expected the base URL of a Holdfast server, such as http://127.0.0.1:8470"
         if status == http.client.UNAUTHORIZED and self._token is None:
             text += f" (set {TOKEN_VARIABLE} to the token of a credential)"
         return kind(f"{text} (trace {problem.trace_id})" if problem.trace_id else text)
 
 
 class _Problem(msgspec.Struct, frozen=True):
-    """What is read of a server's problem details."""
+    """The fields of a problem response that are used here."""
 
     detail: str
     type: str = "about:blank"
@@ -158,6 +156,6 @@ def _format_complaint(error: Mapping[str, str | None]) -> str:
 
 
 def _strip_user(address: str) -> str:
-    """The address without a name and a password in it, which are not for the screen."""
+    """Return the address without user name and password, which must not be printed."""
     parts = urlsplit(address)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

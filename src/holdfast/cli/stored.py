@@ -1,4 +1,4 @@
-"""Zone statuses of the store that the settings name, without a server between."""
+"""Read and change zone statuses in the store of the settings, without a server."""
 
 import os
 import socket
@@ -16,9 +16,9 @@ from holdfast.status.writer import StatusWriter
 
 
 class StoredZones:
-    """Reads and changes the statuses of a store, as the user who runs the command.
+    """The zone statuses of a store, changed in the name of the user who runs the command.
 
-    Raises NotFound for zones and workloads that are not configured, where some are.
+    If workloads are configured, raises NotFound for zones and workloads that are not among them.
     """
 
     def __init__(self, settings: Settings, databases: Databases, clock: Clock) -> None:
@@ -26,32 +26,30 @@ class StoredZones:
         self._databases = databases
         self._clock = clock
         self.can_expire = settings.status.store == "database"
-        """Whether everybody who reads the store knows when a status is over."""
+        """Whether all readers of the store honour the end of a status."""
         in_database = get_database_path(settings, SUBSYSTEM) or settings.database.url
         self.location = f"store: {in_database if self.can_expire else settings.status.store}"
-        """Where the statuses are, for people; no secret in it."""
+        """Where the statuses are, for messages; contains no secret."""
 
     def read(self, zone: Zone | None = None, workload: str | None = None) -> tuple[Sequence[ZoneStatus], float]:
-        """All statuses, and the time; the zone and the workload only have to exist."""
+        """Return all statuses, and the time. `zone` and `workload` are only checked to be configured."""
         require_known(self._settings.workload, zone, workload)
         return self._store.read(), self._clock.wall()
 
     def take_out(
         self, zone: Zone, workload: str | None, *, reason: str, seconds: float | None, force: bool
     ) -> ZoneStatus:
-        """Mark a zone as out."""
         require_known(self._settings.workload, zone, workload)
         return StatusWriter(self._store, self._clock).take_out(
             zone, workload, by=_user_name(), reason=reason, seconds=seconds, force=force
         )
 
     def bring_in(self, zone: Zone, workload: str | None, *, reason: str) -> ZoneStatus:
-        """Mark a zone as in."""
         require_known(self._settings.workload, zone, workload)
         return StatusWriter(self._store, self._clock).bring_in(zone, workload, by=_user_name(), reason=reason)
 
     def history(self, limit: int) -> Sequence[StatusLogEntry]:
-        """The latest changes that a server has recorded, newest first: in its database, wherever the store is."""
+        """Return the latest changes that a server has recorded in its database, newest first, wherever the store is."""
         self._require_database()
         return StatusLog(self._databases.database(SUBSYSTEM)).list(limit)
 
@@ -62,11 +60,11 @@ class StoredZones:
         return open_status_store(self._settings, self._databases)
 
     def _require_database(self) -> None:
-        # Whoever takes a zone out in a store that no server reads believes that it is out.
+        # A zone taken out in a store that no server reads would only seem to be out.
         hint = f"; {TOKEN_VARIABLE} is set, so --server was probably meant" if read_token() else ""
         require_store(self._settings, SUBSYSTEM, hint=f", or ask the server with --server URL{hint}")
 
 
 def _user_name() -> str:
-    """Who decides, for the record: by the system's word, which no variable changes."""
+    """Return the user and host for the record, from the operating system: environment variables can be forged."""
     return f"{get_user_name(os.getuid())}@{socket.gethostname()}"

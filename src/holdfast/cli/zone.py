@@ -1,6 +1,6 @@
-"""`holdfast zone`: which zones are out, and taking them out or in.
+"""`holdfast zone`: show which zones are out, take a zone out, bring it in.
 
-Works on the store of the settings directly, also while the server is down, or with --server on a server elsewhere.
+Works directly on the store of the settings, even while the server is down, or with --server on a remote server.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,32 +24,28 @@ from holdfast.compose import Databases
 
 app = App(
     name="zone",
-    help="See which zones are out, take one out, bring it in.\n\nExample: holdfast zone status",
+    help="Show which zones are out, take a zone out, bring it in.\n\nExample: holdfast zone status",
     help_epilogue=EXIT_CODES_HELP,
 )
 
 ZoneArgument: TypeAlias = Annotated[str, Parameter(name="ZONE", help="An AZ-ID such as use1-az1.")]
-# Only to be told from a slip: words that are left over would else be refused without a word on why.
+# Catches extra arguments, to explain the likely mistake: without it, they are refused without a hint.
 Others: TypeAlias = Annotated[str, Parameter(show=False)]
-Reason: TypeAlias = Annotated[str, Parameter(help="Why, for whoever comes next.")]
-Workload: TypeAlias = Annotated[str | None, Parameter(help="Only for this workload; without it, for all.")]
+Reason: TypeAlias = Annotated[str, Parameter(help="Reason, recorded in the history.")]
+Workload: TypeAlias = Annotated[str | None, Parameter(help="Only for this workload. Default: all workloads.")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneOptions(SettingsOptions):
-    """The options that say where statuses are read and changed."""
+    """Options that select where statuses are read and changed."""
 
     server: Annotated[
-        str | None,
-        Parameter(
-            help="Ask the server at this URL instead of the store of the settings, with the token in $HOLDFAST_TOKEN."
-        ),
+        str | None, Parameter(help="Use the server at this URL, with the token in $HOLDFAST_TOKEN, not the store.")
     ] = None
 
     @contextmanager
     def open(self) -> Iterator[StoredZones | RemoteZones]:
-        """Open the store, or speak to the server."""
         if self.server is not None:
             yield RemoteZones(self.server, read_token())
             return
@@ -63,14 +59,14 @@ ZONES = ZoneOptions()
 
 @app.command
 def status(
-    zone: Annotated[str | None, Parameter(name="ZONE", help="Only this one.")] = None,
+    zone: Annotated[str | None, Parameter(name="ZONE", help="Only this zone.")] = None,
     /,
     *others: Others,
-    workload: Annotated[str | None, Parameter(help="What holds for this workload.")] = None,
+    workload: Annotated[str | None, Parameter(help="Show the statuses that apply to this workload.")] = None,
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
-    """Show every zone that is out, and those that were once.
+    """Show the zones that are out, and those that were out before.
 
     Example: holdfast zone status use1-az1
     """
@@ -107,17 +103,17 @@ def take_out(
         str | None,
         Parameter(
             name="--for",
-            allow_leading_hyphen=True,  # so that -5m is told what a duration is
-            help="In again by itself after 90s, 30m, 2h30m, 1d; without it, when brought in.",
+            allow_leading_hyphen=True,  # so that -5m gets the error message about durations
+            help="Bring the zone in automatically after 90s, 30m, 2h30m or 1d. Default: out until `zone in`.",
         ),
     ] = None,
-    force: Annotated[bool, Parameter(help="Also while another zone is out.")] = False,
+    force: Annotated[bool, Parameter(help="Take the zone out even while another zone is out.")] = False,
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
-    """Take a zone out. One that is out already gets the new reason, and the new time.
+    """Take a zone out. If it is out already, it gets the new reason and end.
 
-    Refused while another zone is out, unless by force. A server on the same store tells everybody within a second.
+    Refused while another zone is out, unless --force is given. A server on the same store publishes it within a second.
     Example: holdfast zone out use1-az2 --reason "errors on checkout" --for 2h
     """
     _require_no_others(others)
@@ -130,7 +126,7 @@ def take_out(
     print_result(written, text, as_json=json)
     if seconds is not None and not zones.can_expire:
         print_note(
-            "a server has to run to bring it in at that time for those who know nothing of it, such as Route 53",
+            "a Holdfast server must run at that time, or readers that ignore expiry, such as Route 53, keep it out",
             as_json=json,
         )
 
@@ -145,15 +141,15 @@ def bring_in(
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
-    """Bring a zone in again. One that is in already stays as it is.
+    """Bring a zone in again. A zone that is in already stays unchanged.
 
-    Brought in for all, it stays out for single workloads that it is out for, and the command says for which.
-    Example: holdfast zone in use1-az2 --reason "mended"
+    Brought in for all workloads, it stays out for single workloads with their own status; the command lists them.
+    Example: holdfast zone in use1-az2 --reason "fixed"
     """
     _require_no_others(others)
     wanted, for_workload = parse_zone(zone), None if workload is None else check_workload_name(workload)
     with options.open() as zones:
-        # Before the change: if it cannot be read, nothing was done.
+        # Read before the change: if that fails, nothing was changed.
         statuses, now = ((), 0.0) if for_workload else zones.read()
         written = zones.bring_in(wanted, for_workload, reason=reason)
     left = sorted(each.workload for each in statuses if each.zone == wanted and each.workload and each.is_out(now))
@@ -171,14 +167,14 @@ def bring_in(
 def history(
     *,
     limit: Annotated[
-        int, Parameter(validator=Number(gte=1, lte=1000), help="How many changes at the most, 1 to 1000.")
+        int, Parameter(validator=Number(gte=1, lte=1000), help="Maximum number of changes, 1 to 1000.")
     ] = 100,
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
-    """Show who took which zone out or in, and when, the latest change first, as servers recorded it.
+    """Show the latest changes of zone statuses, newest first, as servers recorded them.
 
-    What is changed while no server runs is recorded when the next one starts.
+    Changes made while no server runs are recorded when the next one starts.
     Example: holdfast zone history --limit 20
     """
     with options.open() as zones:
@@ -193,16 +189,16 @@ def history(
 def _require_no_others(others: Sequence[str]) -> None:
     if others:
         raise InvalidValue(
-            f"one zone at a time, and a reason of several words in quotes: what is {' '.join(others)!r}?"
+            f"unexpected arguments {' '.join(others)!r}: give one zone, and put a reason of several words in quotes"
         )
 
 
 def _apply_expiry(status: ZoneStatus, now: float) -> ZoneStatus:
-    """The status as it is by now: one whose time is over is in, and has no end to come."""
+    """Return the status as it applies at `now`: an expired one is in, without an end."""
     return replace(status, state=ZoneState.IN, share=None, expires=None) if status.has_expired(now) else status
 
 
-_HEADER = ("zone", "workload", "status", "since", "until", "by", "reason")
+_HEADER = ("zone", "workload", "state", "since", "until", "by", "reason")
 
 
 def _build_row(status: ZoneStatus) -> tuple[object, ...]:

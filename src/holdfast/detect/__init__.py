@@ -1,6 +1,6 @@
-"""Tell a failing zone from a healthy one: rules over windows of telemetry that end in a verdict.
+"""Detect failing zones: rules over windows of telemetry that lead to a verdict.
 
-May import the base and `telemetry`. Start reading at `detector.py` for the seam, and in `detectors/` for what there is.
+May import the base and `telemetry`. Start reading at `detector.py` for the interface; detectors are in `detectors/`.
 """
 
 from holdfast.detect.detector import DETECTORS, Detector, DetectorType, build_detector

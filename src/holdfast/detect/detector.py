@@ -1,4 +1,4 @@
-"""The seam between the loop and its detectors: one protocol, and the detectors by name.
+"""The interface between the detection loop and its detectors: one protocol, and a registry of detectors by name.
 
 A detector is one module in `detectors/`, or an entry point of another distribution in the group `holdfast.detectors`.
 """
@@ -18,14 +18,14 @@ State = TypeVar("State")
 
 
 class Detector(Protocol[State]):
-    """One way to tell a failing zone from a healthy one. Pure: the same state and window give the same verdict."""
+    """A method of detecting failing zones. Pure: the same state and window give the same verdict."""
 
     def step(self, state: State, window: Window) -> tuple[State, Verdict]:
-        """Look at one window. Windows come in order; one that starts after the last one ended follows a gap."""
+        """Evaluate one window. Windows come in order; a window that starts after the last one's end follows a gap."""
 
 
 class DetectorType(Protocol):
-    """What a detector registers: its class. Called with options, it returns a Detector."""
+    """The class that a detector registers. Called with options, it returns a Detector."""
 
     @property
     def options_type(self) -> type[Any]:
@@ -33,9 +33,9 @@ class DetectorType(Protocol):
 
     @property
     def state_type(self) -> type[Any]:
-        """What the detector remembers. Called without arguments, it is the state at the beginning.
+        """The class of the detector's state. Called without arguments, it returns the initial state.
 
-        The loop saves it with every bin, so msgspec must be able to encode and decode it.
+        The detection loop saves the state with every bin, so msgspec must be able to encode and decode it.
         """
 
     def __call__(self, options: Any) -> Detector[Any]:
@@ -43,12 +43,12 @@ class DetectorType(Protocol):
 
 
 DEFAULT_DETECTOR = "threshold"
-"""The one that needs no history."""
+"""Needs no training data."""
 DETECTORS: Plugins[DetectorType] = Plugins("detector", package="holdfast.detect.detectors", group="holdfast.detectors")
 
 
 def build_detector(name: str, options: Mapping[str, Any]) -> Detector[Any]:
-    """Build the detector called `name`. Raise InvalidValue for an option that it does not have or accept."""
+    """Return the detector called `name`. Raise InvalidValue for an unknown option or an invalid value."""
     return DETECTORS.get(name)(parse_options(name, options))
 
 
@@ -57,19 +57,19 @@ def parse_options(name: str, given: Mapping[str, Any]) -> Any:
     detector = DETECTORS.get(name)
     for attribute in ("options_type", "state_type"):
         if not hasattr(detector, attribute):
-            raise InvalidValue(f"the detector {name} has no {attribute}: see holdfast.detect.DetectorType")
+            raise InvalidValue(f"detector {name} has no {attribute}: see holdfast.detect.DetectorType")
     kind = detector.options_type
     known = list_option_names(kind)
     for option in given:
         if option not in known:
-            raise InvalidValue(f"{option}: the detector {name} has no such option, but {', '.join(sorted(known))}")
+            raise InvalidValue(f"{option}: unknown option of detector {name}, expected {', '.join(sorted(known))}")
     try:
         return msgspec.convert(dict(given), kind)
     except msgspec.ValidationError as error:
-        complaint, _, path = str(error).partition(" - at `$.")
-        raise InvalidValue(f"{path.rstrip('`')}: {complaint}" if path else complaint) from error
+        problem, _, path = str(error).partition(" - at `$.")
+        raise InvalidValue(f"{path.rstrip('`')}: {problem}" if path else problem) from error
 
 
 def list_option_names(kind: type[Any]) -> tuple[str, ...]:
-    """Return the names of the options that a class of options has."""
+    """Return the option names of an options class."""
     return tuple(each.name for each in (fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind)))

@@ -1,4 +1,4 @@
-"""Leaving a zone: what a verdict leads to, and what stands in the way.
+"""Evacuate a zone: mark a verdict's zone as out, if the guard allows it.
 
 May import the base, the engines, `detect`, `calls`, `status` and `telemetry`. Start reading at `guard.py`.
 """

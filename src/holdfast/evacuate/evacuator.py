@@ -12,7 +12,7 @@ _STRICTEST_FIRST = (ZoneState.OUT, ZoneState.DRAINING, ZoneState.RETURNING)
 
 
 class Evacuator:
-    """Carries out what the guard allows. Idempotent: acting on a verdict again changes nothing more."""
+    """The evacuation of zones by verdict, as the guard allows. Idempotent: repeating a verdict changes nothing."""
 
     def __init__(self, store: StatusStore, clock: Clock, status_writer: StatusWriter) -> None:
         self._store = store
@@ -20,7 +20,7 @@ class Evacuator:
         self._status_writer = status_writer
 
     def read_states(self, workload: str) -> Mapping[Zone, ZoneState]:
-        """Return the state of each zone that is not in, for a workload or for all; the stricter one of the two."""
+        """Return the state of each zone that is not in, for `workload` or for all; the stricter of the two."""
         now = self._clock.wall()
         found: dict[Zone, ZoneState] = {}
         for status in self._store.read():
@@ -31,12 +31,12 @@ class Evacuator:
         return found
 
     def act(self, verdict: Verdict, zones: frozenset[Zone]) -> ZoneStatus | None:
-        """Mark the verdict's zone as out for its workload, if that is allowed; return the new status if it was.
+        """Mark the verdict's zone as out for its workload if the guard allows it; return the new status, or None.
 
-        Raise Conflict if another zone is taken out at the same moment.
+        Raise Conflict if another zone is taken out at the same time.
         """
         decision = decide_evacuation(verdict, zones, self.read_states(verdict.workload))
         if decision.zone is None:
             return None
-        # A zone that an operator has taken out meanwhile keeps the operator's reason and end.
+        # If an operator has taken the zone out meanwhile, keep the operator's reason and end.
         return self._status_writer.take_out(decision.zone, verdict.workload, by=BY, reason=decision.reason, renew=False)

@@ -1,7 +1,7 @@
 """Metrics of every part: describe an instrument once, export it to Prometheus, CloudWatch, OpenTelemetry or logs.
 
-May import the base. A part describes its instruments in a module of its own, such as `holdfast.calls.metrics`, with a
-sink that turns events into measurements. Start reading at `instruments.py`, then `exporter.py`.
+May import the base. A part defines its instruments in its own module, such as `holdfast.calls.metrics`, with a sink
+that turns events into measurements. Start reading at `instruments.py`, then `exporter.py`.
 """
 
 from importlib import import_module
@@ -46,10 +46,10 @@ _MODULES = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any attribute name
 
     def __getattr__(name: str) -> Any:
-        """Import an exporter when it is asked for: most programs have one of them."""
+        """Import an exporter on first access: most programs use only one."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = globals()[name] = getattr(import_module(f"{__name__}.exporters.{_MODULES[name]}"), name)

@@ -1,7 +1,7 @@
-"""Bound the number of names that become labels of metrics, whatever callers do. Pure.
+"""Limit the number of names that become labels of metrics. Pure.
 
-A series is kept for each combination of labels. A name with an identifier in it would make a new series for every call,
-until the memory is full or the bill is. There are two rules: the first names stay, or the busiest ones do.
+Every combination of labels is a series. A name with an identifier in it would create a series for every call, until
+memory or money runs out. There are two rules: admit the first names, or the busiest ones.
 """
 
 from collections.abc import Hashable, Mapping
@@ -9,30 +9,30 @@ from collections.abc import Hashable, Mapping
 from holdfast._errors import InvalidValue
 
 OTHER = "other"
-"""Stands for every name that is not told apart."""
+"""Label value for all names without their own series."""
 MAX_NAMES = 200
-"""Names of one kind with series of their own, where the first ones stay."""
+"""Names with their own series, if the first ones are admitted."""
 MAX_BUSIEST_NAMES = 20
-"""Names with series of their own, where the busiest ones have them."""
+"""Names with their own series, if the busiest ones are admitted."""
 REVIEW_SECONDS = 60.0
-"""Seconds between two reviews of who is busiest."""
+"""Seconds between two reviews of the busiest names."""
 MIN_COUNT = 10
-"""A name that was counted less often does not replace another one."""
+"""A name with a lower count does not replace another one."""
 COUNTED_NAMES_PER_SERIES = 8
-"""Names that are counted for each one that has series of its own, to find out who is busiest."""
+"""Names counted for each name with its own series, to find the busiest."""
 
 
 class CardinalityLimit:
-    """Admit the first `max_names` names, and no other. Not thread-safe."""
+    """A limit that admits the first `max_names` names, and no others. Not thread-safe."""
 
     def __init__(self, max_names: int = MAX_NAMES) -> None:
         if max_names < 1:
-            raise InvalidValue(f"at most {max_names} names with series of their own: expected 1 or more")
+            raise InvalidValue(f"at most {max_names} names with their own series: expected 1 or more")
         self._max_names = max_names
         self._admitted: set[Hashable] = set()
 
     def admits(self, name: Hashable) -> bool:
-        """Return whether `name` is one of the first; it becomes one if there is room."""
+        """Return whether `name` is among the first names; it is added if there is room."""
         if name in self._admitted:
             return True
         if len(self._admitted) >= self._max_names:
@@ -42,9 +42,9 @@ class CardinalityLimit:
 
 
 class FrequencySketch:
-    """Count the most frequent names with little memory, and forget the others. Not thread-safe.
+    """A counter of the most frequent names that needs little memory. Not thread-safe.
 
-    A name with more than 1 in `max_names + 1` of the total is always here, and its count is too low by at most that
+    A name with more than 1 in `max_names + 1` of the total is always present, and its count is too low by at most that
     share (Misra and Gries, https://doi.org/10.1016/0167-6423(82)90012-0).
     """
 
@@ -67,16 +67,16 @@ class FrequencySketch:
                 self.counts[name] = by - less
 
     def fade(self) -> None:
-        """Halve all counts, so that the past counts less than the present."""
+        """Halve all counts, so that older counts weigh less."""
         self.total //= 2
         self.counts = {name: count // 2 for name, count in self.counts.items() if count > 1}
 
 
 class TopNames:
-    """Choose at most `max_names` names by weight, and change the choice slowly. Not thread-safe.
+    """A slowly changing choice of at most `max_names` names by weight. Not thread-safe.
 
-    Each name that ever was a label costs whoever keeps the metrics. So a name replaces another one only if it has twice
-    the weight, and a share of the total that is worth looking at.
+    Each label value ever used costs memory in the monitoring system. So a name replaces another one only if it has
+    twice its weight, and a relevant share of the total.
     """
 
     def __init__(self, max_names: int = MAX_BUSIEST_NAMES) -> None:
@@ -85,7 +85,7 @@ class TopNames:
         self._reviewed: float | None = None
 
     def name(self, name: str) -> str:
-        """Return `name` if it is chosen, or can be because there is room; else `other`."""
+        """Return `name` if it is chosen, or there is room for it; otherwise `other`."""
         if name not in self.names:
             if len(self.names) >= self._max_names:
                 return OTHER
@@ -93,13 +93,13 @@ class TopNames:
         return name
 
     def is_due(self, at: float) -> bool:
-        """Return whether it is time for a review; a clock that was set back does not put it off."""
+        """Return whether a review is due, also if the clock was set back."""
         if self._reviewed is None:
             self._reviewed = at
         return not 0 <= at - self._reviewed < REVIEW_SECONDS
 
     def review(self, weights: Mapping[str, int], total: int, at: float) -> set[str]:
-        """Choose names that have far more weight than chosen ones; return those that are no longer chosen."""
+        """Choose names with far more weight than chosen ones; return those that are no longer chosen."""
         self._reviewed = at
         replaced: set[str] = set()
         if not self._max_names:
@@ -116,7 +116,7 @@ class TopNames:
 
 
 class BusiestNames(TopNames):
-    """Choose the names that are counted most often. Not thread-safe."""
+    """A choice of the names that are counted most often. Not thread-safe."""
 
     def __init__(self, max_names: int = MAX_BUSIEST_NAMES) -> None:
         super().__init__(max_names)
@@ -134,7 +134,7 @@ class BusiestNames(TopNames):
 
 
 def check_max_busiest(max_names: int) -> int:
-    """Return `max_names`, or raise InvalidValue if it is no sensible number of names."""
+    """Return `max_names`, or raise InvalidValue if it is out of range."""
     if not 0 <= max_names <= 1000:
-        raise InvalidValue(f"{max_names} names with series of their own: expected 0 to 1000")
+        raise InvalidValue(f"{max_names} names with their own series: expected 0 to 1000")
     return max_names

@@ -1,4 +1,4 @@
-"""What an exporter is, and how one is found by its name."""
+"""The interface of an exporter, and the registry of exporters by name."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -13,66 +13,66 @@ from holdfast.metrics.instruments import Instrument, LogLine, Measurement, Serie
 log = logging.getLogger(__name__)
 
 GaugeReader = Callable[[], Iterable[Measurement]]
-"""Measures gauges when it is called."""
+"""Returns current gauge values when called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportTarget:
-    """What an exporter is opened for, when it is named in the settings or on the command line."""
+    """The process and namespace for which an exporter is opened by name."""
 
     namespace: str
-    """Of the metrics in CloudWatch: `shop/worker`."""
+    """CloudWatch namespace, such as `shop/worker`."""
     process: int = 0
-    """The number of this process among `processes`, from 0 on."""
+    """Index of this process among `processes`, from 0 on."""
     processes: int = 1
 
 
 class Exporter:
-    """Hands measurements and log lines to one monitoring system. An exporter overrides what it has a use for.
+    """Base of exporters, which pass measurements and log lines to a monitoring system. Override what it supports.
 
-    Methods are called by any thread, in the middle of the work that is measured: they must be quick, and wait for
-    nobody. What they raise is logged by the caller and changes nothing else.
+    Methods are called by any thread, in the middle of the measured work: they must be quick and must not block. The
+    caller logs what they raise; it has no other effect.
     """
 
     uses_attributes: ClassVar[bool] = True
-    """Whether it reads the attributes of measurements, which take time to make."""
+    """Whether the exporter reads attributes of measurements, which take time to build."""
     uses_logs: ClassVar[bool] = False
-    """Whether it takes log lines."""
+    """Whether the exporter accepts log lines."""
     uses_standard_output: ClassVar[bool] = False
-    """Whether `open` makes one that writes to standard output, so that others should not."""
+    """Whether an exporter made by `open` writes to standard output, so that other code should not."""
 
     @classmethod
     def open(cls, argument: str, target: ExportTarget) -> Self:  # noqa: ARG003 - not every exporter needs it
-        """Make an exporter from what follows its name and a colon in the settings; `""` if nothing does."""
+        """Create an exporter from `argument`, the text after the colon in `NAME:ARGUMENT` (`""` if there is none)."""
         if argument:
             raise SettingsError(f"{cls.__name__} takes no argument, found {argument!r}")
         return cls()
 
     def declare(self, instruments: Sequence[Instrument]) -> None:
-        """Learn which instruments a part has, before they are measured. Raise InvalidValue if they cannot be."""
+        """Register the instruments of a part before they are measured. Raise InvalidValue if they are not supported."""
 
     def record(self, measurements: Sequence[Measurement]) -> None:
-        """Take the measurements of one event."""
+        """Record the measurements of one event."""
 
     def start_series(self, series: Sequence[Series]) -> None:
-        """Begin these series at 0, so that their first increase is seen as one."""
+        """Start these series at 0, so that their first increase is visible."""
 
     def keep_only(
         self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]
     ) -> None:
-        """End the series of all values of the breakdown but these: the others are not told apart any more."""
+        """Remove every breakdown series except those in `breakdowns`. Counts of removed series stay in the total."""
 
     def observe(self, instruments: Sequence[Instrument], read: GaugeReader) -> None:
         """Call `read` for the values of these gauges whenever they are exported."""
 
     def log(self, line: LogLine) -> None:
-        """Take one line."""
+        """Export one log line."""
 
     def flush(self) -> None:
-        """Hand on what is still here."""
+        """Write buffered measurements."""
 
     def close(self) -> None:
-        """Hand on what is still here, and end. May be repeated."""
+        """Write buffered measurements and release resources. May be repeated."""
         self.flush()
 
     def __enter__(self) -> Self:
@@ -83,7 +83,7 @@ class Exporter:
 
 
 class GaugeReaders:
-    """Calls functions that measure gauges, for exporters that keep values in memory. One that raises is left out."""
+    """The gauge readers of an exporter that keeps values in memory. Skips a reader that raises."""
 
     def __init__(self) -> None:
         self._reads: list[GaugeReader] = []
@@ -99,7 +99,7 @@ class GaugeReaders:
                 found += read()
             except Exception:
                 if not self._has_failed:
-                    log.exception("gauges cannot be read; further failures are not logged")
+                    log.exception("cannot read gauges; further failures are not logged")
                 self._has_failed = True
         return found
 
@@ -107,12 +107,12 @@ class GaugeReaders:
 EXPORTERS: Plugins[type[Exporter]] = Plugins(
     "metrics exporter", package="holdfast.metrics.exporters", group="holdfast.metrics_exporters"
 )
-"""The exporters by name. One of another distribution is an entry point of the group."""
+"""Exporters by name. Other distributions add theirs as entry points of the group."""
 
 
 @contextmanager
 def open_exporters(names: Iterable[str], target: ExportTarget) -> Iterator[list[Exporter]]:
-    """Open exporters that are given as `NAME` or `NAME:ARGUMENT`, and close them at the end."""
+    """Open exporters given as `NAME` or `NAME:ARGUMENT`, and close them at the end."""
     with ExitStack() as stack:
         opened = []
         for text in names:

@@ -1,7 +1,7 @@
-"""A histogram of durations whose buckets grow by a constant factor, so that histograms can be merged. Pure.
+"""A histogram whose buckets grow by a constant factor, so that histograms can be merged. Pure.
 
 The buckets are those of OpenTelemetry's exponential histogram at scale 3, and of Prometheus' native histogram with
-schema 3: bucket `i` holds what is above 2^(i/8) and at most 2^((i+1)/8). A quantile is off by at most 4.5 %.
+schema 3: bucket `i` holds values above 2^(i/8) and up to 2^((i+1)/8). A quantile is off by at most 4.5 %.
 https://opentelemetry.io/docs/specs/otel/metrics/data-model/#exponentialhistogram
 """
 
@@ -11,18 +11,18 @@ from math import ceil, log2
 import msgspec
 
 PER_DOUBLING = 8
-"""Buckets between a value and its double: each ends 9 % above its beginning."""
+"""Number of buckets between a value and its double: each is 9 % wide."""
 SMALLEST = 2.0**-20
-"""Values up to this are not told apart: about a microsecond."""
+"""Values at or below this, about a microsecond, are counted as zero."""
 
 
 class Histogram(msgspec.Struct):
-    """Values counted by size. It can be encoded as it is. Not thread-safe."""
+    """Counts of values by size. msgspec can encode it. Not thread-safe."""
 
     buckets: dict[int, int] = {}
-    """How many values are in each bucket that has any, by the bucket's index."""
+    """Number of values in each non-empty bucket, by index."""
     zeros: int = 0
-    """How many values are at most `SMALLEST`."""
+    """Number of values up to `SMALLEST`."""
     count: int = 0
     sum: float = 0.0
     min: float = 0.0
@@ -36,7 +36,7 @@ class Histogram(msgspec.Struct):
         return histogram
 
     def add(self, value: float, count: int = 1) -> None:
-        """Count `value` `count` times. It must be finite."""
+        """Count `value`, which must be finite, `count` times."""
         if value > SMALLEST:
             index = ceil(log2(value) * PER_DOUBLING) - 1
             try:
@@ -65,25 +65,25 @@ class Histogram(msgspec.Struct):
         self.count += other.count
         self.sum += other.sum
 
-    def quantile(self, share: float) -> float | None:
-        """Return what `share` of the values do not exceed, 0.5 for the median; None if there are no values."""
-        return self.quantiles([share])[0] if self.count else None
+    def quantile(self, q: float) -> float | None:
+        """Return the `q`-quantile, 0.5 for the median; None if there are no values."""
+        return self.quantiles([q])[0] if self.count else None
 
-    def quantiles(self, shares: Sequence[float]) -> list[float]:
-        """Return the quantile of each share, in one pass. The shares must be sorted, and there must be a value."""
+    def quantiles(self, ranks: Sequence[float]) -> list[float]:
+        """Return several quantiles in one pass. `ranks` must be sorted, and there must be at least one value."""
         found: list[float] = []
         seen, value = self.zeros, SMALLEST
         buckets = iter(sorted(self.buckets.items()))
-        for share in shares:
-            wanted = min(max(1, ceil(share * self.count)), self.count)
+        for q in ranks:
+            wanted = min(max(1, ceil(q * self.count)), self.count)
             while seen < wanted:
                 index, inside = next(buckets)
                 seen += inside
                 value = 2.0 ** ((index + 0.5) / PER_DOUBLING)
-            found.append(min(max(value, self.min), self.max))  # the middle may be beyond all that is in the bucket
+            found.append(min(max(value, self.min), self.max))  # the bucket's middle may lie outside of all values
         return found
 
     def cumulative(self, edges: Sequence[float]) -> list[int]:
-        """Return how many values each of `edges` is not exceeded by. Exact where an edge is a power of two."""
+        """Return, for each edge, the number of values up to it. Exact if the edge is a power of two."""
         indices = [round(log2(edge) * PER_DOUBLING) for edge in edges]
         return [self.zeros + sum(count for index, count in self.buckets.items() if index < end) for end in indices]

@@ -1,4 +1,4 @@
-"""Serve what a process has counted over HTTP: `GET /metrics`, and nothing else."""
+"""Serve a process's metrics over HTTP: only `GET /metrics`."""
 
 import logging
 import socket
@@ -19,21 +19,21 @@ logger = logging.getLogger("holdfast.metrics")
 
 PATH = "/metrics"
 TIMEOUT_SECONDS = 10.0
-"""Seconds for which an answer waits for whoever asked: as long as Prometheus gives a scrape, by default."""
+"""Timeout of a response: Prometheus' default timeout of a scrape."""
 MAX_CONCURRENT_REQUESTS = 16
-"""Requests at a time. Each has a thread; those who ask and then hang must not take what handlers need."""
+"""Each request has a thread; hanging clients must not take threads that handlers need."""
 STOP_POLL_SECONDS = 0.1
-"""Seconds between looks whether to stop."""
+"""How often the server thread checks whether to stop."""
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """Answers with what `render` writes, from threads of its own, while it is open.
+    """An HTTP server that answers with the text of `render`, from its own threads, while it is open.
 
-    Listens from when it is made: raises EngineUnavailable if that cannot be. Nobody who asks, or hangs while asking,
-    keeps it from being closed. A forked child has no part in it.
+    Listens from construction on; raises EngineUnavailable if it cannot. Open or hanging client connections do not delay
+    closing. A forked child does not serve requests.
     """
 
-    daemon_threads = True  # and so they are not waited for
+    daemon_threads = True  # closing does not wait for them
     request_queue_size = 16
 
     def __init__(self, host: str, port: int, render: Callable[[], str]) -> None:
@@ -46,9 +46,9 @@ class MetricsServer(ThreadingHTTPServer):
             reason = getattr(error, "strerror", None) or str(error)
             raise EngineUnavailable(
                 f"cannot serve metrics on {host!r} port {port}: {reason}; "
-                "give another port or host; of several processes, each takes the next port"
+                "choose another port or host; each of several processes takes the next port"
             ) from error
-        self.socket.setblocking(False)  # who has left again before he was accepted is not waited for
+        self.socket.setblocking(False)  # do not block in accept() if the client closed the connection first
         self._thread = threading.Thread(
             target=self.serve_forever, args=(STOP_POLL_SECONDS,), name="holdfast-metrics", daemon=True
         )
@@ -56,16 +56,16 @@ class MetricsServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Where it is asked."""
+        """URL of the metrics."""
         return f"{get_base_url(self.socket)}{PATH}"
 
     def reset_after_fork(self) -> None:
-        """In a forked child: leave the port to the parent, or who comes in its place would find it in use."""
+        """Close the inherited socket in a forked child, so that a restarted parent can bind the port."""
         self.socket.close()
 
     def __enter__(self) -> Self:
         self._thread.start()
-        logger.info("metrics are at %s", self.address)
+        logger.info("serving metrics at %s", self.address)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -74,17 +74,17 @@ class MetricsServer(ThreadingHTTPServer):
         self.server_close()
 
     def server_bind(self) -> None:
-        """Without the name of the host, for which HTTPServer would ask the DNS."""
+        """Bind without resolving the host name, which HTTPServer would look up in DNS."""
         TCPServer.server_bind(self)
 
     def verify_request(self, *_: Any) -> bool:
-        """Whether there is a place for one more; else the connection is closed."""
+        """Return True if fewer than MAX_CONCURRENT_REQUESTS are being served; otherwise the connection is closed."""
         return self._permits.acquire(blocking=False)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # there are as many threads as there may be
+        except RuntimeError:  # the process cannot start another thread
             self._permits.release()
             raise
 
@@ -95,7 +95,7 @@ class MetricsServer(ThreadingHTTPServer):
             self._permits.release()
 
     def handle_error(self, *_: Any) -> None:
-        """Who asked is gone, or slow: no trouble of the worker's."""
+        """Ignore client disconnects and timeouts."""
         logger.debug("a scrape was not answered: %s", sys.exception())
 
 
@@ -109,7 +109,7 @@ class _MetricsRequestHandler(BaseHTTPRequestHandler):
         if self.path.partition("?")[0] == PATH:
             self._answer(HTTPStatus.OK, CONTENT_TYPE, server.render())
         else:
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"there is only {PATH}\n")
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"not found: the only path is {PATH}\n")
 
     def version_string(self) -> str:
         return "holdfast"

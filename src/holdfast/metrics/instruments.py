@@ -1,4 +1,4 @@
-"""Describe what is measured and logged, once for all exporters. Pure."""
+"""Define what is measured and logged, once for all exporters. Pure."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,25 +13,27 @@ from holdfast._errors import InvalidValue
 AttributeValue = str | bool | int | float
 Attributes = Mapping[str, AttributeValue]
 
+ANY_DETAIL = ""
+"""Key of `Instrument.cloudwatch_names` for all values of `detail` that are not listed."""
 _PART = re.compile(r"^[a-z]+[._][a-z]+[._]")
-"""What a name begins with, `holdfast.queue.` or `holdfast_queue_`: the breakdown is named after it."""
+"""The prefix of a name, `holdfast.queue.` or `holdfast_queue_`: the breakdown's name is inserted after it."""
 _UNIT_SUFFIXES = {"s": "_seconds", "By": "_bytes"}
 
 
 def powers_of_two(first: int, last: int, step: int = 1) -> tuple[float, ...]:
-    """Return bucket edges from 2^first to 2^last: counts at these are exact, as histograms have the same edges."""
+    """Return bucket edges from 2^first to 2^last. Counts at these are exact, because histograms have the same edges."""
     return tuple(2.0**exponent for exponent in range(first, last + 1, step))
 
 
 class InstrumentType(StrEnum):
-    """What values of an instrument do over time."""
+    """How values of an instrument combine over time."""
 
     COUNTER = "counter"
-    """They add up."""
+    """Values are summed."""
     GAUGE = "gauge"
-    """The last one holds."""
+    """The last value wins."""
     HISTOGRAM = "histogram"
-    """Their distribution is kept."""
+    """The distribution of values is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,56 +41,55 @@ class Label:
     """One dimension of an instrument."""
 
     name: str
-    """In Prometheus; capitalised, it is the dimension of CloudWatch."""
+    """Label name in Prometheus; capitalised, it is the dimension in CloudWatch."""
     attribute: str = ""
-    """In OpenTelemetry; `holdfast.<name>` unless it is given."""
+    """Attribute name in OpenTelemetry; by default `holdfast.<name>`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attribute", self.attribute or f"holdfast.{self.name}")
 
     @property
     def dimension(self) -> str:
-        """Return the name as CloudWatch writes its own."""
         return self.name.capitalize()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Instrument:
-    """One metric: what it is called, what it counts, and by which labels. Validates when built."""
+    """One metric: its names, unit and labels. Validates when built."""
 
     type: InstrumentType
     name: str
-    """In OpenTelemetry, dotted."""
+    """Dotted name, as in OpenTelemetry."""
     description: str
     unit: str = ""
-    """In UCUM, as OpenTelemetry has it: `s`, `{message}`."""
+    """In UCUM, as OpenTelemetry uses it: `s`, `{message}`."""
     labels: tuple[Label, ...] = ()
     detail: Label | None = None
-    """One more label, of few values, that CloudWatch has no dimension for: names of metrics stand for its values."""
+    """A label with few values, such as an outcome. In CloudWatch its value is part of the metric name, no dimension."""
     breakdown: Label | None = None
-    """A label by which values are told apart beside the total, such as the busiest tenants.
+    """A label with its own series in addition to the total, such as the busiest tenants.
 
-    Prometheus and CloudWatch have the total and the breakdown, OpenTelemetry only the latter. A gauge is set for one or
-    for the other, because a total is not a sum of what was set.
+    Prometheus and CloudWatch get the total and the breakdown, OpenTelemetry only the breakdown. A gauge is set either
+    for the total or for the breakdown, because gauge values cannot be summed.
     """
     in_opentelemetry: bool = True
-    """Whether OpenTelemetry has it; not, where another instrument already counts the same events."""
+    """False if OpenTelemetry must not have it, because another instrument counts the same events."""
     constants: Attributes = field(default_factory=dict)
-    """Attributes that are always the same, for OpenTelemetry."""
+    """Constant attributes for OpenTelemetry."""
     boundaries: tuple[float, ...] = ()
-    """Buckets for OpenTelemetry, where its conventions recommend some; else `buckets`."""
+    """Buckets for OpenTelemetry if its conventions recommend some; otherwise `buckets` are used."""
     buckets: tuple[float, ...] = powers_of_two(-8, 4)
-    """Upper edges of buckets for Prometheus, each a power of two: 4 ms to 16 s unless they are given."""
+    """Upper edges of buckets for Prometheus, each a power of two: by default 4 ms to 16 s."""
     prometheus_name: str = ""
-    """The name in Prometheus; by default it is made from `name` by OpenTelemetry's rules."""
+    """The name in Prometheus; by default derived from `name` by OpenTelemetry's rules."""
     cloudwatch_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Names in CloudWatch by the value of `detail`, with `""` for all other values; empty: it is not in CloudWatch."""
+    """Metric names in CloudWatch by the value of `detail`, or ANY_DETAIL. Empty means not exported to CloudWatch."""
     cloudwatch_zeros: tuple[str, ...] = ()
-    """Counters in CloudWatch that are 0, and not absent, where this one was counted: alarms need a value."""
+    """Counters in CloudWatch that are written as 0 instead of being absent: alarms need a value."""
     cloudwatch_shares: Mapping[str, str] = field(default_factory=dict)
-    """Names of percentages in CloudWatch: which share of the counts had this value of `detail`."""
+    """Names of percentages in CloudWatch, by value of `detail`: the share of the counts that had this value."""
     cloudwatch_unit: str = ""
-    """`Milliseconds` where durations are short; by default `Seconds` for the unit `s`, else `Count`."""
+    """`Milliseconds` for short durations; by default `Seconds` for the unit `s`, otherwise `Count`."""
 
     def __post_init__(self) -> None:
         if list(self.buckets) != sorted(set(self.buckets)) or not all(edge > 0 for edge in self.buckets):
@@ -99,8 +100,8 @@ class Instrument:
         if not self.cloudwatch_unit:
             object.__setattr__(self, "cloudwatch_unit", "Seconds" if self.unit == "s" else "Count")
 
-    def broken_down(self, name: str) -> str:
-        """Return `name`, in either form, with the breakdown in it: `holdfast_queue_tenant_messages`."""
+    def breakdown_name(self, name: str) -> str:
+        """Return a dotted or underscored `name` with the breakdown inserted: `holdfast_queue_tenant_messages`."""
         assert self.breakdown is not None
         part = _PART.match(name)
         assert part is not None
@@ -108,17 +109,17 @@ class Instrument:
 
 
 class Series(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
-    """An instrument with values for its labels. Keep one that is measured often: its hash is kept, too."""
+    """An instrument with label values. Reuse an instance that is measured often: it caches its hash."""
 
     instrument: Instrument
     labels: tuple[str, ...] = ()
     """The values of the instrument's labels, in their order."""
     detail: str = ""
     breakdown: str | None = None
-    """None: it counts for the total alone."""
+    """Value of the breakdown label; None if the series counts only for the total."""
 
-    def named(self) -> list[tuple[Label, str]]:
-        """Return the labels and the breakdown with their values."""
+    def label_values(self) -> list[tuple[Label, str]]:
+        """Return the labels, including the breakdown, with their values."""
         found = list(zip(self.instrument.labels, self.labels, strict=True))
         if self.breakdown is not None and self.instrument.breakdown is not None:
             found.append((self.instrument.breakdown, self.breakdown))
@@ -131,23 +132,23 @@ class Measurement(msgspec.Struct, frozen=True, gc=False):
     series: Series
     value: float
     attributes: Attributes | None = None
-    """What OpenTelemetry is told instead of the detail. Made only if an exporter uses it."""
+    """Attributes for OpenTelemetry instead of `detail`. Built only if an exporter uses them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """One record for a log, put into words only if somebody reads it."""
+    """One log record, formatted only if it is written."""
 
     logger: str
     """The name of the logger: `holdfast.calls`."""
     level: int
     subject: str
-    """What it is about: a dependency, a queue. Records are limited for each subject and `event`."""
+    """The dependency or queue of the event. Rate limits apply per subject and `event`."""
     event: str
     message: Callable[[], str]
     fields: Callable[[], dict[str, Any]]
-    """Values by names that no attribute of a log record has."""
+    """Returns the fields for logging's `extra`; their names must not clash with LogRecord attributes."""
     every: float = 1.0
-    """Seconds in which only a few of a kind are written; 0: all are. In more than a second, one is."""
+    """Rate-limit interval in seconds. 0: no limit; up to 1: several records each; above 1: one record each."""
     span_event: str | None = None
-    """The name under which OpenTelemetry adds it to the current span; None: it does not."""
+    """Name of the event that OpenTelemetry adds to the current span; None for no event."""

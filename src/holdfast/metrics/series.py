@@ -1,4 +1,4 @@
-"""Keep the values of many series, for exporters that add them up in memory. Pure."""
+"""Store the values of many series, for exporters that sum them in memory. Pure."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Generic, Protocol, Self, TypeVar
@@ -7,27 +7,24 @@ import msgspec
 
 from holdfast.metrics.instruments import Instrument, InstrumentType, Measurement, Series
 
-COUNTER, HISTOGRAM = (
-    InstrumentType.COUNTER,
-    InstrumentType.HISTOGRAM,
-)  # looking up a member of an enum takes longer than the rest of it
+COUNTER, HISTOGRAM = InstrumentType.COUNTER, InstrumentType.HISTOGRAM  # bound once: enum member access is slow
 
 
 class Distribution(Protocol):
-    """Keeps the values of a histogram."""
+    """The distribution of a histogram's values."""
 
     def add(self, value: float, /) -> None:
         """Count one value."""
 
     def merge(self, other: Self, /) -> None:
-        """Count all values of another one."""
+        """Count all values of another distribution."""
 
 
 D = TypeVar("D", bound=Distribution)
 
 
 class SeriesTable(Generic[D]):
-    """What was measured so far. Totals over a breakdown are added up when asked for, which is rare. Not thread-safe."""
+    """All values measured so far. Totals over a breakdown are summed only when read, which is rare. Not thread-safe."""
 
     def __init__(self, distribution: Callable[[], D]) -> None:
         self._distribution = distribution
@@ -52,23 +49,23 @@ class SeriesTable(Generic[D]):
                 self.add((measurement,))
 
     def start_series(self, series: Sequence[Series]) -> None:
-        """Begin series at nothing, where they have not begun."""
-        for one in series:
-            if one.instrument.type is HISTOGRAM:
-                self._distributions.setdefault(one, self._distribution())
+        """Create series with value 0 unless they exist."""
+        for each in series:
+            if each.instrument.type is HISTOGRAM:
+                self._distributions.setdefault(each, self._distribution())
             else:
-                self._numbers.setdefault(one, 0)
-            if one.breakdown is not None:
-                self._broken_down.setdefault((one.instrument, one.labels), set()).add(one)
+                self._numbers.setdefault(each, 0)
+            if each.breakdown is not None:
+                self._broken_down.setdefault((each.instrument, each.labels), set()).add(each)
 
     def keep_only(
         self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]
     ) -> None:
-        """Remove all values of the breakdown but these. What they have counted stays in the total."""
+        """Remove every breakdown series except those in `breakdowns`. Counts of removed series stay in the total."""
         for instrument in instruments:
-            told_apart = self._broken_down.get((instrument, labels), set())
-            for series in [series for series in told_apart if series.breakdown not in breakdowns]:
-                told_apart.remove(series)
+            broken_down = self._broken_down.get((instrument, labels), set())
+            for series in [series for series in broken_down if series.breakdown not in breakdowns]:
+                broken_down.remove(series)
                 total = _total_of(series)
                 if instrument.type is HISTOGRAM:
                     ended = self._distributions.pop(series)
@@ -79,18 +76,18 @@ class SeriesTable(Generic[D]):
                         self._numbers[total] = self._numbers.get(total, 0) + value
 
     def numbers(self) -> dict[Instrument, dict[Series, float]]:
-        """Return counters and gauges, totals and breakdowns, by their instrument."""
+        """Return counters and gauges, totals and breakdowns, by instrument."""
         found: dict[Instrument, dict[Series, float]] = {}
         for series, value in self._numbers.items():
             values = found.setdefault(series.instrument, {})
             if series.instrument.type is COUNTER and series.breakdown is not None:
                 values[series] = value
-                series = _total_of(series)  # noqa: PLW2901 - it counts there, too
+                series = _total_of(series)  # noqa: PLW2901 - the value counts in the total, too
             values[series] = values.get(series, 0) + value
         return found
 
     def distributions(self) -> dict[Instrument, dict[Series, D]]:
-        """Return histograms, totals and breakdowns, by their instrument."""
+        """Return histograms, totals and breakdowns, by instrument."""
         found: dict[Instrument, dict[Series, D]] = {}
         for series, distribution in self._distributions.items():
             kept = found.setdefault(series.instrument, {})

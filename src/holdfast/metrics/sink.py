@@ -1,4 +1,4 @@
-"""The sink of a part: from its events to measurements and log lines, for one or several exporters."""
+"""The sink of a part: turns its events into measurements and log lines for one or several exporters."""
 
 import logging
 from collections.abc import Sequence
@@ -13,10 +13,9 @@ log = logging.getLogger(__name__)
 
 
 class MetricsSink(Generic[Event]):
-    """Measures and describes events for exporters. A part overrides `measure`, `describe`, or both.
+    """A sink that measures and describes events for exporters. A part overrides `measure`, `describe`, or both.
 
-    An exporter that raises keeps nothing from the others. The first failure of each is logged, and all are counted in
-    `failures`.
+    An exporter that raises does not affect the others. Its first failure is logged; `failures` counts all.
     """
 
     instruments: Sequence[Instrument] = ()
@@ -24,7 +23,7 @@ class MetricsSink(Generic[Event]):
     def __init__(self, *exporters: Exporter) -> None:
         self.exporters = exporters
         self.failures = 0
-        """Batches and lines that exporters have lost by raising."""
+        """Batches and lines lost because an exporter raised."""
         self._logged: set[int] = set()  # ids: an exporter need not be hashable
         self._logs = tuple(exporter for exporter in exporters if exporter.uses_logs)
         self._recorders = tuple(exporter for exporter in exporters if type(exporter).record is not Exporter.record)
@@ -32,11 +31,11 @@ class MetricsSink(Generic[Event]):
         for exporter in exporters:
             exporter.declare(self.instruments)
 
-    def measure(self, event: Event) -> Sequence[Measurement]:  # noqa: ARG002 - for those who override it
-        """Return what the event adds to metrics."""
+    def measure(self, event: Event) -> Sequence[Measurement]:  # noqa: ARG002 - for subclasses
+        """Return the measurements of an event."""
         return ()
 
-    def describe(self, event: Event) -> LogLine | None:  # noqa: ARG002 - for those who override it
+    def describe(self, event: Event) -> LogLine | None:  # noqa: ARG002 - for subclasses
         """Return the event as a log line, or None if it is not worth one."""
         return None
 
@@ -46,7 +45,7 @@ class MetricsSink(Generic[Event]):
             for exporter in self._recorders:
                 try:
                     exporter.record(measurements)
-                except Exception as error:  # noqa: BLE001 - an exporter may fail in any way, and work goes on
+                except Exception as error:  # noqa: BLE001 - a failing exporter must not disturb the measured work
                     self._count_failure(exporter, error)
         if self._logs and (line := self.describe(event)) is not None:
             for exporter in self._logs:

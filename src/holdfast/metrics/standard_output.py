@@ -1,4 +1,4 @@
-"""Lines on standard output, which several worker processes and their handlers share."""
+"""Write lines to standard output, which several worker processes and their handlers share."""
 
 import fcntl
 import logging
@@ -12,31 +12,31 @@ logger = logging.getLogger("holdfast.metrics")
 
 STANDARD_OUTPUT = 1
 MAX_LINES = 1000
-"""Lines that wait to be written, while nobody reads."""
+"""Lines that may wait while standard output is not read."""
 CLOSE_SECONDS = 3.0
-"""Seconds for which the end waits until they are written."""
+"""How long closing waits until waiting lines are written."""
 
 
 class StandardOutput:
-    """Writes lines that stay in one piece, also where others who do so write to the same pipe, while it is open.
+    """A writer of whole lines, even if other processes with this class write to the same pipe. Thread-safe.
 
-    Whoever has a line does not wait until somebody reads it: a thread writes, and what does not fit is left out. Not
-    through `sys.stdout`, in which handlers may have left half a line. Thread-safe.
+    `write` does not block when the reader is slow: a thread writes, and lines above MAX_LINES are dropped. Bypasses
+    `sys.stdout`, in which handlers may have left half a line.
     """
 
     def __init__(self, file: int = STANDARD_OUTPUT) -> None:
         self._file = file
         self._lines: Queue[str | None] = Queue(MAX_LINES)
-        # A daemon: whoever does not read must not keep the process from ending.
+        # A daemon: a reader that has stopped reading must not prevent the process from ending.
         self._thread = threading.Thread(target=self._write_all, name="holdfast-output", daemon=True)
         self._has_partial_line = False
 
     def write(self, line: str) -> None:
-        """Have a line written, with its end. Raises OSError if so many wait already that it is left out."""
+        """Queue a line, without its line end. Raises OSError if the buffer is full; then the line is dropped."""
         try:
             self._lines.put_nowait(line)
         except Full:
-            raise OSError(f"nobody reads standard output: {MAX_LINES} lines wait to be written") from None
+            raise OSError(f"standard output is not being read: {MAX_LINES} lines are waiting") from None
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -53,14 +53,14 @@ class StandardOutput:
             try:
                 self._write(line)
             except OSError as error:
-                if not has_failed:  # one that nobody reads any more stays so
-                    logger.warning("standard output cannot be written to, lines are lost: %s", error)
+                if not has_failed:  # log only once: the cause usually lasts
+                    logger.warning("cannot write to standard output, lines are lost: %s", error)
                 has_failed = True
 
     def _write(self, line: str) -> None:
         begin = "\n" if self._has_partial_line else ""
         rest = f"{begin}{line}\n".encode()
-        # Others must not write meanwhile: what is longer than PIPE_BUF, 4096 bytes, is not written at one go.
+        # Lock out other processes: more than PIPE_BUF, 4096 bytes, is not written atomically.
         with suppress(OSError):  # not every system locks every kind of file
             fcntl.lockf(self._file, fcntl.LOCK_EX)
         try:

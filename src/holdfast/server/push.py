@@ -1,4 +1,4 @@
-"""Pushing events to whoever listens: ten thousand of them at once, without ever waiting for a slow one."""
+"""Push events to ten thousand concurrent listeners, without ever waiting for a slow one."""
 
 import asyncio
 import secrets
@@ -12,19 +12,18 @@ from typing import Any, TypeAlias
 import msgspec
 
 KEPT_EVENTS = 256
-"""Events that are kept for listeners who come back. One who missed more begins again with what is."""
+"""Events kept for listeners that reconnect. A listener that missed more gets a snapshot."""
 KEEPALIVE_SECONDS = 15
-"""Between two signs of life of a quiet stream: proxies commonly cut one that is silent for 30 to 60 s."""
+"""Between two keep-alives of a quiet stream: proxies commonly close one after 30 to 60 s without data."""
 BATCH_LISTENERS = 250
-"""Listeners that are told before others get their turn: a few milliseconds of work."""
-KEEPALIVE = b": still here\n\n"
+"""Listeners that get an event before other tasks run: a few milliseconds of work."""
 
 
 @dataclass(frozen=True)
 class StreamEvent:
-    """Something that happened: the run and the number of it, a name, and JSON without line breaks.
+    """An event with an id (the hub's run and a number), a name, and JSON without line breaks.
 
-    Each of its two forms is made once for all listeners.
+    Each of its two encodings is made once for all listeners.
     """
 
     id: str
@@ -33,17 +32,18 @@ class StreamEvent:
 
     @cached_property
     def sse_bytes(self) -> bytes:
-        """The event in a stream of server-sent events."""
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (self.id.encode(), self.name.encode(), self.data)
 
     @cached_property
     def websocket_text(self) -> str:
-        """The event as one message of a WebSocket."""
         return msgspec.json.encode({"id": self.id, "event": self.name, "data": msgspec.Raw(self.data)}).decode()
 
 
-Write: TypeAlias = Callable[[StreamEvent | None], Coroutine[Any, Any, None]]
-"""Sends an event, or (None) a sign of life."""
+KEEPALIVE = StreamEvent("", "keepalive", b"")
+"""Sent instead of an event when a stream has been quiet."""
+KEEPALIVE_BYTES = b": still here\n\n"  # a comment in a stream of server-sent events
+Write: TypeAlias = Callable[[StreamEvent], Coroutine[Any, Any, None]]
+"""Sends an event, or KEEPALIVE, to one listener."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,9 +56,9 @@ class _Listener:
 
 
 class EventHub:
-    """Hands every event to every listener. Lives in one event loop, except for the methods that say otherwise.
+    """A hub that sends every event to every listener. Not thread-safe, except for methods ending in `_threadsafe`.
 
-    Events are numbered from 1, and `run` tells the numbers of this hub from those of the one before a restart.
+    Events are numbered from 1; `run` distinguishes their ids from those before a restart.
     """
 
     def __init__(self) -> None:
@@ -78,16 +78,15 @@ class EventHub:
 
     @property
     def last_id(self) -> str:
-        """The id of the latest event."""
         return f"{self.run}-{self._number}"
 
     def start(self) -> None:
-        """Remember the event loop in which this is called: the one in which listeners live."""
+        """Store the running event loop, in which listeners are served, and start sending keep-alives."""
         self._loop = asyncio.get_running_loop()
         self._loop.call_later(1.0, self._send_keepalives)
 
     def publish(self, name: str, data: bytes) -> None:
-        """Tell everybody who listens now, soon and in order."""
+        """Send an event to all current listeners, soon and in order."""
         self._number += 1
         event = StreamEvent(self.last_id, name, data)
         self._kept.append(event)
@@ -98,13 +97,13 @@ class EventHub:
             self._loop.call_soon(self._send_batches)
 
     def publish_threadsafe(self, name: str, data: bytes) -> None:
-        """The same from any thread. Before `start` and after `close` nobody listens, and it does nothing."""
+        """Publish an event from any thread. Does nothing before `start` and after `close`."""
         if self._loop is not None and self._open:
             with suppress(RuntimeError):  # the loop was closed just now
                 self._loop.call_soon_threadsafe(self.publish, name, data)
 
     def find_missed(self, last: str) -> Sequence[StreamEvent] | None:
-        """What was published after the event with this id; None if that is not known any more, or never was."""
+        """Return the events after the one with id `last`, or None if that id is unknown or too old."""
         run, _, number = last.partition("-")
         if run != self.run or not number.isascii() or not number.isdigit() or len(number) > len(str(self._number)):
             return None
@@ -119,28 +118,28 @@ class EventHub:
     ) -> None:
         """Serve one listener until `wait_until_gone` returns, it is too slow, or the hub is closed.
 
-        `get_first_events` returns what to send first. Everything that is published after that call follows.
+        `get_first_events` returns the events to send first. Everything published after that call follows.
         """
         if not self._open:
             return
         self._listener_number += 1
         listener = _Listener(write, self._listener_number % KEEPALIVE_SECONDS)
         try:
-            greeting = get_first_events()
+            first_events = get_first_events()
             self._listeners[listener] = None
-            for event in greeting:
+            for event in first_events:
                 await write(event)
             listener.is_ready = True
             await wait_until_gone()
         except asyncio.CancelledError:
             assert listener.task is not None
-            if not listener.is_disconnected or listener.task.uncancel() > 0:  # somebody else wants the task to end, too
+            if not listener.is_disconnected or listener.task.uncancel() > 0:  # the task was cancelled by others, too
                 raise
         finally:
             self._listeners.pop(listener, None)
 
     def close(self) -> None:
-        """End every stream, after what was published before, and refuse new ones. May be repeated."""
+        """End every stream after sending what was published before, and refuse new listeners. May be repeated."""
         self._open = False
         while self._due:
             self._send_batch()
@@ -148,7 +147,7 @@ class EventHub:
             self._disconnect(listener)
 
     def close_threadsafe(self) -> None:
-        """The same from any thread, or from a signal handler."""
+        """Close the hub from any thread or a signal handler."""
         self._open = False
         if self._loop is not None:
             with suppress(RuntimeError):
@@ -156,7 +155,7 @@ class EventHub:
 
     def _send_batches(self) -> None:
         assert self._loop is not None
-        if self._due:  # nothing is, if the hub was closed meanwhile
+        if self._due:  # empty if the hub was closed meanwhile
             self._send_batch()
         if self._due:
             self._loop.call_soon(self._send_batches)
@@ -170,19 +169,19 @@ class EventHub:
             self._due.popleft()
 
     def _send_keepalives(self) -> None:
-        """A fifteenth of the listeners hear every second that the stream lives: never all of them at once."""
+        """Send a keep-alive to a fifteenth of the listeners every second, never to all at the same time."""
         if self._loop is None or not self._open:
             return
         self._second += 1
         for listener in [each for each in self._listeners if each.keepalive_second == self._second % KEEPALIVE_SECONDS]:
-            self._send_to(listener, None)
+            self._send_to(listener, KEEPALIVE)
         self._loop.call_later(1.0, self._send_keepalives)
 
-    def _send_to(self, listener: _Listener, event: StreamEvent | None) -> None:
-        """Send without waiting. Whoever would have to be waited for is behind by all that buffers hold: cut off.
+    def _send_to(self, listener: _Listener, event: StreamEvent) -> None:
+        """Send without waiting. A listener whose buffers are full is too slow, and is disconnected.
 
-        Instead of ten thousand tasks that wake up, one runs the first step of each send, which is also the last one
-        while the connection takes what it is given.
+        Instead of waking ten thousand tasks, one task runs the first step of each send, which is also the last step
+        while the connection accepts data.
         """
         if listener not in self._listeners:
             return
@@ -192,7 +191,7 @@ class EventHub:
                 sending.send(None)
             except StopIteration:
                 return
-            except Exception:  # noqa: BLE001, S110 - a connection that broke; its own task learns why
+            except Exception:  # noqa: BLE001, S110 - a broken connection; its own task gets the error
                 pass
             else:
                 sending.close()

@@ -1,4 +1,4 @@
-"""What the server knows of zones: read from its store again and again, kept in memory, told to everybody."""
+"""Cache of the zone statuses: polls the store, answers from memory, publishes every change."""
 
 import logging
 import secrets
@@ -13,22 +13,22 @@ from holdfast._clock import Clock
 from holdfast._errors import Conflict, EngineError, EngineUnavailable, HoldfastError
 from holdfast._types import StatusStore, Zone, ZoneState, ZoneStatus
 from holdfast.server.status_log import KEPT_CHANGES, StatusLog
-from holdfast.status.stores.rules import expire_status
+from holdfast.status.stores.rules import ABSENT_VERSION, expire_status
 from holdfast.status.wire import StatusChange, StatusSnapshot
 
 logger = logging.getLogger("holdfast.status")
 
-FIRST_SECONDS = 2.0
-"""How long starting waits for the first answer of the store. Without one, the server begins with its record."""
+START_TIMEOUT_SECONDS = 2.0
+"""How long the start waits for the store. Without an answer, the server starts with its log of changes."""
 
-LAST_SECONDS = 0.2
-"""How long stopping waits for a reading to end: less than the server keeps back for closing its databases."""
+STOP_TIMEOUT_SECONDS = 0.2
+"""How long stopping waits for a read in progress: less than the server reserves for closing its databases."""
 
 Key: TypeAlias = tuple[Zone, str | None]
 
 
 class _KnownStatuses:
-    """What is known at one revision."""
+    """The known statuses at one revision."""
 
     __slots__ = ("known", "out", "revision")
 
@@ -39,10 +39,10 @@ class _KnownStatuses:
 
 
 class StatusCache:
-    """A StatusStore that remembers, and that tells what changed, whoever changed it.
+    """A StatusStore with a cache, which publishes every change, also those of other writers.
 
-    `read`, `write` and `expire` go to the store. Everything else answers from memory, at once, from any thread. When
-    the store is away, what was last known stays; after a restart, what was last recorded.
+    `read`, `write` and `expire` use the store. All other methods answer from memory, immediately and from any thread.
+    While the store is unavailable, the last known statuses stay; after a restart, the last logged ones.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class StatusCache:
         self._view = _KnownStatuses(0, {_key(status): status for status in log.latest()})
         """Replaced as a whole, so that readers need no lock."""
         self._changing = threading.Lock()
-        """Held while what is known changes, so that changes are told in their order; never while a store is asked."""
+        """Held while the view changes, so that changes are published in order; never held while the store is used."""
         self._recording = threading.Lock()
         self._writes = 0
         self._read_at: float | None = None
         self._unlogged: deque[tuple[ZoneStatus, float]] = deque(maxlen=KEPT_CHANGES)
-        """What is still to be recorded; as much as the record keeps."""
+        """Changes still to be logged, at most as many as the log keeps."""
         self._is_held_up = False
         self._answered = threading.Event()
         self._loop = BackgroundLoop(
@@ -87,8 +87,8 @@ class StatusCache:
         with self._changing:
             self._writes += 1
             known = self._view.known.get(_key(written))
-            if known is None or known.version < written.version:  # else a later one came to be known first
-                self._take({**self._view.known, _key(written): written})
+            if known is None or known.version < written.version:  # otherwise a later write became known first
+                self._replace_known({**self._view.known, _key(written): written})
         self._record()
         return written
 
@@ -96,13 +96,13 @@ class StatusCache:
         return self._store.expire(now)
 
     def start(self) -> None:
-        """Begin to read the store; returns when it has answered, or not answered in time."""
+        """Start polling the store; return when it has answered, or after START_TIMEOUT_SECONDS."""
         self._loop.start()
-        self._answered.wait(FIRST_SECONDS)
+        self._answered.wait(START_TIMEOUT_SECONDS)
 
     def close(self) -> None:
-        """Stop reading; a reading that takes long is left behind. May be repeated."""
-        self._loop.stop(LAST_SECONDS)
+        """Stop polling, without waiting long for a read in progress. May be repeated."""
+        self._loop.stop(STOP_TIMEOUT_SECONDS)
 
     @property
     def age(self) -> float | None:
@@ -115,9 +115,9 @@ class StatusCache:
         return [zone for (zone, workload), status in self._view.out.items() if workload is None and status.is_out(now)]
 
     def find_out_status(self, zone: str, workload: str | None) -> ZoneStatus | None:
-        """The status by which a zone is out for a workload, or for all; None if it is in."""
+        """Return the status by which a zone is out, for this workload or for all; None if it is in."""
         out = self._view.out
-        if not out:  # as nearly always
+        if not out:  # the usual case
             return None
         now = self._clock.wall()
         for key in ((Zone(zone), None), (Zone(zone), workload)):
@@ -127,15 +127,15 @@ class StatusCache:
         return None
 
     def snapshot(self) -> StatusSnapshot:
-        """All that is known. Raises EngineUnavailable if that is nothing: not even that no zone is out."""
+        """Return all known statuses. Raises EngineUnavailable if no status was ever read or logged."""
         view = self._view
         if self._read_at is None and not view.known:
-            raise EngineUnavailable("the store of zone statuses has not answered yet, and nothing was recorded before")
+            raise EngineUnavailable("the store of zone statuses has not answered yet, and the log has no statuses")
         now, statuses = self._clock.wall(), tuple(view.known.values())
         return StatusSnapshot(run=self._run, revision=view.revision, at=now, age=self.age, statuses=statuses)
 
     def refresh(self) -> None:
-        """Read the store once, and tell what others changed in it. Raises what the store raises."""
+        """Read the store once, and publish what other writers changed. Raises the store's errors."""
         try:
             self._read_store()
         finally:
@@ -147,48 +147,49 @@ class StatusCache:
         if any(status.has_expired(now) for status in found):
             try:
                 self._store.expire(now)
-            except EngineError as error:  # readers here know about expiry: only others are told late
-                logger.warning("what has expired cannot be cleared away: %s", error)
+            except EngineError as error:  # only readers that ignore expiry see the zone as out for longer
+                logger.warning("cannot clear expired zone statuses from the store, trying again: %s", error)
             found = self._store.read()
         with self._changing:
             self._read_at = self._clock.monotonic()
-            if writes == self._writes:  # else it was read before something that is known already: next time
-                self._take({_key(status): status for status in found})
+            if writes == self._writes:  # otherwise a write happened meanwhile: the next read has it
+                self._replace_known({_key(status): status for status in found})
 
-    def _take(self, known: dict[Key, ZoneStatus]) -> None:
-        """Replace what is known, and tell what is new in it."""
+    def _replace_known(self, known: dict[Key, ZoneStatus]) -> None:
+        """Replace the known statuses, and publish those that changed."""
         now, before = self._clock.wall(), self._view
-        gone = [
+        removed = [
             _build_removed(status, now)
             for key, status in before.known.items()
             if status.state is not ZoneState.IN and key not in known
         ]
         changed = [status for key, status in known.items() if before.known.get(key) != status]
-        self._view = _KnownStatuses(before.revision + len(changed) + len(gone), known)
-        for number, status in enumerate((*changed, *gone), start=before.revision + 1):
-            told = status if status.version else replace(status, version=_build_version(now), since=status.since or now)
-            fields = {"zone": told.zone, "workload": told.workload, "state": str(told.state), "by": told.by}
-            logger.warning("zone %s is %s: %s", told.zone, told.state, told.reason, extra=fields)
-            self._on_change(StatusChange(run=self._run, revision=number, at=now, status=told))
-            self._unlogged.append((told, now))
+        self._view = _KnownStatuses(before.revision + len(changed) + len(removed), known)
+        for number, status in enumerate((*changed, *removed), start=before.revision + 1):
+            if status.version == ABSENT_VERSION:  # written by hand
+                status = replace(status, version=_build_version(now), since=status.since or now)  # noqa: PLW2901
+            fields = {"zone": status.zone, "workload": status.workload, "state": str(status.state), "by": status.by}
+            logger.warning("zone %s is %s: %s", status.zone, status.state, status.reason, extra=fields)
+            self._on_change(StatusChange(run=self._run, revision=number, at=now, status=status))
+            self._unlogged.append((status, now))
 
     def _record(self) -> None:
-        """Write down what was told. What cannot be now, is with the next change or reading."""
+        """Log the published changes. Those that cannot be logged now are retried after the next change or read."""
         if not self._recording.acquire(blocking=False):
-            return  # somebody is at it
+            return  # another thread is logging
         try:
             while self._unlogged:
                 entry = self._unlogged[0]
                 self._log.append(*entry)
-                if self._unlogged[0] is entry:  # else it was too old to be kept
+                if self._unlogged[0] is entry:  # otherwise it was dropped from the full deque
                     self._unlogged.popleft()
             self._is_held_up = False
-        except Conflict:  # another server recorded something at the same moment
+        except Conflict:  # another server logged a change at the same time
             pass
         except Exception as error:
             if not self._is_held_up:
                 logger.warning(
-                    "a change of status cannot be recorded yet: %s",
+                    "cannot log a change of a zone status yet, trying again: %s",
                     error,
                     exc_info=not isinstance(error, HoldfastError),
                 )
@@ -209,11 +210,11 @@ def _key(status: ZoneStatus) -> Key:
 
 
 def _build_removed(status: ZoneStatus, now: float) -> ZoneStatus:
-    """What to say of a status that was out and is no longer in the store."""
-    # One that was written by hand has no version to count on from.
-    version = status.version + 1 if status.version else _build_version(now)
+    """Return the status to publish for one that was not in and is no longer in the store."""
+    # A status written by hand has no version to increment.
+    version = _build_version(now) if status.version == ABSENT_VERSION else status.version + 1
     if status.expires is not None and status.has_expired(now):
-        return expire_status(status, status.expires, version)  # the same for all servers, so that it is recorded once
+        return expire_status(status, status.expires, version)  # equal on all servers, so that it is logged once
     reason = "no longer in the store"
     return replace(
         status, state=ZoneState.IN, share=None, since=now, by="unknown", reason=reason, expires=None, version=version
@@ -221,5 +222,5 @@ def _build_removed(status: ZoneStatus, now: float) -> ZoneStatus:
 
 
 def _build_version(now: float) -> int:
-    """A version for what has none: later ones are greater, so that whoever is told late is not told wrong."""
+    """Return a version for a status without one. It grows with time, so that late readers can order changes."""
     return int(now * 1000)

@@ -1,4 +1,4 @@
-"""Every change of a zone's status, with who and when: a history, and what is last known good after a restart."""
+"""The log of changes of zone statuses: a history, and the last known statuses after a restart."""
 
 from collections.abc import Sequence
 
@@ -37,7 +37,7 @@ MIGRATIONS = (
 )
 
 KEPT_CHANGES = 10_000
-"""Changes that are kept: years of evacuations, and a bound for a zone that flaps."""
+"""Changes that are kept: years of evacuations, and a limit for a zone that flaps."""
 
 _COLUMNS = f"number, seen_at, {COLUMNS}"
 _APPEND = (
@@ -45,7 +45,7 @@ _APPEND = (
     "select coalesce(max(number), 0) + 1, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11 "
     "from holdfast_status_log where true on conflict (zone, workload, version, state, since, reason) do nothing"
 )
-# The latest of each key stays, however old: it may be what is last known good. So does what is still to be announced.
+# The latest change of each key stays, however old, as the last known status. So do unpublished changes.
 _PRUNE = (
     "delete from holdfast_status_log where number <= (select max(number) from holdfast_status_log) - $1 "
     "and is_published = 1 and number not in (select max(number) from holdfast_status_log group by zone, workload)"
@@ -60,16 +60,16 @@ _MARK_PUBLISHED = "update holdfast_status_log set is_published = 1 where number 
 
 
 class StatusLogEntry(Struct, frozen=True, kw_only=True):
-    """A change as it was recorded."""
+    """A logged change."""
 
     number: int
     seen_at: float
-    """When this server learned of it; the status says when it was made."""
+    """When this server learned of the change; `status.since` is when it was made."""
     status: ZoneStatus
 
 
 class StatusLog:
-    """Records changes. Thread-safe; recording the same one again changes nothing."""
+    """The log of changes. Thread-safe; logging the same change again has no effect."""
 
     def __init__(self, database: Database, *, publishes: bool = False) -> None:
         self._database = database
@@ -77,9 +77,9 @@ class StatusLog:
         database.migrate(_TABLES, MIGRATIONS)
 
     def append(self, status: ZoneStatus, at: float) -> None:
-        """Record a change. If changes are announced, it is to be.
+        """Log a change, as still to be published if `publishes` is true.
 
-        Raises Conflict when another server records something at the same moment: do it again.
+        Raises Conflict if another server logs a change at the same time: try again.
         """
         values = (at, *encode_row(status), int(not self._publishes))
 
@@ -90,19 +90,18 @@ class StatusLog:
         self._database.write(work)
 
     def latest(self) -> list[ZoneStatus]:
-        """The last recorded status of every key."""
+        """Return the last logged status of every key."""
         return [entry.status for entry in self._read(_LATEST)]
 
     def list(self, limit: int = 100) -> Sequence[StatusLogEntry]:
-        """The latest changes, newest first."""
+        """Return the latest changes, newest first."""
         return self._read(_LIST, limit)
 
     def unpublished(self, limit: int = 100) -> Sequence[StatusLogEntry]:
-        """The changes that are still to be announced, oldest first."""
+        """Return the changes that are still to be published, oldest first."""
         return self._read(_UNPUBLISHED, limit)
 
     def mark_published(self, number: int) -> None:
-        """Record that a change was announced."""
         self._database.write(lambda transaction: transaction.execute(_MARK_PUBLISHED, (number,)))
 
     def _read(self, query: str, *values: int) -> Sequence[StatusLogEntry]:

@@ -1,4 +1,4 @@
-"""Publishing every recorded change of status, at least once and in order, however long that takes."""
+"""Publish every logged change of a zone status, at least once and in order, with retries."""
 
 import logging
 import random
@@ -12,21 +12,21 @@ from holdfast.server.status_log import StatusLog
 
 logger = logging.getLogger("holdfast.status")
 
-LOOK_SECONDS = 0.25
-"""How often the record is looked at for changes that are still to be published."""
+POLL_SECONDS = 0.25
+"""How often the log is checked for unpublished changes."""
 
 
 class Publisher(Protocol):
-    """Where changes are published."""
+    """A channel for changes, such as SNS."""
 
     def publish(self, status: ZoneStatus) -> None:
-        """Publish one. Raises HoldfastError if that is not certain."""
+        """Publish `status`. Raises HoldfastError if that was not confirmed."""
 
 
 class StatusLogPublisher:
-    """Publishes the changes that the log says have not been, in a thread of its own.
+    """A background thread that publishes the unpublished changes of the log.
 
-    A change is marked when it has been published, so one that a crash interrupts is published again.
+    A change is marked after it was published, so a change interrupted by a crash is published again.
     """
 
     def __init__(self, log: StatusLog, publisher: Publisher, chance: Chance = random.random) -> None:
@@ -35,35 +35,34 @@ class StatusLogPublisher:
         self._is_closed = False
         self._loop = BackgroundLoop(
             "holdfast-publish",
-            self._look,
-            action="publish a change of status",
+            self._step,
+            action="publish a change of a zone status",
             logger=logger,
             backoff=RECONNECT_BACKOFF,
             chance=chance,
         )
 
     def start(self) -> None:
-        """Begin to publish."""
         self._loop.start()
 
     def close(self) -> None:
-        """Publish no more; changes that are left are published after the next start. May be repeated."""
+        """Stop publishing; remaining changes are published after the next start. May be repeated."""
         self._is_closed = True
         self._loop.stop()
 
     def publish_due(self) -> None:
-        """Publish what is due. Raises HoldfastError at the first that fails: the next ones wait for it."""
+        """Publish all unpublished changes in order. Raises HoldfastError at the first failure; later ones wait."""
         for entry in self._log.unpublished():
             if self._is_closed:
                 return
             try:
                 self._publisher.publish(entry.status)
             except EngineError as error:
-                if type(error) is not EngineError:  # its kinds pass, or can be mended: this one is there to stay
+                if type(error) is not EngineError:  # subclasses are retried; a plain EngineError is permanent
                     raise
-                logger.error("a change of status is not published, because it is refused: %s", error)  # noqa: TRY400
+                logger.error("not publishing a change of zone %s: %s", entry.status.zone, error)  # noqa: TRY400
             self._log.mark_published(entry.number)
 
-    def _look(self) -> float:
+    def _step(self) -> float:
         self.publish_due()
-        return LOOK_SECONDS
+        return POLL_SECONDS

@@ -1,4 +1,4 @@
-"""A hub's events over HTTP: as a stream of server-sent events, or over a WebSocket."""
+"""Send a hub's events over HTTP: as server-sent events, or over a WebSocket."""
 
 import asyncio
 import random
@@ -9,7 +9,7 @@ from typing import Any
 from litestar import Response, WebSocket
 from litestar.types import Receive, Scope, Send
 
-from holdfast.server.push import KEEPALIVE, EventHub, StreamEvent
+from holdfast.server.push import KEEPALIVE, KEEPALIVE_BYTES, EventHub, StreamEvent
 
 _START = {
     "type": "http.response.start",
@@ -17,18 +17,18 @@ _START = {
     "headers": [
         (b"content-type", b"text/event-stream; charset=utf-8"),
         (b"cache-control", b"no-store"),
-        (b"x-accel-buffering", b"no"),  # nginx would keep events back until there are enough of them
+        (b"x-accel-buffering", b"no"),  # nginx would buffer events
     ],
 }
 _END = {"type": "http.response.body", "body": b"", "more_body": False}
 _RETRY = (1000, 5000)
-"""Milliseconds after which a browser that lost the stream comes back: spread, so that not all come at once."""
+"""Milliseconds after which a browser reconnects: a range, so that not all reconnect at the same time."""
 _END_SECONDS = 1.0
-"""How long the end of a stream may take to be sent: one that was cut off for being slow takes it late, or never."""
+"""Timeout for sending the end of a stream: a listener that was too slow reads it late, or never."""
 
 
 class EventStream(Response[bytes]):
-    """The answer that does not end: what `get_first_events` says, then every event, until one side goes away."""
+    """A response that does not end: the events of `get_first_events`, then every event, until either side closes it."""
 
     def __init__(self, hub: EventHub, get_first_events: Callable[[], Sequence[StreamEvent]]) -> None:
         super().__init__(b"", media_type="text/event-stream")
@@ -36,12 +36,12 @@ class EventStream(Response[bytes]):
         self._get_first_events = get_first_events
 
     def to_asgi_response(self, *_: Any, **__: Any) -> Any:
-        """Litestar's own stream holds two more tasks and some 20 KB for each listener."""
+        """Return an ASGI app. Litestar's own stream needs two more tasks and some 20 KB per listener."""
         return self._serve
 
     async def _serve(self, _: Scope, receive: Receive, send: Send) -> None:
-        async def write(event: StreamEvent | None) -> None:
-            body = KEEPALIVE if event is None else event.sse_bytes
+        async def write(event: StreamEvent) -> None:
+            body = KEEPALIVE_BYTES if event is KEEPALIVE else event.sse_bytes
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
         async def wait_until_gone() -> None:
@@ -58,10 +58,10 @@ class EventStream(Response[bytes]):
 async def serve_socket(
     socket: WebSocket[Any, Any, Any], hub: EventHub, get_first_events: Callable[[], Sequence[StreamEvent]]
 ) -> None:
-    """The same over a WebSocket; what the other side says is not listened to."""
+    """Send events over a WebSocket; messages from the client are ignored."""
 
-    async def write(event: StreamEvent | None) -> None:
-        if event is not None:  # the protocol has its own signs of life
+    async def write(event: StreamEvent) -> None:
+        if event is not KEEPALIVE:  # WebSockets have their own keep-alive
             await socket.send({"type": "websocket.send", "text": event.websocket_text, "bytes": None})
 
     async def wait_until_gone() -> None:
@@ -71,7 +71,7 @@ async def serve_socket(
     await socket.accept()
     await hub.serve_listener(write, wait_until_gone, get_first_events)
     if socket.connection_state != "disconnect":
-        await _send_end(socket.close(code=1012, reason="the server stops, or this listener was too slow: come back"))
+        await _send_end(socket.close(code=1012, reason="the server stops, or the client is too slow: reconnect"))
 
 
 async def _send_end(sending: Coroutine[Any, Any, None]) -> None:

@@ -1,8 +1,8 @@
-"""Which zones are out: where that is kept, who may change it, and how every process knows it.
+"""Zone statuses: which zones are out, where that is stored, who may change it, and how every process learns of it.
 
-May import the base, the engines and `calls`. Start reading at `writer.py` for the writer's side (`stores/` hold what it
-writes), and at `tracker.py` for the reader's (`sources/` tell it, `quorum.py` decides). `sns/` and `export/` are for
-AWS.
+May import the base, the engines and `calls`. Start reading at `writer.py` for the writing side (`stores/` hold the
+statuses), and at `tracker.py` for the reading side (`sources/` deliver statuses, `quorum.py` decides). `sns/` and
+`export/` are for AWS.
 """
 
 from holdfast.status.quorum import SilencePolicy

@@ -1,10 +1,10 @@
-"""What a process knows of zones, as gauges: how many are out, and how old that knowledge is."""
+"""Gauges of what a process knows about zones: how many are out, and how old that knowledge is."""
 
 from collections.abc import Iterable
 from typing import Protocol
 
 from holdfast.metrics.exporter import Exporter
-from holdfast.metrics.instruments import Instrument, InstrumentType, Measurement, Series
+from holdfast.metrics.instruments import ANY_DETAIL, Instrument, InstrumentType, Measurement, Series
 
 __all__ = ["observe_zones"]
 
@@ -13,36 +13,36 @@ ZONES_OUT = Instrument(
     name="holdfast.status.zones_out",
     unit="{zone}",
     description="Zones that are out for all workloads.",
-    cloudwatch_names={"": ("ZonesOut",)},
+    cloudwatch_names={ANY_DETAIL: ("ZonesOut",)},
 )
 AGE = Instrument(
     type=InstrumentType.GAUGE,
     name="holdfast.status.age",
     unit="s",
     description="Seconds since it was last known which zones are out.",
-    cloudwatch_names={"": ("StatusAge",)},
+    cloudwatch_names={ANY_DETAIL: ("StatusAge",)},
 )
 
 
 class KnownZones(Protocol):
-    """Which zones are out, and since when that is known; a `ZoneTracker` is one."""
+    """The zones that are out, and the age of that knowledge; implemented by `ZoneTracker`."""
 
     @property
     def age(self) -> float | None:
-        """Seconds since it was last known; None: never."""
+        """Seconds since the zones were last known; None if they never were."""
 
     def out(self) -> Iterable[str]:
         """Return the zones that are out for all workloads."""
 
 
 def observe_zones(zones: KnownZones, *exporters: Exporter) -> None:
-    """Export the gauges of `zones`, read whenever an exporter asks."""
+    """Export the gauges of `zones`; they are read whenever an exporter asks."""
     for exporter in exporters:
         exporter.observe((ZONES_OUT, AGE), lambda: measure_zones(zones))
 
 
 def measure_zones(zones: KnownZones) -> Iterable[Measurement]:
-    """Yield what is known now; nothing of what never was."""
+    """Yield the current measurements; none if the zones were never known."""
     age = zones.age
     if age is not None:
         yield Measurement(Series(ZONES_OUT), len(frozenset(zones.out())))

@@ -1,4 +1,4 @@
-"""What a process knows about zones that are out: in memory, told by its sources, last known good when they are away."""
+"""Track which zones are out, in memory: fed by sources, and the last known state while they are unavailable."""
 
 import logging
 import math
@@ -17,24 +17,24 @@ from holdfast.status.sources import StatusSource, build_source
 logger = logging.getLogger("holdfast.status")
 
 STALE_SECONDS = 15.0
-"""Silence after which a source no longer counts: three pulls."""
+"""Seconds without an answer after which a source no longer counts: three polls."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceHealth:
-    """One source, and the seconds since it was last heard; None if it never was."""
+    """The name of a source and the seconds since its last answer, None if it never answered."""
 
     name: str
     age: float | None
 
 
 class ZoneTracker:
-    """A ZoneView over one or more sources. Thread-safe; start it, or use it as a context manager.
+    """A ZoneView fed by one or more sources. Thread-safe; start it, or use it as a context manager.
 
-    A source is the address of a Holdfast server (`http://host:8470`), a pattern of addresses that answer 200 or 500
-    (`https://host/status/{zone}`, asked about the own `zone`), or any StatusSource. A zone is out when a majority of
-    them say so. While sources are silent, zones stay by default as they were last known. Reading never waits for
-    anything.
+    A source is the address of a Holdfast server (`http://host:8470`), an address pattern that answers 200 or 500
+    (`https://host/status/{zone}`, polled for the own `zone`), or any StatusSource. A zone is out when a majority of
+    the sources report it out. While too few sources answer, zones keep their last known state by default. Reading the
+    tracker never blocks.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class ZoneTracker:
         clock: Clock | None = None,
     ) -> None:
         if not sources:
-            raise InvalidValue("a tracker without sources: expected at least one, such as http://127.0.0.1:8470")
+            raise InvalidValue("no sources given: expected at least one, such as http://127.0.0.1:8470")
         if not 0 < stale_after < math.inf:
             raise InvalidValue(f"stale_after is {stale_after}: expected seconds, more than 0")
         when_silent = SilencePolicy(when_silent)
         if when_silent is SilencePolicy.OWN_ZONE_OUT and zone is None:
-            raise InvalidValue("when_silent is own_zone_out: expected the own zone as well, to be left")
+            raise InvalidValue("when_silent is own_zone_out: expected `zone` as well, the own zone")
         self._clock = clock or SystemClock()
         zones = () if zone is None else (zone,)
         self._sources = tuple(
@@ -60,7 +60,7 @@ class ZoneTracker:
         )
         names = [source.name for source in self._sources]
         if len(set(names)) < len(names):
-            raise InvalidValue(f"sources {', '.join(names)}: expected each once, because each has one vote")
+            raise InvalidValue(f"sources {', '.join(names)}: expected each only once, because each has one vote")
         self._rules = QuorumRules(
             sources=len(sources),
             stale_after=stale_after,
@@ -80,22 +80,22 @@ class ZoneTracker:
 
     @property
     def age(self) -> float | None:
-        """Seconds since enough sources were heard to decide anything; None before the first time."""
-        heard = sorted((vote.heard_at for vote in self._votes if vote is not None), reverse=True)
-        if len(heard) < self._rules.majority:
+        """Seconds since a majority of the sources had answered; None before the first time."""
+        answered = sorted((vote.answered_at for vote in self._votes if vote is not None), reverse=True)
+        if len(answered) < self._rules.majority:
             return None
-        return self._clock.monotonic() - heard[self._rules.majority - 1]
+        return self._clock.monotonic() - answered[self._rules.majority - 1]
 
     def sources(self) -> list[SourceHealth]:
-        """Who is asked, and how long ago each was heard."""
+        """Return the sources and the age of their last answers."""
         now = self._clock.monotonic()
         return [
-            SourceHealth(source.name, None if vote is None else now - vote.heard_at)
+            SourceHealth(source.name, None if vote is None else now - vote.answered_at)
             for source, vote in zip(self._sources, self._votes, strict=True)
         ]
 
     def start(self) -> Self:
-        """Begin to follow the sources, in threads. May be repeated."""
+        """Start following the sources, in background threads. May be repeated."""
         if not self._loop.is_running:
             self._loop.start()
             for index, source in enumerate(self._sources):
@@ -103,16 +103,16 @@ class ZoneTracker:
         return self
 
     def wait(self, timeout: float) -> bool:
-        """Wait until enough sources were heard for the first time; false if that takes longer."""
+        """Wait until a majority of sources has answered once; return False after `timeout` seconds."""
         return self._decided.wait(timeout)
 
     def refresh(self) -> None:
-        """Ask all sources anew, soon: something has probably changed."""
+        """Ask all sources again soon, because something has probably changed."""
         for source in self._sources:
             source.refresh()
 
     def close(self) -> None:
-        """Stop following; what is known stays. May be repeated."""
+        """Stop following the sources. The last known state stays readable. May be repeated."""
         self._loop.stop()
         for source in self._sources:
             source.close()
@@ -126,7 +126,7 @@ class ZoneTracker:
     def receive(
         self, index: int, statuses: Iterable[ZoneStatus], at: float, zones: frozenset[Zone] | None = None
     ) -> None:
-        """Take the statuses of the source at `index`, by its time `at`; `zones` are its zones, None for all."""
+        """Store the statuses of source `index`, read at its time `at`. `zones` are those it knows; None means all."""
         now = self._clock.monotonic()
         out = {
             (status.zone, status.workload): math.inf if status.expires is None else now + status.expires - at
@@ -137,22 +137,22 @@ class ZoneTracker:
         self._loop.wake()
 
     def review(self) -> float:
-        """Decide anew, in the tracker's own thread; return the seconds until time alone may change the decision."""
+        """Decide again, in the tracker's own thread; return the seconds until the decision may change by time alone."""
         before = self._decision.zones_out
-        # One assignment: readers see the old or the new, never half.
+        # One assignment: readers see the old or the new decision, never a mixture.
         self._decision = count_votes(tuple(self._votes), self._rules, self._decision, self._clock.monotonic())
         if self._decision.zones_out != before and self._on_change is not None:
             try:
                 self._on_change(self._decision.zones_out)
             except Exception:
-                logger.exception("what was to be done about a change of zones failed")
-        if self._decision.heard_sources >= self._rules.majority:
+                logger.exception("the on_change callback of the zone tracker failed")
+        if self._decision.answering_sources >= self._rules.majority:
             self._decided.set()
         return self._decision.review_at - self._clock.monotonic()
 
 
 class _SourceListener:
-    """Hands on what one source says."""
+    """The listener of one source, which passes its statuses to the tracker."""
 
     def __init__(self, tracker: ZoneTracker, index: int) -> None:
         self._tracker = tracker

@@ -1,32 +1,32 @@
-"""What a server says of zones over HTTP, and what trackers read: all of it, or one change."""
+"""The JSON that a server sends about zones and that trackers read: a snapshot of all statuses, or one change."""
 
 from msgspec import Struct
 
 from holdfast._types import ZoneStatus
 
 TIME_HEADER = "holdfast-time"
-"""The server's time, also with an answer that says only that nothing is new."""
+"""The server's wall time in seconds; also sent with 304 responses."""
 
 KNOWN_HEADER = "holdfast-known"
-"""`no` where a zone is said to be in because nothing at all is known yet."""
+"""`no` if the zone is reported as in only because the server has not read its store yet."""
 
 
 class StatusSnapshot(Struct, frozen=True, kw_only=True):
-    """Every status that a server knows."""
+    """All statuses that a server knows."""
 
     run: str
-    """Tells the revisions of this server from those before its restart."""
+    """Id of the server process: revisions of different runs cannot be compared."""
     revision: int
     """Grows by one with every change that the server learns of."""
     at: float
-    """The server's time: with it a reader whose clock is wrong still knows how long a status holds."""
+    """The server's wall time: a reader with a wrong clock can still tell how long a status is valid."""
     age: float | None
-    """Seconds since the server last read its store; None if it has not yet, and goes by its record."""
+    """Seconds since the server last read its store; None if it has not read it yet and uses its log."""
     statuses: tuple[ZoneStatus, ...]
 
 
 class StatusChange(Struct, frozen=True, kw_only=True):
-    """One status that changed, and the revision that it made."""
+    """One changed status, and the revision that the change created."""
 
     run: str
     revision: int

@@ -1,4 +1,9 @@
-"""Taking a zone out and bringing it in: the rules that hold for operators and for detectors alike."""
+"""Take zones out and bring them in: the rules that apply to operators and detectors alike.
+
+Taking a zone out is a two-phase write, because no store can lock a region: write a provisional status, which ends after
+PROVISIONAL_SECONDS; read all statuses again; then confirm it, or undo it if another zone was taken out meanwhile. A
+writer that crashes or loses the store between the phases leaves nothing permanent behind.
+"""
 
 import math
 import re
@@ -10,20 +15,21 @@ from holdfast._clock import Clock
 from holdfast._errors import Conflict, EngineError, InvalidValue, OutcomeUnknown
 from holdfast._names import get_region_code
 from holdfast._types import StatusStore, Zone, ZoneState, ZoneStatus
+from holdfast.status.stores.rules import ABSENT_VERSION
 
 MAX_REASON_CHARACTERS = 500
-"""Longest reason: a sentence or two, not a log."""
+"""A sentence or two, not a log."""
 REASON_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
-"""One line, and not of blanks alone: a terminal shows it, and what else it could be told to do is left out."""
-CLAIM_SECONDS = 30.0
-"""How long a zone is out before it is certain that no other is: longer than a slow store takes for three requests."""
+"""One line that is not blank, without control characters, which a terminal would execute."""
+PROVISIONAL_SECONDS = 30.0
+"""Duration of a provisional status: longer than a slow store takes for three requests."""
 MAX_ATTEMPTS = 20
-"""Writes of the same status that may collide before somebody must look. Two who are in step overtake each other a few
-times before one of them gets through."""
+"""Write conflicts on one status before the caller gets the Conflict. Two writers in lockstep collide a few times before
+one of them succeeds."""
 
 
 def find_others_out(statuses: Iterable[ZoneStatus], zone: Zone, workload: str | None, now: float) -> frozenset[Zone]:
-    """Return the other zones of the region that do not take all of their traffic, for any workload concerned."""
+    """Return the other zones of the region that are not fully in for `workload` or for all; None means any workload."""
     return frozenset(
         status.zone
         for status in statuses
@@ -35,10 +41,9 @@ def find_others_out(statuses: Iterable[ZoneStatus], zone: Zone, workload: str | 
 
 
 class StatusWriter:
-    """Changes statuses in a store, within the rules. Thread-safe as far as the store is.
+    """A writer that takes zones out and brings them in, following the rules. As thread-safe as its store.
 
-    `claim_store` is the same store, where it would tell everybody of every write: what is not certain yet is written
-    there.
+    Provisional statuses are written to `claim_store`. Pass the underlying store there if `store` publishes every write.
     """
 
     def __init__(self, store: StatusStore, clock: Clock, *, claim_store: StatusStore | None = None) -> None:
@@ -59,9 +64,9 @@ class StatusWriter:
     ) -> ZoneStatus:
         """Mark a zone as out, for `seconds` or until it is brought in.
 
-        One that is out already gets the new reason and end, or with `renew` false stays as it is. Raises Conflict
-        while another zone of the region is out for any workload concerned, unless by `force`. Raises OutcomeUnknown if
-        the store fails half-way: then the zone is out for half a minute at the most.
+        If the zone is out already, it gets the new reason and end; with `renew` false it stays unchanged. Raises
+        Conflict while another zone of the region is out for any affected workload, unless `force` is true. Raises
+        OutcomeUnknown if the store fails between the two phases: then the zone is out, but perhaps provisionally.
         """
         now = self._clock.wall()
         wanted = ZoneStatus(
@@ -76,7 +81,7 @@ class StatusWriter:
         for attempt in range(MAX_ATTEMPTS):
             try:
                 return self._take_out(wanted, force=force, renew=renew)
-            except _WriteConflict as error:  # somebody took the same zone out at the same moment
+            except _WriteConflict as error:  # another writer changed the status of the same zone
                 if attempt == MAX_ATTEMPTS - 1:
                     raise Conflict(str(error)) from error
         raise AssertionError  # the loop returns or raises
@@ -85,46 +90,49 @@ class StatusWriter:
         now = self._clock.wall()
         statuses = self._store.read()
         known = _find(statuses, wanted.zone, wanted.workload)
-        version = 0 if known is None else known.version
+        version = ABSENT_VERSION if known is None else known.version
         before = known if known is not None and known.is_out(now) else None
         if before is not None:
             if not renew:
                 return before
-            wanted = replace(wanted, since=before.since)  # one that is out stays so since it first was
+            wanted = replace(wanted, since=before.since)  # renewing does not change since when the zone is out
         if force:
             return _write(self._store, wanted, version)
         others = find_others_out(statuses, wanted.zone, wanted.workload, now)
         if others:
             raise Conflict(
-                f"{_format_zones(others)} is out: never a second zone while one is. Bring it in first, or use force if "
-                "the zones that are left can carry everything"
+                f"{_format_zones(others, 'is', 'are')} out, and only one zone of a region may be: bring it in first, "
+                "or force the change (--force, or `force` in the API) if the other zones can carry all traffic"
             )
-        # For a moment at first, and for good only after another look: somebody may have taken another zone out between
-        # our look and our write. Whoever dies in between, or cannot go on, leaves nothing behind that stays.
-        end = min(wanted.expires or math.inf, now + CLAIM_SECONDS)
-        if before is not None:  # what was out already does not come back because somebody fails to renew it
+        end = min(wanted.expires or math.inf, now + PROVISIONAL_SECONDS)
+        if before is not None:  # a failed renewal must not bring the zone in earlier than before
             end = max(before.expires or math.inf, end)
-        claim = _write(self._claim_store, replace(wanted, expires=None if end == math.inf else end), version)
+        provisional = _write(self._claim_store, replace(wanted, expires=None if end == math.inf else end), version)
+        was_in = known is None or known.state_at(now) is ZoneState.IN
         try:
-            others = find_others_out(self._store.read(), wanted.zone, wanted.workload, self._clock.wall())
-            if others:
-                was_in = known is None or known.state_at(now) is ZoneState.IN
-                self._undo_claim(claim, None if was_in else known)
-                raise Conflict(
-                    f"{_format_zones(others)} was taken out at the same moment, so {wanted.zone} was not: look, "
-                    "then decide"
-                )
-            return _write(self._store, wanted, claim.version)
+            return self._confirm(wanted, provisional, None if was_in else known)
         except EngineError as error:
             raise OutcomeUnknown(
-                f"{wanted.zone} was taken out, it is not certain for how long: look, then take it out again ({error})"
+                f"zone {wanted.zone} was taken out, perhaps only for {PROVISIONAL_SECONDS:.0f} s: check its status, "
+                f"then take it out again ({error})"
             ) from error
 
-    def bring_in(self, zone: Zone, workload: str | None = None, *, by: str, reason: str) -> ZoneStatus:
-        """Mark a zone as in, for one workload or for all; one that is in already stays as it is.
+    def _confirm(self, wanted: ZoneStatus, provisional: ZoneStatus, before: ZoneStatus | None) -> ZoneStatus:
+        """Replace the provisional status by the wanted one, or undo it if another zone was taken out meanwhile."""
+        others = find_others_out(self._store.read(), wanted.zone, wanted.workload, self._clock.wall())
+        if others:
+            self._undo(provisional, before)
+            raise Conflict(
+                f"{_format_zones(others, 'was', 'were')} taken out at the same time, so {wanted.zone} was not: check "
+                "both, then decide"
+            )
+        return _write(self._store, wanted, provisional.version)
 
-        What is out for single workloads stays so when the zone is brought in for all. Raises Conflict where the zone is
-        not out for all but for single ones, and the other way round.
+    def bring_in(self, zone: Zone, workload: str | None = None, *, by: str, reason: str) -> ZoneStatus:
+        """Mark a zone as in, for one workload or for all. A zone that is in already stays unchanged.
+
+        Brought in for all, it stays out for single workloads that have their own status. Raises Conflict if the zone
+        is out for all and `workload` is given, or is out only for single workloads and `workload` is None.
         """
         now = self._clock.wall()
         wanted = ZoneStatus(
@@ -148,16 +156,16 @@ class StatusWriter:
                     raise
         raise AssertionError  # the loop returns or raises
 
-    def _undo_claim(self, claim: ZoneStatus, before: ZoneStatus | None) -> None:
-        """Undo a claim, so that there are never two zones out. A zone that was not in before is as it was."""
-        reason = "another zone was taken out at the same moment"
-        back = replace(claim, state=ZoneState.IN, share=None, expires=None, reason=reason)
-        with suppress(Conflict):  # somebody else has changed it since, and looks after it
-            self._store.write(before or back, claim.version)
+    def _undo(self, provisional: ZoneStatus, before: ZoneStatus | None) -> None:
+        """Restore `before`, the status of a zone that was not in, or bring the zone in."""
+        reason = "another zone was taken out at the same time"
+        back = replace(provisional, state=ZoneState.IN, share=None, expires=None, reason=reason)
+        with suppress(Conflict):  # another writer has changed the status since, and is responsible for it
+            self._store.write(before or back, provisional.version)
 
 
 class _WriteConflict(Exception):
-    """Somebody else wrote the same status first."""
+    """Another writer changed the same status first."""
 
 
 def _write(store: StatusStore, status: ZoneStatus, expected: int) -> ZoneStatus:
@@ -180,5 +188,6 @@ def _find(statuses: Iterable[ZoneStatus], zone: Zone, workload: str | None) -> Z
     return next((each for each in statuses if each.zone == zone and each.workload == workload), None)
 
 
-def _format_zones(zones: frozenset[Zone]) -> str:
-    return ("zone " if len(zones) == 1 else "zones ") + ", ".join(sorted(zones))
+def _format_zones(zones: frozenset[Zone], singular: str, plural: str) -> str:
+    noun, verb = ("zone", singular) if len(zones) == 1 else ("zones", plural)
+    return f"{noun} {', '.join(sorted(zones))} {verb}"

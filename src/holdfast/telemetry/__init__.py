@@ -1,7 +1,7 @@
 """Measure requests by zone: CloudWatch's embedded metric format in and out, bins, and windows for detectors.
 
 May import calls, the engines and the base. Start reading at `emf.py` for one request, at `bins.py` for many, and at
-`window.py` for what a detector sees.
+`window.py` for a detector's input.
 """
 
 from holdfast.telemetry.bins import BIN_SECONDS, Bin, BinDelta, BinKey, Bins, build_deltas

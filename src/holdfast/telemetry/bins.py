@@ -1,8 +1,8 @@
-"""Add up measurements in bins of ten seconds, by workload, operation, zone, instance and side. Pure.
+"""Sum measurements in bins of ten seconds, by workload, operation, zone, instance and side. Pure.
 
-Every telemetry source delivers its measurements as BinDeltas. Bins are aligned to the clock, so that those of several
-servers can be compared. Deltas arrive late and out of order; a bin is complete some seconds after its end, and what
-arrives after that is counted as late and left out.
+Every telemetry source delivers its measurements as BinDeltas. Bins are aligned to the clock, so that bins of several
+servers can be compared. Deltas arrive late and out of order. A bin is complete some seconds after its end; deltas that
+arrive later are counted as late and ignored.
 """
 
 import math
@@ -15,18 +15,18 @@ from holdfast._types import Operation, Outcome, Side, Zone
 from holdfast.metrics.histogram import Histogram
 
 BIN_SECONDS = 10.0
-"""Short enough that three fit into half a minute, long enough that 10 requests a second fill them with meaning."""
+"""Short enough for three within half a minute, long enough for about 100 requests at 10 requests per second."""
 
 GRACE_SECONDS = 1.5
 """How long after its end a bin waits for late deltas: senders batch for up to half a second."""
 
 MAX_EMPTY_BINS = 60
-"""Most empty bins that one look reports, after a jump of the clock or a long pause of the machine."""
+"""Maximum number of empty bins that one call returns, after a jump of the clock or a long pause of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class BinKey:
-    """What a bin counts."""
+    """The labels of a bin."""
 
     workload: str
     operation: Operation
@@ -37,7 +37,7 @@ class BinKey:
 
 @dataclass(slots=True)
 class Bin:
-    """Requests and their latencies, added up."""
+    """Counts of requests, and their latencies."""
 
     requests: int = 0
     faults: int = 0
@@ -64,24 +64,24 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinDelta:
-    """A change to one bin, as every telemetry source delivers it."""
+    """A change to one bin, as telemetry sources deliver it."""
 
     key: BinKey
     start: float
     seconds: float
-    """How long a time the measurements cover, from `start` on: at most the length of a bin."""
+    """Duration of the measurements, from `start` on: at most the length of a bin."""
     measured: Bin
     replaces: bool = False
-    """Whether `measured` replaces what the bin holds, as from a source that reports totals, or is added to it."""
+    """Whether `measured` replaces the bin's content, as for a source that reports totals, or is added to it."""
 
 
 def bin_number(at: float, seconds: float) -> int:
-    """Return the number of the bin that holds a moment. Its own start is in it, though floats may miss that."""
+    """Return the number of the bin that contains the time `at`. A bin includes its start, despite float rounding."""
     return math.floor(at / seconds + 1e-6)
 
 
 def build_deltas(outcomes: Iterable[Outcome], seconds: float) -> list[BinDelta]:
-    """Add up outcomes into one delta for each bin of `seconds` seconds. Holdfast's own traffic is left out."""
+    """Sum outcomes into one delta per bin of `seconds` seconds. Holdfast's own traffic is left out."""
     found: dict[tuple[BinKey, int], Bin] = defaultdict(Bin)
     for outcome in outcomes:
         if not outcome.internal:
@@ -94,19 +94,19 @@ def build_deltas(outcomes: Iterable[Outcome], seconds: float) -> list[BinDelta]:
 
 
 class Bins:
-    """The bins of the last minutes. Not thread-safe: one thread adds and looks."""
+    """The bins of the last minutes. Not thread-safe."""
 
     def __init__(self, seconds: float = BIN_SECONDS) -> None:
         if not 0.5 <= seconds <= 600:
             raise InvalidValue(f"bins of {seconds:g} seconds: expected 0.5 to 600")
         self.seconds = seconds
         self.late_requests = 0
-        """Requests that arrived after their bin was complete, or from a future that cannot be right."""
+        """Requests that arrived after their bin was complete, or were dated too far in the future."""
         self._bins: dict[int, dict[BinKey, Bin]] = defaultdict(lambda: defaultdict(Bin))
         self._completed: int | None = None
 
     def check_fits(self, delta: BinDelta) -> None:
-        """Raise InvalidValue for a delta that covers more time than a bin."""
+        """Raise InvalidValue if a delta covers more time than a bin."""
         if delta.seconds > self.seconds:
             raise InvalidValue(
                 f"measurements of {delta.seconds:g} s do not fit into bins of {self.seconds:g} s: "
@@ -114,7 +114,7 @@ class Bins:
             )
 
     def add(self, delta: BinDelta, now: float) -> None:
-        """Apply a delta to the bin of its own time. Raise InvalidValue for one that covers more time than a bin."""
+        """Apply a delta to the bin of its time. Raise InvalidValue if it covers more time than a bin."""
         self.check_fits(delta)
         number = bin_number(delta.start, self.seconds)
         if (self._completed is not None and number <= self._completed) or delta.start > now + self.seconds:
@@ -125,16 +125,16 @@ class Bins:
         self._bins[number][delta.key].merge(delta.measured)
 
     def pop_complete(self, now: float) -> Iterable[tuple[float, dict[BinKey, Bin]]]:
-        """Return the bins that became complete since the last call, oldest first, with their starts; empty ones too."""
+        """Return the bins completed since the last call, with their starts, oldest first; empty ones too."""
         newest = int((now - GRACE_SECONDS) // self.seconds) - 1
         if self._completed is None:
             self._completed = min([newest, *(number - 1 for number in self._bins)])
         if newest < self._completed - 1:
-            # The clock was set back: what lies in the future now was counted by the old clock.
+            # The clock was set back: bins in the future were counted by the old clock.
             self._completed = newest
             for number in [number for number in self._bins if number > newest]:
                 del self._bins[number]
-        # After a jump ahead, or a long pause of the machine, what lies far back is of no more use.
+        # After a jump ahead, or a long pause of the machine, old bins are useless.
         self._completed = max(self._completed, newest - MAX_EMPTY_BINS)
         finished = []
         while self._completed < newest:

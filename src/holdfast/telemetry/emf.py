@@ -1,7 +1,7 @@
-"""One request as a line of CloudWatch's embedded metric format (EMF), and back. Pure.
+"""Encode a request as a line of CloudWatch's embedded metric format (EMF), and decode it. Pure.
 
-The dimensions follow the boundaries along which things fail: instance, zone, region. CloudWatch makes metrics of the
-very same line: https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format.html
+The dimensions follow the boundaries of failures: instance, zone, region. CloudWatch makes metrics of the same line:
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format.html
 """
 
 from collections.abc import Sequence
@@ -21,15 +21,14 @@ DIMENSION_SETS = (
 )
 _STATUS_CLASSES = ("2xx", "3xx", "4xx", "5xx")
 _MAX_VALUES = 100
-"""Most values of one metric in one document: CloudWatch's own limit."""
+"""Maximum values of one metric in one document: CloudWatch's own limit."""
 _MAX_MILLISECONDS = 3_600_000.0
-"""Milliseconds, an hour: a line that says more is refused, and none is written that does, because a request that took
-longer is still one."""
+"""One hour. Longer latencies are refused when decoding and capped when encoding, so that the request still counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """One request, as its server or somebody else saw it."""
+    """One request, as measured by its server or by a client."""
 
     namespace: str
     """`<workload>/<component>`: CloudWatch's namespace, and Holdfast's workload."""
@@ -48,7 +47,7 @@ class RequestRecord:
 
 
 def encode_emf(request: RequestRecord) -> bytes:
-    """The request as one line of JSON, without the line's end."""
+    """Return the request as one line of JSON, without a line end."""
     counted = f"{request.status // 100}xx"
     latency = "SuccessLatency" if request.status < 500 else "FaultLatency"
     metrics = [{"Name": name, "Unit": "Count"} for name in _STATUS_CLASSES]
@@ -115,7 +114,7 @@ _decoder = msgspec.json.Decoder(_Document)
 
 
 def decode_emf(line: bytes) -> Outcome:
-    """What a line says happened. Raises InvalidValue, which names what is missing or wrong in it."""
+    """Decode one EMF line. Raises InvalidValue, naming the missing or wrong field."""
     try:
         document = _decoder.decode(line)
     except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""Shape one bin of one workload for a detector: arrays by operation, zone and instance. Pure."""
+"""Arrange one bin of one workload for a detector: arrays by operation, zone and instance. Pure."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -9,41 +9,41 @@ from holdfast.metrics.histogram import Histogram
 from holdfast.telemetry.bins import Bin, BinKey
 
 LATENCY_QUANTILE = 0.9
-"""The quantile of a zone's reading: the slow tenth shows trouble that the median hides, and a few outliers do not."""
+"""The latency quantile of a zone: p90 shows slowness that the median hides, and ignores a few outliers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A deployment that somebody announced: its zone may fail or be slow for a while without being broken."""
+    """An announced deployment: its zone may fail or be slow for a while without being unhealthy."""
 
     zone: Zone | None
-    """None: all zones at once."""
+    """None means all zones at the same time."""
     start: float
     end: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneReading:
-    """One zone in one window, over all operations and instances."""
+    """Measurements of one zone in one window, over all operations and instances."""
 
     requests: int
     faults: int
     latency: float | None
-    """Seconds that nine of ten successful requests did not exceed; None when there were none."""
+    """90th percentile of the successful requests, in seconds; None if there were none."""
     instances: int
-    """How many instances answered at all."""
+    """Number of instances that answered requests."""
     failing_instances: int
-    """How many of them answered a request with a fault."""
+    """Number of instances that answered a request with a fault."""
 
     @property
     def fault_rate(self) -> float:
-        """The share of requests that ended in a fault; 0 when there were none."""
+        """Share of requests that ended in a fault; 0 if there were no requests."""
         return self.faults / self.requests if self.requests else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The measurements of one side, as flat arrays of one cell for each operation, zone and instance.
+    """The measurements of one side, as flat arrays with one cell per operation, zone and instance.
 
     The cell of operation `o`, zone `z` and instance `i` is at `(o * zones + z) * instances + i`, so that
     `numpy.frombuffer(cells.requests, "int64").reshape(window.shape)` is an array without a copy.
@@ -53,28 +53,28 @@ class Cells:
     faults: "array[int]"
     client_errors: "array[int]"
     success_seconds: Sequence[Histogram | None]
-    """Latencies of successful requests; None in a cell that has none."""
+    """Latencies of successful requests; None in a cell without any."""
     fault_seconds: Sequence[Histogram | None]
-    """Latencies of requests that ended in a fault."""
+    """Latencies of requests that ended in a fault; None in a cell without any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One workload from `start` on, for `seconds`."""
+    """Measurements of one workload from `start` on, for `seconds` seconds."""
 
     workload: str
     start: float
     seconds: float
     zones: tuple[Zone, ...]
-    """All zones of the workload, also silent ones."""
+    """All zones of the workload, also those without traffic."""
     operations: tuple[Operation, ...] = ()
-    """Those that were measured in this window on any side."""
+    """The operations measured in this window, on any side."""
     instances: tuple[tuple[str, ...], ...] = ()
     """The instances of each zone, in the order of `zones`. A zone may have fewer than the arrays have room for."""
     cells: Mapping[Side, Cells] = field(default_factory=dict)
-    """The sides that measured anything."""
+    """The measurements of each side that has any."""
     states: Mapping[Zone, ZoneState] = field(default_factory=dict)
-    """The state of each zone that is not simply in."""
+    """The state of each zone that is not in."""
     deployments: tuple[Deployment, ...] = ()
     """Announced deployments that overlap this window."""
 
@@ -84,16 +84,16 @@ class Window:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """How many operations, zones and instances per zone the arrays have."""
+        """Number of operations, zones and instances per zone in the arrays."""
         return len(self.operations), len(self.zones), max(map(len, self.instances), default=0)
 
     @property
     def zones_out(self) -> frozenset[Zone]:
-        """The zones that take no new traffic: their silence or trouble says nothing about them."""
+        """The zones without new traffic: their measurements mean nothing."""
         return frozenset(zone for zone, state in self.states.items() if state in (ZoneState.OUT, ZoneState.DRAINING))
 
     def reading(self, zone: Zone, side: Side = Side.SERVER) -> ZoneReading:
-        """Add up one zone over all operations and instances."""
+        """Sum the measurements of one zone over all operations and instances."""
         cells = self.cells.get(side)
         if cells is None:
             return ZoneReading(requests=0, faults=0, latency=None, instances=0, failing_instances=0)
@@ -126,7 +126,7 @@ def build_window(
     states: Mapping[Zone, ZoneState] | None = None,
     deployments: Sequence[Deployment] = (),
 ) -> Window:
-    """Build the window of a workload from the bins of one moment. Bins of other workloads and zones are left out."""
+    """Build the window of a workload from the bins of one time. Bins of other workloads and zones are left out."""
     found = [(key, measured) for key, measured in bins.items() if key.workload == workload and key.zone in zones]
     operations = tuple(sorted({key.operation for key, _ in found}, key=str))
     instances = tuple(tuple(sorted({key.instance for key, _ in found if key.zone == zone})) for zone in zones)

@@ -1,4 +1,4 @@
-"""The loop as a library: telemetry in, bins, a detector for each workload, verdicts, evacuation, events out.
+"""The detection loop as a library: telemetry in, bins, a detector per workload, verdicts, evacuation, events out.
 
 May import telemetry, detect, status, evacuate and below; the server adds HTTP around it. Start reading at `watch.py`.
 """

@@ -1,4 +1,4 @@
-"""Keep every verdict from its opening to its closing, and what each detector remembers."""
+"""Store every verdict from its opening to its closing, and the state of each detector."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -54,7 +54,7 @@ _LOAD = "select state, saved_at from holdfast_detector_state where workload = $1
 
 
 class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict as it was recorded; sentence and evidence are those of the opening."""
+    """A verdict as it was recorded, with the sentence and the evidence of its opening."""
 
     id: str
     workload: str
@@ -65,18 +65,18 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
     evidence: dict[str, Any]
     opened_at: float
-    """When the loop reached it, which is some seconds after the window that proved it."""
+    """Time at which the verdict was recorded, some seconds after the end of the window that led to it."""
     closed_at: float | None
 
     def to_verdict(self) -> Verdict:
-        """Return the verdict as it was when it was reached."""
+        """Return the verdict as it was when it opened."""
         fields = msgspec.structs.asdict(self)
         del fields["closed_at"]
         return Verdict(at=fields.pop("opened_at"), **fields)
 
 
 class WatchStore:
-    """What the loop must not forget. Thread-safe; recording the same change again changes nothing."""
+    """The store of verdicts and detector states. Thread-safe; recording the same change again changes nothing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -85,7 +85,7 @@ class WatchStore:
     def record(
         self, workload: str, detector: str, state: Any, at: float, *, opened: Verdict | None, closed: Sequence[str]
     ) -> None:
-        """Save the state of a workload's detector, and with it the verdict that opened and those that closed."""
+        """Save a detector's state, the opened verdict and the ids of closed ones in one transaction."""
         encoded = msgspec.json.encode(state).decode()
 
         def write(transaction: Transaction) -> None:
@@ -98,9 +98,9 @@ class WatchStore:
         self._database.write(write)
 
     def load_state(self, workload: str, detector: str, kind: type[Any]) -> tuple[Any, float] | None:
-        """Return the saved state of a workload's detector and when it was saved, or None if there is none.
+        """Return the saved state of a workload's detector and the time of saving, or None.
 
-        None also if another detector saved it, or an older release in a form that `kind` does not have.
+        None also if another detector saved it, or an older release in a form that cannot be decoded as `kind`.
         """
         rows = self._database.read(lambda transaction: transaction.execute(_LOAD, (workload, detector)))
         if not rows:
@@ -112,7 +112,7 @@ class WatchStore:
             return None
 
     def open_verdicts(self) -> Sequence[RecordedVerdict]:
-        """Return the verdicts that have not been closed, newest first."""
+        """Return the open verdicts, newest first."""
         return self._read(_OPEN_VERDICTS)
 
     def verdicts(self, limit: int = 100) -> Sequence[RecordedVerdict]:
@@ -125,8 +125,8 @@ class WatchStore:
 
 
 def _encode_row(verdict: Verdict, opened_at: float) -> tuple[str | float | None, ...]:
-    what = verdict.id, verdict.workload, str(verdict.kind), verdict.zone, verdict.resource
-    return *what, verdict.since, verdict.sentence, msgspec.json.encode(verdict.evidence).decode(), opened_at
+    key = verdict.id, verdict.workload, str(verdict.kind), verdict.zone, verdict.resource
+    return *key, verdict.since, verdict.sentence, msgspec.json.encode(verdict.evidence).decode(), opened_at
 
 
 def _decode_row(row: Row) -> RecordedVerdict:

@@ -1,4 +1,4 @@
-"""Run the loop: count what arrives, let detectors look at complete bins, record verdicts and act on them."""
+"""Run the detection loop: count measurements, evaluate complete bins, record verdicts and act on them."""
 
 import logging
 from collections import deque
@@ -22,33 +22,33 @@ from holdfast.watch.store import WatchStore
 logger = logging.getLogger("holdfast.watch")
 
 TICK_SECONDS = 0.25
-"""How often the loop looks for bins that have become complete."""
+"""How often the loop checks for complete bins."""
 TRAFFIC_SECONDS = 1.0
-"""How often listeners are told what arrived: a person can follow that."""
+"""How often listeners get a traffic sample: slow enough for a person to follow."""
 KEPT_TRAFFIC_SAMPLES = 120
 """Two minutes, for a page that is opened later."""
 STALE_BINS = 3
-"""Bins after which a window that could not be looked at is given up: by then newer ones say more."""
+"""Bins after which a window that could not be evaluated is skipped: newer ones say more."""
 STALE_STATE_BINS = 6
-"""Bins after which a saved detector state is not used any more: its counts in a row are over."""
+"""Bins after which a saved detector state is discarded: its counts of consecutive windows no longer apply."""
 MAX_HELD_DELTAS = 200_000
-"""Deltas that may wait for the loop; past that the oldest are dropped: fresh ones say more."""
+"""Deltas that may wait for the loop. Above that the oldest are dropped: fresh ones matter more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedWorkload:
-    """One workload: its zones, and the detector that looks at them."""
+    """A workload, its zones, and its detector."""
 
     name: str
     zones: tuple[Zone, ...]
     detector: str = DEFAULT_DETECTOR
-    """The name under which a detector registered itself."""
+    """The registered name of the detector."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The detector's own settings."""
 
 
 class TrafficSample(msgspec.Struct, frozen=True):
-    """What arrived in about one second: for each workload and zone the requests, faults and latency."""
+    """The traffic of about one second: requests, faults and latency by workload and zone."""
 
     at: float
     workloads: Mapping[str, Mapping[str, Mapping[str, float | int | None]]]
@@ -67,7 +67,7 @@ WatchEvent: TypeAlias = TrafficSample | VerdictChange
 
 @dataclass(slots=True)
 class _WatchedState:
-    """One workload at run time."""
+    """The run-time state of one workload."""
 
     name: str
     zones: tuple[Zone, ...]
@@ -75,16 +75,16 @@ class _WatchedState:
     detector: Detector[Any]
     state: Any
     open: dict[str, Verdict] = field(default_factory=dict)
-    """The verdicts that are recorded as open, by id."""
+    """The recorded open verdicts, by id."""
     deployments: list[Deployment] = field(default_factory=list)
-    due: deque[tuple[float, Mapping[BinKey, Bin]]] = field(default_factory=deque)
-    """Complete bins that the detector has not looked at yet, each with its start."""
+    pending: deque[tuple[float, Mapping[BinKey, Bin]]] = field(default_factory=deque)
+    """Complete bins that the detector has not evaluated yet, each with its start."""
 
 
 class WorkloadWatcher:
-    """Watches workloads. `ingest` from any thread; everything else happens in one background thread.
+    """The detection loop. `ingest` may be called from any thread; the rest happens in one background thread.
 
-    Use as a context manager, or call `start` and `close`. Without an `evacuator` it only reaches verdicts.
+    Use as a context manager, or call `start` and `close`. Without an `evacuator` it only reports verdicts.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class WorkloadWatcher:
         self._watched = {workload.name: self._start_workload(workload) for workload in workloads}
         for recorded in store.open_verdicts():
             if recorded.workload in self._watched:
-                # From before a restart: it closes with the first window, unless its zone is out or it is reached again.
+                # From before a restart: closes with the first window, unless its zone is out or it is reached again.
                 self._watched[recorded.workload].open[recorded.id] = recorded.to_verdict()
         self._arrived: deque[BinDelta] = deque(maxlen=MAX_HELD_DELTAS)
         self._traffic: dict[tuple[str, Zone], Bin] = {}
@@ -121,38 +121,37 @@ class WorkloadWatcher:
 
     @property
     def bin_seconds(self) -> float:
-        """The length of a bin."""
         return self._bins.seconds
 
     def is_watched(self, workload: str, zone: str) -> bool:
-        """Whether the zone of that workload is watched."""
+        """Return whether this zone of the workload is watched."""
         watched = self._watched.get(workload)
         return watched is not None and zone in watched.zones
 
     def ingest(self, deltas: Iterable[BinDelta]) -> None:
-        """Take measurements; return at once. Raise InvalidValue for one that covers more than a bin."""
+        """Queue measurements; returns immediately. Raise InvalidValue if one covers more than a bin."""
         taken = list(deltas)
         for delta in taken:
             self._bins.check_fits(delta)
         self._arrived.extend(taken)
 
     def announce_deployment(self, workload: str, deployment: Deployment) -> None:
-        """Let the workload's detector know of a deployment. Raise NotFound if the workload is not watched."""
+        """Announce a deployment to the workload's detector. Raise NotFound if the workload is not watched."""
         if workload not in self._watched:
-            raise NotFound(f"no workload {workload} is watched: {', '.join(self._watched)}")
+            raise NotFound(f"workload {workload} is not watched: expected one of {', '.join(self._watched)}")
         self._watched[workload].deployments.append(deployment)
 
     def recent_traffic(self) -> Sequence[TrafficSample]:
-        """Return what arrived lately, second by second."""
+        """Return the traffic samples of the last two minutes, oldest first."""
         return list(self._recent_traffic)
 
     def start(self) -> "WorkloadWatcher":
-        """Begin to watch, in a background thread. May be repeated."""
+        """Start watching, in a background thread. May be repeated."""
         self._loop.start()
         return self
 
     def close(self) -> None:
-        """Stop watching, after the current look. May be repeated."""
+        """Stop after the current window has been evaluated. May be repeated."""
         self._loop.stop(timeout=None)
 
     def __enter__(self) -> "WorkloadWatcher":
@@ -162,7 +161,7 @@ class WorkloadWatcher:
         self.close()
 
     def tick(self) -> None:
-        """Count what arrived, and look at every bin that has become complete. The background thread calls it."""
+        """Count queued measurements, and evaluate every complete bin. The background thread calls it."""
         now = self._clock.wall()
         while self._arrived:
             delta = self._arrived.popleft()
@@ -173,33 +172,33 @@ class WorkloadWatcher:
             self._send_traffic(now)
         for start, complete in self._bins.pop_complete(now):
             for watched in self._watched.values():
-                watched.due.append((start, complete))
+                watched.pending.append((start, complete))
         failures = [error for watched in self._watched.values() if (error := self._catch_up(watched, now)) is not None]
         if failures:
             raise failures[0]
 
     def _catch_up(self, watched: _WatchedState, now: float) -> Exception | None:
-        """Look at what is due of one workload; return the error that stopped it. Other workloads are not held up."""
-        while watched.due:
-            start, bins = watched.due[0]
+        """Evaluate the pending bins of one workload; return the error that stopped it, if any."""
+        while watched.pending:
+            start, bins = watched.pending[0]
             end = start + self._bins.seconds
             if now - end > STALE_BINS * self._bins.seconds + GRACE_SECONDS:
-                # It could not be looked at in time, because a store was away: what it shows may long be over.
-                logger.warning("the window of %s that ended at %.0f is too old to act on", watched.name, end)
+                # It could not be evaluated in time, because a store was unavailable: its data may be outdated.
+                logger.warning("skipping the window of %s that ended at %.0f: too old to act on", watched.name, end)
             else:
                 try:
                     self._run_detector(watched, start, bins)
-                except Exception as error:  # noqa: BLE001 - a detector or a store; reported when all have been looked at
+                except Exception as error:  # noqa: BLE001 - raised when all workloads were evaluated
                     return error
-            watched.due.popleft()  # only now: a window whose verdict could not be stored is looked at again
+            watched.pending.popleft()  # only now: a window whose verdict could not be stored is evaluated again
         return None
 
     def _start_workload(self, workload: WatchedWorkload) -> _WatchedState:
         detector = build_detector(workload.detector, workload.options)
         kind = DETECTORS.get(workload.detector).state_type
-        saved = self._store.load_state(workload.name, workload.detector, kind)
-        is_fresh = saved is not None and 0 <= self._clock.wall() - saved[1] <= STALE_STATE_BINS * self._bins.seconds
-        state = saved[0] if saved is not None and is_fresh else kind()
+        state, saved_at = self._store.load_state(workload.name, workload.detector, kind) or (kind(), None)
+        if saved_at is None or not 0 <= self._clock.wall() - saved_at <= STALE_STATE_BINS * self._bins.seconds:
+            state = kind()
         return _WatchedState(workload.name, workload.zones, workload.detector, detector, state)
 
     def _step(self) -> float:
@@ -207,11 +206,11 @@ class WorkloadWatcher:
         return TICK_SECONDS
 
     def _run_detector(self, watched: _WatchedState, start: float, bins: Mapping[BinKey, Bin]) -> None:
-        """Let the detector look at a window, record what it concludes, and act on it."""
+        """Evaluate a window, record the verdict, and act on it."""
         states = {} if self._evacuator is None else self._evacuator.read_states(watched.name)
         end = start + self._bins.seconds
         for deployment in [deployment for deployment in watched.deployments if deployment.end <= start]:
-            watched.deployments.remove(deployment)  # not a new list: another thread may announce one at the same moment
+            watched.deployments.remove(deployment)  # not a new list: another thread may append one concurrently
         window = build_window(
             watched.name,
             watched.zones,
@@ -244,8 +243,8 @@ class WorkloadWatcher:
         if verdict.kind is not VerdictKind.HEALTHY and self._evacuator is not None:
             try:
                 self._evacuator.act(verdict, frozenset(watched.zones))
-            except Conflict as error:  # another zone is out, or somebody was quicker: the next window decides anew
-                logger.info("zone %s is not taken out for %s: %s", verdict.zone, watched.name, error)
+            except Conflict as error:  # another zone is out, or was taken out: the next window decides again
+                logger.info("not evacuating zone %s for %s: %s", verdict.zone, watched.name, error)
         watched.state = state
 
     def _report(self, verdict: Verdict, at: float, *, closed: bool) -> None:

@@ -123,7 +123,7 @@ def test_the_hook_is_told_nothing_before_enough_is_heard_and_then_also_that_the_
             word for address in (one.address, f"http://127.0.0.1:{port}", others[0]) for word in ("--endpoint", address)
         ]
         with HoldfastAgent.start(tmp_path, *words, "--hook", hook_into(told), variables=QUICK) as agent:
-            until(lambda: "1 of 3 sources heard, and a majority is needed" in agent.log.read_text())
+            until(lambda: "only 1 of 3 sources have answered" in agent.log.read_text())
             assert lines(told) == []
             with HoldfastServer.start(tmp_path / "two", settings=OPEN, port=port):
                 until(lambda: lines(told) == ["use1-az1/ in ()"])
@@ -239,7 +239,7 @@ def test_a_file_that_can_no_longer_be_written_is_written_when_it_can_be_again(
     with HoldfastAgent.start(tmp_path, "--endpoint", server.address, "--file", str(file)) as agent:
         folder.rename(tmp_path / "away")
         change(server, "use1-az1", out=True)
-        until(lambda: "cannot be written, and will be tried again" in agent.log.read_text())
+        until(lambda: "cannot write agent.file" in agent.log.read_text())
         assert agent.get("/health").status_code == 503
         (tmp_path / "away").rename(folder)
         until(lambda: content(file)["out"] is True)
@@ -313,5 +313,5 @@ def test_without_any_server_the_zone_is_in_and_without_extras_the_agent_runs(tmp
         finally:
             process.kill()
     assert process.returncode == 0
-    assert "no word on zones yet, none counts as out: 0 of 1 sources heard" in errors
+    assert "all zones count as in for now: only 0 of 1 sources have answered" in errors
     assert "Traceback" not in errors

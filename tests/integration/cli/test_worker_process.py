@@ -577,7 +577,7 @@ class TestLines:
         until(lambda: workers.done() == ["message"], "it is done")
         workers.process.terminate()
         assert workers.wait() == 0
-        workers.logged("standard output cannot be written to")
+        workers.logged("cannot write to standard output")
 
 
 def test_every_process_says_in_the_log_who_it_is(begin: Callable[..., Workers]) -> None:

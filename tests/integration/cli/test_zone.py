@@ -88,7 +88,7 @@ def test_a_server_is_asked_and_told_over_http(zone: Callable[..., tuple[int, Any
 
     code, error = zone("out", "use1-az1", "--reason", "x")
     assert (code, error["error"]) == (1, "conflict")
-    assert "zone use1-az2 is out: never a second zone" in error["detail"]
+    assert "zone use1-az2 is out, and only one zone of a region may be" in error["detail"]
     code, forced = zone("out", "use1-az1", "--reason", "x", "--force")
     assert (code, forced["workload"]) == (0, None)
 
@@ -184,9 +184,9 @@ def test_a_server_that_is_not_there_is_unavailable(zone: Callable[..., tuple[int
     [
         (b"", ["status"], 3, "engine-unavailable", "did not answer"),
         (b"nonsense\r\n\r\n", ["status"], 3, "engine-unavailable", "did not answer"),
-        (b"", ["out", "use1-az1", "--reason", "x"], 1, "outcome-unknown", "it may or may not have done it"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", ["status"], 1, "engine", "is no Holdfast server"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\xff\xff", ["status"], 1, "engine", "is no Holdfast server"),
+        (b"", ["out", "use1-az1", "--reason", "x"], 1, "outcome-unknown", "may or may not have been made"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", ["status"], 1, "engine", "is not a Holdfast server"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\xff\xff", ["status"], 1, "engine", "is not a Holdfast server"),
         (
             b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nhtml",
             ["status"],

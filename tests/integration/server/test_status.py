@@ -184,14 +184,14 @@ class TestChanging:
         refused = change(OTHER, state="out")
         assert refused.status_code == 409
         assert refused.json()["type"] == "urn:holdfast:problem:conflict"
-        assert refused.json()["detail"].startswith("zone use1-az1 is out: never a second zone while one is.")
+        assert refused.json()["detail"].startswith("zone use1-az1 is out, and only one zone of a region may be: ")
         assert client.get(f"/status/{OTHER}").status_code == 200
         change(OTHER, state="out", force=True).raise_for_status()
         assert client.get(f"/status/{OTHER}").status_code == 500
 
     def test_a_zone_that_is_in_stays_in_whatever_is_said_of_how_long(self, change: Change) -> None:
         refused = change(ZONE, state="in", **{"for": 60})
-        assert (refused.status_code, "stays in" in refused.json()["detail"]) == (409, True)
+        assert (refused.status_code, "`for` limits how long a zone is out" in refused.json()["detail"]) == (409, True)
         assert change(ZONE, state="in").status_code == 200
 
     @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_what_was_written_right_before_a_kill_is_known_to_all_after_the_restart(
         until(lambda: tracker.out() == {AZ2})
         with again.client(server.token) as operator:
             history = operator.get("/v1/status/history").json()
-        # Without claims, which alone have an end here: a server that reads at that moment records one, too.
+        # Without provisional statuses, which alone have an end here: a server may read and record one, too.
         kept = [entry["status"] for entry in history if entry["status"]["expires"] is None]
         assert sorted(status["reason"] for status in kept) == ["gray", "mended", "test"]
 
@@ -83,8 +83,8 @@ def test_what_was_written_right_before_a_kill_is_known_to_all_after_the_restart(
 def told(events: Iterator[Heard], written: dict[str, Any]) -> dict[str, Any]:
     """The next status; on a slow machine that a zone is about to be taken out is told before it is so."""
     status: dict[str, Any] = next(events).data["status"]
-    is_claim = status["expires"] is not None and status["version"] == written["version"] - 1
-    return next(events).data["status"] if is_claim else status
+    is_provisional = status["expires"] is not None and status["version"] == written["version"] - 1
+    return next(events).data["status"] if is_provisional else status
 
 
 def test_what_is_written_on_one_server_is_told_by_another_on_the_same_database(
@@ -111,7 +111,7 @@ def test_what_is_written_on_one_server_is_told_by_another_on_the_same_database(
             def history(server: HoldfastServer) -> list[str]:
                 with server.client(one.token) as operator:
                     entries = operator.get("/v1/status/history").json()
-                # Without claims, which alone have an end here: a server that reads at that moment records one, too.
+                # Without provisional statuses, which alone have an end here: a server may read and record one, too.
                 statuses = [entry["status"] for entry in reversed(entries)]
                 return [status["reason"] for status in statuses if status["expires"] is None]
 
@@ -209,9 +209,9 @@ class Queue:
         session.client("sns").subscribe(TopicArn=self.topic, Protocol="sqs", Endpoint=arn)
 
     def receive(self, count: int) -> list[Any]:
-        """The next so many statuses that were published; without those that were published again, and without claims.
+        """The next `count` published statuses, without repeated and provisional ones.
 
-        A claim, which alone has an end here, is published where the server reads the store between it and the status.
+        A provisional status, which alone has an end here, is published if the server reads the store before the next.
         """
         found: list[Any] = []
         end = time.monotonic() + STUCK
@@ -263,7 +263,7 @@ def test_every_change_is_published_to_sns_whatever_comes_between(
 
 
 def server_complains(server: HoldfastServer) -> None:
-    until(lambda: any("cannot publish a change of status" in entry["message"] for entry in server.entries()))
+    until(lambda: any("cannot publish a change of a zone status" in entry["message"] for entry in server.entries()))
 
 
 def test_a_store_that_hangs_holds_up_nothing_but_what_is_written_to_it(

@@ -56,7 +56,7 @@ def said(listener: ClientConnection) -> Any:
 
 
 def settled(stream: Iterator[Heard]) -> Heard:
-    """The next status that is for good: on a slow machine the claim before it is told as well, which ends by itself."""
+    """The next confirmed status: on a slow machine the provisional one before it, which has an end, is sent as well."""
     return next(event for event in stream if event.data["status"]["expires"] is None)
 
 

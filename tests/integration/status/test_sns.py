@@ -216,7 +216,7 @@ def test_what_was_not_signed_is_not_believed_though_it_was_delivered(
     subscribe(session, topic, endpoint.url)
     refused = endpoint.wait()
     assert isinstance(refused, NotAllowed)
-    assert "its signature is not one of SNS" in str(refused)
+    assert "its signature is not from SNS" in str(refused)
     (found,) = subscriptions(session, topic)
     attributes = session.client("sns").get_subscription_attributes(SubscriptionArn=found["SubscriptionArn"])
     assert attributes["Attributes"]["PendingConfirmation"] == "true"
@@ -323,7 +323,7 @@ def test_a_topic_that_does_not_exist_is_an_error_of_the_settings(emulator: str, 
 def test_a_topic_of_another_region_is_an_error_of_the_settings(connect: Open) -> None:
     session = connect("http://127.0.0.1:1", region="eu-west-1")
     topic = f"arn:aws:sns:{REGION}:123456789012:zones"
-    with pytest.raises(SettingsError, match="is in us-east-1, and AWS is called in eu-west-1"):
+    with pytest.raises(SettingsError, match="is in us-east-1, but AWS is called in eu-west-1"):
         SnsPublisher(session, topic)
     with pytest.raises(SettingsError, match="set the region"):
         SnsReceiver(topic, lambda _: None, session=session)
@@ -366,7 +366,7 @@ def test_a_subscription_that_is_gone_is_no_error(connect: Open, answering: Calla
     [
         (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", "302"),
         (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "404"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "cut short"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "truncated"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 70000\r\n\r\n" + b"x" * 70_000, "longer than 65536"),
         (b"nonsense\r\n\r\n", "BadStatusLine"),
         (b"", "closed connection"),

@@ -70,7 +70,7 @@ def test_a_failure_is_logged_with_its_exit_code_and_the_end_of_its_output(caplog
     (record,) = caplog.records
     assert (record.levelno, record.getMessage()) == (
         logging.WARNING,
-        "agent.hook failed (exit code 7), and will be tried again",
+        "agent.hook failed (exit code 7), trying again",
     )
     assert vars(record)["exit_code"] == 7
     assert vars(record)["output"] == "to be seen\nas well"
@@ -99,7 +99,7 @@ def test_a_hook_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, cap
     pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2
     until(lambda: not any(map(is_alive, pids)))
-    assert "agent.hook failed (ended after 0.5 s)" in caplog.text
+    assert "agent.hook failed (timed out after 0.5 s)" in caplog.text
 
 
 def test_a_hook_that_floods_for_ever_is_ended_too() -> None:
@@ -149,10 +149,10 @@ def test_a_hook_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("no-such-program --now", "there is no program 'no-such-program' that this user may run"),
-        ("/no/such/program", "there is no program '/no/such/program'"),
-        ("/etc/passwd", "there is no program '/etc/passwd'"),
-        ("echo 'half", "is no command: No closing quotation"),
+        ("no-such-program --now", "this user cannot run a program 'no-such-program'"),
+        ("/no/such/program", "this user cannot run a program '/no/such/program'"),
+        ("/etc/passwd", "this user cannot run a program '/etc/passwd'"),
+        ("echo 'half", "is not a valid command: No closing quotation"),
         ("", "agent.hook is empty"),
         ("  ", "agent.hook is empty"),
     ],
@@ -172,4 +172,4 @@ def test_a_hook_that_has_gone_meanwhile_is_a_failure_to_be_tried_again(
     assert hook.receive(OUT, NEVER)
     program.unlink()
     assert not hook.receive(OUT, NEVER)
-    assert "agent.hook could not be started, and will be tried again" in caplog.text
+    assert "could not start agent.hook, trying again" in caplog.text

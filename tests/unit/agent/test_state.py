@@ -83,7 +83,7 @@ def test_what_cannot_be_written_is_told_to_be_tried_again_and_leaves_nothing(
     path = tmp_path / "zones.json"
     path.mkdir()
     assert StateFile(path).receive(OUT, threading.Event()) is False
-    assert f"agent.file {path} cannot be written, and will be tried again: " in caplog.text
+    assert f"cannot write agent.file {path}, trying again: " in caplog.text
     assert list(tmp_path.iterdir()) == [path]
     path.rmdir()
     assert StateFile(path).receive(OUT, threading.Event()) is True

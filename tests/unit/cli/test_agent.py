@@ -58,10 +58,10 @@ def test_a_zone_that_is_not_set_is_told_with_the_ways_to_set_it(run: Run) -> Non
         ),
         (
             ["--endpoint", "https://a.example.com/{workload}/{zone}"],
-            "/{workload}/{zone} asks about a workload, and agent.workload is not set: name it, or leave {workload} out",
+            "/{workload}/{zone} needs a workload, but agent.workload is not set: set it, or remove {workload}",
         ),
-        (["--hook", "no-such-program"], "agent.hook: there is no program 'no-such-program'"),
-        (["--hook", "'"], 'agent.hook "\'" is no command: No closing quotation'),
+        (["--hook", "no-such-program"], "agent.hook: this user cannot run a program 'no-such-program'"),
+        (["--hook", "'"], 'agent.hook "\'" is not a valid command: No closing quotation'),
         (["--file", "/"], "agent.file / is a folder"),
         (["--file", ""], "agent.file . is a folder"),
         (["--host", "a b"], "command line: agent.host: expected text matching"),
@@ -109,4 +109,4 @@ def test_a_topic_of_another_region_is_told_at_the_start(run: Run, monkeypatch: p
         "AWS_SECRET_ACCESS_KEY": "testing",
     }.items():
         monkeypatch.setenv(name, value)
-    assert "is in us-east-1, and AWS is called in eu-west-1" in complaint(run, "--zone", "use1-az1")
+    assert "is in us-east-1, but AWS is called in eu-west-1" in complaint(run, "--zone", "use1-az1")

@@ -511,7 +511,7 @@ class TestLists:
             (
                 (END, END + "detector = {windoes = 3}\n"),
                 5,
-                "workload[0].detector.windoes: the detector threshold has no",
+                "workload[0].detector.windoes: unknown option of detector threshold",
             ),
             (
                 (END, END + "detector = {consecutive_windows = 'x'}\n"),

@@ -46,7 +46,7 @@ def test_a_detector_is_built_with_its_options_and_their_defaults() -> None:
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"lmit": 1}, "lmit: the detector toy has no such option, but limit, names"),
+        ({"lmit": 1}, "lmit: unknown option of detector toy, expected limit, names"),
         ({"limit": "x"}, "limit: Expected `int`, got `str`"),
         ({"names": [1]}, r"names\[0\]: Expected `str`, got `int`"),
         ({"limit": -1}, "^limit is negative"),

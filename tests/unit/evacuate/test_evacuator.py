@@ -92,7 +92,7 @@ def test_a_collision_is_tried_again_and_too_many_are_told() -> None:
 def test_who_acts_at_the_same_moment_as_somebody_else_steps_back_and_leaves_it_at_that(workload: str | None) -> None:
     store = Store(rival=status("az2", workload=workload))
     acting = evacuator(store)
-    with pytest.raises(Conflict, match="zone az2 was taken out at the same moment, so az1 was not"):
+    with pytest.raises(Conflict, match="zone az2 was taken out at the same time, so az1 was not"):
         acting.act(VERDICT, ZONES)
     assert acting.read_states("shop") == {"az2": ZoneState.OUT}
     assert acting.act(VERDICT, ZONES) is None

@@ -79,7 +79,7 @@ with StandardOutput() as output:
             with StandardOutput(writer) as output:
                 for _ in range(MAX_LINES):
                     output.write("x" * 100_000)
-                with pytest.raises(OSError, match="nobody reads standard output: 1000 lines wait"):
+                with pytest.raises(OSError, match="standard output is not being read: 1000 lines are waiting"):
                     _fill(output)
                 assert output._thread.is_alive()
             os.close(reader)  # so that the thread ends, too
@@ -108,4 +108,4 @@ with StandardOutput() as output:
             for _ in range(3):
                 output.write("x")
         os.close(writer)
-        assert caplog.text.count("standard output cannot be written to") == 1
+        assert caplog.text.count("cannot write to standard output") == 1

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.server.push import BATCH_LISTENERS, KEEPALIVE_SECONDS, KEPT_EVENTS, EventHub, StreamEvent
+from holdfast.server.push import BATCH_LISTENERS, KEEPALIVE, KEEPALIVE_SECONDS, KEPT_EVENTS, EventHub, StreamEvent
 
 Result = TypeVar("Result")
 
@@ -34,7 +34,7 @@ class Listener:
     """Somebody who listens, over a connection that takes what it is given until it is `full`."""
 
     def __init__(self, hub: EventHub, get_first_events: Callable[[], Sequence[StreamEvent]] = list) -> None:
-        self.told: list[StreamEvent | None] = []
+        self.told: list[StreamEvent] = []
         self.breaks = False
         self._get_first_events = get_first_events
         self._takes = asyncio.Event()
@@ -56,10 +56,10 @@ class Listener:
         """What was told, without signs of life: the number of each event, and its data."""
         return [
             f"{message['id'].partition('-')[2]} {message['data']}"
-            for message in (json.loads(told.websocket_text) for told in self.told if told is not None)
+            for message in (json.loads(told.websocket_text) for told in self.told if told is not KEEPALIVE)
         ]
 
-    async def _write(self, told: StreamEvent | None) -> None:
+    async def _write(self, told: StreamEvent) -> None:
         await self._takes.wait()
         if self.breaks:
             raise OSError("the connection is broken")
@@ -252,7 +252,7 @@ def test_a_listener_that_is_cut_off_and_cancelled_at_once_ends_as_cancelled(cut_
 def test_a_listener_that_was_cut_off_can_go_on_with_something_else() -> None:
     async def story(hub: EventHub) -> None:
         async def attend_and_say_goodbye() -> str:
-            async def write(_: StreamEvent | None) -> None:
+            async def write(_: StreamEvent) -> None:
                 pass
 
             await hub.serve_listener(write, asyncio.Event().wait, list)  # type: ignore[arg-type]

@@ -447,7 +447,7 @@ class TestRecording:
         world.statuses.write(status(), 0)
         for _ in range(5):
             world.statuses.refresh()
-        assert sum("cannot be recorded yet" in message for message in caplog.messages) == 1
+        assert sum("cannot log a change of a zone status yet" in message for message in caplog.messages) == 1
 
 
 class TestNobodyWaits:
@@ -508,8 +508,8 @@ class TestItsThread:
     def test_starting_and_stopping_do_not_wait_for_a_store_that_hangs(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "FIRST_SECONDS", 0.05)
-        monkeypatch.setattr(module, "LAST_SECONDS", 0.05)
+        monkeypatch.setattr(module, "START_TIMEOUT_SECONDS", 0.05)
+        monkeypatch.setattr(module, "STOP_TIMEOUT_SECONDS", 0.05)
         world.store.reading.close()
         begun = time.monotonic()
         world.statuses.start()
@@ -540,7 +540,7 @@ class TestItsThread:
     def test_a_store_that_is_closed_while_it_stops_is_no_news(
         self, world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "LAST_SECONDS", 0.0)
+        monkeypatch.setattr(module, "STOP_TIMEOUT_SECONDS", 0.0)
         world.statuses.start()
         world.store.reading.close()
         assert world.store.reading.reached.wait(STUCK)

@@ -138,5 +138,5 @@ def test_its_thread_goes_on_after_a_failure_and_complains_once(
     [thread] = [thread for thread in threading.enumerate() if thread.name == "holdfast-publish"]
     thread.join(30)
     assert topic.published == ["a", "b"]
-    [complaint] = [message for message in caplog.messages if "cannot publish a change of status" in message]
+    [complaint] = [message for message in caplog.messages if "cannot publish a change of a zone status" in message]
     assert str(error) in complaint

@@ -24,7 +24,7 @@ class Connection:
     async def send(self, message: Any) -> None:
         await self.takes.wait()
         self.sent.append(message)
-        if message.get("body") == push.KEEPALIVE:
+        if message.get("body") == push.KEEPALIVE_BYTES:
             self.alive.set()
 
     async def receive(self) -> Any:

@@ -75,7 +75,7 @@ def test_before_anything_is_heard_nothing_is_out() -> None:
     for when_silent in SilencePolicy:
         decision = count_votes([None] * 3, rules(3, when_silent), QuorumDecision(), NOW - 90)
         assert decision.zones_out == {None: frozenset()}
-        assert decision.heard_sources == 0
+        assert decision.answering_sources == 0
 
 
 def test_silence_can_be_set_to_bring_everything_back() -> None:
@@ -124,7 +124,7 @@ def test_who_was_not_asked_about_a_zone_is_silent_about_it() -> None:
 def test_what_was_heard_too_long_ago_does_not_count() -> None:
     votes = [vote("out", heard=NOW - STALE), vote("out"), vote("in")]
     decision = count_votes(votes, rules(3), QuorumDecision(), NOW)
-    assert decision.heard_sources == 2
+    assert decision.answering_sources == 2
     assert decision.zones_out == {None: frozenset()}
 
 

@@ -14,7 +14,13 @@ from holdfast._names import check_workload_name, parse_zone
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.status.stores.database import SqlStatusStore
 from holdfast.status.stores.memory import MemoryStatusStore
-from holdfast.status.writer import CLAIM_SECONDS, MAX_ATTEMPTS, MAX_REASON_CHARACTERS, StatusWriter, find_others_out
+from holdfast.status.writer import (
+    MAX_ATTEMPTS,
+    MAX_REASON_CHARACTERS,
+    PROVISIONAL_SECONDS,
+    StatusWriter,
+    find_others_out,
+)
 from holdfast.testing import FakeClock, seeded
 
 AZ1, AZ2, AZ3 = Zone("use1-az1"), Zone("use1-az2"), Zone("use1-az3")
@@ -96,7 +102,7 @@ class TestTakingOut:
         self, world: World, first: str | None, second: str | None
     ) -> None:
         world.take_out(AZ1, first)
-        with pytest.raises(Conflict, match="zone use1-az1 is out: never a second zone while one is"):
+        with pytest.raises(Conflict, match="zone use1-az1 is out, and only one zone of a region may be"):
             world.take_out(AZ2, second)
         assert world.out == {(AZ1, first)}
         world.take_out(AZ2, second, force=True)
@@ -105,7 +111,7 @@ class TestTakingOut:
     def test_another_workload_may_leave_another_zone(self, world: World) -> None:
         world.take_out(AZ1, "shop")
         world.take_out(AZ2, "cart")
-        with pytest.raises(Conflict, match="zones use1-az1, use1-az2 is out"):
+        with pytest.raises(Conflict, match="zones use1-az1, use1-az2 are out"):
             world.take_out(AZ3)
 
     def test_a_zone_that_is_out_for_one_workload_can_be_taken_out_for_all(self, world: World) -> None:
@@ -150,16 +156,16 @@ class TestTakingOut:
 
     def test_who_sees_a_second_zone_only_afterwards_steps_back(self, world: World) -> None:
         world.store.before_write = [lambda: MemoryStatusStore.write(world.store, _status(AZ2, out=True), 0)]
-        with pytest.raises(Conflict, match="zone use1-az2 was taken out at the same moment, so use1-az1 was not"):
+        with pytest.raises(Conflict, match="zone use1-az2 was taken out at the same time, so use1-az1 was not"):
             world.take_out(AZ1, seconds=60)
         assert world.out == {(AZ2, None)}
         [back] = [each for each in world.store.read() if each.zone == AZ1]
-        assert (back.out, back.expires, back.reason) == (False, None, "another zone was taken out at the same moment")
+        assert (back.out, back.expires, back.reason) == (False, None, "another zone was taken out at the same time")
 
     def test_who_steps_back_leaves_a_zone_that_was_out_before_as_it_was(self, world: World) -> None:
         before = world.take_out(AZ1, reason="since yesterday")
         world.store.before_write = [lambda: MemoryStatusStore.write(world.store, _status(AZ2, out=True), 0)]
-        with pytest.raises(Conflict, match="at the same moment"):
+        with pytest.raises(Conflict, match="at the same time"):
             world.take_out(AZ1, reason="renewed")
         assert world.out == {(AZ1, None), (AZ2, None)}, "whoever took the second did so by force"
         [kept] = [each for each in world.store.read() if each.zone == AZ1]
@@ -174,8 +180,8 @@ class TestTakingOut:
         seen: list[ZoneStatus] = []
         world.store.before_read = [lambda: None, lambda: seen.extend(MemoryStatusStore.read(world.store))]
         world.take_out(AZ1)
-        [claim] = seen
-        assert (claim.out, claim.expires) == (True, world.clock.wall() + CLAIM_SECONDS)
+        [provisional] = seen
+        assert (provisional.out, provisional.expires) == (True, world.clock.wall() + PROVISIONAL_SECONDS)
 
     @pytest.mark.parametrize("step", ["second look", "second write"])
     def test_a_store_that_fails_half_way_leaves_the_zone_out_for_a_moment_only(self, world: World, step: str) -> None:
@@ -188,10 +194,10 @@ class TestTakingOut:
             world.store.before_read = [lambda: None, fail]
         else:
             world.store.before_write = [lambda: None, fail]
-        with pytest.raises(OutcomeUnknown, match="not certain for how long"):
+        with pytest.raises(OutcomeUnknown, match="perhaps only for 30 s"):
             world.take_out(AZ1)
         assert world.out == {(AZ1, None)}
-        world.clock.advance(CLAIM_SECONDS)
+        world.clock.advance(PROVISIONAL_SECONDS)
         assert world.out == set()
 
     def test_a_zone_that_is_out_stays_so_if_renewing_it_fails(self, world: World) -> None:
@@ -202,11 +208,11 @@ class TestTakingOut:
         world.store.before_write = [lambda: None, fail]
         with pytest.raises(OutcomeUnknown):
             world.take_out(AZ1, seconds=60)
-        world.clock.advance(CLAIM_SECONDS)
+        world.clock.advance(PROVISIONAL_SECONDS)
         assert world.out == {(AZ1, None)}
 
-    def test_who_steps_back_does_not_revive_what_another_one_claimed(self, world: World) -> None:
-        """One claim_store a zone, a second takes the same one over, a third another zone; everybody steps back."""
+    def test_who_steps_back_does_not_revive_the_provisional_status_of_another(self, world: World) -> None:
+        """One writer takes a zone out provisionally, a second the same zone, a third another zone; all undo it."""
         first = StatusWriter(world.store, world.clock)
         other = replace(_status(AZ2, out=True), expires=None)
 
@@ -216,9 +222,9 @@ class TestTakingOut:
                 StatusWriter(world.store, world.clock).take_out(AZ1, by="second", reason="test")
 
         world.store.before_read = [lambda: None, second]
-        with pytest.raises(Conflict, match="at the same moment"):
+        with pytest.raises(Conflict, match="at the same time"):
             first.take_out(AZ1, by="first", reason="test")
-        world.clock.advance(CLAIM_SECONDS)
+        world.clock.advance(PROVISIONAL_SECONDS)
         assert world.out == {(AZ2, None)}
 
     def test_what_somebody_took_out_meanwhile_is_left_alone_where_nothing_is_to_be_renewed(self, world: World) -> None:
@@ -381,7 +387,7 @@ class TestTwoAtOnce:
                     return zone
 
                 told = {zone for zone in threads.map(attempt, (AZ1, AZ1, AZ2), timeout=STUCK) if zone is not None}
-                clock.advance(CLAIM_SECONDS)
+                clock.advance(PROVISIONAL_SECONDS)
                 out = {each.zone for each in store.read() if each.is_out(clock.wall())}
                 assert told == out
                 assert len(out) <= 1

@@ -299,7 +299,7 @@ class TestTheStateOfADetector:
     def test_of_an_older_release_is_forgotten(self, tmp_path: Path) -> None:
         world = World(tmp_path)
         world.log.record("shop", "threshold", ["what is this"], world.clock.wall(), opened=None, closed=[])
-        assert World(tmp_path, clock=world.clock).watch._watched["shop"].state.windows_in_trouble == {}
+        assert World(tmp_path, clock=world.clock).watch._watched["shop"].state.unhealthy_windows == {}
 
 
 def test_a_detector_is_shown_zone_states_and_announced_deploys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +357,7 @@ def test_a_detector_that_raises_does_not_hold_up_other_workloads(
 
 
 def test_a_deploy_of_an_unknown_workload_is_refused(world: World) -> None:
-    with pytest.raises(NotFound, match="no workload cart is watched: shop"):
+    with pytest.raises(NotFound, match="workload cart is not watched: expected one of shop"):
         world.watch.announce_deployment("cart", Deployment(None, 0.0, 1.0))
 
 

@@ -1,1 +1,1 @@
-"""The detectors that come with Holdfast: one module for each, which registers itself under its own name."""
+"""The detectors that come with Holdfast: one module each, registered by name."""

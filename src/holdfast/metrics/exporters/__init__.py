@@ -1,1 +1,1 @@
-"""The exporters that come with Holdfast, one module each, registered under its name. May import the rest of metrics."""
+"""The exporters that come with Holdfast: one module each, registered by name. May import the rest of `metrics`."""

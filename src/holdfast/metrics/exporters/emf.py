@@ -1,7 +1,7 @@
-"""Metrics for CloudWatch, as lines of its embedded metric format: a few a minute, not one for each event.
+"""Export metrics to CloudWatch as lines of its embedded metric format: a few per minute, not one per event.
 
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
-Logs are paid for by size, and each combination of a metric with its dimensions by the month.
+CloudWatch charges for logs by size, and for each combination of a metric and its dimensions by month.
 """
 
 import logging
@@ -19,24 +19,24 @@ from holdfast._errors import InvalidValue
 from holdfast._forks import register_after_fork
 from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget, GaugeReader, GaugeReaders
 from holdfast.metrics.histogram import Histogram
-from holdfast.metrics.instruments import Instrument, Measurement, Series
+from holdfast.metrics.instruments import ANY_DETAIL, Instrument, Measurement, Series
 from holdfast.metrics.series import SeriesTable
 
 MAX_VALUES = 100
-"""Values of one metric in one line: CloudWatch's limit."""
+"""Maximum values of one metric in one line: CloudWatch's limit."""
 MAX_DIMENSION_CHARACTERS = 1024
 _NAMESPACE = re.compile(r"(?!AWS/)[A-Za-z0-9._/#-][A-Za-z0-9._/#: -]{0,254}")
 _QUANTILES = [(rank + 0.5) / (MAX_VALUES - 1) for rank in range(MAX_VALUES - 1)]
 
 Dimensions = tuple[tuple[str, str], ...]
 Metrics = dict[str, tuple[str, Any]]
-"""Unit and value, or values, by name."""
+"""Unit and value, or list of values, by name."""
 
 log = logging.getLogger(__name__)
 
 
 class SampledDistribution:
-    """Keep values so that at most a hundred stand for them: each of them, or percentiles if there are more."""
+    """A distribution as at most 100 values: all of them, or percentiles if there are more."""
 
     __slots__ = ("_histogram", "_values")
 
@@ -69,12 +69,12 @@ class SampledDistribution:
 
 @EXPORTERS.register("emf")
 class EmfExporter(Exporter):
-    """Writes a line for each combination of labels that was measured, every `every` seconds.
+    """An exporter that writes a line for each measured combination of labels, every `every` seconds.
 
-    `to` is a stream, or a function that is called with each line. Dimensions are the labels. Lines are written by the
-    first event after the time is over, in the thread that it comes from; `flush` and `close` write what is left, as the
-    end of a Lambda invocation should. What cannot be written is dropped, and counted in `dropped_lines`. Thread-safe; a
-    forked child begins at nothing. By name it is `emf` or `emf:NAMESPACE`, which writes to standard output.
+    `to` is a stream, or a function that is called with each line. Dimensions are the labels. The first event after
+    `every` seconds writes the lines, in its own thread; `flush` and `close` write the rest, for example at the end of a
+    Lambda invocation. Lines that cannot be written are dropped, and counted in `dropped_lines`. Thread-safe; a forked
+    child starts with empty counters. By name it is `emf` or `emf:NAMESPACE`, which writes to standard output.
     """
 
     uses_attributes: ClassVar[bool] = False
@@ -93,7 +93,7 @@ class EmfExporter(Exporter):
                 f"namespace {namespace!r}: expected 1 to 255 letters, digits and ._-/#: that do not begin with AWS/"
             )
         if not 0 < every < math.inf:
-            raise InvalidValue(f"lines every {every} seconds: expected more than 0")
+            raise InvalidValue(f"every is {every}: expected seconds, more than 0")
         self._write = to if callable(to) else _writer(to)
         self._namespace = namespace
         self._every = every
@@ -123,33 +123,33 @@ class EmfExporter(Exporter):
     def record(self, measurements: Sequence[Measurement]) -> None:
         with self._lock:
             now = self._clock.monotonic()
-            taken = self._take() if now >= self._flush_at else None
+            taken = self._swap_table() if now >= self._flush_at else None
             if self._flush_at == math.inf:
                 self._since, self._flush_at = self._clock.wall(), now + self._every
             self._table.add(measurements)
         if taken is not None:
             self._write_all(*taken)
 
-    def observe(self, instruments: Sequence[Instrument], read: GaugeReader) -> None:  # noqa: ARG002 - `read` tells them
+    def observe(self, instruments: Sequence[Instrument], read: GaugeReader) -> None:  # noqa: ARG002 - `read` has them
         self._reads.add(read)
 
     def flush(self) -> None:
         with self._lock:
-            taken = self._take()
+            taken = self._swap_table()
         self._write_all(*taken)
 
     def close(self) -> None:
         self.flush()
         self._opened.close()
 
-    def _take(self) -> tuple[float, SeriesTable[SampledDistribution]]:
-        """Return what was measured, and begin anew."""
+    def _swap_table(self) -> tuple[float, SeriesTable[SampledDistribution]]:
+        """Return the start time and the measurements so far, and start an empty table."""
         taken = self._since, self._table
         self._since, self._flush_at, self._table = 0.0, math.inf, SeriesTable(SampledDistribution)
         return taken
 
     def _write_all(self, since: float, table: SeriesTable[SampledDistribution]) -> None:
-        """Write lines; not under the lock, so that those who measure do not wait for each other."""
+        """Write lines. Called without the lock, so that measuring threads do not wait for each other."""
         table.add(self._reads.measure())
         since = since or self._clock.wall()
         for dimensions, metrics in build_lines(table).items():
@@ -157,8 +157,8 @@ class EmfExporter(Exporter):
                 self._write(self._line(since, dimensions, metrics))
             except Exception:
                 self.dropped_lines += 1
-                if self.dropped_lines == 1:  # a disk that is full stays full for a while
-                    log.exception("metrics could not be written; further lines that are lost are only counted")
+                if self.dropped_lines == 1:  # log only the first: the cause, such as a full disk, usually lasts
+                    log.exception("could not write metrics; further dropped lines are only counted")
 
     def _line(self, since: float, dimensions: Dimensions, metrics: Metrics) -> str:
         named = {name: dimension_value(value) for name, value in dimensions}
@@ -176,20 +176,20 @@ class EmfExporter(Exporter):
 
 
 Lines = dict[Dimensions, Metrics]
-"""The metrics of each combination of labels."""
+"""The metrics of each combination of dimensions."""
 
 
 def build_lines(table: SeriesTable[SampledDistribution]) -> Lines:
-    """Return the lines in order. Totals have zeros, which alarms need; breakdowns have none: metrics are paid for."""
+    """Return the lines in order. Totals include zeros, which alarms need; breakdowns do not, because metrics cost."""
     lines: Lines = {}
     for instrument, numbers in table.numbers().items():
         if instrument.cloudwatch_names:
             _add_numbers(lines, instrument, numbers)
-    for instrument, spreads in table.distributions().items():
+    for instrument, distributions in table.distributions().items():
         factor = 1000 if instrument.cloudwatch_unit == "Milliseconds" else 1
-        for series, spread in spreads.items():
+        for series, distribution in distributions.items():
             for name in _find_names(series):
-                values = [round(factor * value, 3) for value in spread.values()]
+                values = [round(factor * value, 3) for value in distribution.values()]
                 metrics = lines.setdefault(_dimensions(series), {})
                 metrics[name] = (instrument.cloudwatch_unit, values)
     return {line: lines[line] for line in sorted(lines)}
@@ -204,7 +204,7 @@ def _add_numbers(lines: Lines, instrument: Instrument, numbers: Mapping[Series, 
         dimensions = _dimensions(series)
         metrics = lines.setdefault(dimensions, {})
         for name in _find_names(series):
-            before = metrics[name][1] if name in metrics else 0
+            _, before = metrics.get(name, (instrument.cloudwatch_unit, 0))
             metrics[name] = (instrument.cloudwatch_unit, round(before + value, 3))
         if is_total:
             totals.setdefault(dimensions, {})[series.detail] = value
@@ -218,22 +218,22 @@ def _add_numbers(lines: Lines, instrument: Instrument, numbers: Mapping[Series, 
 
 def _find_names(series: Series) -> tuple[str, ...]:
     names = series.instrument.cloudwatch_names
-    return names.get(series.detail, names.get("", ()))
+    return names.get(series.detail, names.get(ANY_DETAIL, ()))
 
 
 def _dimensions(series: Series) -> Dimensions:
-    return tuple((label.dimension, value) for label, value in series.named())
+    return tuple((label.dimension, value) for label, value in series.label_values())
 
 
 def _writer(stream: TextIO) -> Callable[[str], object]:
     def write(line: str) -> None:
-        stream.write(f"{line}\n")  # in one piece: others may write to the same stream
+        stream.write(f"{line}\n")  # in one call: others may write to the same stream
         stream.flush()
 
     return write
 
 
 def dimension_value(text: str) -> str:
-    """Return the text as CloudWatch allows it in the value of a dimension."""
+    """Return the text with only the characters and length that CloudWatch allows in a dimension value."""
     allowed = "".join(char if " " <= char <= "~" else "?" for char in text).lstrip(": ")
     return allowed[:MAX_DIMENSION_CHARACTERS].rstrip() or "?"

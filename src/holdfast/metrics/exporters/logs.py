@@ -1,4 +1,4 @@
-"""Events as records of the standard library's logging, without a flood of them."""
+"""Write events as rate-limited records of the standard library's logging."""
 
 import logging
 import threading
@@ -11,18 +11,17 @@ from holdfast._log_limiter import LogLimiter
 from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget
 from holdfast.metrics.instruments import LogLine
 
-PER_SECOND = 5
-"""Enough to see what is going on; a dependency that is down fails a thousand times a second."""
+MAX_RECORDS_PER_SECOND = 5
+"""Enough to see what happens; a dependency that is down fails a thousand times a second."""
 
 
 @EXPORTERS.register("logs")
 class LogExporter(Exporter):
-    """Logs what needs attention, with the values of each event in `extra`, for formatters that write JSON.
+    """An exporter that logs events that need attention, with their fields in `extra`, for JSON formatters.
 
-    Of each kind of event and what it is about, at most `per_second` records a second are made, of some fewer, and of
-    alarms all; the next record says how many were left out (`suppressed`), and `close` tells the rest. What goes well
-    is not logged. Thread-safe; it blocks as long as the handlers of the logger do.
-    By name it is `logs` or `logs:LOGGER`.
+    At most `per_second` records a second are written per subject and event. Some events are limited further, alarms
+    never. The next record has the number of suppressed ones (`suppressed`), and `close` reports the rest. Successes are
+    not logged. Thread-safe; it blocks as long as the logger's handlers do. By name it is `logs` or `logs:LOGGER`.
     """
 
     uses_attributes: ClassVar[bool] = False
@@ -32,11 +31,11 @@ class LogExporter(Exporter):
         self,
         logger: logging.Logger | None = None,
         *,
-        per_second: int = PER_SECOND,
+        per_second: int = MAX_RECORDS_PER_SECOND,
         clock: Clock = SystemClock(),  # noqa: B008 - it has no state
     ) -> None:
         if per_second < 1:
-            raise InvalidValue(f"at most {per_second} log records per second: expected 1 or more")
+            raise InvalidValue(f"per_second is {per_second}: expected 1 or more log records per second")
         self._logger = logger
         self._per_second = per_second
         self._clock = clock
@@ -45,7 +44,7 @@ class LogExporter(Exporter):
         register_after_fork(self)
 
     @classmethod
-    def open(cls, argument: str, target: ExportTarget) -> Self:  # noqa: ARG003 - the same for all
+    def open(cls, argument: str, target: ExportTarget) -> Self:  # noqa: ARG003 - independent of the process
         return cls(logging.getLogger(argument) if argument else None)
 
     def reset_after_fork(self) -> None:
@@ -61,25 +60,23 @@ class LogExporter(Exporter):
         message, fields = line.message(), line.fields()
         if suppressed:
             message += f" ({suppressed} more like it were left out)"
-            fields = fields | {
-                "suppressed": suppressed
-            }  # not into a dictionary that another exporter may be given, too
+            fields = {**fields, "suppressed": suppressed}  # a copy: another exporter may get the same dictionary
         logger.log(line.level, "%s", message, extra=fields)
 
     def flush(self) -> None:
-        """Tell how many records were left out since the last ones."""
+        """Log the number of records suppressed since the last ones."""
         with self._lock:
-            untold = [(name, gate.pop_suppressed()) for (name, _), gate in self._gates.items()]
-        for name, kinds in untold:
+            unreported = [(name, gate.pop_suppressed()) for (name, _), gate in self._gates.items()]
+        for name, kinds in unreported:
             logger = self._logger or logging.getLogger(name)
             for kind, count in kinds.items():
                 logger.info("%s: %d more were left out", kind, count, extra={"kind": kind, "suppressed": count})
 
     def _admit(self, line: LogLine) -> int | None:
-        """Return how many records like it were left out before it; None: leave this one out, too."""
+        """Return the number of similar records suppressed before `line`, or None if `line` must be suppressed."""
         if not line.every:
             return 0
-        most = self._per_second if line.every <= 1 else 1
+        max_records = self._per_second if line.every <= 1 else 1
         with self._lock:
-            gate = self._gates.setdefault((line.logger, line.every), LogLimiter(most, line.every))
+            gate = self._gates.setdefault((line.logger, line.every), LogLimiter(max_records, line.every))
             return gate.admit(f"{line.subject}: {line.event}", self._clock.monotonic())

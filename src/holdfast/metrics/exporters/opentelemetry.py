@@ -1,7 +1,7 @@
-"""Metrics by OpenTelemetry and, if wanted, events on the current span. Needs an extra.
+"""Export metrics and, optionally, span events with OpenTelemetry. Needs an extra.
 
-Names and attributes follow https://opentelemetry.io/docs/specs/semconv/ where it has some, and begin with `holdfast`
-otherwise.
+Names and attributes follow https://opentelemetry.io/docs/specs/semconv/ if it defines some; others begin with
+`holdfast`.
 """
 
 import threading
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 MAX_BREAKDOWN_VALUES = 100
-"""Values that the breakdown of one queue has over the life of a process: five for each that is told apart at a time."""
+"""Breakdown values of one queue over the life of a process: five times the number that are current at a time."""
 
 
 @EXPORTERS.register("opentelemetry")
 class OpenTelemetryExporter(Exporter):
-    """Records with a meter, by default one of the global provider. Thread-safe.
+    """An exporter that records with a meter, by default of the global provider. Thread-safe.
 
-    With `span_events`, what a part marks as such, retries of calls for example, is added to the span that is current.
-    OpenTelemetry keeps each combination of attributes for as long as the process runs: so after `max_breakdown_values`
-    values of a breakdown, such as tenants of a queue, new ones are `other`.
+    With `span_events`, log lines that have a span event, such as retries of calls, are added to the current span.
+    OpenTelemetry keeps every combination of attributes until the process ends. So after `max_breakdown_values` values
+    of a breakdown, such as tenants of a queue, new ones are recorded as `other`.
     """
 
     def __init__(
@@ -56,7 +56,9 @@ class OpenTelemetryExporter(Exporter):
         self._current_span: Callable[[], Any] = trace.get_current_span
         self.uses_logs = span_events  # type: ignore[misc]
         self._max_breakdown_values = max_breakdown_values
-        self._record: dict[tuple[Instrument, bool], Callable[..., None]] = {}
+        self._recorders: dict[Instrument, Callable[..., None]] = {}
+        self._breakdown_recorders: dict[Instrument, Callable[..., None]] = {}
+        """Of gauges, whose breakdown is an instrument of its own."""
         self._reads: dict[Instrument, list[GaugeReader]] = {}
         self.reset_after_fork()
         register_after_fork(self)
@@ -68,20 +70,20 @@ class OpenTelemetryExporter(Exporter):
 
     def declare(self, instruments: Sequence[Instrument]) -> None:
         for instrument in instruments:
-            if instrument.in_opentelemetry and (instrument, False) not in self._record:
+            if instrument.in_opentelemetry and instrument not in self._recorders:
                 self._create(instrument)
 
     def record(self, measurements: Sequence[Measurement]) -> None:
         gauges: dict[Series, float] = {}
         for measurement in measurements:
             series = measurement.series
-            record = self._record.get((series.instrument, False))
+            record = self._recorders.get(series.instrument)
             if record is None:
                 continue
             if series.breakdown is not None:
                 series = self._bounded(series)
             if series.instrument.type is InstrumentType.GAUGE:
-                # Several may have become `other`, of which there is one: what one event sets is added up.
+                # Several values may map to `other`: their sum is set, because a gauge has one value.
                 gauges[series] = gauges.get(series, 0) + measurement.value
             else:
                 record(measurement.value, self._attributes(series, measurement.attributes))
@@ -91,10 +93,10 @@ class OpenTelemetryExporter(Exporter):
     def keep_only(
         self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]
     ) -> None:
-        """Set gauges of other values to 0: OpenTelemetry would go on with their last ones."""
+        """Set gauges of other values to 0: OpenTelemetry would repeat their last values."""
         with self._lock:
-            told = [one for instrument in instruments for one in self._gauges.get((instrument, labels), ())]
-        for series in told:
+            known = [series for instrument in instruments for series in self._gauges.get((instrument, labels), ())]
+        for series in known:
             if series.breakdown not in breakdowns:
                 self._set(series, 0)
 
@@ -118,25 +120,26 @@ class OpenTelemetryExporter(Exporter):
     def _create(self, instrument: Instrument) -> None:
         name, unit, description = instrument.name, instrument.unit, instrument.description
         if instrument.type is InstrumentType.COUNTER:
-            self._record[instrument, False] = self._meter.create_counter(name, unit, description).add
+            self._recorders[instrument] = self._meter.create_counter(name, unit, description).add
         elif instrument.type is InstrumentType.HISTOGRAM:
-            self._record[instrument, False] = self._meter.create_histogram(
+            self._recorders[instrument] = self._meter.create_histogram(
                 name,
                 unit,
                 description,
                 explicit_bucket_boundaries_advisory=instrument.boundaries or instrument.buckets,
             ).record
         else:
-            self._record[instrument, False] = self._meter.create_gauge(name, unit, description).set
-            if instrument.breakdown is not None:  # under one name, a sum would count everything twice
-                name = instrument.broken_down(name)
-                self._record[instrument, True] = self._meter.create_gauge(name, unit, description).set
+            self._recorders[instrument] = self._meter.create_gauge(name, unit, description).set
+            if instrument.breakdown is not None:  # under the same name, sum() would count total and breakdown twice
+                name = instrument.breakdown_name(name)
+                self._breakdown_recorders[instrument] = self._meter.create_gauge(name, unit, description).set
 
     def _set(self, series: Series, value: float) -> None:
+        recorders = self._recorders if series.breakdown is None else self._breakdown_recorders
         if series.breakdown is not None:
             with self._lock:
                 self._gauges.setdefault((series.instrument, series.labels), set()).add(series)
-        self._record[series.instrument, series.breakdown is not None](value, self._attributes(series, None))
+        recorders[series.instrument](value, self._attributes(series, None))
 
     def _callback(self, instrument: Instrument) -> "Callable[[CallbackOptions], Iterator[Observation]]":
         def observed(_: "CallbackOptions") -> "Iterator[Observation]":
@@ -160,7 +163,7 @@ class OpenTelemetryExporter(Exporter):
     def _attributes(self, series: Series, given: Attributes | None) -> dict[str, AttributeValue]:
         instrument = series.instrument
         attributes: dict[str, AttributeValue] = dict(instrument.constants)
-        attributes |= {label.attribute: value for label, value in series.named()}
+        attributes |= {label.attribute: value for label, value in series.label_values()}
         if given is not None:
             attributes.update(given)
         elif instrument.detail is not None:

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, kept in memory and written in its text format by this module itself.
+"""Keep metrics in memory, and write them in Prometheus' text format.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/ and https://prometheus.io/docs/practices/naming/
 """
@@ -17,7 +17,7 @@ from holdfast.metrics.instruments import Instrument, InstrumentType, Measurement
 from holdfast.metrics.series import SeriesTable
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""The content type of the text, for a response."""
+"""Content type of the text format."""
 LAST_PORT = 65_535
 
 Labels = tuple[tuple[str, str], ...]
@@ -26,11 +26,11 @@ Value = TypeVar("Value", float, Histogram)
 
 @EXPORTERS.register("prometheus")
 class PrometheusExporter(Exporter):
-    """Adds up measurements in memory; `render` writes them for a scrape. Thread-safe.
+    """An exporter that sums measurements in memory; `render` writes them for a scrape. Thread-safe.
 
-    Every process has its own counts, and a forked child begins at nothing, so that what its parent counted is not
-    counted twice: scrape each. By name it is `prometheus:PORT` or `prometheus:HOST:PORT`, which serves `GET /metrics`
-    without credentials, on loopback unless a host is given; each of several processes takes the next port.
+    Every process has its own counters, and a forked child starts with empty ones, so that nothing is counted twice:
+    scrape each process. By name it is `prometheus:PORT` or `prometheus:HOST:PORT`, which serves `GET /metrics` without
+    credentials, on loopback unless a host is given; each of several processes takes the next port.
     """
 
     uses_attributes: ClassVar[bool] = False
@@ -50,9 +50,9 @@ class PrometheusExporter(Exporter):
         if not 1 <= port <= LAST_PORT - target.processes + 1:
             raise SettingsError(
                 f"prometheus:{argument}: expected prometheus:PORT or prometheus:HOST:PORT, with a port from 1 to "
-                f"{LAST_PORT - target.processes + 1}; of several processes, each takes the next one"
+                f"{LAST_PORT - target.processes + 1}; each of several processes takes the next port"
             )
-        from holdfast.metrics.http_server import MetricsServer  # with it comes http.server, which nobody else needs
+        from holdfast.metrics.http_server import MetricsServer  # imports http.server, which nothing else needs
 
         exporter = cls()
         host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
@@ -91,7 +91,7 @@ class PrometheusExporter(Exporter):
         self._opened.close()
 
     def render(self) -> str:
-        """Return everything in the text format; serve it with `CONTENT_TYPE`."""
+        """Return all metrics in the text format; serve them with `CONTENT_TYPE`."""
         observed = self._reads.measure()
         with self._lock:
             self._table.add(observed)
@@ -112,7 +112,7 @@ def _families(
     families = [(instrument.prometheus_name, instrument.description, True)]
     if instrument.breakdown is not None:
         description = f"{instrument.description.removesuffix('.')}, by {instrument.breakdown.name}."
-        families.append((instrument.broken_down(instrument.prometheus_name), description, False))
+        families.append((instrument.breakdown_name(instrument.prometheus_name), description, False))
     for name, description, is_total in families:
         kept = {_labels(series): value for series, value in values.items() if (series.breakdown is None) == is_total}
         yield name, description, is_total, {labels: kept[labels] for labels in sorted(kept)}
@@ -126,7 +126,7 @@ def _numbers(instrument: Instrument, numbers: Mapping[Series, float]) -> Iterato
 
 
 def _histogram(instrument: Instrument, histograms: Mapping[Series, Histogram]) -> Iterator[str]:
-    """Yield a histogram for totals, and a summary without quantiles, which is small, for the breakdown."""
+    """Yield a histogram for totals, and a small summary without quantiles for the breakdown."""
     edges = (*instrument.buckets, math.inf)
     for name, description, is_total, family in _families(instrument, histograms):
         kept = {labels: one for labels, one in family.items() if is_total or one.count}
@@ -140,14 +140,14 @@ def _histogram(instrument: Instrument, histograms: Mapping[Series, Histogram]) -
 
 
 def _labels(series: Series) -> Labels:
-    labels = [(label.name, value) for label, value in series.named()]
+    labels = [(label.name, value) for label, value in series.label_values()]
     if series.instrument.detail is not None:
         labels.append((series.instrument.detail.name, series.detail))
     return tuple(labels)
 
 
 def _head(name: str, kind: str, description: str, samples: Collection[object]) -> list[str]:
-    """Return what a family begins with, if there is anything in it."""
+    """Return the HELP and TYPE lines, or nothing if the family has no samples."""
     return [f"# HELP {name} {description}", f"# TYPE {name} {kind}"] if samples else []
 
 
@@ -157,7 +157,7 @@ def _sample(name: str, labels: Labels, value: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    text = text.encode("utf-8", "replace").decode()  # half a character, of a name from anywhere, cannot be written
+    text = text.encode("utf-8", "replace").decode()  # lone surrogates cannot be encoded
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 

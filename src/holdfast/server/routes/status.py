@@ -1,4 +1,4 @@
-"""Which zones are out: for balancers and hosts that ask, for whoever wants to be told, for operators who decide."""
+"""Zone statuses over HTTP: for load balancers and hosts that poll, clients that listen, and operators who decide."""
 
 import asyncio
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ _TRY_AGAIN_LATER = 1013
 
 
 class ZoneStateResponse(Struct, frozen=True):
-    """What `/status/...` answers, for people who look; its status code says the same."""
+    """The body of `/status/...`, for people; the status code has the same information."""
 
     zone: str
     workload: str | None
@@ -47,18 +47,18 @@ class ZoneStateResponse(Struct, frozen=True):
 
 
 class ZoneChangeRequest(Struct, frozen=True, forbid_unknown_fields=True, rename={"seconds": "for"}):
-    """How a zone's status is to be."""
+    """The wanted status of a zone."""
 
     state: Literal["in", "out"]
     reason: Annotated[str, Meta(pattern=REASON_PATTERN, min_length=1, max_length=MAX_REASON_CHARACTERS)]
     seconds: Annotated[float, Meta(ge=1, le=31_536_000)] | None = None
-    """Until it is in again by itself; without it, until somebody brings it in."""
+    """Seconds after which the zone is in again; by default, it is out until it is brought in."""
     force: bool = False
-    """Also while another zone is out."""
+    """Take the zone out even while another zone is out."""
 
 
 class _PreparedResponse(Response[Any]):
-    """An answer that is ready to be sent: what Litestar does for others takes longer than to find it."""
+    """A response that is sent directly: Litestar's processing would take longer than building it."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
         super().__init__(body, status_code=status, headers=headers, media_type=_JSON)
@@ -76,7 +76,7 @@ class _PreparedResponse(Response[Any]):
 
 
 def _respond_state(request: Request[Any, Any, Any]) -> Response[Any]:
-    """From memory, and without a word more than needed: every host asks this, again and again."""
+    """Answer from memory with a minimal response: every host polls this."""
     services: Services = request.app.state.services
     cache, asked = services.status_cache, request.scope["path_params"]
     zone, workload = asked["zone"], asked.get("workload")
@@ -96,7 +96,7 @@ def _respond_state(request: Request[Any, Any, Any]) -> Response[Any]:
 
 
 def _described_by_path(*names: str) -> type[Operation]:
-    """The description of an operation that reads its path from the scope, where Litestar does not see it."""
+    """Return an OpenAPI description of the path parameters, which Litestar does not see in the scope."""
     parameters: list[Any] = [
         Parameter(name=name, param_in="path", required=True, schema=Schema(type=OpenAPIType.STRING)) for name in names
     ]
@@ -121,7 +121,7 @@ _OUT = ResponseSpec(ZoneStateResponse, generate_examples=False, description="The
     **_READ,
 )
 def zone_status(request: Request[Any, Any, Any]) -> Response[ZoneStateResponse]:
-    """200 if the zone is in, 500 if it is out, for all workloads. A zone that nobody ever took out is in."""
+    """Return 200 if the zone is in and 500 if it is out, for all workloads. A zone that was never taken out is in."""
     return _respond_state(request)
 
 
@@ -133,22 +133,22 @@ def zone_status(request: Request[Any, Any, Any]) -> Response[ZoneStateResponse]:
     **_READ,
 )
 def workload_status(request: Request[Any, Any, Any]) -> Response[ZoneStateResponse]:
-    """200 if the zone is in, 500 if it is out, for this workload or for all."""
+    """Return 200 if the zone is in and 500 if it is out, for this workload or for all."""
     return _respond_state(request)
 
 
 @head(["/status/{zone:str}", "/status/{zone:str}/{workload:str}"], include_in_schema=False, **_READ)
 def status_without_body(request: Request[Any, Any, Any]) -> Response[None]:
-    """The same for probes that ask for no body."""
+    """Return the same status code without a body, for probes that send HEAD."""
     return _respond_state(request)
 
 
 @get("/v1/status", responses=describe_errors(401, 403, 503), summary="Which zones are out?", **_READ)
 def snapshot(request: Request[Any, Any, Any]) -> Response[StatusSnapshot]:
-    """Every zone status that is known, from memory; open to everybody unless set otherwise: every host has to know."""
+    """Return all known statuses, from memory. Needs no credential by default: every host must be able to read it."""
     services: Services = request.app.state.services
     known = services.status_cache.snapshot()
-    # Weak: two answers with the same revision differ in their time.
+    # Weak: two responses with the same revision differ in their time.
     headers = {"ETag": f'W/"{known.run}-{known.revision}"', "Cache-Control": "no-cache", TIME_HEADER: repr(known.at)}
     if known.age is not None:
         headers["Age"] = str(int(known.age))
@@ -168,15 +168,15 @@ def _build_first_events(status_cache: StatusCache, hub: EventHub, last_event_id:
     "/v1/status/events",
     responses=describe_errors(400, 401, 403, 503),
     media_type="text/event-stream",
-    summary="Be told which zones are out",
+    summary="Stream changes of zone statuses",
     **_READ,
 )
 def status_events(
     request: Request[Any, Any, Any], last_event_id: Annotated[str | None, HeaderParameter(name="Last-Event-ID")] = None
 ) -> EventStream:
-    """First `snapshot`, all that is known, then `status` for every change; with Last-Event-ID, what was missed."""
+    """Send `snapshot` with all statuses, then `status` for every change; after Last-Event-ID, the missed events."""
     services: Services = request.app.state.services
-    services.status_cache.snapshot()  # raises while nothing is known: rather no stream than one that says nothing
+    services.status_cache.snapshot()  # raises while nothing is known: an error is better than an empty stream
     return EventStream(
         services.status_hub, lambda: _build_first_events(services.status_cache, services.status_hub, last_event_id)
     )
@@ -192,7 +192,7 @@ async def status_socket(
         services.status_cache.snapshot()
     except EngineUnavailable:
         await socket.accept()
-        await socket.close(code=_TRY_AGAIN_LATER, reason="nothing is known of zones yet: come back")
+        await socket.close(code=_TRY_AGAIN_LATER, reason="zone statuses are not known yet: try again later")
         return
     await serve_socket(
         socket,
@@ -202,12 +202,12 @@ async def status_socket(
 
 
 def build_status_router(*, is_open: bool) -> Router:
-    """What every host reads: open to everybody, unless the settings say otherwise."""
+    """Return the routes that hosts read; they need no credential unless the settings demand one."""
     handlers = [zone_status, workload_status, status_without_body, snapshot, status_events, status_socket]
     return Router("/", route_handlers=handlers, **({} if is_open else build_guard_options(Role.VIEWER)))
 
 
-# Only described here: whoever slips is told more by `parse_zone` and `check_workload_name`.
+# For the documentation only: `parse_zone` and `check_workload_name` validate, with better error messages.
 ZoneName: TypeAlias = Annotated[
     str, PathParameter(description="An AZ-ID, such as use1-az1", schema_extra={"pattern": ZONE_PATTERN})
 ]
@@ -222,7 +222,7 @@ _WRITE = build_route_options("zones", Role.OPERATOR, errors=(400, 404, 409, 413,
 async def change_zone(
     request: Request[Any, Any, Any], state: ServerState, zone: ZoneName, data: JSONBody[ZoneChangeRequest]
 ) -> ZoneStatus:
-    """For all workloads. Recorded with the credential and the reason. One zone is out at a time, unless by force."""
+    """Change it for all workloads, recorded with credential and reason. Only one zone may be out, unless forced."""
     return await _run_change(request, state, parse_zone(zone), None, data)
 
 
@@ -234,7 +234,7 @@ async def change_workload(
     workload: WorkloadName,
     data: JSONBody[ZoneChangeRequest],
 ) -> ZoneStatus:
-    """For one workload."""
+    """Change it for one workload."""
     return await _run_change(request, state, parse_zone(zone), check_workload_name(workload), data)
 
 
@@ -251,17 +251,17 @@ def _change(services: Services, by: str, zone: Zone, workload: str | None, wante
     if wanted.state == "out":
         return writer.take_out(zone, workload, by=by, reason=wanted.reason, seconds=wanted.seconds, force=wanted.force)
     if wanted.seconds is not None:
-        raise Conflict("`for` says how long a zone is out: a zone that is brought in stays in")
+        raise Conflict("`for` limits how long a zone is out: omit it when you bring a zone in")
     return writer.bring_in(zone, workload, by=by, reason=wanted.reason)
 
 
 @get(
     "/v1/status/history",
-    summary="Who took which zone out, and when?",
+    summary="List changes of zone statuses",
     **build_route_options("zones", Role.VIEWER, errors=(400,)),
 )
 async def history(
     state: ServerState, limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100
 ) -> Sequence[StatusLogEntry]:
-    """The latest changes of zone statuses, newest first."""
+    """Return the latest changes of zone statuses, newest first."""
     return await asyncio.to_thread(state.services.status_log.list, limit)

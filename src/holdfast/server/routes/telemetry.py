@@ -1,4 +1,4 @@
-"""Telemetry in: lines of embedded metric format, as services write them for CloudWatch."""
+"""Receive telemetry: lines of embedded metric format, as services write them for CloudWatch."""
 
 from typing import Any
 
@@ -14,22 +14,22 @@ from holdfast.telemetry import build_deltas, decode_emf
 
 
 class IngestResult(Struct, frozen=True):
-    """What became of the lines; a line that is refused does not hold up the others."""
+    """The number of accepted and refused lines. A refused line does not affect the others."""
 
     accepted: int
     refused: int
     reason: str | None = None
-    """Why the first of the refused lines was."""
+    """Reason for the first refused line."""
 
 
 @post(
     "/v1/telemetry",
     status_code=202,
-    summary="Take telemetry",
+    summary="Send telemetry",
     **build_route_options("telemetry", Role.OPERATOR, errors=(400, 413)),
 )
 async def ingest(request: Request[Any, Any, Any], state: ServerState) -> IngestResult:
-    """Take requests in embedded metric format, one JSON object a line (`application/x-ndjson`)."""
+    """Receive requests in embedded metric format, one JSON object per line (`application/x-ndjson`)."""
     watch = state.services.watch
     outcomes, refused, reason = [], 0, None
     for line in (await request.body()).splitlines():
@@ -38,14 +38,14 @@ async def ingest(request: Request[Any, Any, Any], state: ServerState) -> IngestR
         try:
             outcome = decode_emf(line)
         except InvalidValue as error:
-            complaint = str(error)
+            problem = str(error)
         else:
             if watch.is_watched(outcome.workload, outcome.zone):
                 outcomes.append(outcome)
                 continue
-            complaint = f"no workload {outcome.workload!r} with zone {outcome.zone!r} is configured"
+            problem = f"no workload {outcome.workload!r} with zone {outcome.zone!r} is configured"
         refused += 1
-        reason = reason or complaint
+        reason = reason or problem
     watch.ingest(build_deltas(outcomes, watch.bin_seconds))
     state.server_metrics.emit(ReceivedLines(len(outcomes), refused))
     return IngestResult(len(outcomes), refused, reason)

@@ -1,8 +1,8 @@
-"""CloudFormation templates that make DNS leave a zone: records, their health checks, and status endpoints.
+"""CloudFormation templates that make DNS avoid zones that are out: records, health checks and status endpoints.
 
 May import the base, the engines and the rest of `status`. Pure functions from frozen options to a template as a dict;
-only `discovery.py` calls AWS, and is not imported here. Start reading at `route53.py`; what a health check of several
-endpoints decides is in `checks.py`.
+only `discovery.py` calls AWS, and is not imported here. Start reading at `route53.py`; `checks.py` explains how health
+checks of several endpoints decide.
 """
 
 from holdfast.status.export.bucket import BucketOptions, build_bucket_template

@@ -1,4 +1,4 @@
-"""The simplest status endpoint: a bucket in which an object says that a zone is out. Pure."""
+"""The simplest status endpoint: a bucket in which an object means that a zone is out. Pure."""
 
 from dataclasses import dataclass
 
@@ -15,10 +15,10 @@ from holdfast.status.export.template import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketOptions:
-    """How the bucket is called."""
+    """Options of the bucket."""
 
     name: str | None = None
-    """None leaves it to CloudFormation, which finds one that nobody has."""
+    """Name of the bucket; None lets CloudFormation generate a unique one."""
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -26,36 +26,37 @@ class BucketOptions:
 
 
 def build_bucket_template(options: BucketOptions) -> Template:
-    """A bucket whose objects `*.txt` anybody may read by name: health checks of Route 53 cannot sign their requests.
+    """Return a bucket whose objects `*.txt` are public by name, because Route 53's health checks cannot sign requests.
 
-    Nobody may list it, so S3 answers 403 for an object that does not exist. An inverted check takes that for healthy,
-    as it does an outage of S3 and a policy that was taken away: none of these leaves a zone. But a bucket that became
-    private no longer evacuates, and says so to nobody: drill. Everybody who guesses the name can read the objects.
+    Listing is not public, so S3 answers 403 for an object that does not exist. An inverted check counts that as
+    healthy, and also an outage of S3 or a deleted policy: none of these evacuates a zone. But a bucket that became
+    private silently evacuates nothing any more: test the failover regularly. Anyone who guesses an object's name can
+    read it.
     """
     properties = {
         **({} if options.name is None else {"BucketName": options.name}),
-        # Not with a key of KMS: nobody could read the objects without signing.
+        # Not with a KMS key: unsigned requests could not read the objects.
         "BucketEncryption": {
             "ServerSideEncryptionConfiguration": [{"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]
         },
         "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
-        # Public by its policy only, never by an access control list.
+        # Public only by its policy, never by an access control list.
         "PublicAccessBlockConfiguration": {
             "BlockPublicAcls": True,
             "IgnorePublicAcls": True,
             "BlockPublicPolicy": False,
             "RestrictPublicBuckets": False,
         },
-        # No versions: what counts is whether the object is there, and the server keeps its own record of changes.
-        # No expiry: a zone must not come back because of its age.
+        # No versioning: only the existence of an object matters, and the server has its own log of changes.
+        # No expiry: a zone must not come back because its object is old.
     }
-    everybody_reads = build_policy(
+    public_read = build_policy(
         Sid="AnybodyReadsStatus",
         Principal="*",
         Action="s3:GetObject",
         Resource={"Fn::Sub": "${StatusBucket.Arn}/*.txt"},
     )
-    access = build_resource("AWS::S3::BucketPolicy", Bucket={"Ref": "StatusBucket"}, PolicyDocument=everybody_reads)
+    access = build_resource("AWS::S3::BucketPolicy", Bucket={"Ref": "StatusBucket"}, PolicyDocument=public_read)
     return new_template(
         "Which zones are out, as objects: use1-az1.txt for all workloads, shop/use1-az1.txt for one.",
         {"StatusBucket": build_retained_resource("AWS::S3::Bucket", **properties), "StatusPolicy": access},

@@ -1,17 +1,17 @@
-"""Health checks of Route 53 that tell whether a zone is out, and what they decide when somebody is silent. Pure.
+"""Route 53 health checks that tell whether a zone is out, and what they decide without an answer. Pure.
 
-A check of an endpoint is healthy when the answer is 2xx or 3xx, and unhealthy for any other answer and for none at all:
+A check of an endpoint is healthy when the answer is 2xx or 3xx, and unhealthy for any other answer or none:
 https://docs.aws.amazon.com/Route53/latest/DeveloperGuide/dns-failover-determining-health-of-endpoints.html
-`Inverted` turns both around. So a check knows two states where there are three (out, in, silent), and has to count
-silence as one of the others:
+`Inverted` swaps the two. So a check has two states for three cases (out, in, no answer), and has to count a missing
+answer as out or in:
 
-    EndpointCheck   200 in, 500 out, not inverted    silent counts as out
-    ObjectCheck   exists: out, inverted            silent counts as in
+    EndpointCheck   200 in, 500 out, not inverted    no answer counts as out
+    ObjectCheck     exists: out, inverted            no answer counts as in
 
-Several sources are counted by a CALCULATED check, healthy when at least `HealthThreshold` of its children are. A zone
-has to be out when m of n sources say so, by default a majority of them. The others, n - m, may all be healthy, and the
-zone is out all the same: so the threshold is n - m + 1. When everybody answers, both kinds decide right. No threshold
-makes EndpointCheck do so when some are silent; docs/how-to/leave-by-dns.md says what limits the harm.
+A CALCULATED check counts several sources; it is healthy when at least `HealthThreshold` of its children are. A zone
+must be out when m of n sources report it out, by default a majority. The other n - m may all be healthy, and the zone
+must still be out: so the threshold is n - m + 1. When all sources answer, both kinds of check are right. No threshold
+makes EndpointCheck right when some do not answer; docs/how-to/leave-by-dns.md describes how to limit the damage.
 """
 
 import re
@@ -47,12 +47,12 @@ _MAX_CHILDREN = 255
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckTiming:
-    """How often Route 53 looks, and how often in a row it must see the same before it believes it."""
+    """How often Route 53 checks, and how many equal results in a row change the state of a check."""
 
     interval: Literal[10, 30] = 10
-    """Seconds; Route 53 has these two. The faster one costs more, and leaves a zone a minute sooner."""
+    """Seconds; Route 53 offers these two. 10 costs more, and evacuates a zone a minute sooner."""
     failure_threshold: int = 3
-    """Route 53's own default: one lost request is not an evacuation, and three take half a minute."""
+    """Route 53's own default: one lost request does not evacuate a zone, and three take half a minute."""
 
     def __post_init__(self) -> None:
         if self.interval not in (10, 30):
@@ -63,13 +63,13 @@ class CheckTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointCheck:
-    """Asks endpoints for `/status/<az-id>`, or `/status/<az-id>/<workload>`: 200 is in, 500 and silence are out."""
+    """A check of `/status/<az-id>`, or `/status/<az-id>/<workload>`: 200 means in, 500 or no answer means out."""
 
     endpoints: tuple[str, ...]
-    """Addresses such as `https://az-status.example.com`, with the stage of an API Gateway if that has one."""
+    """Addresses such as `https://az-status.example.com`, with the stage of an API Gateway if it has one."""
     workload: str | None = None
     quorum: int | None = None
-    """How many endpoints have to say that a zone is out; None is a majority of them."""
+    """Number of endpoints that must report a zone out; None means a majority."""
     timing: CheckTiming = field(default_factory=CheckTiming)
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class EndpointCheck:
 
 @dataclass(frozen=True, slots=True)
 class StatusBucket:
-    """A bucket, and its region: S3 answers a name of the wrong region with 301, which Route 53 takes for an object."""
+    """A bucket and its region: S3 answers 301 in the wrong region, which Route 53 would take for an existing object."""
 
     name: str
     region: str
@@ -92,24 +92,23 @@ class StatusBucket:
 
     @property
     def host(self) -> str:
-        """Where the bucket is, over HTTPS."""
         suffix = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
         return f"{self.name}.s3.{self.region}.{suffix}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectCheck:
-    """Looks for the object `<prefix><az-id>.txt`, and with a workload for `<prefix><workload>/<az-id>.txt` as well.
+    """A check of the object `<prefix><az-id>.txt`, and with a workload also `<prefix><workload>/<az-id>.txt`.
 
-    The zone is out while either exists, so that silence counts as in.
+    The zone is out while either exists; no answer counts as in.
     """
 
     buckets: tuple[StatusBucket, ...]
     prefix: str = ""
-    """Folders that end in a slash."""
+    """Folders, ending in a slash."""
     workload: str | None = None
     quorum: int | None = None
-    """How many buckets have to have the object; None is a majority of them."""
+    """Number of buckets that must have the object; None means a majority."""
     timing: CheckTiming = field(default_factory=CheckTiming)
 
     def __post_init__(self) -> None:
@@ -117,7 +116,7 @@ class ObjectCheck:
         require_match("prefix", self.prefix, _PREFIX, "folders such as status/")
         _check_workload(self.workload)
         if self.workload is not None and len(self.buckets) > 1:
-            # Either of two quorums: a calculated check over calculated checks, which is not known to be possible.
+            # Either of two quorums needs a calculated check of calculated checks, which Route 53 may not support.
             raise InvalidValue(
                 f"workload {self.workload} with {len(self.buckets)} buckets: expected one, or no workload"
             )
@@ -125,7 +124,7 @@ class ObjectCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingControlCheck:
-    """Follows routing controls of Application Recovery Controller: a zone is out while its control is Off."""
+    """A check of routing controls of Application Recovery Controller: a zone is out while its control is Off."""
 
     arns: Mapping[Zone, str]
 
@@ -136,7 +135,7 @@ class RoutingControlCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingHealthCheck:
-    """Uses health checks that exist, perhaps in another account: Route 53 asks for no more than their ids."""
+    """The use of existing health checks, perhaps of another account: Route 53 needs only their ids."""
 
     ids: Mapping[Zone, str]
 
@@ -149,14 +148,14 @@ Check: TypeAlias = EndpointCheck | ObjectCheck | RoutingControlCheck | ExistingH
 
 
 class HealthCheck(NamedTuple):
-    """How a record refers to its health check, and the resources that this check is made of."""
+    """The reference to a health check in a record, and the resources of the check."""
 
     reference: Any
     resources: Template
 
 
 def build_health_check(check: Check, zone: Zone) -> HealthCheck:
-    """The health check of one zone. Raises InvalidValue if there is none for it."""
+    """Return the health check of one zone. Raises InvalidValue if `check` has none for it."""
     match check:
         case EndpointCheck(endpoints=endpoints):
             path = "/".join(word for word in ("/status", zone, check.workload) if word is not None)
@@ -170,7 +169,7 @@ def build_health_check(check: Check, zone: Zone) -> HealthCheck:
             if check.workload is None:
                 return _combine_sources(zone, sources, compute_health_threshold(len(sources), check.quorum))
             sources.append(_build_object_check(buckets[0], f"{check.prefix}{check.workload}/{zone}.txt", check.timing))
-            return _combine_sources(zone, sources, len(sources))  # both are healthy, or the zone is out
+            return _combine_sources(zone, sources, len(sources))  # unless both are healthy, the zone is out
         case RoutingControlCheck(arns=arns):
             arn = _find(arns, zone, "routing control")
             return _combine_sources(zone, [{"Type": "RECOVERY_CONTROL", "RoutingControlArn": arn}], 1)
@@ -179,7 +178,7 @@ def build_health_check(check: Check, zone: Zone) -> HealthCheck:
 
 
 def compute_health_threshold(sources: int, quorum: int | None = None) -> int:
-    """How many of the sources have to be healthy, so that `quorum` of them (None: a majority) suffice to be out."""
+    """Return how many sources must be healthy, so that `quorum` of them (None: a majority) suffice for out."""
     return sources - (sources // 2 + 1 if quorum is None else quorum) + 1
 
 
@@ -220,7 +219,7 @@ def _build_object_check(bucket: StatusBucket, key: str, timing: CheckTiming) -> 
 
 
 def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
-    """Host, port and path of an endpoint."""
+    """Return host, port and path of an endpoint."""
     try:
         parts = urlsplit(endpoint)
         port = parts.port or 443
@@ -237,26 +236,26 @@ def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
     return parts.hostname or "", port, path
 
 
-def _check_sources(what: str, sources: Sequence[Any], quorum: int | None) -> None:
+def _check_sources(noun: str, sources: Sequence[Any], quorum: int | None) -> None:
     if not 1 <= len(sources) <= _MAX_CHILDREN:
-        raise InvalidValue(f"{len(sources)} of {what}: expected 1 to {_MAX_CHILDREN}")
+        raise InvalidValue(f"{len(sources)} {noun}s: expected 1 to {_MAX_CHILDREN}")
     if len(set(sources)) < len(sources):
-        raise InvalidValue(f"{what} is given twice: each has one vote")
+        raise InvalidValue(f"the same {noun} is given twice: expected each once, because each has one vote")
     if quorum is not None and not 1 <= quorum <= len(sources):
         raise InvalidValue(f"quorum is {quorum}: expected 1 to {len(sources)}, the number of sources")
 
 
 def _check_workload(workload: str | None) -> None:
     if workload is not None and not check_workload_name(workload).strip("."):
-        raise InvalidValue(f"workload {workload!r} means a folder in a path: give it another name")
+        raise InvalidValue(f"workload {workload!r} means a folder in a path: use another name")
 
 
 def _check_distinct(what: str, values: Mapping[Zone, str], pattern: re.Pattern[str], form: str) -> Mapping[Zone, str]:
-    """Return the values, unchangeable. Raises InvalidValue if one is not of the form, or is given twice."""
+    """Return the values as an immutable mapping. Raises InvalidValue if one does not match `form`, or is repeated."""
     for zone, value in values.items():
         require_match(f"{what} of {zone}", value, pattern, form)
     if len(set(values.values())) < len(values):
-        raise InvalidValue(f"one {what} for several zones: they could only be out together")
+        raise InvalidValue(f"one {what} for several zones: expected one each, or the zones could only be out together")
     return MappingProxyType(dict(values))
 
 

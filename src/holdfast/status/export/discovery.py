@@ -1,4 +1,4 @@
-"""Asks AWS how an account calls its zones."""
+"""Ask AWS for the names of an account's zones."""
 
 from collections.abc import Iterable
 
@@ -10,12 +10,13 @@ from holdfast.status.export.zones import NamedZone
 
 
 def discover_zones(session: AwsSession, wanted: Iterable[str] = ()) -> tuple[NamedZone, ...]:
-    """Return the availability zones of the session that are `wanted`, or all; no Local Zones.
+    """Return the session's availability zones that are `wanted`, or all of them; no Local Zones.
 
-    A zone is wanted by its AZ-ID, or as `use1-az1=us-east-1b`, which is an error if the account calls it otherwise.
+    `wanted` holds AZ-IDs, or pairs like `use1-az1=us-east-1b`. Raises InvalidValue for a zone that the account does not
+    have, or names differently.
     """
     answer = session.client("ec2").describe_availability_zones()
-    kinds = ("availability-zone", None)  # an old answer does not say
+    kinds = ("availability-zone", None)  # old answers have no ZoneType
     names = {
         Zone(found["ZoneId"]): str(found["ZoneName"])
         for found in answer["AvailabilityZones"]

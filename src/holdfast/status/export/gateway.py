@@ -1,9 +1,9 @@
-"""A status endpoint without a server: API Gateway in front of a DynamoDB table, and nothing between them. Pure.
+"""A status endpoint without a server: API Gateway directly in front of a DynamoDB table. Pure.
 
-What API Gateway asks DynamoDB, and makes of the answer, is written in few words of the Velocity Template Language,
-because API Gateway's dialect is documented by example:
+The mapping templates are in Velocity Template Language. They use few of its features, because API Gateway's dialect is
+documented only by examples:
 https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-mapping-template-reference.html
-CloudFormation puts in `${Table}`, a name without characters that matter, before anything is deployed.
+CloudFormation replaces `${Table}`, a name without special characters, before anything is deployed.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ from holdfast.status.export.template import (
     require_match,
 )
 
-# Names in a path may contain anything. This escapes all that ends a string in JSON, and an apostrophe as \', which JSON
-# does not know: so that is taken back, as the page above says. The result goes nowhere but into strings.
+# Names in a path may contain any character. escapeJavaScript escapes whatever ends a JSON string, but also writes an
+# apostrophe as \', which JSON does not allow: undone here, as the page above says. Use the result only in JSON strings.
 _ZONE = """#set($zone = $util.escapeJavaScript($input.params('az-id')).replaceAll("\\\\'", "'"))"""
 _WORKLOAD = """#set($workload = $util.escapeJavaScript($input.params('workload')).replaceAll("\\\\'", "'"))"""
 
-# The status may be overridden once, or API Gateway fails: hence the variable, and the override at the end.
+# API Gateway fails if the status is overridden twice: hence the variable, and one override at the end.
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-override-request-response-parameters.html
 _RESPONSE_END = """#if($status != 200)
 #set($context.responseOverride.status = $status)
@@ -48,7 +48,7 @@ ZONE_RESPONSE_TEMPLATE = f"""#set($root = $input.path('$'))
 #set($healthy = false)
 #end
 {_RESPONSE_END}"""
-"""500 if an item says that the zone is not healthy; 200 if it says so, or there is none."""
+"""500 if an item says that the zone is not healthy; 200 if an item says that it is, or there is none."""
 
 WORKLOAD_REQUEST_TEMPLATE = f"""{_ZONE}
 {_WORKLOAD}
@@ -70,13 +70,13 @@ WORKLOAD_RESPONSE_TEMPLATE = f"""#set($root = $input.path('$'))
 #end
 #end
 {_RESPONSE_END}"""
-"""500 if either item says that the zone is not healthy; else 503 if DynamoDB left one of them out."""
+"""500 if either item says that the zone is not healthy; otherwise 503 if DynamoDB did not return both."""
 
 ERROR_RESPONSE_TEMPLATE = '{"healthy": null}'
-"""For whatever else DynamoDB says: it is not known. Not 500, because nobody said that the zone is out."""
+"""For any other answer of DynamoDB: the state is unknown. Not 500, because nothing says that the zone is out."""
 
 KEY, EXPIRY = "AZ-ID", "ExpiresAt"
-"""Attributes that the table itself knows: its key, and when DynamoDB may delete an item."""
+"""Attributes that the table itself uses: its key, and when DynamoDB may delete an item."""
 
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
@@ -86,45 +86,45 @@ _API = {"Ref": "Api"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayOptions:
-    """The table, and the API in front of it."""
+    """Options of the table and of the API in front of it."""
 
     table: str | None = None
-    """Its name; None leaves it to CloudFormation."""
+    """Name of the table; None lets CloudFormation generate one."""
     table_exists: bool = False
-    """The table is there already: for the regions of a global table other than the first."""
+    """Use an existing table: for the regions of a global table other than the first."""
     replicas: tuple[str, ...] = ()
-    """Other regions that are to have the table. The region of the stack always has it, and is not named here."""
+    """Other regions that get a replica. The region of the stack always has the table, and is not listed here."""
     stage: str = "live"
-    """The first part of the path, which API Gateway insists on; a domain of one's own hides it."""
+    """First part of the path, which API Gateway requires; a custom domain hides it."""
     rate: int = 1000
-    """Requests a second before API Gateway answers 429. A health check of Route 53 makes two, a host that asks every
-    five seconds a fifth: enough for some thousand hosts, and a bound for the bill."""
+    """Requests per second above which API Gateway answers 429. A health check of Route 53 sends two, a host that polls
+    every five seconds a fifth: enough for some thousand hosts, and a limit for the bill."""
     burst: int = 1000
-    """Requests at once, so that hosts that wake up together are served."""
+    """Concurrent requests, so that hosts that wake up together are served."""
 
     def __post_init__(self) -> None:
         if self.table is not None:
             require_match("table", self.table, _TABLE, "3 to 255 letters, digits and any of _.-")
         require_match("stage", self.stage, _STAGE, "1 to 128 letters, digits and any of _-")
-        if self.stage == "status":  # as part of an address it looks as if more than the base was given
+        if self.stage == "status":  # in an address, it would look as if the path /status had been given
             raise InvalidValue("stage is 'status': expected another word than the one that follows it in the path")
         if self.table_exists and (self.table is None or self.replicas):
-            raise InvalidValue("an existing table: expected its name, and no replicas, which belong to whoever made it")
+            raise InvalidValue("an existing table: expected its name, and no replicas, which its own stack defines")
         for region in self.replicas:
             require_match("replica", region, REGION, "a region like eu-west-1")
         if len(set(self.replicas)) < len(self.replicas):
-            raise InvalidValue(f"replicas {', '.join(self.replicas)}: each region once")
+            raise InvalidValue(f"replicas {', '.join(self.replicas)}: expected each region once")
         for name in ("rate", "burst"):
             if not 1 <= getattr(self, name) <= 1_000_000:
                 raise InvalidValue(f"{name} is {getattr(self, name)}: expected 1 to 1000000 requests")
 
 
 def build_gateway_template(options: GatewayOptions) -> Template:
-    """A table of statuses and `GET /status/{az-id}` and `GET /status/{az-id}/{workload}` that read it; HEAD as well.
+    """Return a status table, and `GET` and `HEAD` of `/status/{az-id}` and `/status/{az-id}/{workload}` that read it.
 
-    Items have the key `use1-az1` for all workloads, `use1-az1/shop` for one, and the attribute Healthy. Answers: 500
-    if an item says false, 200 if it says true or is absent, 503 if that cannot be known, 429 above the rate. A zone
-    that is out for all is out for each workload. Anybody may read it: health checks cannot sign.
+    Items have the key `use1-az1` for all workloads, `use1-az1/shop` for one, and the attribute Healthy. Responses: 500
+    if Healthy is false, 200 if it is true or the item is absent, 503 if that is unknown, 429 above the rate. A zone
+    that is out for all is out for each workload. The endpoint is public: health checks cannot sign requests.
     """
     table = options.table if options.table_exists else {"Ref": "StatusTable"}
     methods = {
@@ -133,7 +133,7 @@ def build_gateway_template(options: GatewayOptions) -> Template:
         for verb in ("GET", "HEAD")
     }
     methods["UnknownResponse"] = _build_unknown_response()
-    # A deployment is a picture of the API when it was made. Under the same name it would never be made again.
+    # A deployment is a snapshot of the API. Under an unchanged name, CloudFormation would never deploy a new one.
     digest = hashlib.sha256(json.dumps(methods, sort_keys=True).encode()).hexdigest()[:12]
     deployment = f"Deployment{digest}"
     throttling = {"ThrottlingRateLimit": options.rate, "ThrottlingBurstLimit": options.burst}
@@ -161,7 +161,7 @@ def build_gateway_template(options: GatewayOptions) -> Template:
     }
     address = f"https://${{Api}}.execute-api.${{AWS::Region}}.${{AWS::URLSuffix}}/{options.stage}"
     outputs = {
-        "Endpoint": {"Description": "The base address, for --endpoint as it is.", "Value": {"Fn::Sub": address}},
+        "Endpoint": {"Description": "The base address, for --endpoint.", "Value": {"Fn::Sub": address}},
         "TableName": {"Description": "Where to put and delete items.", "Value": table},
     }
     return new_template("Which zones are out, as items of a table, and over HTTPS.", resources, Outputs=outputs)
@@ -174,14 +174,14 @@ def _build_table(options: GatewayOptions) -> Template:
         "BillingMode": "PAY_PER_REQUEST",
         "AttributeDefinitions": [{"AttributeName": KEY, "AttributeType": "S"}],
         "KeySchema": [{"AttributeName": KEY, "KeyType": "HASH"}],
-        # A net below whoever brings zones back in: DynamoDB deletes what has expired within days, not seconds.
+        # Fallback if no server deletes expired items: DynamoDB deletes them within days, not seconds.
         "TimeToLiveSpecification": {"AttributeName": EXPIRY, "Enabled": True},
     }
     if options.replicas:
         regions: list[Any] = [{"Ref": "AWS::Region"}, *options.replicas]
         kind = "AWS::DynamoDB::GlobalTable"
         properties["Replicas"] = [{"Region": region, **recovery} for region in regions]
-        # Replication reads it: https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-dynamodb-globaltable.html
+        # Replication needs it: https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-dynamodb-globaltable.html
         properties["StreamSpecification"] = {"StreamViewType": "NEW_AND_OLD_IMAGES"}
     else:
         kind = "AWS::DynamoDB::Table"
@@ -190,12 +190,12 @@ def _build_table(options: GatewayOptions) -> Template:
 
 
 def _build_role(options: GatewayOptions) -> Template:
-    """Who API Gateway is to DynamoDB: somebody who can read this table, and nothing else."""
-    made = {"Fn::GetAtt": ["StatusTable", "Arn"]}
-    found = {"Fn::Sub": f"arn:${{AWS::Partition}}:dynamodb:${{AWS::Region}}:${{AWS::AccountId}}:table/{options.table}"}
+    """Return the IAM role of API Gateway, which may only read this table."""
+    own = {"Fn::GetAtt": ["StatusTable", "Arn"]}
+    given = {"Fn::Sub": f"arn:${{AWS::Partition}}:dynamodb:${{AWS::Region}}:${{AWS::AccountId}}:table/{options.table}"}
     assumed = build_policy(Principal={"Service": "apigateway.amazonaws.com"}, Action="sts:AssumeRole")
     reading = build_policy(
-        Action=["dynamodb:GetItem", "dynamodb:BatchGetItem"], Resource=found if options.table_exists else made
+        Action=["dynamodb:GetItem", "dynamodb:BatchGetItem"], Resource=given if options.table_exists else own
     )
     policies = [{"PolicyName": "read-status", "PolicyDocument": reading}]
     return build_resource("AWS::IAM::Role", AssumeRolePolicyDocument=assumed, Policies=policies)
@@ -206,7 +206,7 @@ def _build_path(parent: Template, part: str) -> Template:
 
 
 class _Route(NamedTuple):
-    """A path, and what DynamoDB is asked there."""
+    """A path, and the DynamoDB request that answers it."""
 
     path: str
     names: tuple[str, ...]
@@ -249,7 +249,7 @@ def _build_method(verb: str, route: _Route, table: Any) -> Template:
             "IntegrationHttpMethod": "POST",
             "Uri": {"Fn::Sub": f"arn:${{AWS::Partition}}:apigateway:${{AWS::Region}}:dynamodb:action/{route.action}"},
             "Credentials": {"Fn::GetAtt": ["ReadRole", "Arn"]},
-            # Anything else would hand the body of a request on to DynamoDB as it is.
+            # Any other behaviour would pass the body of a request unchanged to DynamoDB.
             "PassthroughBehavior": "NEVER",
             "RequestTemplates": {"application/json": _fill(route.request_template, table)},
             "IntegrationResponses": [
@@ -261,9 +261,9 @@ def _build_method(verb: str, route: _Route, table: Any) -> Template:
 
 
 def _build_unknown_response() -> Template:
-    """What API Gateway says when it fails itself: not 500, as it would, because that means that a zone is out.
+    """Return the response for failures of API Gateway itself: 503 instead of its 500, which means that a zone is out.
 
-    This one stands for all its server errors:
+    DEFAULT_5XX covers all its server errors:
     https://docs.aws.amazon.com/apigateway/latest/developerguide/supported-gateway-response-types.html
     """
     return build_resource(

@@ -1,4 +1,4 @@
-"""Records that spread traffic over the zones of a load balancer, and leave out those whose health check fails. Pure."""
+"""Records that spread traffic over the zones of a load balancer, except zones whose health check fails. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from holdfast.status.export.template import HOST, Template, build_resource, new_
 from holdfast.status.export.zones import NamedZone, check_zones
 
 WEIGHT = 100
-"""The same for all zones: what counts is the share, and the zones are equal."""
+"""Equal for all zones: only the ratio matters."""
 
 _ZONE_ID = re.compile(r"[A-Z0-9]{1,32}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordOptions:
-    """One name, the zones behind it, and what tells whether a zone is out.
+    """A record name, the zones behind it, and the health check that says whether a zone is out.
 
-    What is None becomes a parameter without a default: whoever deploys the template has to say it.
+    A field that is None becomes a template parameter without a default, to be given when the template is deployed.
     """
 
     record: str
@@ -27,9 +27,9 @@ class RecordOptions:
     check: Check
     hosted_zone_id: str | None = None
     hosted_zone_name: str | None = None
-    """Only to see that the record belongs there, before CloudFormation does."""
+    """Only used to check, before CloudFormation does, that the record belongs to the hosted zone."""
     balancer: str | None = None
-    """The DNS name of the load balancer, as it is: a zone's name is put in front of it."""
+    """The DNS name of the load balancer, unchanged: a zone's name is put in front of it."""
     balancer_zone_id: str | None = None
     """The load balancer's own hosted zone: `CanonicalHostedZoneId` of DescribeLoadBalancers."""
 
@@ -51,9 +51,9 @@ class RecordOptions:
 
 
 def build_record_template(options: RecordOptions) -> Template:
-    """Weighted alias records, one for each zone, each with its health check; beside no simple record of the same name.
+    """Return weighted alias records, one per zone, each with its health check. Allows no simple record of that name.
 
-    All are made at once, by one record set group: made one by one, the first would get all traffic for a while.
+    One record set group creates all of them together: created one by one, the first would get all traffic for a while.
     """
     checks = {zone: build_health_check(options.check, zone.id) for zone in options.zones}
     records = [
@@ -75,7 +75,7 @@ def build_record_template(options: RecordOptions) -> Template:
     resources["Records"] = build_resource(
         "AWS::Route53::RecordSetGroup", HostedZoneId={"Ref": "HostedZoneId"}, RecordSets=records
     )
-    # With these, other accounts attach the same checks to their own records.
+    # With these ids, other accounts attach the same checks to their own records.
     outputs = {
         check.reference["Ref"]: {"Description": f"The health check of {zone.id}.", "Value": check.reference}
         for zone, check in checks.items()
@@ -107,17 +107,17 @@ def _check_balancer(name: str, region: str) -> None:
     # A Network Load Balancer is called name.elb.region.amazonaws.com, an Application Load Balancer name.region.elb...
     labels = name.split(".")
     if region not in labels or "elb" not in labels:
-        raise InvalidValue(f"balancer {name} is no load balancer of {region}, the region of the zones")
+        raise InvalidValue(f"balancer {name} is not a load balancer of {region}, the region of the zones")
     if labels[0] == "dualstack" or labels[0][:-1] == region:
         raise InvalidValue(f"balancer {name} begins with {labels[0]}: expected its DNS name as AWS gave it")
 
 
 def _check_same_zones(zones: tuple[NamedZone, ...], check: Check) -> None:
-    """Each zone has its own, and there is none left over: that would be a zone which somebody forgot."""
+    """Raise InvalidValue unless each zone has its own check, and each check its zone: none was forgotten."""
     match check:
         case RoutingControlCheck(arns=given) | ExistingHealthCheck(ids=given):
             for zone in given:
                 if zone not in {each.id for each in zones}:
-                    raise InvalidValue(f"{zone} has a check, but is not among the zones")
+                    raise InvalidValue(f"{zone} has a check, but is not among the zones: add it, or remove the check")
             for each in zones:
                 build_health_check(check, each.id)

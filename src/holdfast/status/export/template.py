@@ -1,4 +1,4 @@
-"""What all templates have in common. Pure."""
+"""Helpers for all templates. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -7,44 +7,44 @@ from typing import Any, TypeAlias
 from holdfast._errors import InvalidValue
 
 Template: TypeAlias = dict[str, Any]
-"""A CloudFormation template, or a part of one, as JSON has it."""
+"""A CloudFormation template, or a part of one, in its JSON form."""
 
-# Names as health checks and records have them: letters, digits and hyphens between dots, in lower case.
+# Names allowed in health checks and records: lower-case letters, digits and hyphens between dots.
 HOST = re.compile(r"(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d+")
-# https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html, without the dots that are allowed there:
-# the certificate of S3 covers one label, so that nobody could check such a bucket over HTTPS.
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html, but without dots: the certificate of S3
+# covers one label, so no health check could read a bucket with dots over HTTPS.
 BUCKET = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 
 
 def new_template(description: str, resources: Mapping[str, Any], **parts: Any) -> Template:
-    """A template of these resources; parts that are empty are left out, because CloudFormation wants it so."""
+    """Return a template of these resources. Empty parts are left out, because CloudFormation refuses them."""
     head = {"AWSTemplateFormatVersion": "2010-09-09", "Description": description}
     return {**head, **{name: part for name, part in parts.items() if part}, "Resources": dict(resources)}
 
 
 def build_resource(kind: str, **properties: Any) -> Template:
-    """A resource of a kind such as `AWS::S3::Bucket`."""
+    """Return a resource of a type such as `AWS::S3::Bucket`."""
     return {"Type": kind, "Properties": properties}
 
 
 def build_retained_resource(kind: str, **properties: Any) -> Template:
-    """A resource that stays when its stack goes: without it, every zone that is out would come back."""
+    """Return a resource that stays when its stack is deleted: without it, all zones would count as in."""
     policies = {"DeletionPolicy": "RetainExceptOnCreate", "UpdateReplacePolicy": "Retain"}
     return {**build_resource(kind, **properties), **policies}
 
 
 def build_policy(**statement: Any) -> Template:
-    """A policy document of one statement, which allows something."""
+    """Return a policy document with one statement that allows something."""
     return {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", **statement}]}
 
 
 def build_logical_id(*words: str) -> str:
-    """A name for a resource: CloudFormation takes letters and digits only (`use1-az1` is `Use1Az1`)."""
+    """Return a name for a resource: CloudFormation accepts only letters and digits (`use1-az1` is `Use1Az1`)."""
     return "".join(part[:1].upper() + part[1:] for word in words for part in re.split(r"[^A-Za-z0-9]+", word))
 
 
 def require_match(name: str, value: str, pattern: re.Pattern[str], expected: str) -> None:
-    """Raise InvalidValue, with the name, unless the whole value is as the pattern says."""
+    """Raise InvalidValue, naming `name`, unless the whole value matches the pattern."""
     if not pattern.fullmatch(value):
         raise InvalidValue(f"{name} is {value!r}: expected {expected}")

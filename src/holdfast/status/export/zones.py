@@ -1,4 +1,4 @@
-"""Zones of one account: the ids that all accounts share, and the names that this one has for them. Pure."""
+"""Zones of one account: the AZ-IDs that all accounts share, and the account's own names for them. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _NAME = re.compile(r"(?P<region>[a-z]{2,3}(-[a-z]+)+-\d+)[a-z]")
 
 @dataclass(frozen=True, slots=True)
 class NamedZone:
-    """One zone, by id and by name. The name belongs to one account: the same zone has another one elsewhere."""
+    """A zone's AZ-ID and its name. The name belongs to one account: other accounts name the same zone differently."""
 
     id: Zone
     name: str
@@ -28,7 +28,7 @@ class NamedZone:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The zone that is written as `use1-az1=us-east-1b`."""
+        """Return the zone written as `use1-az1=us-east-1b`."""
         zone, equals, name = text.partition("=")
         if not equals:
             raise InvalidValue(
@@ -38,14 +38,13 @@ class NamedZone:
 
     @property
     def region(self) -> str:
-        """The region that the name says."""
         return self.name[:-1]
 
 
 def check_zones(zones: Sequence[NamedZone]) -> None:
-    """Raise InvalidValue unless traffic can move between these zones: two at least, each once, all of one region."""
+    """Raise InvalidValue unless traffic can move between the zones: at least two, each once, all of one region."""
     if len(zones) < 2:
-        raise InvalidValue(f"{len(zones)} zones: expected two at least, because with one there is nowhere to go")
+        raise InvalidValue(f"expected at least two zones, found {len(zones)}: traffic needs another zone to move to")
     given: dict[str, list[str]] = {"AZ-ID": [zone.id for zone in zones], "name": [zone.name for zone in zones]}
     for what, values in given.items():
         for value in values:
@@ -55,11 +54,11 @@ def check_zones(zones: Sequence[NamedZone]) -> None:
     for zone in zones[1:]:
         if zone.region != first.region or _area(zone) != _area(first):
             raise InvalidValue(
-                f"{zone.id}={zone.name} is of another region than {first.id}={first.name}: "
-                "the zonal names of a load balancer are all of one"
+                f"{zone.id}={zone.name} is in another region than {first.id}={first.name}: "
+                "all zones of a load balancer are in one region"
             )
 
 
 def _area(zone: NamedZone) -> str:
-    """The region as AZ-IDs write it: `use1`."""
+    """Return the region as AZ-IDs write it: `use1`."""
     return zone.id.partition("-")[0]

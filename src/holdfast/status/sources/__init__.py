@@ -1,4 +1,4 @@
-"""Where a tracker hears of zones: a Holdfast server, addresses that answer 200 or 500, a store, or somebody who tells.
+"""Sources of zone statuses for a tracker: a Holdfast server, addresses that answer 200 or 500, a store, or pushes.
 
 May import the base and `status`. Start reading at `source.py`.
 """

@@ -1,4 +1,4 @@
-"""Addresses that say one thing about one zone: 200 or 500, or whether something is there."""
+"""Poll one URL per zone, which answers 200 or 500, or an object that exists while the zone is out."""
 
 import http.client
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from holdfast.status.sources.web import MAX_STORE_AGE_SECONDS, check_address, ht
 from holdfast.status.wire import KNOWN_HEADER
 
 EXISTS = "exists+"
-"""Before a pattern: the zone is out if there is something at its address, as with an object in S3."""
+"""Prefix of a pattern: the zone is out if its address exists, as with an object in S3."""
 
 
 class EndpointSource(PolledSource):
-    """Asks an address for each of some zones, for hosts that do not follow a Holdfast server.
+    """A source that polls one address per zone, for hosts that do not follow a Holdfast server.
 
-    `https://host/status/{zone}` answers 200 while the zone is in and 500 while it is out. With `exists+` before it, 200
-    means out, and 403 or 404 in: S3 answers so for an object that is not there. Any other answer is silence.
+    `https://host/status/{zone}` answers 200 while the zone is in and 500 while it is out. With the prefix `exists+`,
+    200 means out, and 403 or 404, which S3 answers for a missing object, means in. Other responses count as no answer.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class EndpointSource(PolledSource):
         if "{zone}" not in pattern:
             raise InvalidValue(f"address {pattern!r}: expected {{zone}} in it, where the AZ-ID belongs")
         if not zones:
-            raise InvalidValue(f"address {pattern!r} without zones: expected at least one to ask about")
+            raise InvalidValue(f"address {pattern!r} without zones: expected at least one zone")
         super().__init__(pattern, "holdfast-poll", poll_interval)
         self._pattern = pattern
         self._in_codes, self._out_codes = ((403, 404), (200,)) if pattern.startswith(EXISTS) else ((200, 304), (500,))
@@ -48,10 +48,11 @@ class EndpointSource(PolledSource):
         self._report(out, self._clock.wall(), frozenset(self._addresses))
 
     def _ask(self, zone: Zone) -> ZoneStatus | None:
+        """Return the status of a zone that is out, or None if it is in."""
         reply = http_get(self._addresses[zone], {})
-        age = int(reply.headers.get("age", "0"))  # seconds since the endpoint itself knew
+        age = int(reply.headers.get("age", "0"))  # seconds since the endpoint read its own store
         if reply.headers.get(KNOWN_HEADER) == "no" or age >= MAX_STORE_AGE_SECONDS:
-            raise http.client.HTTPException(f"{self._addresses[zone]} has not heard from its own store for long")
+            raise http.client.HTTPException(f"{self._addresses[zone]} has not read its own store recently")
         if reply.status in self._in_codes:
             self._since.pop(zone, None)
             return None

@@ -1,4 +1,4 @@
-"""A Holdfast server as a source: told at once of what changes, and asked again and again all the same."""
+"""A Holdfast server as a source: it pushes changes, and is polled as well."""
 
 import http.client
 import logging
@@ -21,15 +21,16 @@ from holdfast.status.wire import TIME_HEADER, StatusChange, StatusSnapshot
 
 logger = logging.getLogger("holdfast.status")
 
+_NO_REVISION = -1  # smaller than every revision of a server
 STABLE_STREAM_SECONDS = 10.0
-"""A stream that lived that long was a good one: after it, the pauses before connecting again begin anew."""
+"""Seconds after which a stream counts as stable: when it breaks later, the reconnect backoff starts over."""
 
 
 class ServerSource(PolledSource):
-    """Follows one server, in two threads: one is told what changes, the other asks for everything.
+    """A source that follows one server in two threads: one receives pushed changes, the other polls all statuses.
 
-    Only the second counts as hearing the server: a stream may be dead and look alive. Both say which revision they
-    speak of, so that neither undoes what the other knew before.
+    Only a poll counts as an answer: a stream may look open although it is dead. Both carry revisions, so that neither
+    undoes newer knowledge of the other.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class ServerSource(PolledSource):
         self._following = BackgroundLoop("holdfast-push", self._follow, action="follow a server", logger=logger)
         self._lock = threading.Lock()
         self._run = ""
-        self._revision = -1
+        self._revision = _NO_REVISION
         self._known: dict[tuple[Zone, str | None], ZoneStatus] = {}
         self._tag = ""
         self._stream: socket.socket | None = None
@@ -67,10 +68,10 @@ class ServerSource(PolledSource):
         stream = self._stream
         if stream is not None:
             with suppress(OSError):
-                stream.shutdown(socket.SHUT_RDWR)  # wakes whoever reads from it; closing alone would not
+                stream.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it; closing alone would not
 
     def apply_snapshot(self, snapshot: StatusSnapshot) -> None:
-        """Take over all that the server knows, unless more recent news has come from it."""
+        """Replace all statuses by those of a snapshot, unless a newer change of the same server run was applied."""
         with self._lock:
             if snapshot.run == self._run and snapshot.revision < self._revision:
                 return
@@ -80,7 +81,7 @@ class ServerSource(PolledSource):
                 self._report_known(snapshot.at)
 
     def apply_change(self, change: StatusChange) -> None:
-        """Take over one change, if it is the next one; if some are missing, everything is asked for."""
+        """Apply a change if it is the next revision. If revisions are missing, poll all statuses soon."""
         with self._lock:
             if change.run == self._run and change.revision <= self._revision:
                 return
@@ -93,7 +94,7 @@ class ServerSource(PolledSource):
             self._report_known(change.at)
 
     def _apply_not_modified(self, headers: Mapping[str, str]) -> None:
-        """Say again what is known: the server is there, and knows nothing else."""
+        """Report the known statuses again after a 304 response."""
         with self._lock:
             if int(headers.get("age", MAX_STORE_AGE_SECONDS)) < MAX_STORE_AGE_SECONDS:
                 self._report_known(float(headers[TIME_HEADER]))
@@ -113,25 +114,25 @@ class ServerSource(PolledSource):
             raise http.client.HTTPException(f"GET /v1/status answered {reply.status}")
 
     def _follow(self) -> float:
-        """Take over what one stream tells until it ends; return the seconds to wait before the next one."""
+        """Apply the events of one stream until it ends; return the seconds to wait before reconnecting."""
         headers = {**self._headers, "Last-Event-ID": self._last_event} if self._last_event else self._headers
         begun = time.monotonic()
         try:
-            for number, name, data in stream_events(f"{self._address}/v1/status/events", headers, self._on_open):
-                if name == "snapshot":
-                    self.apply_snapshot(msgspec.json.decode(data, type=StatusSnapshot))
-                elif name == "status":
-                    self.apply_change(msgspec.json.decode(data, type=StatusChange))
-                self._last_event = number
-        except Exception as error:  # noqa: BLE001 - whatever it was, the next stream may be better
+            for event in stream_events(f"{self._address}/v1/status/events", headers, self._on_open):
+                if event.name == "snapshot":
+                    self.apply_snapshot(msgspec.json.decode(event.data, type=StatusSnapshot))
+                elif event.name == "status":
+                    self.apply_change(msgspec.json.decode(event.data, type=StatusChange))
+                self._last_event = event.id
+        except Exception as error:  # noqa: BLE001 - whatever it was, reconnecting may help
             logger.debug("the stream of %s broke: %s", self._address, error)
-        is_settled = time.monotonic() - begun >= STABLE_STREAM_SECONDS
-        self._broken_streams = 1 if is_settled else self._broken_streams + 1
+        is_stable = time.monotonic() - begun >= STABLE_STREAM_SECONDS
+        self._broken_streams = 1 if is_stable else self._broken_streams + 1
         return RECONNECT_BACKOFF.delay(self._broken_streams, 0.0, self._chance)
 
     def _on_open(self, stream: socket.socket) -> None:
         self._stream = stream
-        if self._is_closed:  # closed while it was connecting
+        if self._is_closed:  # closed while connecting
             self.close()
 
 
@@ -143,7 +144,7 @@ def build_source(
     token: str | None = None,
     poll_interval: float = POLL_SECONDS,
 ) -> StatusSource:
-    """Return a server, or for an address with `{zone}` an EndpointSource. The token is never sent to the latter."""
+    """Return a ServerSource, or an EndpointSource, which never gets the token, for an address with `{zone}`."""
     if "{zone}" in address:
         return EndpointSource(address, zones, workload=workload, poll_interval=poll_interval)
     return ServerSource(address, token=token, poll_interval=poll_interval)

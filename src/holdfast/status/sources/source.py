@@ -1,4 +1,4 @@
-"""What a source is, and the two simple ones: a store that is read, and one that is told."""
+"""The interface of a source, and two simple ones: a store that is polled, and a source fed by calls of `push`."""
 
 import logging
 import random
@@ -19,42 +19,42 @@ from holdfast._types import StatusStore, Zone, ZoneStatus
 logger = logging.getLogger("holdfast.status")
 
 POLL_SECONDS = 5.0
-"""Between two pulls: with push beside it, the longest that a change stays unknown when push is broken."""
+"""Seconds between two polls: how long a change stays unknown at most while push is broken."""
 SPREAD = 0.2
-"""The share by which each pause differs, up or down: ten thousand processes that start together drift apart."""
+"""Share by which each pause varies, up or down, so that processes that start together drift apart."""
 REFRESH_SPREAD_SECONDS = 0.5
-"""A push that reaches everybody makes everybody pull: within this time, not all at once."""
+"""A push that reaches all processes makes all of them poll: this spreads the polls."""
 
 EXPECTED_ERRORS = (HoldfastError, OSError, HTTPException, ValueError, LookupError, msgspec.MsgspecError)
-"""What a source may raise that is away, or that answers nonsense."""
+"""Errors of a source that is unavailable, or that sends an invalid answer."""
 
 
 class StatusListener(Protocol):
-    """Who wants to know."""
+    """A receiver of the statuses of one source."""
 
     def receive(self, statuses: Iterable[ZoneStatus], at: float, zones: frozenset[Zone] | None = None) -> None:
-        """Take all statuses of the source, and the wall time there; `zones` are its zones, if it does not know all."""
+        """Receive all statuses of the source, read at its wall time `at`; `zones` are its zones, None means all."""
 
 
 class StatusSource(Protocol):
-    """One voice about zones. It speaks from threads of its own, and whoever listens is never held up."""
+    """A source that delivers zone statuses to a listener, from its own threads and without blocking the caller."""
 
     @property
     def name(self) -> str:
-        """How people tell it from others."""
+        """Name of the source, unique within a tracker, for logs."""
 
     def start(self, listener: StatusListener) -> None:
-        """Begin to speak, in threads."""
+        """Start delivering, in background threads."""
 
     def refresh(self) -> None:
-        """Look anew, soon: something has probably changed."""
+        """Read again soon, because something has probably changed."""
 
     def close(self) -> None:
-        """Say no more. May be repeated."""
+        """Stop delivering. May be repeated."""
 
 
 class PolledSource(ABC):
-    """A source that reads immediately and then about every `poll_interval` seconds, with jitter."""
+    """A source that reads immediately, then about every `poll_interval` seconds, with jitter."""
 
     def __init__(self, name: str, thread: str, poll_interval: float, chance: Chance = random.random) -> None:
         self.name = name
@@ -84,7 +84,7 @@ class PolledSource(ABC):
 
     @abstractmethod
     def _poll(self) -> None:
-        """Find out what is so, and say it. Raises if there is no answer."""
+        """Read the statuses and report them. Raises if the source does not answer."""
 
     def _step(self) -> float:
         self._poll()
@@ -96,7 +96,7 @@ class PolledSource(ABC):
 
 
 class StoreSource(PolledSource):
-    """Reads a StatusStore (DynamoDB, S3, a database) itself: nothing but the store has to work."""
+    """A source that polls a StatusStore (DynamoDB, S3, a database) directly: needs no server."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class StoreSource(PolledSource):
 
 
 class PushedSource(PolledSource):
-    """Says what it is told with `push`, for channels that only push, such as SNS. Never goes stale by itself."""
+    """A source fed by calls of `push`, for push-only channels such as SNS. Never becomes stale."""
 
     def __init__(self, name: str, clock: Clock | None = None) -> None:
         super().__init__(name, f"holdfast-{name}", POLL_SECONDS)
@@ -124,13 +124,13 @@ class PushedSource(PolledSource):
         self._known: dict[tuple[Zone, str | None], ZoneStatus] = {}
 
     def push(self, status: ZoneStatus) -> None:
-        """Take a change."""
+        """Report a changed status."""
         with self._lock:
             self._known[status.zone, status.workload] = status
         self._poll()
 
     def refresh(self) -> None:
-        """Do nothing: there is nowhere to look."""
+        """Do nothing: there is nothing to poll."""
 
     def _poll(self) -> None:
         with self._lock:

@@ -1,34 +1,43 @@
-"""Plain HTTP for sources: one short question, or a stream of events."""
+"""HTTP client for sources: a GET, or a stream of server-sent events."""
 
 import http.client
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast._errors import InvalidValue
 
 TIMEOUT_SECONDS = 2.0
-"""For connecting, and for every wait for a part of an answer: a source that needs longer is silent."""
+"""For connecting, and for each read: a source that needs longer counts as unavailable."""
 STREAM_TIMEOUT_SECONDS = 40.0
-"""Without a byte for this long a stream counts as dead: the server sends a sign of life every 15 s."""
+"""A stream counts as dead after this time without a byte: the server sends a keep-alive every 15 s."""
 MAX_STORE_AGE_SECONDS = 15.0
-"""A server that has not read its own store for this long counts as silent: it may not know what the others know."""
+"""A server that has not read its own store for this long counts as unavailable: it may have missed changes."""
 MAX_RESPONSE_BYTES = 4 << 20
-"""Bytes that are read of an answer: thousands of statuses, and no end of memory for a source gone mad."""
+"""Enough for thousands of statuses; limits memory if a source misbehaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What was answered."""
+    """Status, headers (names in lower case) and body of a response."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
+class StreamEvent(NamedTuple):
+    """One server-sent event."""
+
+    id: str
+    name: str
+    data: bytes
+
+
 def check_address(address: str) -> str:
-    """The address without a slash at its end. Raises InvalidValue if it cannot be one."""
+    """Return the address without a trailing slash. Raises InvalidValue if it is not an HTTP URL."""
     try:
         parts = urlsplit(address)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -40,14 +49,14 @@ def check_address(address: str) -> str:
 
 
 def connect(address: str, timeout: float) -> http.client.HTTPConnection:
-    """A connection to the server at a URL; nothing is sent yet."""
+    """Return a connection to the server of a URL; it is opened by the first request."""
     parts = urlsplit(address)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     return kind(parts.hostname or "", parts.port, timeout=timeout)
 
 
 def http_get(address: str, headers: Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> HttpResponse:
-    """GET the address, over a connection of its own. Raises OSError or HTTPException when there is no answer."""
+    """GET the address over a new connection. Raises OSError or HTTPException without a response."""
     parts = urlsplit(address)
     connection = connect(address, timeout)
     try:
@@ -61,32 +70,32 @@ def http_get(address: str, headers: Mapping[str, str], timeout: float = TIMEOUT_
 
 def stream_events(
     address: str, headers: Mapping[str, str], on_open: Callable[[socket.socket], None] = lambda _: None
-) -> Iterator[tuple[str, str, bytes]]:
-    """Yield the events of a stream, each as id, name and data. Raises OSError or HTTPException.
+) -> Iterator[StreamEvent]:
+    """Yield the events of a stream. Raises OSError or HTTPException.
 
-    `on_open` is told the socket: shutting it down from another thread ends the wait for the next event.
+    `on_open` receives the socket: shutting it down from another thread ends the wait for the next event.
     """
     connection = connect(address, TIMEOUT_SECONDS)
     try:
         connection.connect()
-        stream = connection.sock  # the connection forgets it when the server says that it will close
+        stream = connection.sock  # the connection drops it when the server announces that it will close
         on_open(stream)
         connection.request("GET", urlsplit(address).path, headers=dict(headers))
         response = connection.getresponse()
         if response.status != http.client.OK:
             raise http.client.HTTPException(f"GET {urlsplit(address).path} answered {response.status}")
         stream.settimeout(STREAM_TIMEOUT_SECONDS)
-        number, name, data = "", "", b""
+        event_id, name, data = "", "", b""
         while line := response.readline(MAX_RESPONSE_BYTES):
             field, _, value = line.rstrip(b"\r\n").partition(b": ")
             if field == b"id":
-                number = value.decode()
+                event_id = value.decode()
             elif field == b"event":
                 name = value.decode()
             elif field == b"data":
                 data += value
-            elif not line.strip() and name:
-                yield number, name, data
+            elif not line.strip() and name:  # an empty line ends an event
+                yield StreamEvent(event_id, name, data)
                 name, data = "", b""
     finally:
         connection.close()

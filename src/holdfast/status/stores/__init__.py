@@ -1,8 +1,8 @@
-"""The stores of zone statuses: one module for each, which fulfils `holdfast.StatusStore` and registers itself by name.
+"""Stores of zone statuses: one module each, which implements `holdfast.StatusStore` and registers itself by name.
 
-A store is opened by its address: its name, and after a colon what it needs to know, such as `dynamodb:TABLE`. Another
-distribution adds one through the entry point group `holdfast.status_stores`. Rules that all stores share are in
-`rules.py`, those of stores in AWS in `aws.py`. `dynamodb` and `s3` need boto3, and are imported by their full names.
+A store is opened by its address: its name, then after a colon its argument, such as `dynamodb:TABLE`. Other
+distributions add stores through the entry point group `holdfast.status_stores`. Rules for all stores are in `rules.py`,
+those for stores in AWS in `aws.py`. `dynamodb` and `s3` need boto3, and are imported by their full names.
 """
 
 import re
@@ -23,29 +23,29 @@ __all__ = ["STATUS_STORES", "StatusStoreType", "StoreResources", "check_store_ad
 
 
 class StoreResources(Protocol):
-    """What a store may be built on."""
+    """The resources that a store may use."""
 
     @property
     def clock(self) -> Clock:
-        """The clock that writers and readers go by."""
+        """The clock that writers and readers use."""
 
     def database(self, subsystem: str) -> Database:
-        """Return the database of a subsystem, as the settings have it."""
+        """Return the database that the settings define for a subsystem."""
 
     def aws(self) -> "AwsSession":
-        """Return the AWS session that the settings describe."""
+        """Return the AWS session that the settings define."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusStoreType:
-    """One kind of store, as it registers itself."""
+    """A kind of store, as it is registered."""
 
     address_format: str
-    """The whole address, for messages: `dynamodb:TABLE`."""
+    """The full address format, for error messages: `dynamodb:TABLE`."""
     argument_pattern: str
-    """A regular expression for what follows the name and its colon; empty if nothing may follow."""
+    """Regular expression for the argument after the colon; empty if there is none."""
     open: Callable[[str, StoreResources], StatusStore]
-    """Opens a store by what follows the colon."""
+    """Open a store for the argument after the colon."""
 
 
 STATUS_STORES: Plugins[StatusStoreType] = Plugins(
@@ -54,13 +54,13 @@ STATUS_STORES: Plugins[StatusStoreType] = Plugins(
 
 
 def check_store_address(address: str) -> None:
-    """Raise InvalidValue for an address that no registered store has."""
+    """Raise InvalidValue if no registered store accepts `address`."""
     name, _, rest = address.partition(":")
     try:
         kind = STATUS_STORES.get(name)
     except SettingsError as error:
         if name in STATUS_STORES.names():
-            raise  # it is there, and cannot be loaded
+            raise  # the store exists, but cannot be loaded
         known = ", ".join(STATUS_STORES.names())
         raise InvalidValue(f"expected the address of a store ({known}), found {address!r}") from error
     if not re.fullmatch(kind.argument_pattern, rest) or address.endswith(":"):
@@ -68,7 +68,7 @@ def check_store_address(address: str) -> None:
 
 
 def open_store(address: str, resources: StoreResources) -> StatusStore:
-    """Open the store at an address."""
+    """Open the store at `address`. Raises InvalidValue for an invalid address."""
     check_store_address(address)
     name, _, rest = address.partition(":")
     return STATUS_STORES.get(name).open(rest, resources)

@@ -1,4 +1,4 @@
-"""What the stores in AWS share: versions that grow, and writes whose reply was lost or whose condition failed."""
+"""Common parts of the stores in AWS: growing versions, and writes whose reply was lost or whose condition failed."""
 
 import logging
 import threading
@@ -15,11 +15,11 @@ logger = logging.getLogger("holdfast.status")
 
 
 class Versions:
-    """Versions of keys that grow with every write, also when the status that had the last one was removed. Thread-safe.
+    """Versions that grow with every write of a key, even after the status was deleted. Thread-safe.
 
-    They are milliseconds of the wall clock, or one more than the highest that was seen here. So a removed status comes
-    back with a smaller version only if it was never seen here, and was written by a machine whose clock is ahead by
-    more than has passed since.
+    A version is the wall clock in milliseconds, or one more than the highest version seen in this process, if that is
+    greater. So a deleted status can return with a smaller version only if this process never saw it, and the clock of
+    its writer was ahead by more than the time since then.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -28,12 +28,12 @@ class Versions:
         self._highest: dict[str, int] = {}
 
     def observe(self, key: str, version: int) -> None:
-        """Take note of a version that was read."""
+        """Record a version that was read."""
         with self._lock:
             self._highest[key] = max(version, self._highest.get(key, 0))
 
     def next(self, key: str, expected: int) -> int:
-        """Return a version greater than `expected`, and than all that were seen or returned."""
+        """Return a version greater than `expected` and all versions recorded or returned for `key`."""
         with self._lock:
             version = max(expected + 1, self._highest.get(key, 0) + 1, int(self._clock.wall() * 1000))
             self._highest[key] = version
@@ -41,7 +41,7 @@ class Versions:
 
 
 class ConditionFailed(Exception):
-    """The status is not as it was when it was read, perhaps by an earlier, unheard attempt of the same call."""
+    """The status has changed since it was read, perhaps by an earlier attempt of the same call whose reply was lost."""
 
     def __init__(self, error: Any) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class ConditionFailed(Exception):
 
 
 class AwsStatusStore(ABC):
-    """A store of one AWS service. `resource` is the table or the bucket, for messages."""
+    """Base of stores in one AWS service. `resource` is the table or bucket, for messages."""
 
     def __init__(self, session: AwsSession, service: str, resource: str, clock: Clock) -> None:
         self._session = session
@@ -57,7 +57,7 @@ class AwsStatusStore(ABC):
         self._resource = resource
         self._versions = Versions(clock)
         self._warned_keys: set[str] = set()
-        """Keys that were warned of already: the store is read twice a second."""
+        """Keys already warned about: the store is read twice a second."""
 
     @property
     def _client(self) -> Any:
@@ -65,16 +65,16 @@ class AwsStatusStore(ABC):
 
     @abstractmethod
     def _translate_errors(self) -> AbstractContextManager[None]:
-        """Translate errors of the service; a condition that does not hold raises ConditionFailed."""
+        """Translate the service's errors into Holdfast's; a failed condition raises ConditionFailed."""
 
     @abstractmethod
     def _find(self, key: str) -> Any:
-        """Return what is stored at a key; None if there is nothing."""
+        """Return the stored entry of `key`, or None."""
 
     def _write_conditionally(self, request: Callable[[], object], is_written: Callable[[Any], bool], key: str) -> bool:
-        """Send a conditional write; return whether it was done.
+        """Send a conditional write; return whether it took effect.
 
-        After a lost reply, `is_written` tells by what is stored.
+        After a lost reply, the entry is read again, and `is_written` decides.
         """
         try:
             with self._translate_errors():
@@ -89,10 +89,10 @@ class AwsStatusStore(ABC):
     def _read_back(self, key: str) -> Any:
         try:
             return self._find(key)
-        except HoldfastError as error:  # the caller asked for the write: its outcome counts, not that of the read
+        except HoldfastError as error:  # the caller asked for a write: report that its outcome is unknown
             raise OutcomeUnknown(f"{key} of {self._resource} may or may not have been written: {error}") from error
 
     def _warn(self, key: str, error: InvalidValue) -> None:
         if key not in self._warned_keys:
             self._warned_keys.add(key)
-            logger.warning("%s of %s is no zone status: %s", key, self._resource, error)
+            logger.warning("ignoring %s of %s, which is not a valid zone status: %s", key, self._resource, error)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.engines import Database, Migration, Row
 from holdfast.status.stores import STATUS_STORES, StatusStoreType
-from holdfast.status.stores.rules import EXPIRED_REASON_PARTS, EXPIRY, build_conflict, check_status
+from holdfast.status.stores.rules import ABSENT_VERSION, EXPIRED_REASON, EXPIRY, build_conflict, check_status
 
 SUBSYSTEM = "status"
 
@@ -14,7 +14,7 @@ MIGRATIONS = (
         1,
         "zone statuses",
         (
-            # Workload '' stands for all: a key cannot hold null.
+            # The workload '' means all workloads: a primary key cannot contain null.
             """create table holdfast_zone_status (
                 zone text not null,
                 workload text not null,
@@ -32,9 +32,9 @@ MIGRATIONS = (
 )
 
 COLUMNS = "zone, workload, state, share, since, written_by, reason, expires, version"
-"""What a status is kept in, here and in the record of changes."""
+"""The columns of a status, here and in the log of changes."""
 _PLAIN = ("share", "since", "by", "reason", "expires", "version")
-"""The fields that are kept as they are: the columns from the fourth on."""
+"""The fields that are stored unchanged: the columns from the fourth on."""
 _READ = f"select {COLUMNS} from holdfast_zone_status"  # noqa: S608 - nothing but our own names
 _INSERT = (
     f"insert into holdfast_zone_status ({COLUMNS}) "  # noqa: S608
@@ -63,30 +63,29 @@ class SqlStatusStore:
         return [decode_row(row) for row in rows]
 
     def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
-        values = encode_row(check_status(status))
-        key, value = values[:2], values[2:-1]
-        if expected == 0:
-            rows = self._database.write(lambda transaction: transaction.execute(_INSERT, (*key, *value)))
+        zone, workload, *values, _ = encode_row(check_status(status))  # the statements set the version
+        if expected == ABSENT_VERSION:
+            rows = self._database.write(lambda transaction: transaction.execute(_INSERT, (zone, workload, *values)))
         else:
-            rows = self._database.write(lambda transaction: transaction.execute(_UPDATE, (*value, *key, expected)))
+            parameters = (*values, zone, workload, expected)
+            rows = self._database.write(lambda transaction: transaction.execute(_UPDATE, parameters))
         if not rows:
             raise build_conflict(status, expected)
         return decode_row(rows[0])
 
     def expire(self, now: float) -> Sequence[ZoneStatus]:
-        rows = self._database.write(
-            lambda transaction: transaction.execute(_EXPIRE, (now, EXPIRY, *EXPIRED_REASON_PARTS))
-        )
+        prefix, suffix = EXPIRED_REASON.split("{}")
+        rows = self._database.write(lambda transaction: transaction.execute(_EXPIRE, (now, EXPIRY, prefix, suffix)))
         return [decode_row(row) for row in rows]
 
 
 def encode_row(status: ZoneStatus) -> tuple[str | float | None, ...]:
-    """Return the status as a row of the columns."""
+    """Return the status as a row of COLUMNS."""
     return status.zone, status.workload or "", str(status.state), *(getattr(status, name) for name in _PLAIN)
 
 
 def decode_row(row: Row) -> ZoneStatus:
-    """Return the status that a row of the columns stands for."""
+    """Return the status in a row of COLUMNS."""
     zone, workload, state, *plain = row
     rest = dict(zip(_PLAIN, plain, strict=True))
     return ZoneStatus(zone=Zone(zone), workload=workload or None, state=ZoneState(state), **rest)

@@ -1,4 +1,4 @@
-"""Zone statuses in a DynamoDB table, for everybody who can read it."""
+"""Zone statuses in a DynamoDB table, which other tools can read as well."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -24,19 +24,19 @@ from holdfast.status.stores.dynamodb_item import (
     decode_item,
     encode_item,
 )
-from holdfast.status.stores.rules import build_conflict, check_status, expire_status
+from holdfast.status.stores.rules import ABSENT_VERSION, build_conflict, check_status, expire_status
 
 logger = logging.getLogger("holdfast.status")
 
 _CREATION_SECONDS = 120.0
-"""A table is there after some seconds; past two minutes something else is wrong."""
+"""Creating a table takes some seconds; after two minutes something else is wrong."""
 _SCHEMA = [{"AttributeName": KEY, "KeyType": "HASH"}]
 
 
 class DynamoStatusStore(AwsStatusStore):
     """Zone statuses in one table of one region. Thread-safe; see `holdfast.StatusStore`.
 
-    A status that is brought in stays, as healthy; one that expires is removed, for readers that know nothing of expiry.
+    A status that is brought in stays, as healthy. One that expires is deleted, for readers that ignore expiry.
     """
 
     def __init__(self, session: AwsSession, table: str, clock: Clock) -> None:
@@ -45,7 +45,7 @@ class DynamoStatusStore(AwsStatusStore):
         self._clock = clock
 
     def create_table(self) -> None:
-        """Create the table and wait until it can be used, or check the key of the one there is. May be repeated."""
+        """Create the table and wait until it is usable, or check the key of an existing one. May be repeated."""
         with self._translate_errors("CreateTable, DescribeTable, DescribeTimeToLive and UpdateTimeToLive"):
             try:
                 self._client.create_table(
@@ -55,7 +55,7 @@ class DynamoStatusStore(AwsStatusStore):
                     BillingMode="PAY_PER_REQUEST",
                 )
             except self._client.exceptions.ResourceInUseException:
-                logger.debug("the table %s is there already", self._table)
+                logger.debug("the DynamoDB table %s exists already", self._table)
             self._wait_for_table()
             self._enable_time_to_live()
 
@@ -109,19 +109,19 @@ class DynamoStatusStore(AwsStatusStore):
         while True:
             try:
                 table = self._client.describe_table(TableName=self._table)["Table"]
-            except self._client.exceptions.ResourceNotFoundException:  # not everywhere known yet
+            except self._client.exceptions.ResourceNotFoundException:  # creation is not visible everywhere yet
                 table = {"TableStatus": "CREATING"}
             if table["TableStatus"] in {"ACTIVE", "UPDATING"}:
                 break
             if self._clock.monotonic() >= deadline:
                 raise EngineUnavailable(
-                    f"the table {self._table} is still {table['TableStatus']} after {_CREATION_SECONDS:.0f} s: "
-                    "look at it in the console, then try again"
+                    f"DynamoDB table {self._table} is still {table['TableStatus']} after {_CREATION_SECONDS:.0f} s: "
+                    "check it in the AWS console, then try again"
                 )
             self._clock.sleep(1.0)
         if table["KeySchema"] != _SCHEMA:
             raise SettingsError(
-                f"the table {self._table} has the key {table['KeySchema']}: expected {KEY!r} alone; name another table"
+                f"DynamoDB table {self._table} has the key {table['KeySchema']}: expected {KEY!r}; use another table"
             )
 
     def _enable_time_to_live(self) -> None:
@@ -131,7 +131,7 @@ class DynamoStatusStore(AwsStatusStore):
         try:
             self._client.update_time_to_live(TableName=self._table, TimeToLiveSpecification=wanted)
         except self._client.exceptions.ClientError:
-            if not self._has_time_to_live():  # else somebody else creates the same table at this moment
+            if not self._has_time_to_live():  # otherwise another process is creating the same table
                 raise
 
     def _has_time_to_live(self) -> bool:
@@ -140,14 +140,14 @@ class DynamoStatusStore(AwsStatusStore):
             return False
         if found["AttributeName"] != TIME_TO_LIVE:
             raise SettingsError(
-                f"the table {self._table} removes items by {found['AttributeName']}: expected {TIME_TO_LIVE}; "
-                "name another table, or change its time to live"
+                f"DynamoDB table {self._table} expires items by {found['AttributeName']}: expected {TIME_TO_LIVE}; "
+                "use another table, or change its time to live"
             )
         return True
 
     @contextmanager
     def _translate_errors(self, needed: str = "Scan, GetItem, PutItem and DeleteItem") -> Iterator[None]:
-        """Say of which table an error tells, and what to do."""
+        """Translate DynamoDB's errors into Holdfast's, with the table and what to do."""
         known = self._client.exceptions
         try:
             yield
@@ -155,19 +155,19 @@ class DynamoStatusStore(AwsStatusStore):
             raise ConditionFailed(error) from error
         except known.ResourceNotFoundException as error:
             raise SettingsError(
-                f"there is no DynamoDB table {self._table} for these credentials in this region: check the three, or "
+                f"DynamoDB table {self._table} does not exist for these credentials and region: check all three, or "
                 f"create it with DynamoStatusStore.create_table(), or as an on-demand table with the key {KEY} (string)"
             ) from error
         except NotAllowed as error:
             raise NotAllowed(f"{error}. For table {self._table} allow dynamodb:{needed}") from error
         except known.ClientError as error:
-            raise EngineError(f"DynamoDB refuses to work with table {self._table}: {error}") from error
+            raise EngineError(f"DynamoDB refused a request for table {self._table}: {error}") from error
 
 
 def _build_condition(version: int) -> dict[str, Any]:
-    """The condition that an item still has this version. Version 0 is none: it is absent, or was written by hand."""
+    """Return the condition that an item still has this version. Absent items and those written by hand have none."""
     names = {"#version": VERSION}
-    if version == 0:
+    if version == ABSENT_VERSION:
         return {"ConditionExpression": "attribute_not_exists(#version)", "ExpressionAttributeNames": names}
     return {
         "ConditionExpression": "#version = :version",

@@ -1,7 +1,7 @@
-"""A zone status as an item of DynamoDB. Pure.
+"""Encode a zone status as a DynamoDB item, and decode it. Pure.
 
-`AZ-ID` and `Healthy` are all that other readers need to know, such as an API Gateway that maps GetItem to 200 or 500;
-an item that is absent is healthy. The other attributes are ours.
+Other readers need only `AZ-ID` and `Healthy`, such as an API Gateway that maps GetItem to 200 or 500; a zone without an
+item is healthy. The other attributes are Holdfast's own.
 """
 
 import math
@@ -11,24 +11,25 @@ from typing import Any, TypeAlias
 from holdfast._errors import InvalidValue
 from holdfast._names import parse_zone
 from holdfast._types import Zone, ZoneState, ZoneStatus
+from holdfast.status.stores.rules import ABSENT_VERSION
 
 KEY = "AZ-ID"
 VERSION = "Version"
 WRITE = "Write"
-"""Tells one write from all others, so that whoever lost the reply can see whether it was done."""
+"""Id of the last write, so that a writer whose reply was lost can see whether its write took effect."""
 TIME_TO_LIVE = "ExpiresAt"
-"""What DynamoDB removes an item by: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/TTL.html"""
+"""When DynamoDB deletes the item: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/TTL.html"""
 
 Item: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 def build_key(zone: Zone, workload: str | None) -> str:
-    """The key value: `use1-az1` for all workloads, `use1-az1/shop` for one."""
+    """Return the key: `use1-az1` for all workloads, `use1-az1/shop` for one."""
     return zone if workload is None else f"{zone}/{workload}"
 
 
-def encode_item(status: ZoneStatus, write: str) -> Item:
-    """The status as it is stored by the write of that name."""
+def encode_item(status: ZoneStatus, write_id: str) -> Item:
+    """Return the item for `status`, tagged with `write_id`."""
     item: dict[str, Mapping[str, Any]] = {
         KEY: {"S": build_key(status.zone, status.workload)},
         "Healthy": {"BOOL": not status.out},
@@ -37,7 +38,7 @@ def encode_item(status: ZoneStatus, write: str) -> Item:
         "By": {"S": status.by},
         "Reason": {"S": status.reason},
         VERSION: {"N": str(status.version)},
-        WRITE: {"S": write},
+        WRITE: {"S": write_id},
     }
     if status.expires is not None:
         item["Expires"] = {"N": repr(float(status.expires))}
@@ -49,7 +50,7 @@ def encode_item(status: ZoneStatus, write: str) -> Item:
 
 
 def decode_item(item: Item) -> ZoneStatus:
-    """The status that an item stands for, also one written by hand. Raises InvalidValue if it makes no sense."""
+    """Return the status in `item`, which may have been written by hand. Raises InvalidValue, naming the attribute."""
     zone, slash, workload = str(_value(item, KEY, "S", "")).partition("/")
     if slash and not workload:
         raise InvalidValue(f"{KEY} ends with a slash: expected a workload after it")
@@ -64,16 +65,16 @@ def decode_item(item: Item) -> ZoneStatus:
         share=share,
         since=_number(item, "Since") or 0.0,
         by=_value(item, "By", "S", "unknown"),
-        reason=_value(item, "Reason", "S", "none was given: the item was written by hand"),
+        reason=_value(item, "Reason", "S", "no reason given: the item was written by hand"),
         expires=_number(item, "Expires"),
-        version=int(version or 0),
+        version=int(version or ABSENT_VERSION),
     )
 
 
 def _state(item: Item) -> tuple[ZoneState, float | None]:
-    """Return the state and share that were written, unless `Healthy`, which other tools change alone, says otherwise.
+    """Return the stored state and share, unless `Healthy`, which other tools change alone, contradicts them.
 
-    A state that makes no sense, or of a later release, counts for nothing beside `Healthy`.
+    If the state is invalid, or of a later release, only `Healthy` counts.
     """
     is_healthy = _value(item, "Healthy", "BOOL")
     written = _value(item, "State", "S", "")

@@ -1,4 +1,4 @@
-"""What every store of zone statuses holds to, wherever it keeps them. Pure."""
+"""Rules that every store of zone statuses follows. Pure."""
 
 import re
 from dataclasses import replace
@@ -7,19 +7,21 @@ from holdfast._errors import Conflict, InvalidValue
 from holdfast._names import parse_zone
 from holdfast._types import ZoneState, ZoneStatus
 
+ABSENT_VERSION = 0
+"""The version of a status that is not stored, or that another tool stored without one."""
 EXPIRY = "expiry"
-"""Who brings in what has expired."""
-EXPIRED_REASON_PARTS = ("the status has expired (its reason was: ", ")")
-"""What stands before and after the reason that a status had before it expired."""
+"""Value of `by` in a status that was brought in because it had expired."""
+EXPIRED_REASON = "the status has expired (its reason was: {})"
+"""Format of the reason of an expired status, which quotes the original reason."""
 
-# PostgreSQL cannot hold NUL, and nothing can send half a surrogate pair as UTF-8.
+# PostgreSQL cannot store NUL, and lone surrogates cannot be encoded as UTF-8.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _YEAR_10000 = 253_402_300_800.0
-"""Past what `datetime` can show, and long before what DynamoDB's numbers can hold."""
+"""Seconds since the epoch: more than `datetime` can represent, far less than DynamoDB's numbers can."""
 
 
 def check_status(status: ZoneStatus) -> ZoneStatus:
-    """The status, if every store can hold it. Raises InvalidValue."""
+    """Return `status`, or raise InvalidValue if not every store can hold it."""
     parse_zone(status.zone)
     if status.workload == "":
         raise InvalidValue("workload is '': expected a name, or None for all workloads")
@@ -35,17 +37,16 @@ def check_status(status: ZoneStatus) -> ZoneStatus:
 
 
 def build_conflict(status: ZoneStatus, expected: int) -> Conflict:
-    """What to raise when somebody else was quicker to write."""
+    """Return the error for a write that expected version `expected` and found another one."""
     return Conflict(
         f"the status of zone {status.zone} for {status.workload or 'all workloads'} is not at version "
-        f"{expected} any more: read it again, then decide again"
+        f"{expected} any more, because another process changed it: read it again, then decide"
     )
 
 
 def expire_status(status: ZoneStatus, now: float, version: int) -> ZoneStatus:
-    """Return the status after it has expired: in, with the reason for which the zone was not."""
-    before, after = EXPIRED_REASON_PARTS
-    reason = f"{before}{status.reason}{after}"
+    """Return `status` after it has expired at `now`: in, with its old reason quoted."""
+    reason = EXPIRED_REASON.format(status.reason)
     return replace(
         status, state=ZoneState.IN, share=None, since=now, by=EXPIRY, reason=reason, expires=None, version=version
     )

@@ -1,4 +1,4 @@
-"""Zone statuses as objects in an S3 bucket: the store with the least that can break."""
+"""Zone statuses as objects in an S3 bucket: the store with the fewest parts that can fail."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from holdfast._types import ZoneState, ZoneStatus
 from holdfast.engines.aws import AwsSession
 from holdfast.status.stores import STATUS_STORES, StatusStoreType, StoreResources
 from holdfast.status.stores.aws import AwsStatusStore, ConditionFailed
-from holdfast.status.stores.rules import build_conflict, check_status, expire_status
+from holdfast.status.stores.rules import ABSENT_VERSION, build_conflict, check_status, expire_status
 from holdfast.status.stores.s3_object import (
     MAX_CONTENT_BYTES,
     SUFFIX,
@@ -24,7 +24,7 @@ from holdfast.status.stores.s3_object import (
     parse_key,
 )
 
-# What S3 answers when the condition of a request does not hold, the object is gone, or another request is under way:
+# S3's answers if a condition does not hold, the object is gone, or a conflicting request is in progress:
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html and conditional-deletes.html there.
 _CONDITION_FAILED_CODES = frozenset(
     {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "404", "409", "412"}
@@ -41,8 +41,8 @@ class _StoredObject:
 class S3StatusStore(AwsStatusStore):
     """Zone statuses below one prefix of one bucket. Thread-safe; see `holdfast.StatusStore`.
 
-    Keeps only zones that are out or draining: to bring a zone in is to remove its object, and a returning one is in.
-    Nothing else should be below the prefix.
+    Stores only zones that are out or draining: a zone is brought in by deleting its object, and a returning zone is
+    stored as in. Do not put other objects below the prefix.
     """
 
     def __init__(self, session: AwsSession, bucket: str, clock: Clock, prefix: str = "") -> None:
@@ -56,11 +56,11 @@ class S3StatusStore(AwsStatusStore):
     def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
         key = build_key(self._prefix, check_status(status).zone, status.workload)
         found = self._find(key)
-        if expected != (0 if found is None else found.status.version):
+        if expected != (ABSENT_VERSION if found is None else found.status.version):
             raise build_conflict(status, expected)
         stored = replace(status, version=self._versions.next(key, expected))
         if not status.out:
-            stored = replace(stored, state=ZoneState.IN, share=None)  # an absent object cannot say more
+            stored = replace(stored, state=ZoneState.IN, share=None)  # an absent object has no other state
         done = self._put(key, stored, found) if status.out else found is None or self._remove(key, found)
         if not done:
             raise build_conflict(status, expected)
@@ -80,7 +80,7 @@ class S3StatusStore(AwsStatusStore):
             listed = self._session.paginate("s3", "list_objects_v2", Bucket=self._bucket, Prefix=self._prefix)
             keys = [entry["Key"] for entry in listed if entry["Key"].endswith(SUFFIX)]
         found = [self._find(key) for key in keys if self._is_valid_key(key)]
-        return [each for each in found if each is not None]  # one that vanished since it was listed is in
+        return [each for each in found if each is not None]  # an object deleted since the listing means in
 
     def _is_valid_key(self, key: str) -> bool:
         try:
@@ -103,18 +103,18 @@ class S3StatusStore(AwsStatusStore):
         return _StoredObject(status=status, tag=reply["ETag"], write=None if content is None else content.write)
 
     def _put(self, key: str, status: ZoneStatus, found: _StoredObject | None) -> bool:
-        write = uuid4().hex
+        write_id = uuid4().hex
         condition = {"IfNoneMatch": "*"} if found is None else {"IfMatch": found.tag}
         request = partial(
             self._client.put_object,
             Bucket=self._bucket,
             Key=key,
-            Body=encode_content(status, write),
+            Body=encode_content(status, write_id),
             ContentType="application/json",
-            CacheControl="no-store",  # a health check behind a cache would see yesterday's zones
+            CacheControl="no-store",  # otherwise a health check behind a cache would see outdated zones
             **condition,
         )
-        return self._write_conditionally(request, lambda now: now is not None and now.write == write, key)
+        return self._write_conditionally(request, lambda now: now is not None and now.write == write_id, key)
 
     def _remove(self, key: str, found: _StoredObject) -> bool:
         request = partial(self._client.delete_object, Bucket=self._bucket, Key=key, IfMatch=found.tag)
@@ -122,13 +122,13 @@ class S3StatusStore(AwsStatusStore):
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Say of which bucket an error tells, and what to do."""
+        """Translate S3's errors into Holdfast's, with the bucket and what to do."""
         known = self._client.exceptions
         try:
             yield
         except known.NoSuchBucket as error:
             raise SettingsError(
-                f"there is no S3 bucket {self._bucket}: check its name and the account, or create it, private"
+                f"S3 bucket {self._bucket} does not exist: check its name and the account, or create it, as private"
             ) from error
         except NotAllowed as error:
             raise NotAllowed(
@@ -138,18 +138,18 @@ class S3StatusStore(AwsStatusStore):
         except known.ClientError as error:
             if error.response["Error"]["Code"] in _CONDITION_FAILED_CODES:
                 raise ConditionFailed(error) from error
-            raise EngineError(f"S3 refuses to work with bucket {self._bucket}: {error}") from error
+            raise EngineError(f"S3 refused a request for bucket {self._bucket}: {error}") from error
 
 
 def _read_body(reply: Any) -> bytes:
-    """The content of an object; nothing, if it is too large to be ours."""
+    """Return the content of an object, or nothing if it is too large to be Holdfast's."""
     with reply["Body"] as body:
         if reply["ContentLength"] > MAX_CONTENT_BYTES:
             return b""
         try:
             content: bytes = body.read()
         except Exception as error:
-            raise EngineUnavailable(f"AWS s3 GetObject: the rest of the reply did not come ({error})") from error
+            raise EngineUnavailable(f"AWS s3 GetObject: the reply was incomplete ({error})") from error
         return content
 
 

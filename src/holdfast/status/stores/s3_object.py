@@ -1,7 +1,7 @@
-"""A zone status as an object in S3. Pure.
+"""Encode a zone status as an S3 object, and decode it. Pure.
 
-That the object is there says that the zone is out; so any tool can take a zone out, and any reader that can tell 200
-from 404 can ask. The content is for people, and for us.
+An object that exists means that its zone is out. So any tool can take a zone out, and any reader that can tell 200
+from 404 can check it. The content is for people and for Holdfast.
 """
 
 from datetime import datetime
@@ -16,11 +16,11 @@ from holdfast._types import Zone, ZoneState, ZoneStatus
 
 SUFFIX = ".txt"
 MAX_CONTENT_BYTES = 65_536
-"""Bytes of the largest content that is ours: the longest reason fits many times over. More is not even read."""
+"""The longest reason fits many times over. Larger objects are not Holdfast's, and are not read."""
 
 
 class ObjectContent(Struct, frozen=True, kw_only=True):
-    """What an object of ours says beside that the zone is out."""
+    """Details in an object written by Holdfast; that the zone is out follows from the object itself."""
 
     state: Literal["out", "draining"] = "out"
     since: float
@@ -29,7 +29,7 @@ class ObjectContent(Struct, frozen=True, kw_only=True):
     expires: float | None
     version: Annotated[int, Meta(ge=1)]
     write: str
-    """Tells one write from all others, so that whoever lost the reply can see whether it was done."""
+    """Id of the write, so that a writer whose reply was lost can see whether its write took effect."""
 
 
 _PLAIN = ("since", "by", "reason", "expires", "version")
@@ -37,22 +37,22 @@ _PLAIN = ("since", "by", "reason", "expires", "version")
 
 
 def build_key(prefix: str, zone: Zone, workload: str | None) -> str:
-    """The name of the object: `use1-az1.txt` for all workloads, `shop/use1-az1.txt` for one."""
+    """Return the object key: `use1-az1.txt` for all workloads, `shop/use1-az1.txt` for one."""
     return f"{prefix}{zone}{SUFFIX}" if workload is None else f"{prefix}{workload}/{zone}{SUFFIX}"
 
 
 def parse_key(prefix: str, key: str) -> tuple[Zone, str | None]:
-    """The zone and the workload that a key stands for. Raises InvalidValue if it stands for none."""
+    """Return the zone and the workload of `key`. Raises InvalidValue if it is not the key of a status."""
     workload, slash, zone = key.removeprefix(prefix).removesuffix(SUFFIX).rpartition("/")
     if slash and not workload:
-        raise InvalidValue("nothing stands before the slash: expected a workload")
+        raise InvalidValue("nothing before the slash: expected a workload")
     return parse_zone(zone), workload or None
 
 
-def encode_content(status: ZoneStatus, write: str) -> bytes:
-    """What the object says when it is written by the write of that name. Raises InvalidValue if it is too much."""
+def encode_content(status: ZoneStatus, write_id: str) -> bytes:
+    """Return the object's content, tagged with `write_id`. Raises InvalidValue above MAX_CONTENT_BYTES."""
     state: Literal["out", "draining"] = "draining" if status.state is ZoneState.DRAINING else "out"
-    content = ObjectContent(state=state, write=write, **{name: getattr(status, name) for name in _PLAIN})
+    content = ObjectContent(state=state, write=write_id, **{name: getattr(status, name) for name in _PLAIN})
     encoded = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
     if len(encoded) > MAX_CONTENT_BYTES:
         raise InvalidValue(
@@ -62,7 +62,7 @@ def encode_content(status: ZoneStatus, write: str) -> bytes:
 
 
 def parse_content(content: bytes) -> ObjectContent | None:
-    """What the object says; None if it was put there by somebody else."""
+    """Decode the content of an object; return None if another tool wrote it."""
     try:
         return msgspec.json.decode(content, type=ObjectContent)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -70,9 +70,9 @@ def parse_content(content: bytes) -> ObjectContent | None:
 
 
 def build_status(zone: Zone, workload: str | None, content: ObjectContent | None, modified: datetime) -> ZoneStatus:
-    """Return the status that an object stands for: out, unless it says that the zone is draining."""
+    """Return the status of an object: out, unless its content says draining."""
     if content is None:
-        since, reason = modified.timestamp(), "none was given: the object was put there by hand"
+        since, reason = modified.timestamp(), "no reason given: the object was created by hand"
         return ZoneStatus(zone=zone, workload=workload, state=ZoneState.OUT, since=since, by="unknown", reason=reason)
     rest = {name: getattr(content, name) for name in _PLAIN}
     return ZoneStatus(zone=zone, workload=workload, state=ZoneState(content.state), **rest)

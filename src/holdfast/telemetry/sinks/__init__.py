@@ -1,1 +1,1 @@
-"""Where telemetry goes; each sink fulfils `holdfast.Sink`: it never raises and never waits."""
+"""Sinks for telemetry. Each implements `holdfast.Sink`: it never raises and never blocks."""

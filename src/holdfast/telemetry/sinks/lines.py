@@ -1,4 +1,4 @@
-"""From outcomes, as the middleware and callers tell them, to lines of embedded metric format. Pure."""
+"""Write the outcomes reported by the middleware and by callers as lines of embedded metric format. Pure."""
 
 from collections.abc import Iterator
 
@@ -7,10 +7,10 @@ from holdfast.telemetry.emf import RequestRecord, encode_emf
 
 
 class EmfSink:
-    """Writes outcomes as lines to another sink, such as `ServerSink`: one line for each request.
+    """A sink that writes outcomes as lines to another sink, such as `ServerSink`: one line per request.
 
-    Only the class of a status is known of an outcome, so lines say 200, 300, 400 or 500. Internal ones are left out:
-    what Holdfast itself refuses, or asks for, is no sign of a zone's health.
+    An outcome has only the class of a status, so lines say 200, 300, 400 or 500. Internal outcomes, such as requests
+    that Holdfast itself refuses or sends, are left out: they say nothing about a zone's health.
     """
 
     def __init__(self, lines: Sink[bytes], *, component: str, region: str) -> None:
@@ -37,7 +37,7 @@ class EmfSink:
 
 
 def _requests(outcome: Outcome) -> Iterator[tuple[int, float]]:
-    """The status and the seconds of each; one that was not measured took none."""
+    """Yield status and seconds of each request; 0 seconds if the latency was not measured."""
     successes, faults = iter(outcome.success_seconds), iter(outcome.fault_seconds)
     for status, count in ((200, outcome.count_2xx), (300, outcome.count_3xx), (400, outcome.count_4xx)):
         for _ in range(count):

@@ -1,11 +1,12 @@
-"""Telemetry to a Holdfast server: lines of embedded metric format, in batches, from a thread of its own."""
+"""Send telemetry to a Holdfast server: lines of embedded metric format, in batches, from a background thread."""
 
 import http.client
-import json
 import logging
 from collections import deque
 from typing import Self
 from urllib.parse import urlsplit
+
+import msgspec
 
 from holdfast._background import BackgroundLoop
 from holdfast._backoff import Backoff, Jitter
@@ -14,20 +15,20 @@ from holdfast._forks import register_after_fork
 logger = logging.getLogger("holdfast.telemetry")
 
 MAX_HELD_LINES = 10_000
-"""Lines kept while the server is away, about 8 MB; past that the oldest are dropped: fresh ones say more."""
+"""Lines held while the server is unavailable, about 8 MB. Above that the oldest are dropped: fresh ones matter more."""
 MAX_BATCH_LINES = 500
-"""Most lines in one request: some 400 KB, below the server's limit of 1 MiB."""
+"""Maximum lines in one request: some 400 KB, below the server's limit of 1 MiB."""
 FLUSH_SECONDS = 0.25
-_AWAY_BACKOFF = Backoff(base=FLUSH_SECONDS, cap=0.5, jitter=Jitter.EQUAL)
+_UNAVAILABLE_BACKOFF = Backoff(base=FLUSH_SECONDS, cap=0.5, jitter=Jitter.EQUAL)
 """Half a second at most: the server waits 1.5 s for the late lines of a bin."""
 _TIMEOUT = 5.0
 _FAILURES = (OSError, http.client.HTTPException)
 
 
 class ServerSink:
-    """Sends every line to `POST /v1/telemetry`. Thread-safe; use as a context manager, or call `start` and `close`.
+    """A sink that sends lines to `POST /v1/telemetry`. Thread-safe; a context manager, or call `start` and `close`.
 
-    A forked child begins with no lines, because its parent sends those it had, and sends its own if its parent did.
+    After a fork, the child drops inherited lines, which the parent sends, and sends its own if the parent was started.
     """
 
     def __init__(self, address: str, *, token: str | None = None) -> None:
@@ -42,7 +43,7 @@ class ServerSink:
             self._flush,
             action="send telemetry",
             logger=logger,
-            backoff=_AWAY_BACKOFF,
+            backoff=_UNAVAILABLE_BACKOFF,
             expected=_FAILURES,
             continue_after_fork=True,
         )
@@ -51,17 +52,17 @@ class ServerSink:
         self._lines: deque[bytes] = deque(maxlen=MAX_HELD_LINES)
         self._emitted = 0
         self.refused_lines = 0
-        """Lines that the server did not take: not in embedded metric format, or of a workload it does not know."""
+        """Lines that the server refused: not in embedded metric format, or of an unknown workload or zone."""
         self._sent = 0
         self._connection: http.client.HTTPConnection | None = None
 
     def reset_after_fork(self) -> None:
-        self._disconnect()  # the parent's end of the connection stays open
+        self._disconnect()  # the parent's connection stays open
         self._reset()
 
     @property
     def dropped_lines(self) -> int:
-        """How many lines were given up so far because the server was away for too long."""
+        """Lines dropped because the server was unavailable for too long."""
         return self._emitted - self._sent - len(self._lines)
 
     def emit(self, event: bytes) -> None:
@@ -73,12 +74,12 @@ class ServerSink:
         return self
 
     def close(self) -> None:
-        """Try once more to send what is left, then stop. May be repeated."""
+        """Try once more to send the remaining lines, then stop. May be repeated."""
         self._loop.stop(timeout=None)
         try:
             self._flush()
         except Exception as error:  # noqa: BLE001 - a sink never raises
-            logger.warning("cannot send telemetry, %d lines are left: %s", len(self._lines), error)
+            logger.warning("cannot send telemetry, %s not sent: %s", _format_lines(len(self._lines)), error)
         self._disconnect()
 
     def __enter__(self) -> Self:
@@ -111,23 +112,30 @@ class ServerSink:
             self._connection = kind(self._address.hostname or "", self._address.port, timeout=_TIMEOUT)
         self._connection.request("POST", "/v1/telemetry", body, self._headers)
         response = self._connection.getresponse()
-        answer = response.read()
+        answer = _parse_answer(response.read())
         if response.status >= 500:
             raise http.client.HTTPException(f"the server answered {response.status}")
-        if response.status >= 400:
-            # Sending the same again would be refused again.
-            self.refused_lines += body.count(b"\n") + 1
-            logger.warning("the server refused telemetry: %s %s", response.status, answer[:200])
-            return
-        refused = _count_refused(answer)
+        if response.status >= 400:  # sending the same lines again would be useless
+            refused, reason = body.count(b"\n") + 1, f"HTTP {response.status}: {answer.detail or 'no reason given'}"
+        else:
+            refused, reason = answer.refused, f"first reason: {answer.reason or 'none given'}"
         if refused:
             self.refused_lines += refused
-            logger.warning("the server refused %d lines of telemetry: %s", refused, answer[:200])
+            logger.warning("the server refused %s of telemetry; %s", _format_lines(refused), reason[:250])
 
 
-def _count_refused(answer: bytes) -> int:
-    """How many lines an accepted batch lost; none if the answer does not say."""
+class _Answer(msgspec.Struct, frozen=True):
+    refused: int = 0
+    reason: str | None = None
+    detail: str | None = None  # only of a problem
+
+
+def _parse_answer(body: bytes) -> _Answer:
     try:
-        return int(json.loads(answer)["refused"])
-    except (ValueError, KeyError, TypeError):
-        return 0
+        return msgspec.json.decode(body, type=_Answer)
+    except (msgspec.DecodeError, ValueError):
+        return _Answer()
+
+
+def _format_lines(count: int) -> str:
+    return f"{count} line" if count == 1 else f"{count} lines"

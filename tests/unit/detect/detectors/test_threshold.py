@@ -83,8 +83,8 @@ def test_one_zone_in_trouble_for_two_windows_is_isolated(bad: ZoneReading) -> No
 
 
 def test_trouble_that_does_not_last_is_not_enough() -> None:
-    windows_in_trouble = [(GOOD, FAULTY, GOOD), ALL_GOOD] * 4
-    assert {verdict.kind for verdict in verdicts(*windows_in_trouble)} == {VerdictKind.HEALTHY}
+    unhealthy_windows = [(GOOD, FAULTY, GOOD), ALL_GOOD] * 4
+    assert {verdict.kind for verdict in verdicts(*unhealthy_windows)} == {VerdictKind.HEALTHY}
 
 
 def test_several_zones_at_once_are_nobody_s_own_failure() -> None:
@@ -173,9 +173,9 @@ READINGS = st.sampled_from([GOOD, FAULTY, SLOW, SILENT])
 
 @given(st.lists(st.tuples(READINGS, READINGS, READINGS), max_size=12))
 def test_an_isolated_zone_is_in_trouble_and_the_only_one(
-    windows_in_trouble: list[tuple[ZoneReading, ZoneReading, ZoneReading]],
+    unhealthy_windows: list[tuple[ZoneReading, ZoneReading, ZoneReading]],
 ) -> None:
-    for row, verdict in zip(windows_in_trouble, verdicts(*windows_in_trouble), strict=True):
+    for row, verdict in zip(unhealthy_windows, verdicts(*unhealthy_windows), strict=True):
         if verdict.kind is VerdictKind.ISOLATED:
             troubled = [zone for zone, reading in zip((ONE, TWO, THREE), row, strict=True) if reading in (FAULTY, SLOW)]
             assert troubled == [verdict.zone]
@@ -205,7 +205,7 @@ def test_one_window_that_was_missed_is_bridged_and_more_begin_the_count_anew() -
     assert detector.step(state, third)[1].kind is VerdictKind.ISOLATED
     for window in (fourth, first):  # too late, and once more
         again, verdict = detector.step(state, window)
-        assert (again.windows_in_trouble, verdict.kind) == ({TWO: 1}, VerdictKind.HEALTHY)
+        assert (again.unhealthy_windows, verdict.kind) == ({TWO: 1}, VerdictKind.HEALTHY)
 
 
 def test_a_returning_zone_is_watched_like_one_that_is_in() -> None:
@@ -226,13 +226,17 @@ def test_the_state_survives_being_saved() -> None:
 def test_the_sentence_says_what_a_person_should_know_first() -> None:
     only_faults = replace(FAULTY, requests=80, latency=None)
     sentences = {
-        "no zone is in trouble": ALL_GOOD,
-        "az2 fails 40.0% of its requests, the others at most 0.0%, nine of ten successes take up to 0.02 s; 2 of 2": (
+        "no zone is unhealthy": ALL_GOOD,
+        "40.0% of requests in az2 fail, in other zones at most 0.0%, p90 latency 0.02 s; 2 of 2": (
             (GOOD, FAULTY, GOOD)
         ),
-        "az2 fails 100.0% of its requests, the others at most 0.0%; 2 of 2 instances fail": (GOOD, only_faults, SILENT),
-        "more than one zone is in trouble": (FAULTY, FAULTY, GOOD),
-        "one zone is in trouble, and no other zone has enough traffic": (FAULTY, SILENT, SILENT),
+        "100.0% of requests in az2 fail, in other zones at most 0.0%; 2 of 2 instances fail": (
+            GOOD,
+            only_faults,
+            SILENT,
+        ),
+        "more than one zone is unhealthy": (FAULTY, FAULTY, GOOD),
+        "one zone is unhealthy, and no other zone has enough traffic": (FAULTY, SILENT, SILENT),
     }
     for sentence, row in sentences.items():
         assert verdicts(row, row)[-1].sentence.startswith(sentence)

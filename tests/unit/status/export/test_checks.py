@@ -167,7 +167,7 @@ def test_a_routing_control_is_followed_and_a_shared_check_is_only_named() -> Non
 @pytest.mark.parametrize(
     ("build", "told"),
     [
-        (lambda: EndpointCheck(endpoints=()), "0 of endpoint: expected 1 to 255"),
+        (lambda: EndpointCheck(endpoints=()), "0 endpoints: expected 1 to 255"),
         (lambda: EndpointCheck(endpoints=("https://a.example.com",) * 2), "endpoint is given twice"),
         (lambda: EndpointCheck(endpoints=("http://a.example.com",)), "'http://a.example.com': expected an address"),
         (lambda: EndpointCheck(endpoints=("a.example.com",)), "'a.example.com'"),

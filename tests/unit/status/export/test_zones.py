@@ -43,13 +43,13 @@ def test_what_is_no_zone_is_named(text: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("zones", "told"),
     [
-        ([], "0 zones: expected two at least"),
-        (["use1-az1=us-east-1a"], "1 zones: expected two at least"),
+        ([], "expected at least two zones, found 0"),
+        (["use1-az1=us-east-1a"], "expected at least two zones, found 1"),
         (["use1-az1=us-east-1a", "use1-az1=us-east-1b"], "AZ-ID use1-az1 is given twice"),
         (["use1-az1=us-east-1a", "use1-az2=us-east-1a"], "name us-east-1a is given twice"),
-        (["use1-az1=us-east-1a", "use1-az2=us-west-2b"], "use1-az2=us-west-2b is of another region"),
-        (["use1-az1=us-east-1a", "usw2-az2=us-east-1b"], "usw2-az2=us-east-1b is of another region"),
-        (["use1-az1=us-east-1a", "use1-az2=us-east-1b", "use2-az3=us-east-2c"], "use2-az3=us-east-2c is of another"),
+        (["use1-az1=us-east-1a", "use1-az2=us-west-2b"], "use1-az2=us-west-2b is in another region"),
+        (["use1-az1=us-east-1a", "usw2-az2=us-east-1b"], "usw2-az2=us-east-1b is in another region"),
+        (["use1-az1=us-east-1a", "use1-az2=us-east-1b", "use2-az3=us-east-2c"], "use2-az3=us-east-2c is in another"),
     ],
 )
 def test_zones_between_which_nothing_can_move_are_refused(zones: list[str], told: str) -> None:

@@ -164,7 +164,7 @@ def test_whatever_is_posted_nothing_but_an_error_of_holdfast_is_raised(posted: b
 @pytest.mark.parametrize("junk", ["", "null", "{}", '{"zone": "az1"}', "[" * 50_000, '{"zone": 1, "out": "yes"}'])
 def test_what_is_genuine_but_no_status_is_invalid(junk: str) -> None:
     host = Host()
-    with pytest.raises(InvalidValue, match="holds no zone status"):
+    with pytest.raises(InvalidValue, match="contains no zone status"):
         host.take(SIGNER.notification(junk, NOW))
     assert not host.reported
 
@@ -413,7 +413,7 @@ def test_the_end_of_a_subscription_is_logged(caplog: pytest.LogCaptureFixture) -
     signer = Signer(begin=NOW - DAY, end=NOW + DAY)
     with caplog.at_level(logging.WARNING, "holdfast.status"):
         Host(signer.fetch).take(signer.confirmation(NOW, "UnsubscribeConfirmation"))
-    assert f"the subscription to {TOPIC} was ended" in caplog.text
+    assert f"the subscription to {TOPIC} has ended" in caplog.text
     assert signer.fetched == [CERTIFICATE_URL]
 
 
