@@ -1,4 +1,4 @@
-"""Outcomes as callers see them: a zone that the network has cut off cannot report itself. Pure."""
+"""Outcomes as callers see them: a zone that is partitioned from its callers cannot report that itself. Pure."""
 
 from typing import Any
 

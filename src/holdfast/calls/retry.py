@@ -28,7 +28,7 @@ class RetryAfterScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryAfter:
-    """How Retry-After headers are honoured."""
+    """The policy for Retry-After headers."""
 
     cap: float = 20.0
     """Maximum seconds. Longer values are cut: a wrong one must not stop the service for an hour."""

@@ -9,7 +9,6 @@ import msgspec
 
 from holdfast._types import Carrier
 
-
 NO_THREAD = -1
 """Never equal to `threading.get_ident()`."""
 

@@ -240,7 +240,7 @@ class _Governor:
     def _end_attempt(
         self, response: Any, operation: Any, caught_exception: Exception | None, request_dict: Any, **_: Any
     ) -> int | None:
-        """Wait, and return 0 for another attempt, or None. Waits here, because botocore would use the system clock."""
+        """Wait, then return 0 for another attempt, or None. Wait here, because botocore would use the system clock."""
         context = request_dict["context"]
         progress: _CallProgress | None = context.get(CONTEXT_KEY)
         if progress is None:

@@ -75,7 +75,7 @@ Trace = Callable[[str, MutableMapping[str, Any]], Any]
 """A callback for httpcore's trace events."""
 
 POOL_SHARE = 0.9
-"""Fraction of an attempt's timeout to wait for the pool, so that its timeout comes first: it proves nothing was sent."""
+"""Fraction of an attempt's timeout to wait for the pool. A pool timeout must come first: it proves nothing was sent."""
 DEFAULT = httpx.Timeout(5.0).as_dict()
 """httpx's default: https://www.python-httpx.org/advanced/timeouts/. It must not undercut the dependency's timeouts."""
 
