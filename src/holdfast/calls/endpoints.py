@@ -73,8 +73,7 @@ class Endpoints:
         """Return the endpoint to call, with an address that is not in `tried`. When all were tried, start over.
 
         The own zone comes first while it is in and has an untried endpoint. Otherwise a retry goes to the zone with the
-        fewest tried endpoints, because the whole zone may have failed. Raise NoEndpoint if all zones with endpoints are
-        out.
+        fewest tried endpoints: the whole zone may have failed. Raise NoEndpoint if all zones with endpoints are out.
         """
         known = self._directory.current()
         out = self._zone_view.out(self._workload)

@@ -171,10 +171,9 @@ def _is_status_or_code(value: object) -> bool:
 
 
 class NextAttempt(msgspec.Struct, frozen=True, gc=False):
-    """The decision to retry."""
+    """The decision to retry after `delay` seconds."""
 
     delay: float
-    """Seconds."""
     cost: float
     """Tokens taken for it."""
 

@@ -26,10 +26,9 @@ _BODY = frozenset({"http.response.body", "http.response.zerocopysend", "http.res
 class AsgiMiddleware(Middleware[Application]):
     """ASGI middleware that applies deadlines, reports outcomes, and refuses requests while the zone is out.
 
-    Make it the outermost middleware, so that it measures the latency that callers see. Scopes other than HTTP pass
-    unchanged. Errors of the application are re-raised, except DeadlineExceeded after the request's own deadline, which
-    gets a response. `operation` names a request by its ASGI scope, when the response begins. Default: the route of
-    Litestar or FastAPI.
+    Make it the outermost middleware, so that it measures the latency that callers see. It ignores other scopes than
+    HTTP. It re-raises errors of the application, except DeadlineExceeded after the request's own deadline, which gets a
+    response. `operation` names a request by its ASGI scope; by default, the route of Litestar or FastAPI does.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -21,10 +21,10 @@ _HEADERS = {f"HTTP_{name.upper().replace('-', '_')}": name for name in CARRIER_H
 class WsgiMiddleware(Middleware[Application]):
     """WSGI middleware that applies deadlines, reports outcomes, and refuses requests while the zone is out.
 
-    Make it the outermost middleware, so that it measures the latency that callers see. Errors of the application are
-    re-raised, except DeadlineExceeded after the request's own deadline, which gets a response. `operation` names a
-    request by its WSGI environment, when the response begins. Default: the route of Flask or Bottle. A body from
-    `wsgi.file_wrapper` is sent like any other: servers cannot use their optimisation for files.
+    Make it the outermost middleware, so that it measures the latency that callers see. It re-raises errors of the
+    application, except DeadlineExceeded after the request's own deadline, which gets a response. `operation` names a
+    request by its WSGI environment; by default, the route of Flask or Bottle does. A body from `wsgi.file_wrapper` is
+    sent like any other: servers cannot use their optimisation for files.
     """
 
     def __call__(self, environ: Environment, start_response: StartResponse) -> Iterable[bytes]:

@@ -42,8 +42,7 @@ class Contention:
             raise InvalidValue(f"{self.runs} runs: expected 1 to 10000")
         if not (0 < self.network_latency < math.inf and 0 <= self.spread <= self.network_latency / 4):
             raise InvalidValue(
-                f"network_latency {self.network_latency} with spread {self.spread}: expected a latency above 0, and a "
-                "spread of at most a quarter of it"
+                f"network_latency {self.network_latency}, spread {self.spread}: expected above 0, at most 1/4 of that"
             )
         if not 0 < self.base < math.inf:  # doubling 0 gives 0
             raise InvalidValue(f"backoff base {self.base}: expected seconds, more than 0")

@@ -1,7 +1,4 @@
-"""Virtual time, and processes in it, which yield the seconds they wait. Pure.
-
-`simulate_call` runs a real Call as such a process.
-"""
+"""Virtual time, and processes in it, which yield the seconds they wait. `simulate_call` is one for a Call. Pure."""
 
 import math
 from collections.abc import Callable, Generator

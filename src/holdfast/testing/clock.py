@@ -124,9 +124,9 @@ class FakeClock:
             return len(self._sleepers)
 
     def wait_for_sleepers(self, count: int, timeout: float = SLEEPER_TIMEOUT) -> None:
-        """Block until at least `count` threads and tasks sleep. Not for use inside an event loop.
+        """Block until `count` threads and tasks sleep, or raise AssertionError after `timeout` real seconds.
 
-        Raise AssertionError after `timeout` real seconds.
+        Do not call it inside an event loop.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._sleepers) >= count, timeout):

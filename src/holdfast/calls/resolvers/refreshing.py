@@ -68,7 +68,7 @@ class RefreshingDirectory:
         self._lifecycle = threading.Lock()
         self._asking = threading.RLock()  # one look-up at a time: an old answer must not replace a new one
         self._is_fresh = self._refreshed is not None
-        """Whether the loop skips its first look-up, because `start` or the parent has just made one."""
+        """Whether the loop skips its first look-up, because `start` or the parent process has made one."""
 
     def current(self) -> AddressesByZone:
         """Return the known endpoints without waiting. Raise EngineError before the first `start` without `initial`."""

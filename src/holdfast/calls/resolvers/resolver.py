@@ -70,8 +70,7 @@ class StaticResolver:
         empty = by_zone.keys() - self._known.keys()
         if empty or not by_zone:
             raise InvalidValue(
-                f"no endpoints in zones {', '.join(sorted(empty)) or '(none)'}: expected at least one zone, and at "
-                "least one address in each"
+                f"no endpoints in {', '.join(sorted(empty)) or 'any zone'}: expected at least one zone, and one in each"
             )
 
     def resolve(self) -> AddressesByZone:
