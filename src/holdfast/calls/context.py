@@ -105,9 +105,9 @@ def current_attempt() -> "Attempt":
 class deadline:  # noqa: N801 - reads as a word: with deadline(2.0)
     """A deadline `seconds` from now for the calls inside the block. None sets no bound; nested, the earliest counts.
 
-    It does not interrupt code. Calls through a Dependency time out at the deadline, and are refused after it. Setting
-    the wall clock has no effect. Make a new one for each `with`. It applies to the context in which it is entered: a
-    generator around other code, such as a fixture or a `yield` dependency of a web framework, may have another one.
+    It interrupts no code itself. Calls through a Dependency are bounded by it, and refused after it. Setting the wall
+    clock has no effect. Make a new one for each `with`. It applies to the context in which it is entered: a generator
+    around other code, such as a fixture or a `yield` dependency of a web framework, may have another one.
     """
 
     __slots__ = ("_expires", "_runtime", "_seconds", "_token")

@@ -16,7 +16,7 @@ from holdfast.calls.state import DependencyState
 EXTENSION = "holdfast"
 """Key of a request's own options in its extensions."""
 MAX_RETRYABLE_BYTES = 65_536
-"""Bytes to read of the response to a retryable request, so that its connection returns to the pool before the retry."""
+"""Bytes to read of a response after which a retry may follow, so that its connection is free in the meantime."""
 READ_LATER = -1.0
 """Instead of a number of bytes: the client reads the body, and the attempt none of it. Less than any size read."""
 

@@ -1,6 +1,6 @@
 """A workaround for slots that httpcore's connection pool leaks when an attempt fails or is cancelled.
 
-httpcore leaks them (https://github.com/encode/httpcore/issues/1093) in two cases. A request that is cancelled just when
+httpcore leaks them (https://github.com/encode/httpcore/issues/1093) in two cases. A request that is abandoned just when
 the pool has assigned a connection leaves a connection that is never opened. A request that is cancelled while its
 response is being closed stays in the list of requests. Each leak takes one of `max_connections`, until all calls wait.
 
